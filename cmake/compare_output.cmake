@@ -1,0 +1,14 @@
+# cmake -Dprogram=PATH [-Dexpected=FILE] -P compare_output.cmake
+# Runs the program; fails unless it exits with 0 and, when FILE exists, its standard output equals FILE.
+execute_process(COMMAND ${program} OUTPUT_VARIABLE actual ERROR_VARIABLE errors RESULT_VARIABLE result)
+message("${actual}${errors}")
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${program} ended with ${result}")
+endif()
+if(EXISTS "${expected}")
+  file(READ ${expected} wanted)
+  if(NOT actual STREQUAL wanted)
+    message("--- expected instead:\n${wanted}")
+    message(FATAL_ERROR "the output is not what ${expected} says")
+  endif()
+endif()

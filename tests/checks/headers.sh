@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# headers.sh ROOT WORK_DIR COMPILER...: every header of the library compiles on its own, warnings are errors. Headers that include
+# CAF cost seconds each and are left to the sources that include them first.
+set -euo pipefail
+root=$1 work=$2/headers
+shift 2
+
+cd "$root"
+mkdir -p "$work"
+mapfile -t headers < <(grep -rL --include='*.hpp' -E '#include <caf/' memory topology protocols actors engine | sort)
+# A header of actors/ that reaches CAF through another one counts as one that includes it.
+caf_headers=$(grep -rl --include='*.hpp' -E '#include <caf/' actors || true)
+reaches_caf() {
+  local caf
+  for caf in $caf_headers; do grep -qF "#include \"$caf\"" "$1" && return 0; done
+  return 1
+}
+
+# One tiny source per header, compiled twice-included, as an object so that ccache can answer the next run.
+check() {
+  local header=$1 work=$2
+  shift 2
+  local source=$work/${header//\//_}.cpp
+  local text="#include \"$header\"
+#include \"$header\" // a second time: it must be guarded"
+  [[ -f $source && $(<"$source") == "$text" ]] || printf '%s\n' "$text" >"$source"
+  "$@" -std=c++20 -O0 -Wall -Wextra -Wconversion -Werror -I. -Iengine -c "$source" -o "$source.o" ||
+    { echo "$header does not compile on its own"; return 1; }
+}
+export -f check
+
+selected=()
+for header in "${headers[@]}"; do
+  [[ $header == actors/* ]] && reaches_caf "$header" || selected+=("$header")
+done
+((${#selected[@]})) || { echo "found no headers in $root"; exit 1; }
+printf '%s\0' "${selected[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "$work" "$@" ||
+  { echo "some headers do not compile on their own; see above"; exit 1; }
+echo "${#selected[@]} headers compile on their own"

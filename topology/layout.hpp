@@ -1,0 +1,90 @@
+#pragma once
+
+#include <compare>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Where one rank sits. All three count from 0; `card` is relative to its server, `core_group` to its card.
+struct coordinates {
+  int server = 0;
+  int card = 0;
+  int core_group = 0;
+
+  friend constexpr auto operator<=>(const coordinates&, const coordinates&) = default;
+};
+
+/// How ranks are placed on servers × cards × core groups. A value: copy it freely, read it from any thread.
+///
+/// Invariants (`validate()` checks them; every named constructor returns a valid layout):
+///  - the three extents and `ranks_per_core_group` are ≥ 1 and their product is at most 2²⁴;
+///  - without `placement`, ranks fill the grid server-major:
+///    rank = ((server·cards + card)·core_groups + core_group)·ranks_per_core_group + slot;
+///  - with `placement`, rank r sits at placement[r], inside the extents; several ranks may share a core group, and
+///    places may stay empty, so 7 ranks on 2 servers (4 + 3) need no special case.
+///
+/// Cost: `size`, `of` are O(1). The `ranks_of_…` queries allocate their result and are O(result) for a grid, O(size)
+/// with a placement: ask once per server, not once per rank and step.
+struct layout {
+  int servers = 1;
+  int cards = 1;                         // per server (the largest server, if they differ)
+  int core_groups = 1;                   // per card (the largest card, if they differ)
+  int ranks_per_core_group = 1;          // only without a placement
+  std::vector<coordinates> placement{};  // by rank; empty: the dense grid above
+
+  // -- constructors: all throw error(errc::bad_config) that names the wrong number --
+
+  /// `ranks` ranks without any hierarchy: all on one core group, so every route is a direct reference.
+  static layout flat(int ranks);
+  /// One rank per core group.
+  static layout grid(int servers, int cards, int core_groups = 1);
+  /// Server s has cards_of_server[s] cards with `core_groups` ranks each: `ragged(std::array{4, 3})` places 7 ranks on 2 servers.
+  static layout ragged(std::span<const int> cards_of_server, int core_groups = 1);
+  /// `ranks` ranks over `servers` servers as evenly as possible (the first ones get one more), filling cards of
+  /// `core_groups` core groups. @pre servers <= ranks, else bad_config.
+  static layout spread(int ranks, int servers, int core_groups = 1);
+  /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1.
+  static layout placed(std::vector<coordinates> places);
+  /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "4+3" (cards per server) ·
+  /// "4+3x4" (cards per server, × core groups) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank).
+  static layout parse(std::string_view text);
+
+  /// @throws error(errc::bad_config) if an invariant does not hold (only possible after editing the members).
+  void validate() const;
+
+  // -- whole layout --
+
+  int size() const noexcept;      // number of ranks
+  int server_count() const;       // servers that hold at least one rank
+  bool is_flat() const noexcept;  // all ranks share one core group: no hierarchy to exploit
+  bool uniform() const;           // every server that holds ranks holds the same number of them
+  bool is_grid() const noexcept { return placement.empty(); }
+
+  // -- one rank, server or card; @throws error(errc::invalid_argument) when out of range --
+
+  coordinates of(int rank) const;
+  int server_of(int rank) const { return of(rank).server; }
+  std::vector<int> ranks_of_server(int server) const;          // ordered by card, core group, rank
+  std::vector<int> ranks_of_card(int server, int card) const;  // ordered by core group, rank
+  /// Position of `rank` in ranks_of_server(its server).
+  int local_index(int rank) const;
+  /// Ranks with the same local index, one per server in server order, `rank` itself included. A server with fewer
+  /// ranks contributes nobody. These are the pairs that spec 2 joins through the switches.
+  std::vector<int> same_index_peers(int rank) const;
+
+  /// The layout of a subset (communicator split): new rank i is members[i]. Servers, cards and core groups that lost all
+  /// their ranks disappear and the rest are renumbered without gaps, so algorithms never meet an empty server. Routes
+  /// still belong to the machine of the full layout and are asked with the full layout's ranks.
+  /// @throws error(errc::invalid_argument) for an empty list, an unknown rank or one named twice.
+  layout subset(std::span<const int> members) const;
+
+  /// A text that parse() reads back.
+  std::string to_string() const;
+
+  friend bool operator==(const layout&, const layout&) = default;
+};
+
+}  // namespace troupe
