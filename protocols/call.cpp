@@ -1,0 +1,139 @@
+#include "protocols/call.hpp"
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
+
+/// FNV-1a over 64-bit words: cheap, and collisions between *different* calls of the same operation are what matters.
+struct hasher {
+  std::uint64_t state = 0xcbf29ce484222325u;
+  void add(std::uint64_t word) {
+    state ^= word;
+    state *= 0x100000001b3u;
+    state ^= state >> 29;
+  }
+};
+
+bool counts_are_common(collective what) {
+  return what == collective::all_gather || what == collective::reduce_scatter;
+}
+
+std::string join(std::span<const std::size_t> values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i == 8 && values.size() > 10) return text + ", … " + std::to_string(values.size()) + " in all]";
+    if (i) text += ", ";
+    text += std::to_string(values[i]);
+  }
+  return text + ']';
+}
+
+std::string table(std::span<const call> calls) {
+  std::string text;
+  for (std::size_t r = 0; r < calls.size(); ++r) {
+    // Many ranks that called the same are one line of the table.
+    std::size_t last = r;
+    while (last + 1 < calls.size() && to_string(calls[last + 1]) == to_string(calls[r])) ++last;
+    text += "\n  rank" + std::string(last > r ? "s " : " ") + std::to_string(r);
+    if (last > r) text += "–" + std::to_string(last);
+    text += ": " + to_string(calls[r]);
+    r = last;
+  }
+  return text;
+}
+
+std::string exchange_disagreement(std::span<const call> calls) {
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    for (std::size_t j = 0; j < calls.size(); ++j)
+      if (calls[i].counts[j] != calls[j].receive_counts[i])
+        return "rank " + std::to_string(i) + " sends " + std::to_string(calls[i].counts[j]) + " elements to rank " +
+               std::to_string(j) + ", which expects " + std::to_string(calls[j].receive_counts[i]);
+  return {};
+}
+
+std::string rooted_disagreement(std::span<const call> calls) {
+  const call& root = calls[static_cast<std::size_t>(calls[0].root)];
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    if (calls[i].counts.size() == 1 && calls[i].counts[0] != root.counts[i])
+      return "the root counts " + std::to_string(root.counts[i]) + " elements for rank " + std::to_string(i) +
+             ", which counts " + std::to_string(calls[i].counts[0]);
+  return {};
+}
+
+}  // namespace
+
+std::string_view name(determinism level) { return level_names[static_cast<std::size_t>(level)]; }
+
+std::optional<determinism> parse_determinism(std::string_view text) {
+  for (std::size_t i = 0; i < level_names.size(); ++i)
+    if (level_names[i] == text) return static_cast<determinism>(i);
+  return std::nullopt;
+}
+
+std::uint64_t fingerprint(const call& c, std::uint64_t sequence) {
+  hasher h;
+  h.add(sequence);
+  h.add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24);
+  if (is_reduction(c.what)) {
+    h.add(static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
+          (c.reduction.associative ? 0x200u : 0u));
+  }
+  if (has_root(c.what)) h.add(static_cast<std::uint64_t>(c.root));
+  if (c.uniform) h.add(c.count);
+  else if (counts_are_common(c.what))
+    for (const std::size_t n : c.counts) h.add(n);
+  for (const char letter : c.choreography) h.add(static_cast<unsigned char>(letter));
+  return h.state;
+}
+
+std::string to_string(const call& c) {
+  std::string text{name(c.what)};
+  if (!c.uniform) text += "_v";
+  if (c.what == collective::barrier) return text + "()";
+  text += '(';
+  if (c.uniform) text += "count " + std::to_string(c.count);
+  else text += "counts " + join(c.counts);
+  if (!c.receive_counts.empty()) text += ", receive counts " + join(c.receive_counts);
+  text += ", " + std::string{name(c.type)};
+  if (is_reduction(c.what)) {
+    text += ", " + std::string{name(c.reduction.kind)};
+    if (!c.reduction.commutative) text += " (not commutative)";
+  }
+  if (has_root(c.what)) text += ", root " + std::to_string(c.root);
+  if (c.in_place) text += ", in place";
+  if (c.level != determinism::run_stable) text += ", " + std::string{name(c.level)};
+  if (!c.choreography.empty()) text += ", choreography " + c.choreography;
+  return text + ')';
+}
+
+std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
+  if (calls.empty()) return {};
+  const std::uint64_t expected = fingerprint(calls[0], sequence);
+  for (const call& c : calls)
+    if (fingerprint(c, sequence) != expected)
+      return "operation #" + std::to_string(sequence) +
+             ": the ranks called different operations; all must call the same collective with the same count, type, "
+             "op and root, in the same order" + table(calls);
+  std::string why;
+  if (!calls[0].uniform && calls[0].what == collective::all_to_all) why = exchange_disagreement(calls);
+  if (!calls[0].uniform && has_root(calls[0].what)) why = rooted_disagreement(calls);
+  if (why.empty()) return {};
+  return "operation #" + std::to_string(sequence) + ": " + why + table(calls);
+}
+
+std::vector<std::size_t> merge_counts(std::span<const call> calls) {
+  if (calls[0].what == collective::all_to_all) {
+    std::vector<std::size_t> all;
+    all.reserve(calls.size() * calls.size());
+    for (const call& c : calls) all.insert(all.end(), c.counts.begin(), c.counts.end());
+    return all;
+  }
+  return has_root(calls[0].what) ? calls[static_cast<std::size_t>(calls[0].root)].counts : calls[0].counts;
+}
+
+}  // namespace troupe

@@ -1,0 +1,54 @@
+#pragma once
+// One rank's call of a collective, as it is compared with the other ranks' before any result is delivered.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/types.hpp"
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+/// What the caller may rely on when a reduction is repeated. Each level includes the ones before it.
+enum class determinism : std::uint8_t {
+  fast,             ///< nothing: contributions may be combined in the order in which they arrive
+  run_stable,       ///< same inputs, same ranks, same configuration → same bits
+  size_stable,      ///< and an element's bits do not depend on the message's size, its place in it, or the chunking
+  topology_stable,  ///< and not on the choreography, the layout of the ranks or the protocol: left fold in rank order
+};
+std::string_view name(determinism level);
+std::optional<determinism> parse_determinism(std::string_view text);
+
+struct call {
+  collective what = collective::barrier;
+  bool uniform = true;
+  bool in_place = false;     ///< only for all_reduce, all_gather, reduce_scatter and all_to_all
+  datatype type = datatype::u8;
+  op reduction{};            ///< of reductions
+  rank_t root = 0;           ///< of rooted collectives
+  std::size_t count = 0;     ///< elements of every block (uniform)
+  determinism level = determinism::run_stable;
+  std::string choreography;  ///< forced by the caller; empty: the planner chooses
+  /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
+  /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
+  std::vector<std::size_t> counts;
+  std::vector<std::size_t> receive_counts;  ///< all_to_all_v: the n blocks that it receives
+};
+
+/// Hash of everything that must be equal on all ranks, and of the operation's sequence number.
+std::uint64_t fingerprint(const call& c, std::uint64_t sequence);
+/// "all_reduce(count 1024, f32, sum)".
+std::string to_string(const call& c);
+
+/// Compares all ranks' calls of one operation. Empty if they agree, else the sentence and the table of what each rank called
+/// that every rank gets as its error.
+std::string disagreement(std::span<const call> calls, std::uint64_t sequence);
+
+/// The elements of every block, from what all ranks said. @pre disagreement(calls) is empty and the call is not uniform.
+std::vector<std::size_t> merge_counts(std::span<const call> calls);
+
+}  // namespace troupe

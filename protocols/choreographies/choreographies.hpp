@@ -1,0 +1,22 @@
+#pragma once
+// The built-in choreographies, one file each beside this one.
+
+#include "protocols/choreography.hpp"
+
+namespace troupe::choreographies {
+
+extern const choreography ring;
+extern const choreography double_binary_tree;
+extern const choreography binomial;
+extern const choreography recursive_doubling;
+extern const choreography halving_doubling;
+extern const choreography pairwise;
+extern const choreography direct_full_mesh;
+extern const choreography staged_pairwise;
+extern const choreography bruck;
+extern const choreography hierarchical;
+extern const choreography hierarchical_pipeline;
+extern const choreography csc;
+extern const choreography fused;
+
+}  // namespace troupe::choreographies

@@ -1,0 +1,114 @@
+// Cross shared communication (spec 1, "CSC-AG", "CSC-RS"): through L2, one segment that all ranks address. Every rank puts what
+// others want into L2, one sync, every rank gets what it wants: one sync instead of a ring's n − 1, and all reads in parallel.
+// In step i rank r reads what rank (i + r) mod n has put, so that the ranks are on different segments of the ring bus.
+//
+// Data moves by DMA and always through L0, which is small: one cell for summing up and one for moving, used again for every
+// block and every slice (cells that may differ in size, parts of a block or blocks of a v-collective, cannot share one).
+// CSC-RS reduces in L0, in the order r, r+1, …, wrapping round. all_reduce is CSC-RS and CSC-AG on the block's n parts.
+//
+// No sync at the end: every slice has its own cells of L2. Whoever owns the segment keeps it until all ranks have finished.
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+using namespace notation;
+
+constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce};
+
+/// One rank: moves cells between the tiers. The first L0 cell of a reduction sums up, the others move.
+class core_group {
+public:
+  core_group(score_builder& s, rank_t r) : s_(s), rank_(r), me_(s.lane(r)) {
+    if (is_reduction(s.on().what)) s.l0_like(r, output[r]);
+  }
+
+  /// One of `from` and `to` lies in a user buffer, the other in L2.
+  void move(cells from, cells to) {
+    const cells by = moving(from.buffer == buffer_kind::l2 ? to : from);
+    me_.dma_get(from, by);
+    me_.dma_put(by, to);
+  }
+  /// Out of place the own block goes to the output while it is in L0 for being published.
+  void publish_and_keep(cells own, cells published, cells kept) {
+    move(own, published);
+    if (!s_.on().in_place) me_.dma_put(moving(own), kept);
+  }
+  void begin_sum(cells own) { me_.dma_get(own, l0[0]); }
+  void add(cells from_l2) {
+    const cells by = moving(output[rank_]);
+    me_.dma_get(from_l2, by);
+    me_.reduce(by, l0[0]);
+  }
+  void end_sum(cells to) { me_.dma_put(l0[0], to); }
+  void sync() { me_.sync(); }
+
+private:
+  cells moving(cells model) {
+    const place at = s_.resolve(rank_, model);
+    const extent wanted = extent_of(s_.draft(), rank_, at.buffer, at.cell);
+    const auto& declared = s_.draft().players[static_cast<std::size_t>(rank_)].l0;
+    for (std::size_t i = is_reduction(s_.on().what) ? 1 : 0; i < declared.size(); ++i)
+      if (same_size(s_.draft(), declared[i], wanted)) return l0[static_cast<std::int32_t>(i)];
+    return s_.l0_like(rank_, model);
+  }
+
+  score_builder& s_;
+  rank_t rank_;
+  lane_writer me_;
+};
+
+score all_gather(const stage& on) {
+  score_builder s{on, "csc", 1};
+  for (rank_t block = 0; block < on.ranks; ++block) s.l2_block(block);
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    core_group me{s, r};
+    me.publish_and_keep(input[0], l2[r], output[r]);
+    me.sync();
+    for (int i = 1; i < on.ranks; ++i) me.move(l2[i + r], output[i + r]);
+  }
+  return s.finish();
+}
+
+/// reduce_scatter and all_reduce. L2 has a row of n cells for every rank's input; the rank's own share, which nobody else
+/// reads, is not published: its cell later takes the sum.
+score reduce(const stage& on) {
+  const int n = on.ranks;
+  const bool all = on.what == collective::all_reduce;
+  score_builder s{on, "csc", all ? n : 1};
+  for (rank_t owner = 0; owner < n; ++owner) {
+    if (all) s.l2_block(0);
+    for (rank_t block = 0; !all && block < n; ++block) s.l2_block(block);
+  }
+  const auto published = [&](rank_t owner, rank_t share) { return l2[owner % n * n + share % n]; };
+  for (rank_t r = 0; r < n; ++r) {
+    core_group me{s, r};
+    for (int i = 1; i < n; ++i) me.move(input[i + r], published(r, i + r));
+    me.sync();
+    me.begin_sum(input[r]);
+    for (int i = 1; i < n; ++i) me.add(published(i + r, r));
+    me.end_sum(output[r]);  // in reduce_scatter the one cell of the output
+    if (!all) continue;
+    me.end_sum(published(r, r));
+    me.sync();
+    for (int i = 1; i < n; ++i) me.move(published(i + r, i + r), output[i + r]);
+  }
+  return s.finish();
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "csc");
+  return is_reduction(on.what) ? reduce(on) : all_gather(on);
+}
+}  // namespace
+
+constinit const choreography csc{"csc",
+                                 "through a segment that all ranks address: put, one sync, get",
+                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)",
+                                 offered,
+                                 refuses_nothing,
+                                 write};
+
+}  // namespace troupe::choreographies

@@ -1,0 +1,109 @@
+// Double binary tree (Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+// scan", 2009; NCCL, spec 5). A binary tree leaves its leaves' links half idle; a second tree in which the
+// leaves are inner makes up for it. Each tree carries one half of the block, so every rank sends and receives
+// every byte about once a phase: logarithmic latency at full bandwidth.
+//
+// Lane t reduces up tree t, lane 2 + t broadcasts down it (broadcast and reduce alone use lanes 0 and 1). The
+// two phases are joined only by `after` at the tree's root, so with slices the next slice climbs while the
+// last one descends.
+//
+// Order: a subtree covers neighbouring ranks, children are combined left, own, right. So an even number of
+// ranks is combined in rank order (in two different trees); an odd one in general is not, as its second tree
+// is shifted round by one.
+
+#include <utility>
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
+#include "topology/trees.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+
+using namespace notation;
+
+/// Reduces part `t` up the tree: leaf: send; inner: recv_reduce_send; root: recv_reduce_copy into `sum`. With
+/// two children the sum with the first one waits in `sum`, which the parent never reads: what it gets is the
+/// result of recv_reduce_send. Returns the last step.
+step_ref climb(lane_writer me, rank_t rank, const tree_node& node, int t, cells sum) {
+  if (node.is_leaf()) return me.to(node.parent).send(input[t]);
+  step_ref last;
+  for (std::size_t i = 0; i < node.children.size(); ++i) {
+    const rank_t child = node.children[i];
+    const bool first = i == 0, up = !node.is_root() && i + 1 == node.children.size();
+    me.from(child).to(node.parent).swapped(child > rank);
+    if (up) last = me.recv_reduce_send(first ? input[t] : sum);
+    else last = first ? me.recv_reduce_copy(input[t], sum) : me.recv_reduce(sum);
+  }
+  return last;
+}
+
+/// Broadcasts part `t` down the tree: root: send `ready` (once `joined` is done); inner: recv_copy_send;
+/// leaf: recv.
+void descend(lane_writer me, const tree_node& node, int t, cells ready, step_ref joined = {}) {
+  std::size_t served = 0;
+  if (!node.is_root()) {
+    me.from(node.parent);
+    if (node.is_leaf()) me.recv(output[t]);
+    else me.to(node.children[served++]).recv_copy_send(output[t]);
+  }
+  for (; served < node.children.size(); ++served) {
+    if (joined.lane >= 0) me.after(std::exchange(joined, {}));
+    me.to(node.children[served]).send(node.is_root() ? ready : output[t]);
+  }
+}
+
+score all_reduce(const stage& on) {
+  score_builder s{on, "double_binary_tree", 2};
+  for (rank_t r = 0; r < on.ranks; ++r)
+    for (int t = 0; t < 2; ++t) {
+      const tree_node node = double_tree(t, r, on.ranks);
+      // The output can hold the partial sum: the result arrives only after the parent has got our sum.
+      const step_ref sum = climb(s.lane(r, t), r, node, t, output[t]);
+      descend(s.lane(r, 2 + t), node, t, output[t], node.is_root() ? sum : step_ref{});
+    }
+  return s.finish();
+}
+
+score broadcast(const stage& on) {
+  score_builder s{on, "double_binary_tree", 2};
+  for (rank_t r = 0; r < on.ranks; ++r)
+    for (int t = 0; t < 2; ++t) {
+      descend(s.lane(r, t), rooted_double_tree(t, r, on.ranks, on.root), t, input[t]);
+      if (r == on.root) s.lane(r, t).copy_own(input[t], output[t]);
+    }
+  return s.finish();
+}
+
+score reduce(const stage& on) {
+  score_builder s{on, "double_binary_tree", 2};
+  for (rank_t r = 0; r < on.ranks; ++r)
+    for (int t = 0; t < 2; ++t) {
+      const tree_node node = rooted_double_tree(t, r, on.ranks, on.root);
+      const bool keeps_partial = r != on.root && node.children.size() > 1;
+      climb(s.lane(r, t), r, node, t, keeps_partial ? s.scratch_like(r, input[t]) : output[t]);
+    }
+  return s.finish();
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "double_binary_tree");
+  if (on.what == collective::broadcast) return broadcast(on);
+  if (on.what == collective::reduce) return reduce(on);
+  return all_reduce(on);
+}
+
+constexpr collective offered[] = {collective::all_reduce, collective::broadcast, collective::reduce};
+
+}  // namespace
+
+constinit const choreography double_binary_tree{
+    "double_binary_tree",
+    "two complementary binary trees, each with one half: logarithmic latency at full bandwidth",
+    "Sanders, Speck, Träff 2009; NCCL 2.19 (arXiv 2507.04786)",
+    offered,
+    refuses_nothing,
+    write};
+
+}  // namespace troupe::choreographies

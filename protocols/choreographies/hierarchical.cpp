@@ -1,0 +1,193 @@
+// The plain hierarchical algorithms (spec 2, "Plain hierarchical algorithm"): one level after the other. Between servers only
+// cards of the same index talk, in a ring; inside a server everybody talks to everybody.
+//
+// This is the baseline that hierarchical_pipeline improves on, with the two faults the source describes. While one level works
+// the other idles. And what one level delivers is scattered for the other: the blocks of one *column* (the cards of one index,
+// a block from each server) are no neighbours in the user's buffers. Here a column travels as one message, collected in
+// scratch and rearranged by copies; the other way out would be a message for every block. all_reduce has no such fault: its
+// parts are its own to arrange.
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/hierarchy.hpp"
+#include "protocols/choreographies/patterns.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+using namespace notation;
+
+constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce,
+                                  collective::all_to_all};
+
+/// A row of scratch cells, one for each server; indices wrap round.
+class column {
+public:
+  /// Cell t holds what block_of(t) holds.
+  template <class BlockOf>
+  column(score_builder& s, rank_t r, int servers, BlockOf block_of) : servers_(servers) {
+    for (int t = 0; t < servers; ++t) {
+      const cells at = s.scratch_block(r, block_of(t));
+      if (t == 0) first_ = at.first;
+    }
+  }
+  cells all() const { return scratch.cells(first_, servers_); }
+  cells operator[](int server) const { return scratch[first_ + (server % servers_ + servers_) % servers_]; }
+
+private:
+  std::int32_t first_ = 0;
+  int servers_;
+};
+
+/// A lane with its rank's place: server `here`, card `card`, and the number of each.
+struct seat {
+  const hierarchy& h;
+  rank_t rank;
+  int here = h.server_of(rank), card = h.index_of(rank);
+  int servers = h.servers(), cards = h.size_of(here);
+
+  rank_t beside(int k) const { return h.at(here, card + k); }
+  rank_t across(int k) const { return h.at(here + k, card); }
+  lane_writer lane(score_builder& s) const { return s.lane(rank).from(across(-1)).to(across(1)); }
+};
+
+/// Between servers first: the own column by a ring. Then inside: every card's column.
+void all_gather(score_builder& s, const seat& at) {
+  auto me = at.lane(s);
+  const auto column_of = [&](int card) {
+    return column{s, at.rank, at.servers, [&, card](int t) { return at.h.at(t, card); }};
+  };
+  const column own = column_of(at.card);
+  me.copy(input[0], own[at.here]);
+  if (at.servers > 1) me.send(own[at.here]);
+  for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(own[at.here - t]);
+  if (at.servers > 1) me.recv(own[at.here + 1]);
+
+  const auto rearrange = [&](const column& from, int card) {
+    for (int t = 0; t < at.servers; ++t)
+      if (at.h.at(t, card) != at.rank) me.copy(from[t], output[at.h.at(t, card)]);
+  };
+  me.copy_own(input[0], output[at.rank]);
+  rearrange(own, at.card);
+  for (int k = 1; k < at.cards; ++k) {
+    const column landing = column_of(at.card - k);
+    me.to(at.beside(k)).send(own.all());
+    me.from(at.beside(-k)).recv(landing.all());
+    rearrange(landing, at.card - k);
+  }
+}
+
+/// The mirror: columns are collected and reduced inside the server, then each reduced by a ring between servers.
+void reduce_scatter(score_builder& s, const seat& at) {
+  auto me = at.lane(s);
+  const auto collect = [&](int card) {
+    const column of_card{s, at.rank, at.servers, [&](int t) { return at.h.at(t, card); }};
+    for (int t = 0; t < at.servers; ++t) me.copy(input[at.h.at(t, card)], of_card[t]);
+    return of_card;
+  };
+  const column sum = collect(at.card);
+  for (int k = 1; k < at.cards; ++k) {
+    const column outgoing = collect(at.card + k);
+    me.to(at.beside(k)).send(outgoing.all());
+    me.from(at.beside(-k)).recv_reduce(sum.all());
+  }
+
+  me.from(at.across(-1)).to(at.across(1));
+  if (at.servers > 1) me.send(sum[at.here - 1]);
+  for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(sum[at.here - t]);
+  if (at.servers > 1) me.recv_reduce_copy(sum[at.here], output[0]);
+  else me.copy(sum[at.here], output[0]);
+}
+
+/// The block has a part for every rank, those of a column side by side: reduce_scatter inside, all_reduce between, all_gather
+/// inside.
+void all_reduce(score_builder& s, const seat& at) {
+  auto me = at.lane(s);
+  const auto first_of = [&](int card) { return (card % at.cards + at.cards) % at.cards * at.servers; };
+  const auto part = [&](int server) {
+    return output[first_of(at.card) + (server % at.servers + at.servers) % at.servers];
+  };
+  const cells own = output.cells(first_of(at.card), at.servers);
+  if (at.cards == 1) me.copy_own(input.all(), output.all());
+  for (int k = 1; k < at.cards; ++k) {
+    me.to(at.beside(k)).send(input.cells(first_of(at.card + k), at.servers));
+    me.from(at.beside(-k));
+    if (k == 1) me.recv_reduce_copy(input.cells(first_of(at.card), at.servers), own);
+    else me.recv_reduce(own);
+  }
+
+  me.from(at.across(-1)).to(at.across(1));
+  if (at.servers > 1) me.send(part(at.here - 1));
+  for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(part(at.here - t));
+  if (at.servers > 1) me.recv_reduce_copy_send(part(at.here), part(at.here));
+  for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(part(at.here - t));
+  if (at.servers > 1) me.recv(part(at.here + 1));
+
+  for (int k = 1; k < at.cards; ++k) {
+    me.to(at.beside(k)).send(own);
+    me.from(at.beside(-k)).recv(output.cells(first_of(at.card - k), at.servers));
+  }
+}
+
+/// Between servers first: a card gets what its column's other cards have for its whole server. Then inside: for every card
+/// the column's blocks are collected and sent on.
+void all_to_all(score_builder& s, const seat& at) {
+  auto me = at.lane(s);
+  s.stage_input(at.rank);
+  const auto block = [&](rank_t from, rank_t to) { return static_cast<std::int64_t>(from) * s.on().ranks + to; };
+  const auto& server = at.h.members(at.here);
+  std::vector<std::int32_t> arrived;  // by source server: the cells for this server's cards
+  for (int t = 0; t < at.servers; ++t)
+    for (const rank_t d : server) {
+      const std::int32_t cell = s.scratch_block(at.rank, block(at.h.at(t, at.card), d)).first;
+      if (d == server.front()) arrived.push_back(cell);
+    }
+  const auto arrived_from = [&](int t) { return arrived[static_cast<std::size_t>((t + at.servers) % at.servers)]; };
+  for (int j = 0; j < at.cards; ++j)
+    me.copy(s.staged(at.rank, input[at.h.at(at.here, j)]), scratch[arrived_from(at.here) + j]);
+  for (int t = 1; t < at.servers; ++t) {
+    std::vector<message> out, in;
+    for (const run& part : runs_of(at.h.members(at.here + t)))
+      out.push_back({at.across(t), s.staged(at.rank, input.cells(part.first, part.count))});
+    for (const run& part : runs_of(server))
+      in.push_back({at.across(-t), scratch.cells(arrived_from(at.here - t) + part.offset, part.count)});
+    interleave(me, out, in);
+  }
+
+  for (int t = 0; t < at.servers; ++t) me.copy(scratch[arrived_from(t) + at.card], output[at.h.at(t, at.card)]);
+  for (int k = 1; k < at.cards; ++k) {
+    const rank_t ahead = at.beside(k), behind = at.beside(-k);
+    const column outgoing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card), ahead); }};
+    const column landing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card - k), at.rank); }};
+    for (int t = 0; t < at.servers; ++t) me.copy(scratch[arrived_from(t) + at.h.index_of(ahead)], outgoing[t]);
+    me.to(ahead).send(outgoing.all());
+    me.from(behind).recv(landing.all());
+    for (int t = 0; t < at.servers; ++t) me.copy(landing[t], output[at.h.at(t, at.card - k)]);
+  }
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "hierarchical");
+  const hierarchy h{on.placement};
+  score_builder s{on, "hierarchical", on.what == collective::all_reduce ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    const seat at{h, r};
+    switch (on.what) {
+      case collective::all_gather: all_gather(s, at); break;
+      case collective::reduce_scatter: reduce_scatter(s, at); break;
+      case collective::all_to_all: all_to_all(s, at); break;
+      default: all_reduce(s, at);
+    }
+  }
+  return s.finish();
+}
+}  // namespace
+
+constinit const choreography hierarchical{
+    "hierarchical",
+    "between servers among cards of one index, and inside servers, one after the other",
+    "HCCL plain hierarchical algorithm (spec 2)",
+    offered,
+    needs_equal_servers,
+    write};
+
+}  // namespace troupe::choreographies

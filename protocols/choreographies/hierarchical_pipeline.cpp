@@ -1,0 +1,135 @@
+// HCCL's fine-grained hierarchical pipeline (spec 2, "The fine-grained pipeline"): both levels work at the same time.
+//
+//   lane 0          the ring between servers among cards of the same index, n − 1 steps; every step delivers a new block
+//   lanes 1 … m−1   inside the server, lane k to the card k ahead and from the card k behind: a block that the ring has just
+//                   delivered goes out here while the ring is already busy with the next; the own block goes first
+//
+// Every transfer carries exactly one rank's block, straight to its final place: nothing is scattered, nothing rearranged, and
+// one transfer inside the server remains after the last ring step. reduce_scatter is the mirror: the server's cards add up
+// their blocks for one server while the ring carries the sums of the one before. Only sums and blocks that are on the way to
+// somebody else wait in scratch.
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/hierarchy.hpp"
+#include "protocols/choreographies/patterns.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+using namespace notation;
+
+constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce,
+                                  collective::all_to_all};
+
+struct seat {
+  const hierarchy& h;
+  rank_t rank;
+  int here = h.server_of(rank), card = h.index_of(rank);
+  int servers = h.servers(), cards = h.size_of(here);
+
+  /// The rank of the card k ahead, t servers back in the ring.
+  rank_t back(int t, int k = 0) const { return h.at(here - t, card + k); }
+  lane_writer ring(score_builder& s) const { return s.lane(rank, 0).from(back(1)).to(back(-1)); }
+  lane_writer inside(score_builder& s, int k) const { return s.lane(rank, k).from(back(0, -k)).to(back(0, k)); }
+};
+
+/// @param own  where the own block lies, ready when `ready` is performed
+void gather(score_builder& s, const seat& at, cells own, step_ref ready) {
+  auto ring = at.ring(s);
+  std::vector<step_ref> arrived{ready};  // by distance back in the ring
+  if (at.servers > 1) ring.send(own);
+  for (int t = 1; t < at.servers - 1; ++t) arrived.push_back(ring.recv_copy_send(output[at.back(t)]));
+  if (at.servers > 1) arrived.push_back(ring.recv(output[at.back(at.servers - 1)]));
+
+  for (int k = 1; k < at.cards; ++k) {
+    auto inside = at.inside(s, k);
+    for (int t = 0; t < at.servers; ++t) {
+      inside.after(arrived[static_cast<std::size_t>(t)]).send(t == 0 ? own : output[at.back(t)]);
+      inside.recv(output[at.back(t, -k)]);
+    }
+  }
+}
+
+/// Sums up in output[rank]. The sum for a server sets out at the next one and ends, after a trip round the ring, at home.
+/// @param sum_of  where the server's sum for a rank is added up
+/// @return the step that completes output[rank]
+template <class SumOf>
+step_ref scatter(score_builder& s, const seat& at, SumOf sum_of) {
+  auto ring = at.ring(s);
+  step_ref last;
+  for (int t = 1; t <= at.servers; ++t) {
+    const rank_t target = at.back(t);  // t == servers: the rank itself
+    const cells sum = at.cards > 1 ? sum_of(target) : input[target];
+    step_ref added;  // the cards' contributions come in one after the other, each in its own lane
+    for (int k = 1; k < at.cards; ++k) {
+      auto inside = at.inside(s, k);
+      inside.send(input[at.back(t, k)]);
+      inside.after(added);
+      added = k == 1 ? inside.recv_reduce_copy(input[target], sum) : inside.recv_reduce(sum);
+    }
+    if (t == at.servers) last = t == 1 ? added : ring.after(added).recv_reduce_copy(sum, output[at.rank]);
+    else if (t == 1) ring.after(added).send(sum);
+    else ring.after(added).recv_reduce_send(sum);
+  }
+  return last;
+}
+
+/// Blocks for the cards of a server go to its card of the same index, which keeps its own and passes the others on.
+void exchange(score_builder& s, const seat& at) {
+  s.stage_input(at.rank);
+  const step_ref staged = s.on().in_place ? step_ref{0, 0} : step_ref{};
+  auto ring = at.ring(s);
+  ring.copy_own(input[at.rank], output[at.rank]);
+  for (int k = 1; k < at.cards; ++k) {
+    auto inside = at.inside(s, k);
+    inside.after(staged).send(s.staged(at.rank, input[at.back(0, k)]));
+    inside.recv(output[at.back(0, -k)]);
+  }
+  for (int t = 1; t < at.servers; ++t)
+    for (int k = 0; k < at.cards; ++k) {
+      const rank_t source = at.back(t), target = at.back(0, k);
+      const std::int64_t block = static_cast<std::int64_t>(source) * s.on().ranks + target;
+      const cells landing = k == 0 ? output[source] : s.scratch_block(at.rank, block);
+      ring.to(at.back(-t)).send(s.staged(at.rank, input[at.back(-t, k)]));
+      const step_ref arrived = ring.from(source).recv(landing);
+      if (k == 0) continue;
+      auto inside = at.inside(s, k);
+      inside.after(arrived).send(landing);
+      inside.recv(output[at.back(t, -k)]);
+    }
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "hierarchical_pipeline");
+  const hierarchy h{on.placement};
+  score_builder s{on, "hierarchical_pipeline", on.what == collective::all_reduce ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    const seat at{h, r};
+    switch (on.what) {
+      case collective::all_gather:
+        gather(s, at, input[0], {});
+        s.lane(r).copy_own(input[0], output[r]);
+        break;
+      case collective::reduce_scatter:
+        scatter(s, at, [&](rank_t target) { return target == r ? output[0] : s.scratch_block(r, target); });
+        break;
+      case collective::all_to_all: exchange(s, at); break;
+      default: {  // the sums are added up where the result will lie
+        const step_ref complete = scatter(s, at, [](rank_t target) { return output[target]; });
+        gather(s, at, output[r], complete);
+      }
+    }
+  }
+  return s.finish();
+}
+}  // namespace
+
+constinit const choreography hierarchical_pipeline{
+    "hierarchical_pipeline",
+    "a ring between servers; every block it delivers goes on inside the server at once",
+    "HCCL fine-grained hierarchical pipeline (spec 2)",
+    offered,
+    needs_equal_servers,
+    write};
+
+}  // namespace troupe::choreographies

@@ -1,0 +1,79 @@
+// Pairwise exchange (spec 4, "Pairwise"): p − 1 steps; in step k every rank sends to the rank k ahead and receives from the
+// rank k behind, so that every port carries one message in and one out.
+//
+//   ZCopy   straight between the user buffers. A receive reads the sender's cells by reference and happens when the receiver
+//           is ready, so no handshake is needed.
+//   BCopy   (stage::through_scratch) user → scratch → peer's scratch → user, with HCCL's handshake in every step:
+//           Ack (receiver ready) before the data, Done after it. Two outgoing cells in turn: step k + 1 is prepared while the
+//           peer still picks up step k. With blocks of different sizes no cell fits two blocks, so each gets its own.
+//
+// reduce_scatter adds the contributions to rank r as they come: r, r−1, r−2, … wrapping round. That is neither the order of
+// the ranks nor the same tree at every rank; callers who need either get it from fold_in_rank_order.
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+using namespace notation;
+
+constexpr collective offered[] = {collective::all_to_all, collective::reduce_scatter};
+
+/// In reduce_scatter the output has one cell and every index wraps round to it: output[q] is right for both collectives.
+void straight(score_builder& s, rank_t r) {
+  const bool reducing = is_reduction(s.on().what);
+  auto me = s.lane(r);
+  if (!reducing) me.copy_own(input[r], output[r]);
+  for (int k = 1; k < s.on().ranks; ++k) {
+    me.to(s.after(r, k)).from(s.before(r, k));
+    me.send(s.staged(r, input[r + k]));
+    if (!reducing) me.recv(output[r - k]);
+    else if (k == 1) me.recv_reduce_copy(input[r], output[r]);
+    else me.recv_reduce(output[r]);
+  }
+}
+
+void through_scratch(score_builder& s, rank_t r) {
+  const int n = s.on().ranks;
+  const bool reducing = is_reduction(s.on().what);
+  auto me = s.lane(r);
+  me.copy_own(input[r], output[r]);
+  cells outgoing[2] = {}, landing{};
+  for (int k = 1; k < n; ++k) {
+    const rank_t ahead = s.after(r, k), behind = s.before(r, k);
+    if (k <= 2 || !s.on().uniform) outgoing[k % 2] = s.scratch_like(r, input[r + k]);
+    if (k == 1 || !s.on().uniform) landing = s.scratch_like(r, reducing ? input[r] : output[r - k]);
+    me.copy(s.staged(r, input[r + k]), outgoing[k % 2]);
+    me.signal(behind);  // Ack: my landing cell is free
+    me.await(ahead);
+    if (k > 1) me.await(s.after(r, k - 1));  // Done: the other outgoing cell may be filled again
+    me.to(ahead).send(outgoing[k % 2]);
+    me.from(behind).recv(landing);
+    me.signal(behind);  // Done: I have picked up your cell
+    if (reducing) me.swapped().reduce(landing, output[r]);
+    else me.copy(landing, output[r - k]);
+  }
+  if (n > 1) me.await(s.after(r, n - 1));
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "pairwise");
+  score_builder s{on, "pairwise", 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    if (on.what == collective::all_to_all) s.stage_input(r);
+    if (on.through_scratch) through_scratch(s, r);
+    else straight(s, r);
+  }
+  return s.finish();
+}
+}  // namespace
+
+constinit const choreography pairwise{"pairwise",
+                                      "p − 1 steps, one peer in and one out in each; straight or through scratch",
+                                      "HCCL Pairwise, BCopy and ZCopy (spec 4)",
+                                      offered,
+                                      refuses_nothing,
+                                      write};
+
+}  // namespace troupe::choreographies

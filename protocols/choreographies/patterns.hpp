@@ -1,0 +1,82 @@
+#pragma once
+// What several choreographies share: orders of the ranks, and the hypercube of a rank count that is no power
+// of two.
+
+#include <bit>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocols/score_builder.hpp"
+
+namespace troupe::choreographies {
+
+/// `choreography::refuses` of those that can be staged everywhere.
+inline std::string refuses_nothing(const stage&) { return {}; }
+
+/// What every collective is for a single rank: its input is its output.
+inline score alone(const stage& on, std::string_view name) {
+  score_builder s{on, name, 1};
+  if (on.what != collective::barrier) s.lane(0).copy_own(notation::input.all(), notation::output.all());
+  return s.finish();
+}
+
+/// The ranks in a circle, those of a server next to each other, so that every server is entered and left only
+/// once.
+class ring_order {
+public:
+  explicit ring_order(const stage& on) : at_(static_cast<std::size_t>(on.ranks)) {
+    std::iota(at_.begin(), at_.end(), 0);
+    if (on.placement.is_grid() || on.placement.size() != on.ranks) return;  // ranks of a grid lie side by side already
+    at_.clear();
+    for (int server = 0; server < on.placement.servers; ++server)
+      for (const int rank : on.placement.ranks_of_server(server)) at_.push_back(rank);
+  }
+  /// The rank at a position; positions wrap round.
+  rank_t operator[](int position) const {
+    const int n = static_cast<int>(at_.size());
+    return at_[static_cast<std::size_t>((position % n + n) % n)];
+  }
+  int position_of(rank_t rank) const {
+    int position = 0;
+    while ((*this)[position] != rank) ++position;
+    return position;
+  }
+
+private:
+  std::vector<rank_t> at_;
+};
+
+/// A hypercube over any number of ranks: of the `ranks − corners` first pairs of neighbours (2i, 2i+1) one
+/// rank, the *extra*, hands its data to the other before the cube's work and gets the result afterwards
+/// (Rabenseifner 2004; MPICH). A corner stands for the contiguous ranks [first_rank(c), first_rank(c + 1)),
+/// so aligned sub-cubes are contiguous, too.
+class folded_cube {
+public:
+  /// @param kept a rank that must not be an extra (a root); −1: none
+  explicit folded_cube(int ranks, rank_t kept = -1)
+      : corners_(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
+        pairs_(ranks - corners_),
+        kept_(kept) {}
+
+  int corners() const { return corners_; }
+  /// The other rank of a pair; −1 if `rank` is a corner by itself.
+  rank_t partner(rank_t rank) const { return rank < 2 * pairs_ ? rank ^ 1 : -1; }
+  bool is_extra(rank_t rank) const { return partner(rank) >= 0 && rank_of(corner_of(rank)) != rank; }
+  int corner_of(rank_t rank) const { return rank < 2 * pairs_ ? rank / 2 : rank - pairs_; }
+  rank_t first_rank(int corner) const { return corner < pairs_ ? 2 * corner : corner + pairs_; }
+  /// The rank that does the corner's work.
+  rank_t rank_of(int corner) const {
+    const rank_t first = first_rank(corner);
+    return corner < pairs_ && kept_ == first + 1 ? kept_ : first;
+  }
+
+private:
+  int corners_;
+  int pairs_;
+  rank_t kept_;
+};
+
+}  // namespace troupe::choreographies

@@ -1,0 +1,37 @@
+#pragma once
+// What travels between the lanes of two ranks: a reference to bytes and the names that put it in order.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+/// Which operation of a communicator. Collectives count 0, 1, 2 … in the order of the calls; sends and receives between a pair
+/// of ranks are counted for themselves and have the top bit set.
+using epoch_t = std::uint32_t;
+inline constexpr epoch_t point_to_point = epoch_t{1} << 31;
+
+/// A message of a lane. Small and trivially movable; the payload is never in it.
+struct chunk {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t fingerprint = 0;    ///< of the sender's call
+  epoch_t epoch = 0;
+  rank_t source = -1;
+  std::uint32_t lane = 0;           ///< channel × lanes of the channel + lane
+  std::uint32_t sequence = 0;       ///< 0, 1, 2 … per (source, destination, lane) of the epoch
+  std::shared_ptr<const void> keep; ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
+};
+
+/// Gives back the right to send one more, and with it the memory that the chunk referred to.
+struct credit {
+  epoch_t epoch = 0;
+  rank_t source = -1;  ///< who gives the credit (the chunk's receiver)
+  std::uint32_t lane = 0;
+  std::uint32_t sequence = 0;
+};
+
+}  // namespace troupe

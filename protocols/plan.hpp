@@ -1,0 +1,45 @@
+#pragma once
+// What the planner decided for one kind of call, made once and shared by all ranks and all repetitions.
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory/types.hpp"
+#include "protocols/program.hpp"
+#include "protocols/score.hpp"
+#include "protocols/verifier.hpp"
+
+namespace troupe {
+
+/// Thread-safe. Programs are compiled when a rank first asks.
+class plan {
+ public:
+  std::string choreography;
+  std::string protocol = "simple";
+  std::shared_ptr<const score> notes;       ///< lowered and verified
+  std::shared_ptr<const verdict> verified;
+  std::size_t count = 0;                    ///< elements per block
+  std::vector<std::size_t> counts;          ///< per block, if they differ
+  cutting cut;
+  int credits = 8;
+  datatype work_type = datatype::u8;        ///< in which the score is performed
+  bool widened = false;                     ///< inputs are converted to work_type first, outputs back at the end
+  bool scaled = false;                      ///< inputs are multiplied first (pre_mul_sum)
+  bool any_order = false;
+  double predicted_seconds = 0;
+
+  /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached.
+  std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},
+                                            std::span<const std::size_t> output_displacements = {}) const;
+
+  call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
+
+ private:
+  mutable std::mutex mutex_;  // taken once an operation; held while a program is compiled the first time
+  mutable std::vector<std::shared_ptr<const program>> programs_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,87 @@
+#pragma once
+// How values came to be: hash-consed reduction trees over all cells of a score. Nodes are never removed; equal trees are one
+// node, so comparing two values is comparing two numbers.
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+/// A leaf is what one rank contributes to one chunk; an inner node combines left ⊕ right, which are of the same chunk and
+/// have no rank in common. Not thread-safe while it grows; const members may be called by several threads.
+class reduction_forest {
+public:
+  using node_id = std::int32_t;
+  static constexpr node_id none = -1;
+
+  explicit reduction_forest(int ranks);
+
+  // -- growing --
+
+  node_id leaf(rank_t rank, std::int64_t chunk);
+  /// @pre same chunk, disjoint.
+  node_id combine(node_id left, node_id right);
+  /// Names the tree of an output cell. Cells are named in any order.
+  void set_output(rank_t rank, std::int32_t cell, node_id tree);
+
+  // -- asking --
+
+  int ranks() const { return ranks_; }
+  std::int64_t chunk(node_id n) const { return at(n).chunk; }
+  bool is_leaf(node_id n) const { return at(n).left == none; }
+  /// @pre is_leaf(n)
+  rank_t contributor(node_id n) const { return at(n).first; }
+  node_id left(node_id n) const { return at(n).left; }
+  node_id right(node_id n) const { return at(n).right; }
+  /// Equal for trees that differ only in the chunk and in the order of the operands of ⊕.
+  std::int32_t shape(node_id n) const { return at(n).shape; }
+  bool holds(node_id n, rank_t rank) const;
+  bool disjoint(node_id a, node_id b) const;
+  /// All ranks contribute.
+  bool complete(node_id n) const { return at(n).leaves == ranks_; }
+  /// The leaves are neighbouring ranks in ascending order from left to right.
+  bool rank_ordered(node_id n) const { return at(n).ordered; }
+  /// ((a ⊕ a+1) ⊕ a+2) ⊕ …
+  bool left_fold(node_id n) const { return at(n).fold; }
+  /// `none` if the cell was not named.
+  node_id output(rank_t rank, std::int32_t cell) const;
+  /// "((0+1)+2)"
+  std::string text(node_id n) const;
+  /// The ranks of a set as "0–3, 5".
+  std::string members(node_id n) const;
+  /// The ranks that are not in it.
+  std::string missing(node_id n) const;
+
+private:
+  struct node {
+    node_id left;
+    node_id right;
+    std::int32_t shape;
+    rank_t first;  ///< leftmost leaf
+    rank_t last;   ///< rightmost leaf
+    std::int32_t leaves;
+    bool ordered;
+    bool fold;
+    std::int64_t chunk;
+  };
+  const node& at(node_id n) const { return nodes_[static_cast<std::size_t>(n)]; }
+  const std::uint64_t* set(node_id n) const { return sets_.data() + static_cast<std::size_t>(n) * words_; }
+  node_id append(const node& n);
+  std::int32_t shape_of(std::int64_t a, std::int64_t b);
+  std::string list(node_id n, bool inside) const;
+
+  int ranks_;
+  std::size_t words_;
+  std::vector<node> nodes_;
+  std::vector<std::uint64_t> sets_;  ///< words_ words a node
+  std::unordered_map<std::uint64_t, node_id> leaves_;
+  std::unordered_map<std::uint64_t, node_id> pairs_;
+  std::unordered_map<std::uint64_t, std::int32_t> shapes_;
+  std::vector<std::vector<node_id>> outputs_;
+};
+
+}  // namespace troupe

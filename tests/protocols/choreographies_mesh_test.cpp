@@ -1,0 +1,433 @@
+// The choreographies for meshes, hierarchies and shared memory: every score is proved right for many stages, and has the
+// rounds, messages and cells that its source promises.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/lowering.hpp"
+#include "protocols/rewriting.hpp"
+#include "protocols/verifier.hpp"
+
+using namespace troupe;
+namespace c = troupe::choreographies;
+
+namespace {
+
+const std::vector<const choreography*> tested = {&c::pairwise,
+                                                 &c::direct_full_mesh,
+                                                 &c::staged_pairwise,
+                                                 &c::bruck,
+                                                 &c::hierarchical,
+                                                 &c::hierarchical_pipeline,
+                                                 &c::csc,
+                                                 &c::fused};
+
+std::string describe(const choreography& which, const stage& on) {
+  return std::string{which.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks on " +
+         on.placement.to_string() + ", root " + std::to_string(on.root) + (on.in_place ? ", in place" : "") +
+         (on.uniform ? "" : ", blocks of different sizes") + (on.through_scratch ? ", through scratch" : "") + ", " +
+         std::to_string(on.streams) + " streams";
+}
+
+int proved = 0;
+
+void prove(const choreography& which, const stage& on, const score& lowered, performing_limits limits) {
+  const verdict v = verify(lowered, limits);
+  ++proved;
+  if (v.ok()) return;
+  FAIL_CHECK(describe(which, on), ", ", limits.credits, " credits, ", limits.slices,
+             " slices: ", to_string(*v.first_fault));
+}
+
+/// Sums and blocks that go round a ring of servers: with one credit nobody can send before somebody receives.
+bool needs_two_credits(const choreography& which, const stage& on) {
+  return (&which == &c::hierarchical || &which == &c::hierarchical_pipeline) && on.what != collective::all_to_all &&
+         on.placement.server_count() > 1;
+}
+
+/// Proves what is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
+/// A stage that is refused proves nothing; the refusals have their own test.
+void prove_all_limits(const choreography& which, const stage& on) {
+  if (!refusal(which, on).empty()) return;
+  const score whole = lower_syncs(write_score(which, on));
+  const score cut = one_cell_per_step(whole);
+  for (const int slices : {1, 3}) {
+    if (on.ranks > 17 && slices != (on.uniform ? 1 : 3)) continue;  // a sample
+    const score& performed = slices > 1 || !on.uniform ? cut : whole;
+    if (on.ranks <= 17) {
+      const bool pace = &performed == &cut || needs_two_credits(which, on);
+      prove(which, on, pace ? pace_sends(performed, 1) : performed, {1, slices});
+      prove(which, on, performed, {8, slices});
+    }
+    prove(which, on, performed, {2, slices});
+  }
+}
+
+/// in and out of place, uniform or not, both kinds of pairwise, several numbers of streams.
+void prove_variants(const choreography& which, stage on) {
+  for (const bool in_place : {false, true})
+    for (const bool uniform : {true, false}) {
+      on.in_place = in_place;
+      on.uniform = uniform;
+      if (!uniform && (on.what == collective::all_reduce || on.what == collective::broadcast)) continue;
+      on.streams = 4;
+      on.through_scratch = false;
+      prove_all_limits(which, on);
+      if (&which == &c::pairwise) {
+        on.through_scratch = true;
+        prove_all_limits(which, on);
+      }
+      if (&which == &c::direct_full_mesh)
+        for (const int streams : {1, 2, 8}) {
+          on.streams = streams;
+          prove_all_limits(which, on);
+        }
+    }
+}
+
+stage on_layout(collective what, layout placement, bool in_place = false) {
+  stage on = flat_stage(what, placement.size(), 0, in_place);
+  on.placement = std::move(placement);
+  return on;
+}
+
+/// Two ranks of a server are no neighbours by number.
+layout scattered(int servers, int cards) {
+  std::vector<coordinates> places;
+  for (int card = 0; card < cards; ++card)
+    for (int server = 0; server < servers; ++server) places.push_back({server, card, 0});
+  return layout::placed(std::move(places));
+}
+
+layout ragged(std::initializer_list<int> cards) {
+  const std::vector<int> of_server{cards};
+  return layout::ragged(of_server);
+}
+
+const std::vector<const choreography*> layered = {&c::staged_pairwise, &c::hierarchical, &c::hierarchical_pipeline};
+
+/// Messages with data, per rank and lane (−1: all lanes).
+int messages(const score& s, rank_t rank, int only_lane = -1) {
+  int count = 0;
+  const auto& lanes = s.players[static_cast<std::size_t>(rank)].lanes;
+  for (std::size_t l = 0; l < lanes.size(); ++l)
+    if (only_lane < 0 || static_cast<int>(l) == only_lane)
+      for (const step& at : lanes[l])
+        if (sends(at.kind) && (at.kind != step_kind::send || at.source.count > 0)) ++count;
+  return count;
+}
+
+int steps_of(const score& s, rank_t rank, step_kind kind) {
+  int count = 0;
+  for (const lane& steps : s.players[static_cast<std::size_t>(rank)].lanes)
+    count +=
+        static_cast<int>(std::count_if(steps.begin(), steps.end(), [&](const step& at) { return at.kind == kind; }));
+  return count;
+}
+
+const lane& lane_of(const score& s, rank_t rank, int number = 0) {
+  return s.players[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(number)];
+}
+
+int round_up_log2(int n) {
+  int log = 0;
+  while ((1 << log) < n) ++log;
+  return log;
+}
+
+}  // namespace
+
+TEST_CASE("every score on a flat layout is right") {
+  proved = 0;
+  std::vector<int> counts = {24, 31, 32, 64};
+  for (int n = 1; n <= 17; ++n) counts.push_back(n);
+  for (const choreography* which : tested)
+    for (const collective what : which->collectives)
+      for (const int n : counts) {
+        prove_variants(*which, flat_stage(what, n));
+        for (rank_t root = 1; has_root(what) && root < n; ++root)
+          for (const bool in_place : {false, true}) {
+            const stage on = flat_stage(what, n, root, in_place);
+            prove(*which, on, lower_syncs(write_score(*which, on)), {1, 1});
+          }
+      }
+  MESSAGE(proved, " proofs");
+  CHECK(proved > 1000);
+}
+
+TEST_CASE("every score on servers and cards is right") {
+  proved = 0;
+  std::vector<layout> layouts;
+  for (int servers = 2; servers <= 8; ++servers)
+    for (int cards = 1; servers * cards <= 17; ++cards) {
+      layouts.push_back(layout::grid(servers, cards));
+      if (cards > 1) layouts.push_back(scattered(servers, cards));
+    }
+  layouts.push_back(layout::grid(2, 2, 3));
+  for (const choreography* which : layered)
+    for (const collective what : which->collectives) {
+      for (const layout& placement : layouts) prove_variants(*which, on_layout(what, placement));
+      for (const layout& large :
+           {layout::grid(4, 6), layout::grid(31, 1), layout::grid(4, 8), layout::grid(8, 8), scattered(4, 6)})
+        prove_variants(*which, on_layout(what, large));
+    }
+  MESSAGE(proved, " proofs");
+  CHECK(proved > 500);
+}
+
+TEST_CASE("servers of different sizes: staged_pairwise routes by index mod size, the hierarchical ones refuse") {
+  std::vector<coordinates> mixed;  // 5 + 2 + 3, dealt out in no order
+  for (const int server : {0, 1, 0, 2, 2, 0, 1, 0, 2, 0}) mixed.push_back({server, static_cast<int>(mixed.size()), 0});
+  for (const layout& placement :
+       {ragged({4, 3}), ragged({1, 5}), ragged({5, 1}), ragged({2, 7, 3}), ragged({1, 2, 3, 4}), ragged({4, 3, 2, 1}),
+        ragged({8, 1, 8}), layout::placed(mixed)}) {
+    prove_variants(c::staged_pairwise, on_layout(collective::all_to_all, placement));
+    for (const choreography* which : {&c::hierarchical, &c::hierarchical_pipeline})
+      for (const collective what : which->collectives) {
+        const stage on = on_layout(what, placement);
+        CHECK(refusal(*which, on).find("different numbers of ranks") != std::string::npos);
+        CHECK_THROWS_AS(write_score(*which, on), error);
+      }
+  }
+}
+
+TEST_CASE("scores stay right when their sums are folded in rank order") {
+  for (const choreography* which : tested)
+    for (const collective what : which->collectives)
+      for (const layout& placement : {layout::flat(6), layout::grid(3, 2), layout::grid(2, 3)})
+        for (const bool in_place : {false, true}) {
+          const stage on = on_layout(what, placement, in_place);
+          const score lowered = lower_syncs(write_score(*which, on));
+          if (!is_reduction(what)) continue;
+          const verdict v = verify(fold_in_rank_order(lowered));
+          CAPTURE(describe(*which, on));
+          REQUIRE_MESSAGE(v.ok(), to_string(*v.first_fault));
+          CHECK(v.left_fold);
+        }
+}
+
+TEST_CASE("refusals say what is missing") {
+  CHECK(refusal(c::bruck, flat_stage(collective::all_to_all, 4, 0, false, false)).find("one size") !=
+        std::string::npos);
+  CHECK(refusal(c::fused, flat_stage(collective::all_gather, 4, 0, false, false)).find("different sizes") !=
+        std::string::npos);
+  stage on = flat_stage(collective::all_to_all, 8);
+  on.placement = layout::grid(2, 3);
+  for (const choreography* which : layered) CHECK(refusal(*which, on).find("places for 6 ranks") != std::string::npos);
+  CHECK(refusal(c::bruck, flat_stage(collective::all_reduce, 4)).find("does not offer") != std::string::npos);
+}
+
+TEST_CASE("pairwise: in step k to the rank k ahead, from the rank k behind") {
+  for (const int n : {2, 5, 8}) {
+    const score s = write_score(c::pairwise, flat_stage(collective::all_to_all, n));
+    for (rank_t r = 0; r < n; ++r) {
+      CHECK(messages(s, r) == n - 1);
+      CHECK(s.players[static_cast<std::size_t>(r)].scratch.empty());
+      const lane& steps = lane_of(s, r);  // own copy, then send and receive in turn
+      for (int k = 1; k < n; ++k) {
+        CHECK(steps[static_cast<std::size_t>(2 * k - 1)].to == (r + k) % n);
+        CHECK(steps[static_cast<std::size_t>(2 * k)].from == (r - k + n) % n);
+      }
+    }
+  }
+}
+
+TEST_CASE("pairwise through scratch: three cells whatever the number of ranks, safe only because of the handshake") {
+  stage on = flat_stage(collective::all_to_all, 9);
+  on.through_scratch = true;
+  const score s = write_score(c::pairwise, on);
+  for (const part& player : s.players) CHECK(player.scratch.size() == 3);
+  CHECK(messages(s, 0) == 8);
+  CHECK(steps_of(s, 0, step_kind::send) == 3 * 8);  // Ack, data, Done
+  REQUIRE(verify(s).ok());
+
+  // Without Done (sent after the data are received, awaited after Ack and at the end) a cell may be filled again while the
+  // peer still reads it.
+  const auto sends_token = [](const step& at) { return at.kind == step_kind::send && at.source.count == 0; };
+  const auto awaits_token = [](const step& at) { return at.kind == step_kind::recv && at.target.count == 0; };
+  score hasty = s;
+  for (part& player : hasty.players) {
+    lane kept{player.lanes[0].front()};
+    for (std::size_t i = 1; i < player.lanes[0].size(); ++i) {
+      const step& at = player.lanes[0][i];
+      const step& last = player.lanes[0][i - 1];
+      const bool done_sent = sends_token(at) && last.kind == step_kind::recv && last.target.count > 0;
+      const bool done_awaited = awaits_token(at) && !sends_token(last);
+      if (!done_sent && !done_awaited) kept.push_back(at);
+    }
+    CHECK(kept.size() + 2 * 8 == player.lanes[0].size());
+    player.lanes[0] = kept;
+  }
+  const verdict v = verify(hasty);
+  REQUIRE(!v.ok());
+  CHECK(v.first_fault->what.find("scratch[") != std::string::npos);
+}
+
+TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides at once") {
+  for (const collective what : {collective::all_to_all, collective::all_gather})
+    for (const int n : {2, 5, 8, 13})
+      for (const int streams : {1, 2, 4, 8}) {
+        stage on = flat_stage(what, n);
+        on.streams = streams;
+        const score s = write_score(c::direct_full_mesh, on);
+        for (rank_t r = 0; r < n; ++r) {
+          CHECK(messages(s, r) == n - 1);
+          CHECK(messages(s, r, 0) == 0);  // the main stream moves nothing between ranks
+          CHECK(messages(s, r, 1) == (n - 1 + streams - 1) / streams);
+          CHECK(s.players[static_cast<std::size_t>(r)].lanes.size() ==
+                static_cast<std::size_t>(1 + std::min(streams, n - 1)));
+        }
+      }
+  const score s = write_score(c::direct_full_mesh, flat_stage(collective::all_to_all, 13));
+  const auto round = [&](std::size_t number) {
+    std::multiset<int> peers;
+    for (int stream = 1; stream <= 4; ++stream) peers.insert(lane_of(s, 6, stream)[2 * number].to - 6);
+    return peers;
+  };
+  CHECK(round(0) == std::multiset<int>{-2, -1, 1, 2});
+  CHECK(round(1) == std::multiset<int>{-4, -3, 3, 4});
+  CHECK(round(2) == std::multiset<int>{-6, -5, 5, 6});
+  // Round 2 starts when round 0 has drained: after the main stream has noticed the last of its four exchanges.
+  for (int stream = 1; stream <= 4; ++stream) {
+    CHECK(lane_of(s, 6, stream)[0].after.lane == -1);
+    CHECK(lane_of(s, 6, stream)[2].after.lane == -1);
+    const step_ref go = lane_of(s, 6, stream)[4].after;
+    CHECK(go == step_ref{0, 4});
+    CHECK(lane_of(s, 6, 0)[4].after == step_ref{4, 1});
+  }
+}
+
+TEST_CASE("direct full mesh and fused fold from the left in rank order, whatever the rank") {
+  for (const choreography* which : {&c::direct_full_mesh, &c::fused})
+    for (const collective what : {collective::reduce_scatter, collective::all_reduce})
+      for (const bool in_place : {false, true})
+        for (const int n : {1, 2, 3, 8, 11}) {
+          const verdict v = verify(lower_syncs(write_score(*which, flat_stage(what, n, 0, in_place))));
+          REQUIRE(v.ok());
+          CHECK(v.left_fold);
+          CHECK(v.rank_ordered);
+          CHECK(v.same_tree_everywhere);
+        }
+  CHECK_FALSE(verify(write_score(c::pairwise, flat_stage(collective::reduce_scatter, 4))).rank_ordered);
+
+  // What may be taken as it arrives: all contributions but the first and the own one.
+  const score s = write_score(c::direct_full_mesh, flat_stage(collective::reduce_scatter, 8));
+  for (rank_t r = 0; r < 8; ++r) {
+    const lane& steps = lane_of(s, r);
+    const auto in_fans = std::count_if(steps.begin(), steps.end(), [](const step& at) { return at.fan != 0; });
+    CHECK(in_fans == (r == 0 ? 7 : 6));
+  }
+}
+
+TEST_CASE("staged pairwise: (p1 − 1) + (p2 − 1) steps, each followed by a barrier of its group") {
+  for (const auto& [servers, cards] : {std::pair{2, 4}, {4, 2}, {3, 3}, {1, 5}, {5, 1}}) {
+    const score s = write_score(c::staged_pairwise, on_layout(collective::all_to_all, layout::grid(servers, cards)));
+    for (rank_t r = 0; r < s.ranks; ++r) {
+      CHECK(messages(s, r) == (cards - 1) * servers + (servers - 1));
+      const int tokens = steps_of(s, r, step_kind::send) - messages(s, r);
+      CHECK(tokens == (cards - 1) * round_up_log2(cards) + (servers - 1) * round_up_log2(servers));
+      for (const step& at : lane_of(s, r))
+        if (sends(at.kind)) CHECK((at.to / cards == r / cards || at.to % cards == r % cards));
+    }
+  }
+}
+
+TEST_CASE("bruck: ⌈log2 n⌉ messages") {
+  for (int n = 1; n <= 33; ++n) {
+    const score s = write_score(c::bruck, flat_stage(collective::all_to_all, n));
+    for (rank_t r = 0; r < n; ++r) CHECK(messages(s, r) == round_up_log2(n));
+  }
+}
+
+TEST_CASE("the hierarchical ones talk inside the server or to the card of the same index") {
+  for (const choreography* which : layered)
+    for (const collective what : which->collectives) {
+      const score s = write_score(*which, on_layout(what, layout::grid(3, 4)));
+      for (rank_t r = 0; r < 12; ++r)
+        for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+          for (const step& at : steps)
+            if (sends(at.kind)) CHECK((at.to / 4 == r / 4 || at.to % 4 == r % 4));
+    }
+}
+
+TEST_CASE("hierarchical: a message for every column, rearranged in scratch") {
+  const score s = write_score(c::hierarchical, on_layout(collective::all_gather, layout::grid(3, 4)));
+  CHECK(messages(s, 0) == (3 - 1) + (4 - 1));
+  CHECK(steps_of(s, 0, step_kind::copy) == 1 + 12);
+  CHECK(messages(write_score(c::hierarchical, on_layout(collective::reduce_scatter, layout::grid(3, 4))), 0) == 2 + 3);
+  CHECK(messages(write_score(c::hierarchical, on_layout(collective::all_to_all, layout::grid(3, 4))), 0) == 2 + 3);
+  CHECK(messages(write_score(c::hierarchical, on_layout(collective::all_reduce, layout::grid(3, 4))), 0) ==
+        2 * (2 + 3));
+}
+
+TEST_CASE("hierarchical pipeline: one block a transfer, straight to its final place") {
+  for (const auto& [servers, cards] : {std::pair{2, 4}, {4, 2}, {3, 3}}) {
+    const layout grid = layout::grid(servers, cards);
+    const score gather = write_score(c::hierarchical_pipeline, on_layout(collective::all_gather, grid, true));
+    for (rank_t r = 0; r < gather.ranks; ++r) {
+      CHECK(messages(gather, r, 0) == servers - 1);
+      for (int k = 1; k < cards; ++k) CHECK(messages(gather, r, k) == servers);
+      CHECK(gather.players[static_cast<std::size_t>(r)].scratch.empty());
+      CHECK(steps_of(gather, r, step_kind::copy) == 0);  // LocalCopy only when the buffers differ
+      for (const step& at : lane_of(gather, r, 1))
+        if (at.kind == step_kind::send) CHECK(at.source.count == 1);
+      // The block that ring step t delivers leaves inside the server as soon as it is there.
+      for (int t = 1; t < servers; ++t)
+        CHECK(lane_of(gather, r, 1)[static_cast<std::size_t>(2 * t)].after == step_ref{0, t});
+    }
+    const score scatter = write_score(c::hierarchical_pipeline, on_layout(collective::reduce_scatter, grid));
+    CHECK(messages(scatter, 0, 0) == servers - 1);
+    CHECK(messages(scatter, 0, 1) == servers);
+    CHECK(scatter.players[0].scratch.size() == static_cast<std::size_t>(servers - 1));
+    const score all = write_score(c::hierarchical_pipeline, on_layout(collective::all_reduce, grid));
+    CHECK(messages(all, 0) == 2 * messages(scatter, 0));
+    CHECK(all.players[0].scratch.empty());
+    const score exchange = write_score(c::hierarchical_pipeline, on_layout(collective::all_to_all, grid));
+    CHECK(messages(exchange, 0, 0) == (servers - 1) * cards);
+    CHECK(messages(exchange, 0, 1) == servers);
+    CHECK(exchange.players[0].scratch.size() == static_cast<std::size_t>((servers - 1) * (cards - 1)));
+  }
+}
+
+TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {
+  const score gather = write_score(c::csc, flat_stage(collective::all_gather, 4));
+  const score scatter = write_score(c::csc, flat_stage(collective::reduce_scatter, 4));
+  const score all = write_score(c::csc, flat_stage(collective::all_reduce, 4));
+  for (rank_t r = 0; r < 4; ++r) {
+    for (const score* s : {&gather, &scatter, &all}) CHECK(messages(*s, r) == 0);
+    CHECK(steps_of(gather, r, step_kind::sync) == 1);
+    CHECK(steps_of(scatter, r, step_kind::sync) == 1);
+    CHECK(steps_of(all, r, step_kind::sync) == 2);
+    const auto index = static_cast<std::size_t>(r);
+    CHECK(gather.players[index].l0.size() == 1);
+    CHECK(scatter.players[index].l0.size() == 2);
+    std::vector<int> read;
+    for (const step& at : lane_of(gather, r))
+      if (at.kind == step_kind::dma_get && at.source.buffer == buffer_kind::l2) read.push_back(at.source.cell);
+    CHECK(read == std::vector<int>{(r + 1) % 4, (r + 2) % 4, (r + 3) % 4});
+  }
+  // The sync is what makes it right.
+  score hasty = gather;
+  for (part& player : hasty.players)
+    std::erase_if(player.lanes[0], [](const step& at) { return at.kind == step_kind::sync; });
+  CHECK_FALSE(verify(hasty).ok());
+}
+
+TEST_CASE("fused: no messages but the syncs, and out of the way before anybody may leave") {
+  for (const collective what : c::fused.collectives) {
+    const score s = write_score(c::fused, flat_stage(what, 5));
+    CHECK(messages(s, 3) == 0);
+    for (rank_t r = 0; r < 5; ++r) {
+      CHECK(lane_of(s, r).front().kind == step_kind::sync);
+      CHECK(lane_of(s, r).back().kind == step_kind::sync);
+    }
+  }
+  CHECK(steps_of(write_score(c::fused, flat_stage(collective::all_reduce, 5)), 2, step_kind::reduce) == 4);
+}
