@@ -1,5 +1,5 @@
-// Private to kernels*.cpp: the inner loops and the arithmetic they apply. A hand-vectorised version of a loop goes here
-// and nowhere else.
+// Private to kernels*.cpp: the inner loops and the arithmetic they apply, for processors without the vectors of
+// kernels_vector_loops.hpp and for remainders shorter than a vector.
 //
 // Compile with -O3 -fno-trapping-math: with trapping comparisons GCC will not turn selects on floats into vector code.
 // The results are the same either way; only the floating-point status flags, which nobody reads, may differ.
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 // Out may equal an input element for element, so no iteration depends on another one; the compiler cannot know.
@@ -147,58 +148,69 @@ inline std::byte* at(void* base, std::size_t offset) { return static_cast<std::b
 /// Accumulators of one tile. With one tile of an input beside them they fill half of a 32 KiB first-level cache.
 inline constexpr std::size_t tile_bytes = 8192;
 
-/// reduce_many for at least two inputs and one output. A tile's inputs are all read before its first output is written,
-/// so any output may be any input.
+/// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs. `offset` is in bytes and applies to
+/// inputs only. A tile's inputs are all read before its output is written, so `out` may be any input's part.
+using fold_kernel = void (*)(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count);
+
 template <class Op, class T>
-void fold_elements(std::span<const void* const> in, std::span<void* const> out, std::size_t count) {
+void fold_elements(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count) {
   using C = compute_t<T>;
   constexpr std::size_t tile = tile_bytes / sizeof(C);
   alignas(64) std::byte sums[tile_bytes];
   for (std::size_t begin = 0; begin < count; begin += tile) {
     const std::size_t elements = std::min(tile, count - begin);
-    const std::size_t offset = begin * sizeof(T);
-    std::byte* const first = at(out[0], offset);
+    const std::size_t from = offset + begin * sizeof(T);
+    std::byte* const to = at(out, begin * sizeof(T));
     if (in.size() == 2) {
-      combine<Op, T, T, T>(at(in[0], offset), at(in[1], offset), first, elements);
+      combine<Op, T, T, T>(at(in[0], from), at(in[1], from), to, elements);
     } else {
-      combine<Op, T, T, C>(at(in[0], offset), at(in[1], offset), sums, elements);
-      for (std::size_t k = 2; k + 1 < in.size(); ++k) combine<Op, C, T, C>(sums, at(in[k], offset), sums, elements);
-      combine<Op, C, T, T>(sums, at(in.back(), offset), first, elements);
+      combine<Op, T, T, C>(at(in[0], from), at(in[1], from), sums, elements);
+      for (std::size_t k = 2; k + 1 < in.size(); ++k) combine<Op, C, T, C>(sums, at(in[k], from), sums, elements);
+      combine<Op, C, T, T>(sums, at(in.back(), from), to, elements);
     }
-    for (void* other : out.subspan(1))
-      if (other != out[0]) std::memcpy(at(other, offset), first, elements * sizeof(T));
   }
 }
 
-using fold_kernel = void (*)(std::span<const void* const> in, std::span<void* const> out, std::size_t count);
+/// Bytes [offset, offset + length) of the fold of all inputs, past the caches to the same place of every output.
+/// @pre no output is an input; at(out[i], offset) is aligned to a line of 64 bytes; length is a multiple of stream_step
+using stream_kernel = void (*)(std::span<const void* const> in, std::span<void* const> out, std::size_t offset,
+                               std::size_t length);
+inline constexpr std::size_t stream_step = 256;
 
 struct kernels {
   reduce_kernel pair = nullptr;
   fold_kernel fold = nullptr;
+  stream_kernel stream = nullptr;  // null where there are no vectors, or too short ones
 };
 
-template <class Op, class T>
-constexpr kernels kernels_of() {
-  return {&reduce_elements<Op, T>, &fold_elements<Op, T>};
-}
+/// The plain loops. A factory has of<Op, T>(), see kernels_for.
+struct plain_loops {
+  template <class Op, class T>
+  static constexpr kernels of() {
+    return {&reduce_elements<Op, T>, &fold_elements<Op, T>, nullptr};
+  }
+};
 
-template <class T>
+template <class Factory, class T>
 kernels kernels_for(op_kind kind) {
+  // Wrapping arithmetic and bits do not know signs: one instance serves both signednesses.
+  using unsigned_type =
+      typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   switch (kind) {
     case op_kind::sum:
     case op_kind::avg:
-    case op_kind::pre_mul_sum: return kernels_of<add, T>();
-    case op_kind::prod: return kernels_of<multiply, T>();
-    case op_kind::min: return kernels_of<extreme<false>, T>();
-    case op_kind::max: return kernels_of<extreme<true>, T>();
-    case op_kind::land: return kernels_of<logical_and, T>();
-    case op_kind::lor: return kernels_of<logical_or, T>();
+    case op_kind::pre_mul_sum: return Factory::template of<add, unsigned_type>();
+    case op_kind::prod: return Factory::template of<multiply, unsigned_type>();
+    case op_kind::min: return Factory::template of<extreme<false>, T>();
+    case op_kind::max: return Factory::template of<extreme<true>, T>();
+    case op_kind::land: return Factory::template of<logical_and, unsigned_type>();
+    case op_kind::lor: return Factory::template of<logical_or, unsigned_type>();
     default: break;
   }
   if constexpr (std::is_integral_v<T>) {
-    if (kind == op_kind::band) return kernels_of<bit_and, T>();
-    if (kind == op_kind::bor) return kernels_of<bit_or, T>();
-    if (kind == op_kind::bxor) return kernels_of<bit_xor, T>();
+    if (kind == op_kind::band) return Factory::template of<bit_and, unsigned_type>();
+    if (kind == op_kind::bor) return Factory::template of<bit_or, unsigned_type>();
+    if (kind == op_kind::bxor) return Factory::template of<bit_xor, unsigned_type>();
   }
   return {};
 }
@@ -206,7 +218,13 @@ kernels kernels_for(op_kind kind) {
 // One translation unit a family, so that none is slow to compile.
 kernels integer_kernels(datatype type, op_kind kind);
 kernels float_kernels(datatype type, op_kind kind);
-kernels low_precision_kernels(datatype type, op_kind kind);
+kernels f16_kernels(datatype type, op_kind kind);  // and bf16
+kernels f8_kernels(datatype type, op_kind kind);
+
+/// Copies disjoint regions past the caches. Streamed bytes are ordered before later stores only after finish_streams().
+void stream_bytes(void* to, const void* from, std::size_t bytes);
+void finish_streams();
+const char* instruction_set();
 
 /// Throws null_buffer or size_overflow. @pre count > 0
 void check_buffer(const char* function, const char* role, const void* buffer, datatype type, std::size_t count);

@@ -21,6 +21,12 @@
 
 namespace troupe {
 
+/// Where stores go. `streamed`: past the caches (non-temporal), which saves reading the old contents and keeps the caches
+/// for others, but the first reader finds nothing in them. `by_size` streams what is too large to be found in a cache
+/// later; a caller that works in pieces knows more than a call can see, and says so. Streaming never changes results,
+/// and is complete (fenced) when the call returns. Outputs that are inputs are stored as usual.
+enum class store_hint : std::uint8_t { by_size, cached, streamed };
+
 /// Whether `kind` is defined on `type`: everything is, except band, bor and bxor on floats.
 bool supports(datatype type, op_kind kind);
 
@@ -36,7 +42,7 @@ void reduce(datatype type, const op& operation, const void* left, const void* ri
 /// Each input is read once and each output written once, in tiles that stay in the first-level cache. One input is
 /// copied unchanged. @pre `in` is not empty, else errc::invalid_argument.
 void reduce_many(datatype type, const op& operation, std::span<const void* const> in, std::span<void* const> out,
-                 std::size_t count);
+                 std::size_t count, store_hint hint = store_hint::by_size);
 
 /// The loop behind reduce(), for callers that look it up once: no checks, count may be 0.
 using reduce_kernel = void (*)(const void* left, const void* right, void* out, std::size_t count);
@@ -44,7 +50,10 @@ using reduce_kernel = void (*)(const void* left, const void* right, void* out, s
 reduce_kernel find_reduce(datatype type, op_kind kind);
 
 /// Regions may be equal (then nothing happens). Call it qualified (troupe::copy): std::byte pointers drag std::copy in.
-void copy(void* to, const void* from, std::size_t bytes);
+void copy(void* to, const void* from, std::size_t bytes, store_hint hint = store_hint::by_size);
+
+/// The instruction set that the vector loops chose on this processor ("AVX3" is AVX-512), for reports.
+const char* kernel_instruction_set();
 
 /// Between any two float types, rounding once to nearest even; same types copy. Integers only to themselves, else
 /// errc::unsupported_type. `to` may equal `from` only if both types are the same.

@@ -1,0 +1,8 @@
+// Private to kernels_*.cpp, before any Highway header: the instruction sets they are compiled for, on x86-64 AVX2 and
+// AVX-512 (F, VL, DQ, BW), on AArch64 NEON. Every set costs compile time; SSSE3 and SSE4 would serve only processors older
+// than 2013, which get the plain loops, and AVX3_DL adds nothing that the kernels use.
+#pragma once
+
+#include <hwy/detect_compiler_arch.h>
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

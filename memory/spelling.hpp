@@ -1,0 +1,13 @@
+// "Did you mean …?" for every place where a person writes a name.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace troupe {
+
+/// The candidate that differs least from `wrong` (Levenshtein distance), if that is at most 2 edits or a third of its letters;
+/// otherwise empty. The result views into `candidates`. Words longer than 64 letters are nobody's misspelling.
+std::string_view closest(std::string_view wrong, std::span<const std::string_view> candidates);
+
+}  // namespace troupe
