@@ -36,6 +36,7 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   record& r = open(epoch);
   if (!r.calls[index(rank)]) ++r.called;
   r.calls[index(rank)] = std::move(what);
+  r.suspected = 0;
   if (r.stopping) return;
   if (broken_) return begin_stop(epoch, r, broken_, out);
   if (r.called < ranks_) {
@@ -90,6 +91,7 @@ void agreement::left(rank_t rank, epoch_t operations, audience& out) {
 void agreement::lost(rank_t rank, const std::string& reason, audience& out) {
   if (dead_[index(rank)]) return;
   dead_[index(rank)] = true;
+  out.peer_lost(rank);
   abort(make_failure(errc::actor_lost, communicator_ + ": an actor of rank " + std::to_string(rank) + " ended (" + reason +
                                            "); the communicator cannot be used any more"),
         out);
@@ -100,16 +102,16 @@ void agreement::lost(rank_t rank, const std::string& reason, audience& out) {
 
 void agreement::abort(failure_ptr why, audience& out) {
   if (!broken_) {
-    broken_ = why;
-    out.broken(why);
+    broken_ = std::move(why);
+    out.broken(broken_);
   }
   for (auto& [epoch, r] : records_)
-    if (!r.stopping) begin_stop(epoch, r, why, out);
+    if (!r.stopping) begin_stop(epoch, r, broken_, out);
 }
 
-void agreement::stuck(audience& out) {
+void agreement::stuck(look_t look, look_t latest, audience& out) {
   for (auto& [epoch, r] : records_) {
-    if (r.stopping || r.called == 0) continue;
+    if (r.stopping || r.called == 0 || !confirm(r.suspected, look, latest)) continue;
     begin_stop(epoch, r, make_failure(errc::rank_missing, "every rank waits and nothing is under way, so this operation can never complete"),
                out);
   }

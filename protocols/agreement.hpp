@@ -11,6 +11,7 @@
 //
 // Owner: the membership actor. Memory: one record per operation that is neither agreed nor failed.
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +32,16 @@ struct failure {
 using failure_ptr = std::shared_ptr<const failure>;
 failure_ptr make_failure(errc code, std::string text);
 
+/// Whoever waits for long looks whether anything is under way at all. Looks are numbered when they begin, so what has not moved
+/// in a look that began after it was first suspected never will: it was there already when that look found everything idle.
+using look_t = std::uint64_t;
+/// @param suspected of the operation; 0 at first. @param latest look that has begun by now, >= look.
+inline bool confirm(look_t& suspected, look_t look, look_t latest) {
+  if (suspected != 0) return look > suspected;
+  suspected = latest;
+  return false;
+}
+
 using counts_ptr = std::shared_ptr<const std::vector<std::size_t>>;
 
 class agreement {
@@ -44,6 +55,7 @@ class agreement {
     virtual void failed(epoch_t epoch, const failure_ptr& why) = 0;          ///< to every rank
     virtual void broken(const failure_ptr& why) = 0;                         ///< to every rank: the communicator ended
     virtual void peer_left(rank_t rank) = 0;                                 ///< to every rank
+    virtual void peer_lost(rank_t rank) = 0;                                 ///< to every rank; `broken` follows, or came before
   };
 
   agreement(int ranks, std::string communicator);
@@ -57,9 +69,11 @@ class agreement {
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);
   void abort(failure_ptr why, audience& out);
-  /// Nothing moves any more and every rank's own thread waits: whoever has not called, never will.
-  void stuck(audience& out);
+  /// The look has found that nothing moves any more and that every rank's own thread waits: whoever has not called, never will.
+  void stuck(look_t look, look_t latest, audience& out);
 
+  /// Why the communicator cannot be used any more; null while it can.
+  const failure_ptr& broken() const { return broken_; }
   std::size_t open_operations() const { return records_.size(); }
 
  private:
@@ -71,6 +85,7 @@ class agreement {
     failure_ptr why;
     std::string title;
     std::vector<std::string> waits;
+    look_t suspected = 0;
   };
 
   record& open(epoch_t epoch);

@@ -10,10 +10,11 @@ namespace troupe {
 
 std::span<const choreography* const> all_choreographies() {
   namespace c = choreographies;
-  static constexpr std::array<const choreography*, 13> all = {
+  static constexpr std::array<const choreography*, 14> all = {
       &c::ring,    &c::double_binary_tree, &c::binomial,         &c::recursive_doubling, &c::halving_doubling,
       &c::pairwise, &c::direct_full_mesh,  &c::staged_pairwise,  &c::bruck,              &c::hierarchical,
-      &c::hierarchical_pipeline,           &c::csc,              &c::fused};
+      &c::hierarchical_pipeline,           &c::csc,              &c::fused,
+      &c::one_shot};
   return all;
 }
 
@@ -33,6 +34,9 @@ std::string refusal(const choreography& which, const stage& on) {
   if (on.ranks < 1) return "a collective needs at least one rank";
   if (has_root(on.what) && (on.root < 0 || on.root >= on.ranks))
     return "root " + std::to_string(on.root) + " is not a rank of 0…" + std::to_string(on.ranks - 1);
+  // Block (i, j) would be received over block (j, i), which may be larger or lie elsewhere: the engine keeps the input apart.
+  if (on.what == collective::all_to_all && on.in_place && !on.uniform)
+    return "an all_to_all with blocks of different sizes cannot be in place";
   return which.refuses(on);
 }
 

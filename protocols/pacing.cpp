@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "protocols/lowering.hpp"
 #include "protocols/rewriting.hpp"
 
 namespace troupe {

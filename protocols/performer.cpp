@@ -67,10 +67,9 @@ void performer::combine(const instruction& i, const std::byte* incoming, const s
   else reduce(type_, reduction_, incoming, local, out, i.elements);
 }
 
-/// Steps that need neither a peer nor a DMA engine.
-void performer::perform_local(const instruction& i) const {
+void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
+                   const op& reduction, std::size_t element_size) {
   if (i.kind == step_kind::wait || i.elements == 0) return;
-  std::byte* target = memory_.at(i.target);
   if (i.inputs > 0) {
     // A fold's operand list is short; gathering the addresses here keeps the program independent of the buffers.
     const void* in[64];
@@ -81,16 +80,17 @@ void performer::perform_local(const instruction& i) const {
     void** outputs = out;
     if (i.inputs > 64) inputs = (many_in.resize(i.inputs), many_in.data());  // more than 64 ranks: one allocation a fold
     if (i.outputs > 64) outputs = (many_out.resize(i.outputs), many_out.data());
-    const location* operand = code_->operands.data() + i.operands;
-    for (int k = 0; k < i.inputs; ++k) inputs[k] = memory_.at(*operand++);
-    for (int k = 0; k < i.outputs; ++k) outputs[k] = memory_.at(*operand++);
-    reduce_many(type_, reduction_, {inputs, i.inputs}, {outputs, i.outputs}, i.elements);
+    const location* operand = operands + i.operands;
+    for (int k = 0; k < i.inputs; ++k) inputs[k] = memory.at(*operand++);
+    for (int k = 0; k < i.outputs; ++k) outputs[k] = memory.at(*operand++);
+    reduce_many(type, reduction, {inputs, i.inputs}, {outputs, i.outputs}, i.elements);
     return;
   }
-  const std::byte* source = memory_.at(i.source);
-  if (i.kind == step_kind::copy) troupe::copy(target, source, i.elements * code_->element_size);
-  else if (i.swapped) reduce(type_, reduction_, source, target, target, i.elements);
-  else reduce(type_, reduction_, target, source, target, i.elements);
+  std::byte* target = memory.at(i.target);
+  const std::byte* source = memory.at(i.source);
+  if (i.kind != step_kind::reduce) troupe::copy(target, source, i.elements * element_size);
+  else if (i.swapped) reduce(type, reduction, source, target, target, i.elements);
+  else reduce(type, reduction, target, source, target, i.elements);
 }
 
 }  // namespace troupe

@@ -66,6 +66,11 @@ struct lane_wait {
 };
 std::string to_string(const lane_wait& wait);
 
+/// Performs an instruction that needs neither a peer nor a DMA engine: copy, reduce, fold, wait.
+/// @param operands program::operands
+void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
+                   const op& reduction, std::size_t element_size);
+
 class performer {
  public:
   enum class status : std::uint8_t { waiting, performed, mismatch };
@@ -103,7 +108,6 @@ class performer {
   outcome fan_once(Port& port, int lane);
   template <class Port>
   outcome perform(Port& port, int lane, const instruction& i);
-  void perform_local(const instruction& i) const;
   bool ready(const instruction& i) const;
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
@@ -215,7 +219,9 @@ performer::outcome performer::perform(Port& port, int lane, const instruction& i
       if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
       l.transfer = transfer_state::none;
       break;
-    default: perform_local(i); break;
+    default:
+      perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+      break;
   }
   return outcome::moved;
 }

@@ -40,7 +40,9 @@ class compiler {
   }
 
   program run() {
-    const auto lanes = player_.lanes.size();
+    // The same at every rank, because messages name their lane by its place among those of all channels.
+    std::size_t lanes = 0;
+    for (const part& p : score_.players) lanes = std::max(lanes, p.lanes.size());
     result_.lanes_per_channel = static_cast<int>(lanes);
     result_.channels = cut_.channels;
     result_.ranks = score_.ranks;
@@ -49,9 +51,9 @@ class compiler {
     positions_.resize(lanes);
     for (int channel = 0; channel < cut_.channels; ++channel) {
       for (auto& lane_positions : positions_) lane_positions.clear();
-      for (std::size_t l = 0; l < lanes; ++l)
+      for (std::size_t l = 0; l < player_.lanes.size(); ++l)
         for (int slice = 0; slice < cut_.slices; ++slice) add_slice(channel, l, slice);
-      for (std::size_t l = 0; l < lanes; ++l) resolve_after(channel, l);
+      for (std::size_t l = 0; l < player_.lanes.size(); ++l) resolve_after(channel, l);
     }
     return std::move(result_);
   }
@@ -154,7 +156,7 @@ class compiler {
 
   void add_slice(int channel, std::size_t l, int slice) {
     const lane& steps = player_.lanes[l];
-    auto& code = result_.lanes[static_cast<std::size_t>(channel) * player_.lanes.size() + l];
+    auto& code = lane_of(channel, l);
     auto& where = positions_[l];
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const step& from = steps[i];
@@ -180,6 +182,10 @@ class compiler {
     }
   }
 
+  std::vector<instruction>& lane_of(int channel, std::size_t l) {
+    return result_.lanes[static_cast<std::size_t>(channel * result_.lanes_per_channel) + l];
+  }
+
   /// `after` names a step of the score; which instruction that became is known when the whole lane is written.
   std::int32_t encode(int slice, const step_ref& after) const {
     const auto steps = player_.lanes[static_cast<std::size_t>(after.lane)].size();
@@ -187,7 +193,7 @@ class compiler {
   }
 
   void resolve_after(int channel, std::size_t l) {
-    for (instruction& i : result_.lanes[static_cast<std::size_t>(channel) * player_.lanes.size() + l])
+    for (instruction& i : lane_of(channel, l))
       if (i.after_lane >= 0)
         i.after_index = positions_[static_cast<std::size_t>(i.after_lane)][static_cast<std::size_t>(i.after_index)];
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What passes that turn one score into another share: where each step went, and pacing.
+// What passes that turn one score into another share: where each step went.
 
 #include <cstdint>
 #include <string>
@@ -46,22 +46,5 @@ public:
 private:
   std::vector<std::vector<std::vector<std::int32_t>>> now_;
 };
-
-/// Moves sends behind later receives of the same lane where lanes would otherwise wait for each other's credits: the result
-/// can be performed with `credits` per (source, destination, lane), also with one. Cutting one message into many needs
-/// this: two ranks that exchange one message each cannot send twenty each before they receive. With one credit a ring of
-/// fused steps has to be taken apart (nobody can receive and send at once); two leave it as it is, so the passes here pace
-/// for two.
-///
-/// Method: the score is run in rounds with that many credits, every lane keeping its order. When nothing can move any more, sends
-/// (or the sending half of a fused step) that lack only a credit are put aside and sent as soon as they can; the lane goes
-/// on. The order in which the steps ran is the order of the new lanes. As no lane ever waits for a credit for good, this ends
-/// whenever the score ends with unlimited credits; and as lanes never choose, an order that ran once runs always.
-/// Only sends move, and only backwards past steps that cannot depend on them: what a send reads may not change before the
-/// receiver has it, and every way by which the sender can learn that still goes through the message itself.
-/// A score that cannot be run to its end is returned as it is, for the verifier to find out why.
-/// Cost: O(rounds · lanes).
-/// @pre credits ≥ 1
-score pace_sends(const score& s, int credits = 2);
 
 }  // namespace troupe

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 #include "protocols/score.hpp"
 
 namespace troupe {
@@ -145,29 +146,9 @@ std::string shown(const json& found) {
   return shortened(found.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
-    }
-  }
-  return row[b.size()];
-}
-
 /// "; did you mean 'send'?", or the list of what there is.
 std::string suggestion(std::string_view wrong, const std::vector<std::string_view>& known) {
-  std::string_view best;
-  std::size_t distance = 3;
-  if (wrong.size() <= 64)
-    for (std::string_view word : known)
-      if (const std::size_t d = edit_distance(wrong, word); d < distance && d < word.size()) distance = d, best = word;
-  if (!best.empty()) return "; did you mean '" + std::string{best} + "'?";
+  if (const std::string_view best = closest(wrong, known); !best.empty()) return "; did you mean '" + std::string{best} + "'?";
   std::string text = "; right would be one of:";
   for (std::string_view word : known) text += ' ' + std::string{word};
   return text;

@@ -18,5 +18,6 @@ extern const choreography hierarchical;
 extern const choreography hierarchical_pipeline;
 extern const choreography csc;
 extern const choreography fused;
+extern const choreography one_shot;
 
 }  // namespace troupe::choreographies

@@ -13,6 +13,7 @@
 #include "protocols/rewriting.hpp"
 #include "protocols/score_builder.hpp"
 #include "protocols/verifier.hpp"
+#include "tests/protocols/most_ranks.hpp"
 #include "tests/seed.hpp"
 
 using namespace troupe;
@@ -136,7 +137,7 @@ void for_each_stage(const std::vector<int>& rank_counts, Visit visit) {
   for (const choreography* c : all_choreographies())
     for (const collective what : c->collectives)
       for (const int ranks : rank_counts)
-        for (rank_t root = 0; root < (has_root(what) ? ranks : 1); ++root)
+        for (rank_t root = 0; ranks <= most_ranks && root < (has_root(what) ? ranks : 1); ++root)
           for (const bool in_place : {false, true})
             for (const bool uniform : {true, false}) {
               stage on = flat_stage(what, ranks, root, in_place, uniform);
@@ -369,7 +370,7 @@ TEST_CASE("one cell per step stays right for every choreography") {
     CHECK_MESSAGE(one.ok(), title(c, on), ", paced for one credit: ", fault_text(one));
     ++seen;
   });
-  CHECK(seen > 500);
+  CHECK(seen > (most_ranks < 64 ? 200 : 500));
 }
 
 TEST_CASE("folding in rank order: verified, and every tree a left fold") {
@@ -384,7 +385,7 @@ TEST_CASE("folding in rank order: verified, and every tree a left fold") {
     }
     ++seen;
   });
-  CHECK(seen > 300);
+  CHECK(seen > (most_ranks < 64 ? 100 : 300));
 }
 
 TEST_CASE("folding in rank order, performed on words in random order") {

@@ -1,0 +1,47 @@
+#pragma once
+// The CAF side of `runtime`, for the files of this folder.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+#include "actors/crew.hpp"
+#include "actors/fabric.hpp"
+#include "actors/runtime.hpp"
+#include "actors/scheduler.hpp"
+
+namespace troupe::actors {
+
+struct runtime::hidden {
+  struct config : caf::actor_system_config {
+    explicit config(const scheduler_options& options) {
+      load_scheduler(*this, options);
+      set("logger.console-verbosity", caf::atom("quiet"));
+    }
+  };
+  struct company {
+    std::weak_ptr<crew> members;
+    caf::actor membership;
+    std::weak_ptr<cast> players;
+  };
+
+  hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
+      : options(o), settings(s), system(settings), agenda(scheduler::of(system)) {
+    if (!hardware.ranks().is_flat()) ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
+  }
+
+  runtime_options options;
+  arena memory;
+  config settings;
+  std::unique_ptr<fabric> ways;  // outlives the system's actors: declared before it
+  caf::actor_system system;
+  scheduler& agenda;
+  std::mutex companies_mutex;  // when a communicator is made or trouble is looked for
+  std::vector<company> companies;
+  steady_time next_look{};  ///< guarded by companies_mutex
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,247 @@
+#include "engine/communicator.hpp"
+
+#include <algorithm>
+
+#include "engine/core.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+// -- life -------------------------------------------------------------------------------------------------------------
+
+communicator::communicator() = default;
+communicator::communicator(communicator&&) noexcept = default;
+communicator& communicator::operator=(communicator&&) noexcept = default;
+communicator::~communicator() = default;
+communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
+
+communicator::impl::~impl() {
+  if (const gate::pass inside{of->core->door}) of->core->stage->leave(*of->members, rank);
+}
+
+int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }
+int communicator::size() const noexcept { return impl_ ? impl_->of->ranks : 0; }
+const std::string& communicator::name() const noexcept {
+  static const std::string nothing = "empty communicator";
+  return impl_ ? impl_->of->name : nothing;
+}
+
+void communicator::set_deadline(std::optional<std::chrono::nanoseconds> deadline) {
+  if (!impl_) return;
+  impl_->of->seats[static_cast<std::size_t>(impl_->rank)]->deadline_ns = deadline ? deadline->count() : society::seat::no_deadline;
+}
+
+void communicator::abort(const std::string& reason) {
+  if (!impl_) return;
+  const society& of = *impl_->of;
+  if (const gate::pass inside{of.core->door})
+    of.core->stage->abort(*of.members, make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
+                                                                                    std::to_string(impl_->rank) + ": " + reason));
+}
+
+// -- operations -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The call's, else the communicator's, else the engine's.
+std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::nanoseconds> of_call, std::int64_t of_communicator,
+                                                    std::optional<std::chrono::nanoseconds> of_engine) {
+  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24 * 365);  // beyond: none, so that no clock overflows
+  auto chosen = of_call;
+  if (!chosen && of_communicator != society::seat::unset) chosen = std::chrono::nanoseconds(of_communicator);
+  else if (!chosen) chosen = of_engine;
+  if (chosen && *chosen > longest) return std::nullopt;
+  return chosen ? std::max(*chosen, std::chrono::nanoseconds(0)) : chosen;
+}
+
+}  // namespace
+
+actors::operation_ptr society::prepare(rank_t rank, call_description what) {
+  check_call(what, rank, ranks);
+  auto op = std::make_shared<actors::operation>();
+  op->input = what.input;
+  op->output = what.output;
+  op->input_displacements = std::move(what.input_displacements);
+  op->output_displacements = std::move(what.output_displacements);
+  op->what = std::move(what.what);
+  call& c = op->what;
+  const seat& mine = *seats[static_cast<std::size_t>(rank)];
+  op->deadline = deadline_of(what.options.deadline, mine.deadline_ns.load(), core->options.deadline);
+  if (what.pair) {
+    op->peer = what.peer;
+    op->sending = what.sending;
+    return op;
+  }
+  c.level = what.options.level.value_or(core->options.level);
+  c.choreography = std::move(what.options.choreography);
+  if (c.uniform) {
+    op->plan = core->plans.plan_for(c, placement);
+  } else {
+    // Blocks of other ranks are known only when all have called.
+    op->make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
+      return self->core->plans.plan_for(c, self->placement, counts.get());
+    };
+  }
+  return op;
+}
+
+void society::number(rank_t rank, actors::operation& op) {
+  seat& mine = *seats[static_cast<std::size_t>(rank)];
+  if (op.peer < 0) {
+    op.epoch = mine.next_epoch.fetch_add(1, std::memory_order_relaxed) & ~point_to_point;
+    return;
+  }
+  const std::lock_guard lock(mine.mutex);
+  epoch_t& next = mine.pairs[static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0)];
+  op.epoch = (next++ & ~point_to_point) | point_to_point;
+}
+
+namespace {
+
+[[noreturn]] void refuse_closed() {
+  throw error(errc::engine_closed, "the engine was destroyed; its communicators cannot be used any more");
+}
+[[noreturn]] void refuse_empty() {
+  throw error(errc::invalid_argument, "this communicator is empty (moved from, or a split with a negative color)");
+}
+
+void submit(society& of, rank_t rank, actors::operation_ptr op) {
+  of.number(rank, *op);
+  of.core->stage->submit(*of.members, rank, std::move(op));
+}
+
+}  // namespace
+
+void communicator::run(call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door};
+  if (!inside) refuse_closed();
+  actors::runtime::check_may_wait();
+  auto op = of.prepare(impl_->rank, std::move(what));
+  const actors::completion_ptr done = op->done;
+  {
+    const actors::runtime::submitting mine{*of.core->stage};
+    submit(of, impl_->rank, std::move(op));
+    of.core->stage->wait(done, actors::no_deadline, of.players.get());
+  }
+  if (done->why()) throw_failure(done->why());
+}
+
+request communicator::start(call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door};
+  if (!inside) refuse_closed();
+  auto op = of.prepare(impl_->rank, std::move(what));
+  of.number(impl_->rank, *op);
+  auto s = std::make_shared<request::state>();
+  s->of = impl_->of;
+  s->rank = impl_->rank;
+  s->key = {op->epoch, op->peer, op->sending};
+  s->done = op->done;
+  of.core->stage->submit(*of.members, impl_->rank, std::move(op));
+  s->launched.store(true);
+  return request{std::move(s)};
+}
+
+request communicator::join(group& in, call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door};
+  if (!inside) refuse_closed();
+  auto op = of.prepare(impl_->rank, std::move(what));
+  auto s = std::make_shared<request::state>();
+  s->of = impl_->of;
+  s->rank = impl_->rank;
+  s->done = op->done;
+  in.launches_.push_back([s, op]() mutable {
+    society& to = *s->of;
+    const gate::pass still_inside{to.core->door};
+    if (!still_inside) return op->done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
+    to.number(s->rank, *op);
+    s->key = {op->epoch, op->peer, op->sending};
+    to.core->stage->submit(*to.members, s->rank, std::move(op));
+    s->launched.store(true);
+    if (s->cancel_wanted.load()) s->end_cancelled();  // before the launch, or at this moment
+  });
+  request r{std::move(s)};
+  in.requests_.push_back(r);
+  return r;
+}
+
+void communicator::finish_both(request& a, request& b) {
+  const std::error_code first = a.try_wait();
+  const std::error_code second = b.try_wait();
+  if (first) a.wait();  // throws
+  if (second) b.wait();
+}
+
+// -- group ------------------------------------------------------------------------------------------------------------
+
+group::~group() {
+  launch();
+  for (request& r : requests_) static_cast<void>(r.try_wait());
+}
+
+void group::launch() {
+  if (launches_.empty()) return;
+  const auto launches = std::move(launches_);
+  launches_.clear();
+  for (const auto& one : launches) one();
+}
+
+void group::wait() {
+  launch();
+  const auto requests = std::move(requests_);
+  requests_.clear();
+  for (request r : requests) static_cast<void>(r.try_wait());
+  for (request r : requests) r.wait();  // all are done: throws the first failure
+}
+
+// -- communicators of communicators -----------------------------------------------------------------------------------
+
+communicator communicator::split(int color, int key, call_options options) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const std::int32_t mine[2] = {color, key};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(of.ranks));
+  actors::runtime::check_may_wait();
+  request exchange = all_gather_async(mine, all, std::move(options));
+  // The operation's number names the split, the same at every rank; ranks need not have succeeded with the same splits before.
+  const epoch_t which = exchange.state_->key.epoch;
+  exchange.wait();
+  if (color < 0) return {};
+
+  std::vector<rank_t> members;
+  for (rank_t r = 0; r < of.ranks; ++r)
+    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](rank_t a, rank_t b) {
+    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+  });
+
+  const gate::pass inside{of.core->door};
+  if (!inside) refuse_closed();
+  std::shared_ptr<society> made;
+  {
+    const std::lock_guard lock(of.divisions_mutex);
+    auto& division = of.divisions[{which, color}];
+    if (!division.made) {
+      std::vector<int> places;
+      for (const rank_t r : members) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
+      division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
+                                     of.placement.is_flat() ? layout::flat(static_cast<int>(members.size())) : of.placement.subset(members),
+                                     std::move(places), of.players);
+    }
+    made = division.made;
+    if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});
+  }
+  auto i = std::make_shared<impl>();
+  i->rank = static_cast<rank_t>(std::find(members.begin(), members.end(), impl_->rank) - members.begin());
+  i->of = std::move(made);
+  return communicator{std::move(i)};
+}
+
+communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }
+
+}  // namespace troupe

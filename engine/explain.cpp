@@ -1,0 +1,139 @@
+#include "engine/explain.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "memory/error.hpp"
+
+namespace troupe {
+
+namespace {
+
+std::string number(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+/// GB/s; 0 where nothing is moved.
+double algorithm_bandwidth(const explanation& e, const candidate& c) {
+  return c.predicted_seconds > 0 ? static_cast<double>(e.bytes) / c.predicted_seconds / 1e9 : 0;
+}
+
+std::string padded(const std::string& text, std::size_t width, bool right) {
+  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+void append_row(std::string& table, const std::vector<std::string>& cells, std::size_t name_width) {
+  constexpr std::size_t widths[] = {0, 10, 8, 15, 13};
+  std::string row = padded(cells[0], name_width, false);
+  for (std::size_t i = 1; i < cells.size(); ++i) row += padded(cells[i], i < std::size(widths) ? widths[i] : 0, i < std::size(widths));
+  table += row.erase(row.find_last_not_of(' ') + 1) + '\n';
+}
+
+nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) {
+  nlohmann::ordered_json o;
+  o["choreography"] = c.choreography;
+  o["eligible"] = c.eligible();
+  o["chosen"] = c.chosen;
+  for (const char* key : {"channels", "slices", "predicted_us", "algbw", "busbw"}) o[key] = nullptr;
+  if (c.eligible()) {
+    o["channels"] = c.channels;
+    o["slices"] = c.slices;
+    o["predicted_us"] = c.predicted_seconds * 1e6;
+    if (e.bytes > 0) {
+      o["algbw"] = algorithm_bandwidth(e, c);
+      o["busbw"] = algorithm_bandwidth(e, c) * bus_factor(e.what.what, e.placement.size());
+    }
+  }
+  o["rank_order_fold"] = c.rank_order_fold;
+  o["why_rejected"] = c.why_rejected;
+  return o;
+}
+
+}  // namespace
+
+std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes) {
+  switch (what) {
+    case collective::all_reduce:
+    case collective::broadcast:
+    case collective::reduce: return block_bytes;
+    case collective::barrier: return 0;
+    default: break;
+  }
+  const auto n = static_cast<std::size_t>(ranks);
+  if (block_bytes > std::numeric_limits<std::size_t>::max() / n)
+    throw error(errc::size_overflow, "the operation's buffers exceed the address space");
+  return block_bytes * n;
+}
+
+double bus_factor(collective what, int ranks) {
+  const double n = ranks;
+  switch (what) {
+    case collective::all_reduce: return 2 * (n - 1) / n;
+    case collective::all_gather:
+    case collective::reduce_scatter:
+    case collective::gather:
+    case collective::scatter:
+    case collective::all_to_all: return (n - 1) / n;
+    case collective::broadcast:
+    case collective::reduce:
+    case collective::barrier: return 1;
+  }
+  return 1;
+}
+
+explanation explain(planner& by, const call& what, const layout& placement) {
+  explanation e{what, placement, 0, by.candidates(what, placement)};
+  e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
+  return e;
+}
+
+std::string to_text(const explanation& e) {
+  std::size_t width = 14;
+  for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
+  std::string text = to_string(e.what) + " on " + std::to_string(e.placement.size()) + " ranks, layout " +
+                     e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n";
+  append_row(text, {"  choreography", "channels", "slices", "predicted us", "busbw GB/s"}, width);
+  const double factor = bus_factor(e.what.what, e.placement.size());
+  for (const candidate& c : e.candidates) {
+    const std::string shown = (c.chosen ? "* " : "  ") + c.choreography;
+    if (!c.eligible()) {
+      append_row(text, {shown, "  rejected: " + c.why_rejected}, width);
+      continue;
+    }
+    append_row(text, {shown, std::to_string(c.channels), std::to_string(c.slices), number(c.predicted_seconds * 1e6, 2),
+                      e.bytes > 0 ? number(algorithm_bandwidth(e, c) * factor, 2) : "-",
+                      c.rank_order_fold ? "  folded in rank order" : ""}, width);
+  }
+  const auto chosen = std::find_if(e.candidates.begin(), e.candidates.end(), [](const candidate& c) { return c.chosen; });
+  text += chosen == e.candidates.end() ? "\nnone can perform it\n" : "\n* " + chosen->choreography + " performs it\n";
+  return text;
+}
+
+std::string to_json(const explanation& e, int indent) {
+  nlohmann::ordered_json o;
+  o["collective"] = name(e.what.what);
+  o["ranks"] = e.placement.size();
+  o["layout"] = e.placement.to_string();
+  o["count"] = e.what.count;
+  o["type"] = name(e.what.type);
+  o["op"] = is_reduction(e.what.what) ? nlohmann::ordered_json(name(e.what.reduction.kind)) : nlohmann::ordered_json();
+  if (has_root(e.what.what)) o["root"] = e.what.root;
+  o["determinism"] = name(e.what.level);
+  o["in_place"] = e.what.in_place;
+  o["bytes"] = e.bytes;
+  o["chosen"] = nullptr;
+  o["candidates"] = nlohmann::ordered_json::array();
+  for (const candidate& c : e.candidates) {
+    if (c.chosen) o["chosen"] = c.choreography;
+    o["candidates"].push_back(to_json_object(e, c));
+  }
+  return o.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace troupe

@@ -1,0 +1,220 @@
+#include "engine/plan_choice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "memory/error.hpp"
+#include "protocols/reduction_forest.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// A slice should stay in L2 between the rank that writes and the one that reads it, and be long beside a message's latency.
+constexpr std::size_t automatic_chunk = 256 * 1024;
+/// A score that only reads and writes other ranks' buffers gains nothing from slices, except that it can be cancelled between them.
+constexpr std::size_t uncut_pass = std::size_t{16} << 20;
+/// Of all ranks' programs of a plan together: some 200 MB.
+constexpr std::size_t most_instructions = std::size_t{1} << 21;
+constexpr int most_channels = 16;
+
+std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
+
+bool can_be_in_place(collective what) {
+  return what == collective::all_reduce || what == collective::all_gather || what == collective::reduce_scatter ||
+         what == collective::all_to_all;
+}
+
+void check_counts(const planning_task& task) {
+  const auto blocks = static_cast<std::size_t>(block_count(task.what.what, task.ranks()));
+  if (task.what.uniform || task.counts.size() == blocks) return;
+  throw error(errc::invalid_argument, to_string(task.what) + " has " + std::to_string(blocks) + " blocks, but the sizes of " +
+                                          std::to_string(task.counts.size()) + " were given");
+}
+
+/// Bytes that a rank converts or scales before and after, on average.
+double staging_bytes(const contender& c, const planning_task& task) {
+  if (!c.widened && !task.rules.scaled) return 0;
+  const double block = static_cast<double>(task.mean_block()) * static_cast<double>(size_of(c.work_type));
+  const double in = task.what.what == collective::reduce_scatter ? block * task.ranks() : block;
+  return in + (c.widened ? block : 0);
+}
+
+}  // namespace
+
+std::size_t largest_part(std::size_t count, std::size_t n) {
+  std::size_t most = 0;
+  for (std::size_t k = 0; k < n; ++k) most = std::max(most, part_begin(count, n, k + 1) - part_begin(count, n, k));
+  return most;
+}
+
+std::size_t planning_task::largest_block() const {
+  if (what.what == collective::barrier) return 0;
+  if (what.uniform) return what.count;
+  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+}
+
+std::size_t planning_task::mean_block() const {
+  if (what.uniform || counts.empty()) return largest_block();
+  double total = 0;
+  for (const std::size_t n : counts) total += static_cast<double>(n);
+  return static_cast<std::size_t>(std::ceil(total / static_cast<double>(counts.size())));
+}
+
+planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  planning_task task{what, placement, {}, rules_of(what, placement.size())};
+  if (!what.uniform && counts) task.counts = *counts;
+  check_counts(task);
+  if (has_root(what.what) && (what.root < 0 || what.root >= task.ranks()))
+    throw error(errc::bad_root, to_string(what) + ": the root must be a rank of 0…" + std::to_string(task.ranks() - 1));
+  // The widest that any choreography may work in; throws size_overflow.
+  const std::size_t width = task.rules.sums_in_f32 ? sizeof(float) : size_of(what.type);
+  const call_shape sizes{what.count, task.counts, {}, {}, width};
+  const rank_t rank = has_root(what.what) ? what.root : 0;
+  input_bytes(what.what, task.ranks(), what.root, rank, sizes);
+  output_bytes(what.what, task.ranks(), what.root, rank, sizes);
+  return task;
+}
+
+// -- shaping and pricing ----------------------------------------------------------------------------------------------
+
+contender plan_choice::consider(const std::string& name, const planning_task& task, bool forced) {
+  contender c;
+  c.choreography = name;
+  // One pass of the kernel adds in f32 and rounds once by itself; anything else needs wide partial results.
+  const bool may_stay_narrow = task.rules.sums_in_f32 && !task.rules.always_widened && task.what.uniform;
+  prepare(c, task, task.rules.sums_in_f32 && !may_stay_narrow);
+  if (may_stay_narrow && !(c.eligible() && c.lowered->sums_in_one_pass())) {
+    c = contender{};
+    c.choreography = name;
+    prepare(c, task, true);
+  }
+  if (c.eligible() && !forced && c.lowered->shares_memory && task.placement.server_count() > 1)
+    c.why_rejected = "the ranks sit on several servers, which share no memory";
+  return c;
+}
+
+void plan_choice::prepare(contender& c, const planning_task& task, bool widened) {
+  c.widened = widened;
+  c.work_type = widened ? datatype::f32 : task.what.type;
+  c.on.what = task.what.what;
+  c.on.ranks = task.ranks();
+  c.on.root = has_root(task.what.what) ? task.what.root : 0;
+  c.on.in_place = task.what.in_place && can_be_in_place(task.what.what) && !widened && !task.rules.scaled;
+  c.on.uniform = task.what.uniform;
+  c.on.placement = task.placement;
+  c.on.streams = options_.streams;
+  c.on.through_scratch = options_.through_scratch;
+  c.why_rejected = library_.refusal(c.choreography, c.on);
+  if (c.eligible()) shape(c, task);
+}
+
+std::vector<contender> plan_choice::consider_all(const planning_task& task) {
+  std::vector<contender> all;
+  for (const std::string& name : library_.names()) all.push_back(consider(name, task, false));
+  return all;
+}
+
+/// Chooses how to cut, and with it the lowering.
+void plan_choice::shape(contender& c, const planning_task& task) {
+  try {
+    const bool split = c.rank_order_fold || !task.what.uniform;
+    const auto whole = library_.get({c.choreography, c.on, split, c.rank_order_fold});
+    c.seconds = std::numeric_limits<double>::infinity();
+    for (const cutting& cut : cuts(c, task, *whole)) price(c, task, cut);
+    if (!c.lowered)
+      c.why_rejected = "it cannot go on with " + std::to_string(options_.credits) + " credits";
+  } catch (const error& e) {
+    c.why_rejected = e.what();
+    c.faulty = e.code_value() == errc::bad_score;
+  }
+}
+
+void plan_choice::price(contender& c, const planning_task& task, const cutting& cut) {
+  const bool split = c.rank_order_fold || !task.what.uniform || cut != cutting{};
+  const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
+  const std::size_t bytes = task.mean_block() * size_of(c.work_type);
+  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine_);
+  if (!(seconds < c.seconds)) return;
+  c.seconds = seconds;
+  c.cut = cut;
+  c.lowered = lowered;
+}
+
+/// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
+/// slice at least one element of the largest cell.
+std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& task, const lowered_score& whole) const {
+  const std::size_t cell = largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, whole.notes->parts)));
+  if (cell == 0) return {cutting{}};
+  std::vector<int> channels{options_.channels};
+  if (options_.channels == 0) {
+    channels = {1};
+    for (int n = 2; n <= most_channels && n * task.ranks() <= machine_.cores; n *= 2) channels.push_back(n);
+  }
+  const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes : whole.moves_chunks ? automatic_chunk : uncut_pass;
+  const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
+  std::vector<cutting> found;
+  for (const int wanted : channels) {
+    const std::size_t repeats = std::max<std::size_t>(1, most_instructions / std::max<std::size_t>(1, whole.single_steps));
+    const std::size_t side = std::min({static_cast<std::size_t>(wanted), cell, repeats});
+    const std::size_t length = largest_part(cell, side);
+    const std::size_t most = std::max<std::size_t>(1, repeats / side);
+    const std::size_t slices = std::min({ceiling(length, chunk_elements), length, most});
+    found.push_back({static_cast<int>(side), static_cast<int>(std::max<std::size_t>(1, slices))});
+  }
+  return found;
+}
+
+// -- choosing ---------------------------------------------------------------------------------------------------------
+
+contender* plan_choice::best(std::vector<contender>& all, const planning_task& task) {
+  while (true) {
+    contender* first = nullptr;
+    for (contender& c : all)
+      if (c.eligible() && (!first || c.seconds < first->seconds)) first = &c;
+    if (!first || first->settled) return first;
+    settle(*first, task);
+  }
+}
+
+void plan_choice::settle(contender& c, const planning_task& task) {
+  if (!c.eligible() || c.settled) return;
+  const verdict& v = *c.lowered->verified(c.cut.slices);
+  if (!v.ok()) {
+    c.faulty = true;
+    c.why_rejected = "the verifier found a fault: " + to_string(*v.first_fault);
+    return;
+  }
+  if (task.rules.trees.met_by(v) && same_trees_in_place(c, task, v)) {
+    c.settled = true;
+    return;
+  }
+  if (c.rank_order_fold) {
+    c.why_rejected = "its contributions cannot be folded in rank order";
+    return;
+  }
+  c.rank_order_fold = true;
+  c.lowered.reset();
+  shape(c, task);
+  // The fold may have torn a single pass apart, and wide partial results need another stage.
+  if (c.eligible() && task.rules.sums_in_f32 && !c.widened && !c.lowered->sums_in_one_pass()) {
+    c.lowered.reset();
+    prepare(c, task, true);
+  }
+}
+
+/// Whether a call is in place must not show in the bits either, as little as its size.
+bool plan_choice::same_trees_in_place(const contender& c, const planning_task& task, const verdict& v) {
+  if (!task.rules.trees.same_everywhere || task.rules.trees.left_fold || c.rank_order_fold) return true;
+  // Where both kinds of call are staged, they are performed alike.
+  const bool always_staged = task.rules.scaled || (task.rules.sums_in_f32 && (task.rules.always_widened || !task.what.uniform));
+  stage other = c.on;
+  other.in_place = !other.in_place;
+  if (always_staged || !can_be_in_place(other.what) || !library_.refusal(c.choreography, other).empty()) return true;
+  const bool split = !task.what.uniform || c.cut != cutting{};
+  const verdict& w = *library_.get({c.choreography, other, split, false})->verified(c.cut.slices);
+  return w.ok() && task.rules.trees.met_by(w) && tree_of(v, 0, 0) == tree_of(w, 0, 0);
+}
+
+}  // namespace troupe

@@ -1,0 +1,79 @@
+#pragma once
+// The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/options.hpp"
+#include "engine/reduction_rules.hpp"
+#include "engine/score_library.hpp"
+#include "protocols/call.hpp"
+
+namespace troupe {
+
+/// A call and where it is made, with what follows from that.
+struct planning_task {
+  call what;
+  layout placement;
+  std::vector<std::size_t> counts;  ///< of blocks, if not uniform
+  reduction_rules rules;
+
+  int ranks() const { return placement.size(); }
+  std::size_t largest_block() const;  ///< elements
+  std::size_t mean_block() const;     ///< by which calls with blocks of different sizes are priced
+};
+/// Throws error: bad_root, invalid_argument (counts missing or too many), size_overflow.
+planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts);
+
+/// What a choreography would make of a task.
+struct contender {
+  std::string choreography;
+  std::string why_rejected;
+  stage on;
+  bool widened = false;
+  bool rank_order_fold = false;
+  bool settled = false;  ///< verified, and its reduction trees are as demanded
+  bool faulty = false;   ///< rejected because of the verifier
+  datatype work_type = datatype::u8;
+  cutting cut;
+  double seconds = 0;
+  std::shared_ptr<lowered_score> lowered;
+
+  bool eligible() const { return why_rejected.empty(); }
+};
+
+/// Not synchronised, as the library.
+class plan_choice {
+ public:
+  plan_choice(const engine_options& options, score_library& library, const machine_constants& machine)
+      : options_(options), library_(library), machine_(machine) {}
+
+  /// @param forced by the user: may share memory although the layout has several servers. @pre the library has `name`
+  contender consider(const std::string& name, const planning_task& task, bool forced);
+  std::vector<contender> consider_all(const planning_task& task);
+
+  /// The cheapest that can be settled, the earlier of equal ones; nullptr if there is none. Only what might win is verified, since a
+  /// promise that is not kept yet can only make a contender dearer.
+  contender* best(std::vector<contender>& all, const planning_task& task);
+
+  /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
+  void settle(contender& c, const planning_task& task);
+
+ private:
+  void shape(contender& c, const planning_task& task);
+  void price(contender& c, const planning_task& task, const cutting& cut);
+  std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
+  void prepare(contender& c, const planning_task& task, bool widened);
+
+  const engine_options& options_;
+  score_library& library_;
+  const machine_constants& machine_;
+};
+
+/// Largest piece when `count` elements are cut in n parts.
+std::size_t largest_part(std::size_t count, std::size_t n);
+
+}  // namespace troupe

@@ -1,0 +1,299 @@
+#include "engine/planner.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "engine/plan_choice.hpp"
+#include "engine/planner_log.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Plans hold their programs: at most about this many instructions of all ranks, then all are forgotten (users keep theirs).
+constexpr std::size_t most_cached_instructions = std::size_t{1} << 23;
+constexpr std::size_t most_cached_plans = 4096;
+/// size_stable: whoever is best at this size is chosen for all.
+constexpr std::size_t reference_bytes = 64 * 1024;
+
+// -- cache ------------------------------------------------------------------------------------------------------------
+
+/// A key that refers to the caller's arguments, so that a look-up copies nothing.
+struct plan_key_view {
+  const call& what;
+  const layout& placement;
+  const std::vector<std::size_t>* counts;
+};
+
+struct plan_key {
+  call what;
+  layout placement;
+  std::vector<std::size_t> counts;
+  operator plan_key_view() const { return {what, placement, what.uniform ? nullptr : &counts}; }  // NOLINT: a view of itself
+};
+
+struct plan_key_hash {
+  using is_transparent = void;
+  std::size_t operator()(const plan_key_view& key) const {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    const auto add = [&](std::uint64_t word) { h = (h ^ word) * 0x100000001b3u, h ^= h >> 29; };
+    const call& c = key.what;
+    add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24);
+    if (is_reduction(c.what)) add(static_cast<std::uint64_t>(c.reduction.kind));
+    if (has_root(c.what)) add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)));
+    if (c.uniform) add(c.count);
+    else if (key.counts)
+      for (const std::size_t n : *key.counts) add(n);
+    add(static_cast<std::uint64_t>(key.placement.size()));
+    for (const char letter : c.choreography) add(static_cast<unsigned char>(letter));
+    return static_cast<std::size_t>(h);
+  }
+};
+
+/// Equal where plans depend on it; not a factor, a user's function or an unused root.
+struct plan_key_equal {
+  using is_transparent = void;
+  bool operator()(const plan_key_view& a, const plan_key_view& b) const {
+    const call &x = a.what, &y = b.what;
+    if (x.what != y.what || x.uniform != y.uniform || x.in_place != y.in_place || x.type != y.type || x.level != y.level ||
+        x.choreography != y.choreography)
+      return false;
+    if (has_root(x.what) && x.root != y.root) return false;
+    if (is_reduction(x.what) &&
+        (x.reduction.kind != y.reduction.kind || x.reduction.commutative != y.reduction.commutative ||
+         x.reduction.associative != y.reduction.associative))
+      return false;
+    if (x.uniform ? x.count != y.count : !a.counts || !b.counts || *a.counts != *b.counts) return false;
+    return a.placement == b.placement;
+  }
+};
+
+// -- forced choreographies --------------------------------------------------------------------------------------------
+
+struct forced_name {
+  std::string name;       ///< empty: the planner chooses
+  std::string by;         ///< who says so
+};
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+  return text;
+}
+
+}  // namespace
+
+struct planner::impl {
+  explicit impl(const engine_options& o)
+      : options(checked(o)), library(options.score_files, options.credits), machine(machine_of_this_process()),
+        choice(options, library, machine) {
+    check_names();
+  }
+
+  static engine_options checked(engine_options o) {
+    const auto wrong = [](const std::string& text) { throw error(errc::bad_config, text); };
+    if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
+    if (o.channels < 0 || o.channels > 1024) wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
+    if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
+    if (o.protocol != "auto" && o.protocol != "simple") wrong("there is no protocol " + o.protocol + "; there are auto and simple");
+    return o;
+  }
+
+  void check_names() const {
+    const auto check = [&](const std::string& name, const std::string& where) {
+      if (name.empty() || name == "auto" || library.has(name)) return;
+      throw error(errc::bad_config, where + ": there is no choreography " + name + library.suggestion(name));
+    };
+    check(options.choreography, "choreography");
+    for (const auto& [collective_name, name] : options.choreography_of) {
+      const auto what = parse_collective(collective_name);
+      if (!what) throw error(errc::bad_config, "choreography of " + collective_name + ": there is no such collective");
+      check(name, "choreography of " + collective_name);
+      if (!name.empty() && name != "auto" && !library.offers(name, *what))
+        throw error(errc::bad_config, "choreography of " + collective_name + ": " + name + " does not offer it; these do: " +
+                                          join(offering(*what)));
+    }
+  }
+
+  std::vector<std::string> offering(collective what) const {
+    std::vector<std::string> names;
+    for (const std::string& n : library.names())
+      if (library.offers(n, what)) names.push_back(n);
+    return names;
+  }
+
+  // -- what is forced --
+
+  /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses.
+  forced_name forced(const planning_task& task) {
+    const call& what = task.what;
+    const auto named = [](const std::string& n) { return !n.empty() && n != "auto"; };
+    if (!what.choreography.empty()) return named(what.choreography) ? forced_name{what.choreography, "the call"} : forced_name{};
+    if (const auto own = options.choreography_of.find(std::string{name(what.what)}); own != options.choreography_of.end())
+      return named(own->second) ? forced_name{own->second, "the options for " + own->first} : forced_name{};
+    if (!named(options.choreography)) return {};
+    std::string why;
+    if (library.offers(options.choreography, what.what)) {
+      const contender c = choice.consider(options.choreography, task, true);
+      if (c.eligible() || c.faulty) return {options.choreography, "the options"};
+      why = c.why_rejected;
+    }
+    planner_log()->info("{}: {} is not used{}{}", to_string(what), options.choreography,
+                        why.empty() ? ", it does not offer this" : ": ", why);
+    return {};
+  }
+
+  // -- choosing --
+
+  /// All contenders, and which is the one.
+  struct outcome {
+    std::vector<contender> all;
+    contender* chosen = nullptr;
+    forced_name force;
+  };
+
+  outcome choose(const planning_task& task, bool everybody) {
+    outcome o;
+    o.force = forced(task);
+    std::string only = o.force.name;
+    if (only.empty() && task.rules.trees.same_everywhere && !task.rules.trees.left_fold) only = reference_choice(task);
+    if (only.empty() || everybody) o.all = choice.consider_all(task);
+    if (only.empty()) {
+      o.chosen = choice.best(o.all, task);
+      return o;
+    }
+    if (!library.has(only))
+      throw error(errc::unsupported, to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
+    auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
+    if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
+    *at = choice.consider(only, task, !o.force.name.empty());
+    while (at->eligible() && !at->settled) choice.settle(*at, task);
+    o.chosen = at->eligible() ? &*at : nullptr;
+    return o;
+  }
+
+  /// size_stable: the same choice for all sizes, in place or not; empty if nobody can do both.
+  std::string reference_choice(const planning_task& task) {
+    planning_task reference = task;
+    const std::size_t count = reference_bytes / size_of(task.what.type);
+    reference.what.count = count;
+    std::fill(reference.counts.begin(), reference.counts.end(), count);
+    reference.what.in_place = !task.what.in_place;
+    const auto others = choice.consider_all(reference);
+    reference.what.in_place = false;
+    auto all = choice.consider_all(reference);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].eligible() && !others[i].eligible()) all[i].why_rejected = others[i].why_rejected;
+    const contender* winner = choice.best(all, reference);
+    return winner ? winner->choreography : std::string{};
+  }
+
+  [[noreturn]] void refuse(const planning_task& task, outcome& o) {
+    const std::string title = to_string(task.what) + " on " + std::to_string(task.ranks()) + " ranks";
+    if (!o.force.name.empty()) {
+      const contender& c = o.all.front();
+      if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);
+      std::vector<std::string> able;
+      for (const contender& other : choice.consider_all(task))
+        if (other.eligible()) able.push_back(other.choreography);
+      throw error(errc::unsupported, title + ": " + o.force.by + " wants " + c.choreography + ", but " + c.why_rejected +
+                                         (able.empty() ? "" : "; these can: " + join(able)));
+    }
+    std::string text = title + ": no choreography can do it";
+    bool faulty = false;
+    for (const contender& c : o.all) {
+      text += "\n  " + c.choreography + ": " + c.why_rejected;
+      faulty = faulty || c.faulty;
+    }
+    throw error(faulty ? errc::bad_score : errc::unsupported, text);
+  }
+
+  std::shared_ptr<const plan> make_plan(const planning_task& task) {
+    outcome o = choose(task, false);
+    if (!o.chosen) refuse(task, o);
+    for (const contender& c : o.all)
+      if (c.faulty) planner_log()->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
+    const contender& c = *o.chosen;
+    auto made = std::make_shared<plan>();
+    made->choreography = c.choreography;
+    made->notes = c.lowered->notes;
+    made->verified = c.lowered->verified(c.cut.slices);
+    made->count = task.what.what == collective::barrier || !task.what.uniform ? 0 : task.what.count;
+    made->counts = task.counts;
+    made->cut = c.cut;
+    made->credits = options.credits;
+    made->work_type = c.work_type;
+    made->widened = c.widened;
+    made->scaled = task.rules.scaled;
+    made->any_order = task.rules.any_order;
+    made->predicted_seconds = c.seconds;
+    planner_log()->debug("{}: {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
+                         c.cut.channels, c.cut.slices, c.seconds * 1e6);
+    return made;
+  }
+
+  std::shared_ptr<const plan> cached(const plan_key_view& key) {
+    const std::shared_lock lock(cache_mutex);
+    const auto found = cache.find(key);
+    return found == cache.end() ? nullptr : found->second;
+  }
+
+  void keep(plan_key key, const std::shared_ptr<const plan>& made) {
+    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut.slices) *
+                               static_cast<std::size_t>(made->cut.channels) + key.counts.size();
+    const std::unique_lock lock(cache_mutex);
+    cached_instructions += weight;
+    if (cached_instructions > most_cached_instructions || cache.size() >= most_cached_plans) {
+      cache.clear();
+      cached_instructions = weight;
+    }
+    cache.emplace(std::move(key), made);
+  }
+
+  engine_options options;
+  score_library library;
+  machine_constants machine;
+  plan_choice choice;
+  std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
+  std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
+  std::unordered_map<plan_key, std::shared_ptr<const plan>, plan_key_hash, plan_key_equal> cache;
+  std::size_t cached_instructions = 0;
+};
+
+planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
+planner::~planner() = default;
+
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  const plan_key_view key{what, placement, what.uniform ? nullptr : counts};
+  if (auto known = impl_->cached(key)) return known;
+  const std::lock_guard lock(impl_->planning);
+  if (auto known = impl_->cached(key)) return known;
+  const planning_task task = make_task(what, placement, counts);
+  auto made = impl_->make_plan(task);
+  impl_->keep({what, placement, task.counts}, made);
+  return made;
+}
+
+std::vector<candidate> planner::candidates(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  const std::lock_guard lock(impl_->planning);
+  const planning_task task = make_task(what, placement, counts);
+  auto o = impl_->choose(task, true);
+  // Folding in rank order changes prices, and only a verified score says whether it is needed.
+  if (task.rules.trees.any())
+    for (contender& c : o.all)
+      while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
+  std::vector<candidate> list;
+  for (const contender& c : o.all)
+    list.push_back({c.choreography, c.cut.channels, c.cut.slices, c.seconds, c.why_rejected, &c == o.chosen, c.rank_order_fold});
+  std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {
+    if (a.eligible() != b.eligible()) return a.eligible();
+    return a.eligible() && a.predicted_seconds < b.predicted_seconds;
+  });
+  return list;
+}
+
+}  // namespace troupe

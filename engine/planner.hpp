@@ -1,0 +1,61 @@
+#pragma once
+// Decides how a call is performed. Between the communicator, which knows what is wanted, and the actors, which perform a plan.
+//
+// The way of a call: options and the call name the candidates → each is written, lowered and priced (score_library.hpp,
+// cost_model.hpp) → the cheapest that gives the bits the determinism level promises is verified → cut for the size → plan.
+// Scores are shared by all sizes, plans by all calls that are alike.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/options.hpp"
+#include "protocols/call.hpp"
+#include "protocols/plan.hpp"
+#include "topology/layout.hpp"
+
+namespace troupe {
+
+/// One choreography that was considered for a call.
+struct candidate {
+  std::string choreography;
+  int channels = 1;
+  int slices = 1;
+  double predicted_seconds = 0;   ///< by the cost model; meaningless if rejected
+  std::string why_rejected;       ///< one sentence; empty: eligible
+  bool chosen = false;
+  bool rank_order_fold = false;   ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
+
+  bool eligible() const { return why_rejected.empty(); }
+};
+
+/// Chooses choreography, protocol, channels and slices for a call, makes the verified plan, and caches it. Thread-safe.
+class planner {
+ public:
+  /// Loads and verifies the user's score files. Throws error: bad_score with file and offending step, io for a file that cannot
+  /// be read, bad_config for names that do not exist.
+  explicit planner(const engine_options& options);
+  ~planner();
+  planner(const planner&) = delete;
+  planner& operator=(const planner&) = delete;
+
+  /// @param counts blocks' elements of a non-uniform call, in block order (block_count(what, ranks) of them); null if uniform.
+  /// Calls that are alike get the same plan; then the cost is a shared lock and a look-up without allocation.
+  /// Throws error: unsupported (no choreography can, or a forced one cannot), bad_score (the verifier found a fault),
+  /// size_overflow, bad_root, invalid_argument (counts missing).
+  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
+                                       const std::vector<std::size_t>* counts = nullptr);
+
+  /// Every choreography: the eligible ones in order of predicted time, then the rejected ones. Verifies the chosen one, as
+  /// plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,
+  /// invalid_argument, a forced name that does not exist), never because nothing is eligible.
+  std::vector<candidate> candidates(const call& what, const layout& placement,
+                                    const std::vector<std::size_t>* counts = nullptr);
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace troupe

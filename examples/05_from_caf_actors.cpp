@@ -1,0 +1,53 @@
+// For programs that are made of C++ Actor Framework actors: an actor asks a rank's actor for a collective and gets a
+// response, like from any other actor. Nobody blocks.
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include <caf/all.hpp>
+
+#include <troupe.hpp>
+
+#include "actors/caf_interface.hpp"  // the one header of Troupe that shows CAF
+
+constexpr int ranks = 4;
+
+/// An actor of yours. It owns its data, which must live until the response comes; so the actor waits for it before it
+/// ends.
+struct worker_state {
+  std::array<double, 2> data{};
+};
+
+caf::behavior worker(caf::stateful_actor<worker_state>* self, int number, caf::actor rank, caf::actor report_to) {
+  self->state.data = {static_cast<double>(number), 1.0};
+
+  // The same descriptions that communicator::all_reduce and its kin make (engine/calls.hpp).
+  const troupe::collective_request all_reduce{troupe::calls::all_reduce(self->state.data, troupe::sum)};
+  self->request(rank, caf::infinite, all_reduce).then([=](const troupe::collective_response& done) {
+    if (done.status) std::fprintf(stderr, "worker %d: %s\n", number, done.message.c_str());
+    self->send(report_to, number, self->state.data[0], self->state.data[1]);
+    self->quit();
+  });
+  return {[](caf::unit_t) {}};  // a behavior, so that the actor lives on until the response
+}
+
+int main() {
+  troupe::engine engine;
+  std::vector<troupe::communicator> comms = engine.communicators(ranks);  // they must outlive the requests
+
+  // The engine's own actor system hosts your actors, too: they run on the same threads.
+  caf::actor_system& system = troupe::caf_system(engine);
+  caf::scoped_actor self{system};
+  for (troupe::communicator& comm : comms)
+    system.spawn(worker, comm.rank(), troupe::rank_actor(comm), caf::actor_cast<caf::actor>(self));
+
+  std::array<std::array<double, 2>, ranks> result{};
+  for (int received = 0; received < ranks; ++received)
+    self->receive([&](int number, double sum, double count) {
+      result[static_cast<std::size_t>(number)] = {sum, count};
+    });
+  for (int r = 0; r < ranks; ++r)
+    std::printf("worker %d: sum of the numbers %g, number of workers %g\n", r, result[static_cast<std::size_t>(r)][0],
+                result[static_cast<std::size_t>(r)][1]);
+}

@@ -1,0 +1,142 @@
+// One round of direct messages: everybody sends what each peer needs straight to it, starting at its own rank + 1 so that no peer is
+// everybody's first, and combines what comes in rank order ((0 ⊕ 1) ⊕ 2) ⊕ … One message of latency, n − 1 messages a rank: for
+// small blocks among few ranks, above all over the slot port, where a message is a store (spec 4, "NCCL LL-A2A").
+
+#include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
+
+namespace troupe::choreographies {
+
+namespace {
+using namespace notation;
+
+constexpr collective offered[] = {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                  collective::all_to_all, collective::broadcast,  collective::reduce,
+                                  collective::gather,     collective::scatter,    collective::barrier};
+
+template <class Outgoing>
+void send_to_all(score_builder& s, lane_writer& me, rank_t r, Outgoing outgoing) {
+  for (int k = 1; k < s.on().ranks; ++k) {
+    const rank_t peer = s.after(r, k);
+    me.to(peer).send(outgoing(peer));
+  }
+}
+
+/// In the order in which the peers send.
+template <class Incoming>
+void receive_from_all(score_builder& s, lane_writer& me, rank_t r, Incoming incoming) {
+  for (int k = 1; k < s.on().ranks; ++k) {
+    const rank_t peer = s.before(r, k);
+    me.from(peer).recv(incoming(peer));
+  }
+}
+
+/// Left fold of all peers' messages and `own` into `sum`, which may be the memory of `own` unless r ≥ 2: there the
+/// contributions before r's come first.
+void fold(lane_writer& me, int ranks, rank_t r, cells own, cells sum) {
+  if (r == 0) me.from(1).swapped().recv_reduce_copy(own, sum);
+  if (r == 1) me.from(0).recv_reduce_copy(own, sum);
+  if (r >= 2) me.from(0).recv(sum);
+  me.fan(1);
+  for (rank_t q = 1; q < r; ++q) me.from(q).swapped().recv_reduce(sum);
+  me.fan(0);
+  if (r >= 2) me.reduce(own, sum);
+  me.fan(2);
+  for (rank_t q = r == 0 ? 2 : r + 1; q < ranks; ++q) me.from(q).swapped().recv_reduce(sum);
+  me.fan(0);
+}
+
+/// Where `own` is kept when the fold begins to write over it.
+cells kept(score_builder& s, lane_writer& me, rank_t r, cells own) {
+  if (!s.on().in_place || r < 2) return own;
+  const cells copy = s.scratch_like(r, own);
+  me.copy(own, copy);
+  return copy;
+}
+
+/// In place everybody's fold writes what its peers are still to read, so the messages come from a copy.
+void all_reduce(score_builder& s, lane_writer& me, rank_t r) {
+  s.stage_input(r);
+  const cells own = s.staged(r, input[0]);
+  send_to_all(s, me, r, [&](rank_t) { return own; });
+  fold(me, s.on().ranks, r, own, output[0]);
+}
+
+void reduce_scatter(score_builder& s, lane_writer& me, rank_t r) {
+  send_to_all(s, me, r, [](rank_t peer) { return input[peer]; });
+  fold(me, s.on().ranks, r, kept(s, me, r, input[r]), output[0]);
+}
+
+void reduce(score_builder& s, lane_writer& me, rank_t r) {
+  const rank_t root = s.on().root;
+  if (r != root) me.to(root).send(input[0]);
+  else fold(me, s.on().ranks, r, kept(s, me, r, input[0]), output[0]);
+}
+
+void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
+  s.stage_input(r);
+  send_to_all(s, me, r, [&](rank_t peer) { return s.staged(r, input[peer]); });
+  me.copy_own(input[r], output[r]);
+  receive_from_all(s, me, r, [](rank_t peer) { return output[peer]; });
+}
+
+void all_gather(score_builder& s, lane_writer& me, rank_t r) {
+  send_to_all(s, me, r, [](rank_t) { return input[0]; });
+  me.copy_own(input[0], output[r]);
+  receive_from_all(s, me, r, [](rank_t peer) { return output[peer]; });
+}
+
+void from_root(score_builder& s, lane_writer& me, rank_t r) {
+  const rank_t root = s.on().root;
+  const bool same = s.on().what == collective::broadcast;
+  if (r != root) {
+    me.from(root).recv(output[0]);
+    return;
+  }
+  send_to_all(s, me, r, [&](rank_t peer) { return input[same ? 0 : peer]; });
+  me.copy_own(input[same ? 0 : r], output[0]);
+}
+
+void to_root(score_builder& s, lane_writer& me, rank_t r) {
+  const rank_t root = s.on().root;
+  if (r != root) {
+    me.to(root).send(input[0]);
+    return;
+  }
+  me.copy_own(input[0], output[r]);
+  receive_from_all(s, me, r, [](rank_t peer) { return output[peer]; });
+}
+
+score write(const stage& on) {
+  if (on.ranks == 1) return alone(on, "one_shot");
+  score_builder s{on, "one_shot", 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    auto me = s.lane(r);
+    switch (on.what) {
+      case collective::all_reduce: all_reduce(s, me, r); break;
+      case collective::all_gather: all_gather(s, me, r); break;
+      case collective::reduce_scatter: reduce_scatter(s, me, r); break;
+      case collective::all_to_all: all_to_all(s, me, r); break;
+      case collective::reduce: reduce(s, me, r); break;
+      case collective::broadcast:
+      case collective::scatter: from_root(s, me, r); break;
+      case collective::gather: to_root(s, me, r); break;
+      case collective::barrier:
+        send_to_all(s, me, r, [](rank_t) { return token; });
+        receive_from_all(s, me, r, [](rank_t) { return token; });
+        break;
+    }
+  }
+  return s.finish();
+}
+}  // namespace
+
+constinit const choreography one_shot{
+    "one_shot",
+    "one round of direct messages, combined in rank order: smallest latency for small blocks",
+    "NCCL LL-A2A (spec 4); flat exchange",
+    offered,
+    refuses_nothing,
+    write};
+
+}  // namespace troupe::choreographies

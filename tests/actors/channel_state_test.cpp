@@ -1,0 +1,337 @@
+#include "actors/channel_state.hpp"
+
+#include "protocols/call.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+struct recording final : channel_outbox {
+  void deliver(rank_t to, chunk&& what) override { delivered.push_back({to, std::move(what)}); }
+  void give_back(rank_t to, const credit& what) override { credits.push_back({to, what}); }
+  void performed(const operation_key& which) override { done.push_back(which); }
+  void mismatch(const operation_key& which, rank_t from) override { mismatches.push_back({which, from}); }
+  bool transfer(const operation_key&, int, std::byte*, const std::byte*, std::size_t) override {
+    return ++transfers, false;
+  }
+
+  std::vector<std::pair<rank_t, chunk>> delivered;
+  std::vector<std::pair<rank_t, credit>> credits;
+  std::vector<operation_key> done;
+  std::vector<std::pair<operation_key, rank_t>> mismatches;
+  int transfers = 0;
+};
+
+constexpr std::uint64_t print = 42;
+
+/// A program of one lane on 64-bit integers: receives from rank 1 into the output, or sends the input to rank 1, `times` times.
+std::shared_ptr<assignment> work(epoch_t epoch, step_kind kind, int times, std::vector<std::int64_t>& memory,
+                                 int credits = 2) {
+  auto code = std::make_shared<program>();
+  code->element_size = 8;
+  code->lanes.resize(1);
+  for (int k = 0; k < times; ++k) {
+    instruction i;
+    i.kind = kind;
+    (kind == step_kind::recv ? i.from : i.to) = 1;
+    if (kind == step_kind::recv_reduce_send) i.from = 1, i.to = 2;
+    const location at{static_cast<std::size_t>(k) * 8, self,
+                      kind == step_kind::recv ? buffer_kind::output : buffer_kind::input};
+    (kind == step_kind::recv ? i.target : i.source) = at;
+    i.elements = 1;
+    i.score_step = k;
+    code->lanes[0].push_back(i);
+  }
+  if (kind == step_kind::recv_reduce_send) code->slot_bytes = 8;
+  auto a = std::make_shared<assignment>();
+  a->epoch = epoch;
+  a->fingerprint = print;
+  a->code = code;
+  a->type = datatype::i64;
+  a->credits = credits;
+  a->lent = std::make_shared<lent_memory>();
+  a->memory.input = a->memory.output = reinterpret_cast<std::byte*>(memory.data());
+  return a;
+}
+
+std::shared_ptr<assignment> pair_work(epoch_t epoch, bool sending, std::vector<std::int64_t>& memory) {
+  auto a = work(epoch, sending ? step_kind::send : step_kind::recv, 1, memory);
+  a->peer = 1;
+  a->sending = sending;
+  return a;
+}
+
+chunk incoming(epoch_t epoch, std::uint32_t sequence, const std::int64_t& value, std::uint64_t fingerprint = print) {
+  return {reinterpret_cast<const std::byte*>(&value), 8, fingerprint, epoch, 1, 0, sequence, {}};
+}
+credit back(epoch_t epoch, std::uint32_t sequence) { return {epoch, 1, 0, sequence}; }
+operation_key collective_key(epoch_t e) { return {e, -1, false}; }
+
+struct fixture {
+  arena memory;
+  channel_state state{0, 0, memory};
+  recording out;
+  std::vector<std::int64_t> buffer = std::vector<std::int64_t>(128, 0);
+  const std::array<std::int64_t, 4> values{11, 12, 13, 14};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fixture, "chunks that come before their operation wait, in whatever order they came") {
+  state.on_chunk(incoming(0, 2, values[2]), out);
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  CHECK(state.early_chunks() == 2);
+  CHECK(out.credits.empty());  // that is what bounds them
+  state.start(work(0, step_kind::recv, 3, buffer), out);
+  CHECK(out.credits.size() == 1);
+  CHECK(state.early_chunks() == 1);
+  state.on_chunk(incoming(0, 1, values[1]), out);
+  CHECK(out.done.size() == 1);
+  CHECK(buffer[0] == 11);
+  CHECK(buffer[1] == 12);
+  CHECK(buffer[2] == 13);
+  REQUIRE(out.credits.size() == 3);
+  for (std::uint32_t k = 0; k < 3; ++k) CHECK(out.credits[k].second.sequence == k);
+  CHECK(state.early_chunks() == 0);
+  CHECK(state.under_way() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "chunks that come twice are taken once: early, under way, and when all is over") {
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  state.on_chunk(incoming(0, 0, values[1]), out);
+  CHECK(state.early_chunks() == 1);
+  state.start(work(0, step_kind::recv, 2, buffer), out);
+  CHECK(buffer[0] == 11);
+  state.on_chunk(incoming(0, 0, values[1]), out);
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(0, 1, values[1]), out);
+  CHECK(out.done.size() == 1);
+  state.on_chunk(incoming(0, 1, values[2]), out);
+  CHECK(state.early_chunks() == 0);
+  CHECK(buffer[1] == 12);
+  CHECK(out.credits.size() == 2);
+}
+
+TEST_CASE_FIXTURE(fixture, "more early chunks than the buffer holds at first") {
+  for (std::uint32_t k = 1000; k-- > 0;) state.on_chunk(incoming(3, k, values[0]), out);
+  CHECK(state.early_chunks() == 1000);
+  state.skip(collective_key(3));
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "credits: sending stops without them, and goes on in the order of the slots") {
+  state.start(work(0, step_kind::send, 5, buffer, 2), out);
+  CHECK(out.delivered.size() == 2);
+  state.on_credit(back(0, 1), out);  // out of order: slot 0 is still lent
+  CHECK(out.delivered.size() == 2);
+  state.on_credit(back(0, 1), out);  // twice
+  CHECK(out.delivered.size() == 2);
+  state.on_credit(back(0, 0), out);
+  CHECK(out.delivered.size() == 4);
+  state.on_credit(back(0, 0), out);   // an old one again
+  state.on_credit(back(0, 70), out);  // never sent
+  CHECK(out.delivered.size() == 4);
+  for (std::uint32_t k : {2u, 3u, 4u}) {
+    CHECK(out.done.empty());
+    state.on_credit(back(0, k), out);
+  }
+  CHECK(out.delivered.size() == 5);
+  CHECK(out.done.size() == 1);  // not before the last reader is done
+  state.on_credit(back(0, 4), out);
+  CHECK(out.done.size() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "64 credits that come back in reverse") {
+  state.start(work(0, step_kind::send, 100, buffer, 64), out);
+  CHECK(out.delivered.size() == 64);
+  for (std::uint32_t k = 64; k-- > 0;) state.on_credit(back(0, k), out);
+  CHECK(out.delivered.size() == 100);
+  for (std::uint32_t k = 64; k < 100; ++k) state.on_credit(back(0, k), out);
+  CHECK(out.done.size() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "slots: a result is not overwritten while a peer may read it, also after a stop") {
+  auto what = work(0, step_kind::recv_reduce_send, 6, buffer, 2);
+  what->reduction = sum;
+  const auto operation_keeps = what->lent;
+  buffer = {1, 2, 3, 4, 5, 6};
+  what->memory.input = reinterpret_cast<std::byte*>(buffer.data());
+  state.start(what, out);
+  what.reset();
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  state.on_chunk(incoming(0, 1, values[1]), out);
+  state.on_chunk(incoming(0, 2, values[2]), out);
+  REQUIRE(out.delivered.size() == 2);
+  const auto value_of = [](const chunk& c) { return *reinterpret_cast<const std::int64_t*>(c.data); };
+  CHECK(value_of(out.delivered[0].second) == 12);
+  CHECK(value_of(out.delivered[1].second) == 14);
+  const auto stopped = state.stop(collective_key(0));
+  REQUIRE(stopped.size() == 1);
+  CHECK(stopped[0].why == lane_wait::reason::credit);
+  // The peers have not stopped yet: they still read what they were sent. (Others acquire memory meanwhile.)
+  std::vector<scratch_block> others;
+  for (int k = 0; k < 8; ++k) {
+    others.push_back(memory.acquire(16));
+    others.back().as<std::int64_t>()[0] = -1;
+    others.back().as<std::int64_t>()[1] = -1;
+  }
+  CHECK(value_of(out.delivered[0].second) == 12);
+  CHECK(value_of(out.delivered[1].second) == 14);
+}
+
+TEST_CASE_FIXTURE(fixture, "stop drops an operation, what waits for it, and what still comes for it") {
+  SUBCASE("under way") {
+    state.start(work(0, step_kind::recv, 3, buffer), out);
+    state.on_chunk(incoming(0, 1, values[0]), out);
+    const auto waits = state.stop(collective_key(0));
+    REQUIRE(waits.size() == 1);
+    CHECK(to_string(waits[0]) == "lane 0 step 0 waits for a chunk from rank 1");
+    CHECK(state.early_chunks() == 0);
+  }
+  SUBCASE("not started") {
+    state.on_chunk(incoming(0, 1, values[0]), out);
+    CHECK(state.stop(collective_key(0)).empty());
+    CHECK(state.early_chunks() == 0);
+  }
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  CHECK(state.early_chunks() == 0);
+  CHECK(buffer[0] == 0);
+  state.on_credit(back(0, 0), out);
+  state.transferred(collective_key(0), 0, out);
+  state.skip(collective_key(0));
+  CHECK(state.under_way() == 0);
+  state.start(work(1, step_kind::recv, 1, buffer), out);
+  state.on_chunk(incoming(1, 0, values[3]), out);
+  CHECK(out.done == std::vector{collective_key(1)});
+}
+
+TEST_CASE_FIXTURE(fixture, "stop while waiting only for credits says so") {
+  state.start(work(0, step_kind::send, 1, buffer), out);
+  const auto waits = state.stop(collective_key(0));
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].why == lane_wait::reason::credit);
+  CHECK(waits[0].peer == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "a failure that is told late does not forget that later operations are over") {
+  state.start(work(0, step_kind::recv, 1, buffer), out);
+  state.start(work(1, step_kind::recv, 1, buffer), out);
+  state.on_chunk(incoming(1, 0, values[0]), out);
+  CHECK(out.done.size() == 1);
+  state.stop(collective_key(0));
+  state.skip(collective_key(0));
+  state.on_chunk(incoming(1, 0, values[0]), out);  // a duplicate under way for long
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(2, 0, values[0]), out);
+  CHECK(state.early_chunks() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "a failure that is told early does not drop what comes for the operations before it") {
+  state.skip(collective_key(1));
+  state.on_chunk(incoming(1, 0, values[1]), out);
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  CHECK(state.early_chunks() == 1);
+  state.start(work(2, step_kind::recv, 1, buffer), out);  // 0 has failed as well, but nobody has told us yet
+  state.on_chunk(incoming(2, 0, values[2]), out);
+  CHECK(out.done == std::vector{collective_key(2)});
+  state.on_chunk(incoming(2, 0, values[2]), out);
+  CHECK(state.early_chunks() == 1);
+  state.skip(collective_key(0));
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(2, 0, values[2]), out);
+  state.on_chunk(incoming(3, 0, values[3]), out);
+  CHECK(state.early_chunks() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "epochs wrap round after 2^31 operations") {
+  const epoch_t last = point_to_point - 1;
+  CHECK(before(last, 0));
+  CHECK_FALSE(before(0, last));
+  channel_state state{0, 0, memory, last};
+  state.start(work(last, step_kind::recv, 1, buffer), out);
+  state.on_chunk(incoming(0, 0, values[1]), out);  // of the operation after it
+  CHECK(state.early_chunks() == 1);
+  state.on_chunk(incoming(last, 0, values[0]), out);
+  CHECK(out.done.size() == 1);
+  state.start(work(0, step_kind::recv, 1, buffer), out);
+  CHECK(out.done.size() == 2);
+  CHECK(buffer[0] == 12);
+  state.on_chunk(incoming(last, 0, values[0]), out);
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "another fingerprint, or another size, is told once, and nothing more happens") {
+  state.start(work(0, step_kind::recv, 2, buffer), out);
+  SUBCASE("fingerprint") { state.on_chunk(incoming(0, 0, values[0], 43), out); }
+  SUBCASE("size") {
+    chunk c = incoming(0, 0, values[0]);
+    c.bytes = 4;
+    state.on_chunk(std::move(c), out);
+  }
+  REQUIRE(out.mismatches.size() == 1);
+  CHECK(out.mismatches[0].second == 1);
+  state.on_chunk(incoming(0, 1, values[1]), out);
+  CHECK(out.mismatches.size() == 1);
+  CHECK(buffer[0] == 0);
+  CHECK(out.credits.empty());
+  state.stop(collective_key(0));
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "transfers: started once, and one that ends after the stop is nobody's") {
+  state.start(work(0, step_kind::dma_get, 1, buffer), out);
+  CHECK(out.transfers == 1);
+  SUBCASE("ends") {
+    state.transferred(collective_key(0), 0, out);
+    CHECK(out.done.size() == 1);
+  }
+  SUBCASE("stopped") {
+    CHECK(state.stop(collective_key(0)).at(0).why == lane_wait::reason::transfer);
+    state.transferred(collective_key(0), 0, out);
+    CHECK(out.done.empty());
+  }
+}
+
+TEST_CASE_FIXTURE(fixture, "sends and receives of one epoch number are told apart by peer and direction") {
+  const epoch_t e = point_to_point;
+  std::vector<std::int64_t> other(8, 5);
+  state.start(pair_work(e, true, other), out);
+  REQUIRE(out.delivered.size() == 1);
+  state.start(pair_work(e, false, buffer), out);
+  chunk from_two = incoming(e, 0, values[3]);
+  from_two.source = 2;
+  state.on_chunk(std::move(from_two), out);  // rank 2's send, that we have not called recv for
+  CHECK(state.early_chunks() == 1);
+  state.on_chunk(incoming(e, 0, values[0]), out);
+  CHECK(buffer[0] == 11);
+  CHECK(out.done.size() == 1);
+  state.stop({e, 1, false});
+  CHECK(state.early_chunks() == 1);  // rank 2's is another matter
+  state.on_credit(back(e, 0), out);
+  CHECK(out.done.size() == 2);
+}
+
+TEST_CASE_FIXTURE(fixture, "a receive that its sender took back: what comes of it later is dropped unread") {
+  const epoch_t e = point_to_point;
+  state.stop({e + 1, 1, false});  // before it was called, and out of order
+  state.on_chunk(incoming(e + 1, 0, values[1]), out);
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(e, 0, values[0]), out);  // the one before is as good as ever
+  CHECK(state.early_chunks() == 1);
+  state.start(pair_work(e, false, buffer), out);
+  CHECK(buffer[0] == 11);
+  state.skip({e + 1, 1, false});
+  state.on_chunk(incoming(e + 1, 0, values[1]), out);
+  CHECK(state.early_chunks() == 0);
+  state.on_chunk(incoming(e + 2, 0, values[2]), out);
+  state.start(pair_work(e + 2, false, buffer), out);
+  CHECK(buffer[0] == 13);
+}

@@ -1,0 +1,641 @@
+// The actors of an engine, seen from outside: what callers get when actors die, messages are lost, operations are cancelled in the
+// middle, engines are closed. Buffers are freed as soon as a call returns, so AddressSanitizer sees whoever still reads them.
+
+#include "actors/caf_interface.hpp"
+#include "engine/troupe.hpp"
+#include "tests/seed.hpp"
+#include "topology/routes.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/event_based_actor.hpp>
+#include <caf/exit_reason.hpp>
+#include <caf/send.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int effort = 1;
+#else
+constexpr int effort = 3;
+#endif
+constexpr auto hang = 60s;  // turns a hang into a failure; never reached by a right run
+
+engine_options through_actors() {
+  engine_options o;
+  o.protocol = "simple";  // channels and messages, whatever the size
+  return o;
+}
+
+struct outcome {
+  bool hangs = false;
+  std::error_code code;
+  std::string message;
+};
+
+outcome finish(request r) {
+  outcome o;
+  try {
+    o.hangs = !r.wait_for(hang);
+  } catch (const error&) {}
+  o.code = r.status();
+  o.message = r.message();
+  return o;
+}
+
+/// `body` on a thread per rank.
+void on_threads(std::vector<communicator>& comms, const std::function<void(communicator&)>& body) {
+  std::vector<std::thread> threads;
+  for (communicator& c : comms) threads.emplace_back([&] { body(c); });
+  for (std::thread& t : threads) t.join();
+}
+
+/// What every rank of an all_reduce of ones plus rank gets.
+float all_sum(int ranks) { return static_cast<float>(ranks * (ranks + 1) / 2); }
+
+struct tally {
+  std::mutex mutex;
+  int good = 0, wrong = 0, hanging = 0;
+  std::vector<std::error_code> errors;
+  std::set<std::string> texts;
+  void add(const outcome& o, bool right) {
+    const std::lock_guard lock(mutex);
+    if (o.hangs) ++hanging;
+    else if (o.code) errors.push_back(o.code), texts.insert(o.message);
+    else if (right) ++good;
+    else ++wrong;
+  }
+  bool only(std::initializer_list<errc> allowed) const {
+    for (const auto& e : errors)
+      if (std::find(allowed.begin(), allowed.end(), static_cast<errc>(e.value())) == allowed.end()) return false;
+    return true;
+  }
+};
+
+void one_all_reduce(communicator& c, std::size_t count, tally& to, call_options how = {},
+                    const std::function<void(request&)>& meddle = {}) {
+  auto data = std::make_unique<std::vector<float>>(count, static_cast<float>(c.rank() + 1));
+  request r;
+  try {
+    r = c.all_reduce_async(*data, sum, how);
+  } catch (const error& e) {
+    return to.add({false, e.code(), e.what()}, true);
+  }
+  if (meddle) meddle(r);
+  const outcome o = finish(r);
+  if (o.hangs) static_cast<void>(data.release());  // somebody may still write to it
+  const float want = all_sum(c.size());
+  to.add(o, o.hangs || std::all_of(data->begin(), data->end(), [&](float x) { return x == want; }));
+}
+
+const std::vector<std::string> kinds{
+    "ring", "recursive_doubling", "double_binary_tree", "halving_doubling", "direct_full_mesh", "csc", "fused"};
+
+}  // namespace
+
+// -- death ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a channel actor dies: every rank gets actor_lost, whatever it was doing") {
+  for (const std::string& kind : kinds)
+    for (const char* layout : {"", "2x2x2"})
+      for (const std::int64_t after : {0, 1, 5, 23}) {
+        CAPTURE(kind);
+        CAPTURE(layout);
+        CAPTURE(after);
+        engine_options o = through_actors();
+        o.layout = layout;
+        o.choreography = kind;
+        o.channels = 2;
+        o.chunk_bytes = 4096;
+        o.faults.kill_after = after;
+        o.faults.kill_rank = 1;
+        engine e{o};
+        auto comms = e.communicators(4);
+        tally t;
+        on_threads(comms, [&](communicator& c) {
+          for (int k = 0; k < 40; ++k) one_all_reduce(c, 5000, t);
+        });
+        CHECK(t.hanging == 0);
+        CHECK(t.wrong == 0);
+        CHECK(t.only({errc::actor_lost}));
+        CHECK(t.errors.size() >= 4);
+        CHECK(t.texts.size() == 1);
+      }
+}
+
+TEST_CASE("a rank actor dies while others wait: all of them get actor_lost, its own caller too, now and later") {
+  for (int round = 0; round < 10 * effort; ++round) {
+    engine e{through_actors()};
+    auto comms = e.communicators(3);
+    tally t;
+    std::atomic<int> begun{0};
+    on_threads(comms, [&](communicator& c) {
+      if (c.rank() == 2) {  // never calls: the others wait
+        while (begun < 2) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 7)));
+        caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+        return;
+      }
+      one_all_reduce(c, 100, t, {}, [&](request&) { ++begun; });
+      one_all_reduce(c, 100, t);
+    });
+    one_all_reduce(comms[2], 10, t);
+    CHECK(t.hanging == 0);
+    CHECK(t.good == 0);
+    CHECK(t.errors.size() == 5);
+    CHECK(t.only({errc::actor_lost}));
+  }
+}
+
+TEST_CASE("a rank actor dies in the middle of traffic") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 12 * effort; ++round) {
+    engine_options o = through_actors();
+    o.choreography = kinds[static_cast<std::size_t>(round) % kinds.size()];
+    if (round % 3 == 2) o.layout = "2x2";
+    engine e{o};
+    auto comms = e.communicators(4);
+    tally t;
+    std::thread killer([&, pause = random() % 3000] {
+      std::this_thread::sleep_for(std::chrono::microseconds(pause));
+      caf::anon_send_exit(rank_actor(comms[3]), caf::exit_reason::kill);
+    });
+    on_threads(comms, [&](communicator& c) {
+      for (int k = 0; k < 2000; ++k) {
+        one_all_reduce(c, 2000, t);
+        const std::lock_guard lock(t.mutex);
+        if (t.errors.size() > 8) break;
+      }
+    });
+    killer.join();
+    one_all_reduce(comms[3], 100, t);
+    CHECK(t.hanging == 0);
+    CHECK(t.wrong == 0);
+    // Who stops calling after an error leaves the others alone only when all is broken anyway.
+    CHECK(t.only({errc::actor_lost}));
+    CHECK(!t.errors.empty());
+  }
+}
+
+TEST_CASE("sends and receives of a rank whose actor, or channel, has died") {
+  engine e{through_actors()};
+  auto comms = e.communicators(2);
+  std::vector<float> out(100, 1), in(100), in2(100);
+  SUBCASE("sender waits") {
+    request s = comms[0].send_async(out, 1);
+    std::this_thread::sleep_for(1ms);
+    caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+    CHECK(finish(s).code == errc::actor_lost);
+  }
+  SUBCASE("receiver waits, and its own rank's caller too") {
+    request r = comms[0].recv_async(in, 1);
+    request mine = comms[1].recv_async(in2, 0);
+    std::this_thread::sleep_for(1ms);
+    caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+    CHECK(finish(r).code == errc::actor_lost);
+    CHECK(finish(mine).code == errc::actor_lost);
+  }
+}
+
+// -- faults -----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("late, doubled and reordered chunks change nothing") {
+  for (int round = 0; round < 12 * effort; ++round) {
+    engine_options o = through_actors();
+    o.faults.seed = seed() + static_cast<unsigned>(round);
+    o.faults.delay = 0.1;
+    o.faults.duplicate = 0.2;
+    o.faults.reorder = 0.3;
+    o.faults.longest_delay = 300us;
+    o.channels = 1 + round % 2;
+    o.chunk_bytes = 2048;
+    o.choreography = kinds[static_cast<std::size_t>(round) % kinds.size()];
+    if (round % 2 == 1) o.layout = "2x2x2";
+    CAPTURE(o.choreography);
+    CAPTURE(o.layout);
+    engine e{o};
+    auto comms = e.communicators(6);
+    tally t;
+    on_threads(comms, [&](communicator& c) {
+      for (int k = 0; k < 15; ++k) one_all_reduce(c, 3000, t);
+    });
+    CHECK(t.good == 6 * 15);
+  }
+}
+
+TEST_CASE("a lost chunk is an error on the ranks that lack it, not a hang, and later operations go on") {
+  for (int round = 0; round < 3 * effort; ++round) {
+    engine_options o = through_actors();
+    o.faults.seed = seed() + static_cast<unsigned>(round);
+    o.faults.drop = 0.05;
+    o.choreography = kinds[static_cast<std::size_t>(round) % 4];
+    if (round % 2 == 1) o.layout = "2x2";
+    engine e{o};
+    auto comms = e.communicators(4);
+    tally t;
+    on_threads(comms, [&](communicator& c) {
+      for (int k = 0; k < 15; ++k) one_all_reduce(c, 500, t);
+    });
+    CHECK(t.hanging == 0);
+    CHECK(t.wrong == 0);
+    CHECK(!t.errors.empty());
+    CHECK(t.only({errc::message_lost}));
+  }
+}
+
+TEST_CASE("a lost chunk of a send is an error at both ends") {
+  engine_options o = through_actors();
+  o.faults.drop = 1;
+  engine e{o};
+  auto comms = e.communicators(2);
+  std::vector<float> out(10, 1), in(10);
+  request s = comms[0].send_async(out, 1), r = comms[1].recv_async(in, 0);
+  CHECK(finish(s).code == errc::message_lost);
+  CHECK(finish(r).code == errc::message_lost);
+}
+
+TEST_CASE("slow ranks are not taken for lost messages") {
+  engine e{through_actors()};
+  std::mt19937_64 random(seed());
+  std::vector<std::chrono::milliseconds> pauses;
+  for (int k = 0; k < 64; ++k) pauses.push_back(std::chrono::milliseconds(random() % 2 == 0 ? 0 : random() % 120));
+  std::atomic<int> good{0};
+  e.run(8, [&](communicator& c) {
+    std::vector<float> data(8), to(8), from(8);
+    for (int k = 0; k < 8; ++k) {
+      std::this_thread::sleep_for(pauses[static_cast<std::size_t>(k * 8 + c.rank())]);
+      c.all_reduce(data);
+      c.send_recv(to, (c.rank() + 1) % 8, from, (c.rank() + 7) % 8);
+      ++good;
+    }
+  });
+  CHECK(good == 64);
+}
+
+TEST_CASE("all threads of a run wait: a verdict, for collectives and for receives") {
+  engine e{through_actors()};
+  tally t;
+  e.run(3, [&](communicator& c) {
+    std::vector<float> data(8);
+    outcome o;
+    try {
+      if (c.rank() == 0) c.barrier();
+      else c.recv(data, 3 - c.rank());
+    } catch (const error& failure) {
+      o.code = failure.code();
+    }
+    t.add(o, true);
+  });
+  CHECK(t.errors.size() == 3);
+  CHECK(t.only({errc::rank_missing}));
+}
+
+// -- ends in the middle -----------------------------------------------------------------------------------------------
+
+TEST_CASE("operations cancelled at any moment: right or cancelled, and no buffer is touched afterwards") {
+  for (const char* layout : {"", "2x2x2"})
+    for (const std::string& kind : kinds) {
+      CAPTURE(kind);
+      CAPTURE(layout);
+      engine_options o = through_actors();
+      o.layout = layout;
+      o.choreography = kind;
+      o.chunk_bytes = 8192;
+      o.channels = 2;
+      engine e{o};
+      auto comms = e.communicators(5);
+      tally t;
+      on_threads(comms, [&](communicator& c) {
+        std::mt19937_64 random(seed() + static_cast<unsigned>(c.rank()));
+        for (int k = 0; k < 25 * effort; ++k) {
+          if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
+          const bool cancels = random() % 4 == 0;
+          const auto pause = std::chrono::microseconds(random() % 600);
+          one_all_reduce(c, 30'000, t, {}, [&](request& r) {
+            if (!cancels) return;
+            std::this_thread::sleep_for(pause);
+            r.cancel();
+          });
+        }
+      });
+      CHECK(t.hanging == 0);
+      CHECK(t.wrong == 0);
+      CHECK(t.only({errc::cancelled}));
+      // Whatever was cancelled, the communicator is as good as new.
+      tally after;
+      on_threads(comms, [&](communicator& c) { one_all_reduce(c, 1000, after); });
+      CHECK(after.good == 5);
+    }
+}
+
+TEST_CASE("many operations under way at once, of known and unknown sizes, some of them cancelled") {
+  for (int round = 0; round < 6 * effort; ++round) {
+    constexpr int operations = 60;
+    std::vector<std::vector<std::vector<float>>> data(
+        4, std::vector<std::vector<float>>(operations, std::vector<float>(300, 1)));
+    engine_options o = through_actors();
+    if (round % 2 == 1) o.layout = "2x2";
+    engine e{o};
+    auto comms = e.communicators(4);
+    tally t;
+    on_threads(comms, [&](communicator& c) {
+      const auto me = static_cast<std::size_t>(c.rank());
+      std::mt19937_64 random(seed() + static_cast<unsigned>(round * 4 + c.rank()));
+      std::vector<std::vector<float>> gathered(operations, std::vector<float>(60));
+      std::vector<request> all;
+      for (std::size_t k = 0; k < operations; ++k) {
+        if (k % 3 != 0) all.push_back(c.all_reduce_async(data[me][k]));
+        else
+          all.push_back(
+              c.all_gather_v_async(std::span(data[me][k]).first(10 * me), gathered[k], block_list{{0, 10, 20, 30}}));
+        if (round > 1 && random() % 8 == 0) all[random() % all.size()].cancel();
+        if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+      }
+      for (std::size_t k = 0; k < operations; ++k) {
+        const outcome o = finish(all[k]);
+        const std::vector<float>& result = k % 3 == 0 ? gathered[k] : data[me][k];
+        t.add(o, std::all_of(result.begin(), result.end(), [&](float x) { return x == (k % 3 == 0 ? 1.0f : 4.0f); }));
+      }
+    });
+    CHECK(t.hanging == 0);
+    CHECK(t.wrong == 0);
+    CHECK(t.only({errc::cancelled}));
+    if (round < 2) CHECK(t.good == 4 * operations);
+  }
+}
+
+TEST_CASE("a mismatch of sizes in shared memory harms nobody's memory") {
+  for (const char* kind : {"csc", "fused"}) {
+    engine_options o = through_actors();
+    o.choreography = kind;
+    engine e{o};
+    auto comms = e.communicators(4);
+    tally t;
+    on_threads(comms, [&](communicator& c) {
+      one_all_reduce(c, c.rank() == 0 ? 10 : 200'000, t);
+      one_all_reduce(c, 100, t);
+    });
+    CHECK(t.good == 4);
+    CHECK(t.errors.size() == 4);
+    CHECK(t.only({errc::mismatch}));
+    CHECK(t.texts.size() == 1);
+  }
+}
+
+TEST_CASE("a send or receive that is cancelled takes the other end with it") {
+  engine e{through_actors()};
+  auto comms = e.communicators(2);
+  const auto buffer = [] { return std::make_unique<std::vector<float>>(50'000, 1.0f); };
+  auto out = buffer(), in = buffer();
+  SUBCASE("send, before the receive is called") {
+    request s = comms[0].send_async(*out, 1);
+    s.cancel();
+    CHECK(finish(s).code == errc::cancelled);
+    out.reset();
+    CHECK(finish(comms[1].recv_async(*in, 0)).code == errc::cancelled);
+  }
+  SUBCASE("receive, before the send is called") {
+    request r = comms[1].recv_async(*in, 0);
+    r.cancel();
+    CHECK(finish(r).code == errc::cancelled);
+    in.reset();
+    CHECK(finish(comms[0].send_async(*out, 1)).code == errc::cancelled);
+  }
+  SUBCASE("at any moment") {
+    std::mt19937_64 random(seed());
+    for (int k = 0; k < 200 * effort; ++k) {
+      auto a = buffer(), b = buffer();
+      request s, r;
+      const bool send_first = random() % 2 == 0;
+      if (send_first) s = comms[0].send_async(*a, 1);
+      else r = comms[1].recv_async(*b, 0);
+      if (random() % 3 == 0) (send_first ? s : r).cancel();
+      if (send_first) r = comms[1].recv_async(*b, 0);
+      else s = comms[0].send_async(*a, 1);
+      for (unsigned spins = static_cast<unsigned>(random() % 2000); spins > 0; --spins)
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      (random() % 2 == 0 ? s : r).cancel();
+      if (random() % 2 == 0) std::swap(s, r);
+      const outcome first = finish(s), second = finish(r);
+      REQUIRE_FALSE(first.hangs);
+      REQUIRE_FALSE(second.hangs);
+      for (const outcome& o : {first, second}) CHECK((!o.code || o.code == errc::cancelled));
+    }
+  }
+  SUBCASE("different counts") {
+    std::vector<float> ten(10), nine(9);
+    request s = comms[0].send_async(ten, 1), r = comms[1].recv_async(nine, 0);
+    CHECK(finish(s).code == errc::mismatch);
+    CHECK(finish(r).code == errc::mismatch);
+  }
+  // The next pair is as good as ever.
+  std::vector<float> to(7, 3), from(7);
+  request s = comms[0].send_async(to, 1), r = comms[1].recv_async(from, 0);
+  CHECK_FALSE(finish(s).code);
+  CHECK_FALSE(finish(r).code);
+  CHECK(from == to);
+}
+
+TEST_CASE("an engine that is destroyed with operations pending fails them all") {
+  for (int round = 0; round < 10 * effort; ++round) {
+    auto e = std::make_unique<engine>(through_actors());
+    auto comms = e->communicators(3);
+    std::vector<std::vector<float>> data(3, std::vector<float>(1000, 1));
+    std::vector<request> pending;
+    std::atomic<int> callbacks{0};
+    for (int k = 0; k < 40; ++k)
+      for (std::size_t r = 0; r < 2; ++r) pending.push_back(comms[r].all_reduce_async(data[r]));
+    pending.push_back(comms[2].recv_async(data[2], 0));
+    for (request& r : pending) r.then([&](std::error_code code) { callbacks += code == errc::engine_closed; });
+    std::thread waiting([&] { CHECK(finish(pending.front()).code == errc::engine_closed); });
+    e.reset();
+    waiting.join();
+    for (request& r : pending) {
+      CHECK(r.done());
+      CHECK(r.status() == errc::engine_closed);
+    }
+    CHECK(callbacks == 81);
+  }
+}
+
+TEST_CASE("a thousand engines") {
+  for (int k = 0; k < 1000; ++k) {
+    std::vector<float> a(10, 1), b(10, 2);
+    engine e{through_actors()};
+    if (k % 10 != 0) continue;
+    auto comms = e.communicators(2);
+    request first = comms[0].all_reduce_async(a);
+    if (k % 20 == 0) continue;  // destroyed with it
+    comms[1].all_reduce(b);
+    first.wait();
+    CHECK(a[0] == 3);
+  }
+}
+
+TEST_CASE("64 ranks on whatever cores there are") {
+  engine e{through_actors()};
+  std::atomic<int> wrong{0};
+  e.run(64, [&](communicator& c) {
+    for (int k = 0; k < 3; ++k) {
+      std::vector<float> data(1000, static_cast<float>(c.rank() + 1));
+      c.all_reduce(data);
+      wrong += data[999] != all_sum(64);
+      c.barrier();
+    }
+  });
+  CHECK(wrong == 0);
+}
+
+// -- routes -----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("chunks pass the elements that the topology names, and arrive whole") {
+  for (const char* text : {"2x2x4", "1x1x5", "2x3", "3+1x2"}) {
+    CAPTURE(text);
+    engine_options o = through_actors();
+    o.layout = text;
+    o.nic_ports = 2;
+    o.channels = 2;
+    o.trace_routes = true;
+    o.choreography = "pairwise";
+    const machine hardware{layout::parse(text), {o.nic_ports, true}};
+    const int n = hardware.ranks().size();
+    engine e{o};
+    auto comms = e.communicators(n);
+    std::atomic<int> wrong{0};
+    constexpr std::size_t block = 20'000;  // more than one packet of a NIC
+    on_threads(comms, [&](communicator& c) {
+      std::vector<std::int32_t> in(block * static_cast<std::size_t>(n)), out(in.size());
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = c.rank() * 1000 + static_cast<std::int32_t>(i / block);
+      c.all_to_all(in, out);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        wrong += out[i] != static_cast<std::int32_t>(i / block) * 1000 + c.rank();
+    });
+    CHECK(wrong == 0);
+    std::set<std::string> possible;
+    std::size_t pairs = 0;
+    for (int a = 0; a < n; ++a)
+      for (int b = 0; b < n; ++b) {
+        pairs += a != b && !route_between(hardware, a, b).is_direct();
+        for (int channel = 0; channel < 2; ++channel)
+          possible.insert(to_string(hardware, route_between(hardware, a, b, channel)));
+      }
+    std::set<std::string> met;
+    for (const std::string& line : e.traced_routes()) {
+      CAPTURE(line);
+      CHECK(possible.contains(line));
+      met.insert(line.substr(0, line.find(" →")) + line.substr(line.rfind(" →")));
+    }
+    CHECK(met.size() == pairs);
+  }
+}
+
+// -- callers ----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a callback that throws harms neither the other callbacks nor the engine") {
+  engine e{through_actors()};
+  auto comms = e.communicators(2);
+  std::vector<float> a(10, 1), b(10, 2);
+  std::atomic<int> called{0};
+  request first = comms[0].all_reduce_async(a);
+  first.then([](std::error_code) { throw std::runtime_error("the caller's own trouble"); });
+  first.then([&](std::error_code) { ++called; });
+  CHECK_FALSE(finish(comms[1].all_reduce_async(b)).code);
+  CHECK_FALSE(finish(first).code);
+  for (int k = 0; k < 1000 && called == 0; ++k) std::this_thread::sleep_for(1ms);
+  CHECK(called == 1);
+  tally t;
+  on_threads(comms, [&](communicator& c) { one_all_reduce(c, 10, t); });
+  CHECK(t.good == 2);
+}
+
+TEST_CASE("a user's operation that throws costs its communicator, not the engine") {
+  engine e{through_actors()};
+  auto comms = e.communicators(2), others = e.communicators(2);
+  op bad;
+  bad.kind = op_kind::user;
+  bad.function = [](const void*, const void*, void*, std::size_t, datatype, void*) {
+    throw std::runtime_error("cannot add");
+  };
+  tally t;
+  on_threads(comms, [&](communicator& c) {
+    std::vector<float> data(100, 1);
+    t.add(finish(c.all_reduce_async(data, bad)), true);
+  });
+  CHECK(t.hanging == 0);
+  CHECK(t.errors.size() == 2);
+  CHECK(t.only({errc::actor_lost}));
+  tally after;
+  on_threads(others, [&](communicator& c) { one_all_reduce(c, 10, after); });
+  CHECK(after.good == 2);
+}
+
+TEST_CASE("deadlines are kept while actors are busy") {
+  engine e{through_actors()};
+  auto busy = e.communicators(2), late = e.communicators(2);
+  op slow;
+  slow.kind = op_kind::user;
+  slow.function = [](const void* left, const void*, void* out, std::size_t count, datatype type, void*) {
+    std::this_thread::sleep_for(300ms);
+    if (out != left) std::memcpy(out, left, count * size_of(type));
+  };
+  std::vector<float> a(10), b(10), c(10);
+  request first = busy[0].all_reduce_async(a, slow), second = busy[1].all_reduce_async(b, slow);
+  call_options soon;
+  soon.deadline = 20ms;
+  const outcome o = finish(late[0].all_reduce_async(c, sum, soon));
+  CHECK(o.code == errc::timed_out);
+  CHECK_FALSE(finish(first).code);
+  CHECK_FALSE(finish(second).code);
+}
+
+TEST_CASE("deadlines of operations that are long over leave nothing behind") {
+  engine e{through_actors()};
+  auto comms = e.communicators(2);
+  for (communicator& c : comms) c.set_deadline(std::chrono::hours(1));
+  on_threads(comms, [&](communicator& c) {
+    for (int k = 0; k < 2000; ++k) c.barrier();
+  });
+  CHECK(caf_system(e).registry().running() < 20);
+}
+
+TEST_CASE("an idle engine uses no CPU") {
+  engine e{through_actors()};
+  auto comms = e.communicators(4);
+  tally t;
+  on_threads(comms, [&](communicator& c) { one_all_reduce(c, 1000, t); });
+  std::vector<float> data(10);
+  request waits = comms[0].all_reduce_async(data);  // an operation under way is no reason either
+  std::this_thread::sleep_for(50ms);
+  const auto used = [] {
+    rusage u{};
+    getrusage(RUSAGE_SELF, &u);
+    return std::chrono::seconds(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           std::chrono::microseconds(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+  };
+  const auto before = used();
+  std::this_thread::sleep_for(200ms);
+  CHECK(used() - before < 20ms);  // a tenth of one core; a thread that polls uses ten times as much
+  waits.cancel();
+  CHECK(finish(waits).code == errc::cancelled);
+}

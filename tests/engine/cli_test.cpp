@@ -1,0 +1,395 @@
+// The program, as a user meets it: every subcommand, its help, its mistakes and its exit codes.
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+using json = nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder of this process, removed at its end.
+const fs::path& folder() {
+  static const struct owner {
+    fs::path path = fs::temp_directory_path() / ("troupe_cli_test_" + std::to_string(getpid()));
+    owner() { fs::create_directories(path); }
+    ~owner() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  } the;
+  return the.path;
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file{path, std::ios::binary};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string write(const std::string& name, const std::string& text) {
+  std::ofstream{folder() / name} << text;
+  return (folder() / name).string();
+}
+
+struct outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+/// @param before goes in front of the program: variables, or another program.
+outcome run(const std::string& arguments, const std::string& before = {}) {
+  const auto out = folder() / "out", err = folder() / "err";
+  const std::string line = before + " '" TROUPE_PROGRAM "' " + arguments + " >'" + out.string() + "' 2>'" + err.string() + "' </dev/null";
+  const int status = std::system(line.c_str());
+  outcome o;
+  o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  o.out = contents(out);
+  o.err = contents(err);
+  return o;
+}
+
+std::string config_folder() { return std::string{TROUPE_SOURCE_DIR} + "/config/"; }
+
+void check_says(const std::string& text, const std::string& part) {
+  INFO("\"", text, "\" lacks \"", part, "\"");
+  CHECK((text.find(part) != std::string::npos));
+}
+
+/// Refused as a mistake of the user: exit code 2, nothing on standard output, one message.
+void check_refused(const outcome& o, const std::vector<std::string>& says) {
+  CHECK(o.code == 2);
+  CHECK(o.out == "");
+  for (const std::string& part : says) check_says(o.err, part);
+  check_says(o.err, "troupe");
+  CHECK((o.err.find("terminate called") == std::string::npos));
+}
+
+/// The rows of a table: lines that are no comments, cut at blanks.
+std::vector<std::vector<std::string>> rows_of(const std::string& table) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines{table};
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words{line};
+    rows.emplace_back();
+    for (std::string word; words >> word;) rows.back().push_back(word);
+  }
+  return rows;
+}
+
+const std::string small = R"([workload]
+ranks = 3
+iterations = 2
+warmup = 1
+[[workload.run]]
+collective = "all_reduce"
+sizes = ["12", "4K"]
+[[workload.run]]
+collective = "all_to_all_v"
+sizes = ["4K"]
+)";
+
+}  // namespace
+
+TEST_CASE("help, version, and nothing at all") {
+  const outcome nothing = run("");
+  CHECK(nothing.code == 2);
+  check_says(nothing.err, "Usage:");
+  const outcome help = run("--help");
+  CHECK(help.code == 0);
+  check_says(help.out, "Exit codes:");
+  for (const char* command : {"run", "list", "show", "verify", "explain", "route", "bench"}) {
+    check_says(help.out, std::string{"\n  "} + command);
+    const outcome o = run(std::string{command} + " --help");
+    CAPTURE(command);
+    CHECK(o.code == 0);
+    CHECK(o.err == "");
+    check_says(o.out, "Examples:");
+  }
+  CHECK(run("--version").code == 0);
+}
+
+TEST_CASE("mistakes on the command line") {
+  check_refused(run("rnu"), {"no command \"rnu\"", "did you mean `troupe run`?"});
+  check_refused(run("frobnicate"), {"no command"});
+  check_refused(run("--frobnicate"), {"--frobnicate"});
+  check_refused(run("run"), {"file", "--help"});
+  check_refused(run("run nowhere.toml"), {"nowhere.toml: cannot be read"});
+  check_refused(run("run '" + folder().string() + "'"), {"cannot be read"});
+  check_refused(run("run x.toml --jsn y"), {"--jsn"});
+  check_refused(run("show"), {"choreography"});
+  check_refused(run("show rign --ranks 4"), {"did you mean ring?"});
+  check_refused(run("show ring --collective all_redcue"), {"did you mean all_reduce?"});
+  check_refused(run("show ring --collective all_to_all"), {"ring does not offer all_to_all"});
+  check_refused(run("show binomial --collective broadcast --ranks 4 --root 4"), {"root 4"});
+  check_refused(run("show ring --ranks 0"), {"--ranks"});
+  check_refused(run("show ring --ranks 3 --layout 2x2"), {"places 4 ranks"});
+  check_refused(run("show ring --layout 2y2"), {"layout"});
+  check_refused(run("route 0 9 --layout 2x2"), {"no rank 9", "0 to 3"});
+  check_refused(run("route 0 1"), {"--layout"});
+  check_refused(run("verify"), {"--all"});
+  check_refused(run("verify --all x.json"), {"not both"});
+  check_refused(run("verify --all --ranks 3-1"), {"counts down"});
+  check_refused(run("verify --all --ranks none"), {"1-17,24,31"});
+  check_refused(run("verify --all --choreography rign"), {"did you mean ring?"});
+  check_refused(run("verify --all --choreography bruck --collective barrier"), {"bruck does not offer barrier"});
+  check_refused(run("verify nowhere.json"), {"nowhere.json: cannot be read"});
+  check_refused(run("explain all_reduce"), {"--ranks"});
+  check_refused(run("explain all_redcue --ranks 3"), {"did you mean all_reduce?"});
+  check_refused(run("explain all_reduce --ranks 3 --bytes much"), {"\"much\" is no size"});
+  check_refused(run("explain all_reduce --ranks 3 --type f31"), {"\"f31\""});
+  check_refused(run("explain all_reduce --ranks 3 --op bxor"), {"bxor"});
+  check_refused(run("bench --collective all_redcue"), {"did you mean all_reduce?"});
+  check_refused(run("bench -b 8 -e 4"), {"more than -e 4"});
+  check_refused(run("bench -b 8 -e x"), {"\"x\" is no size"});
+  check_refused(run("bench -f 1"), {"--stepfactor", "2 to"});
+  check_refused(run("bench -f 2 -i 8"), {"--stepbytes"});
+  check_refused(run("bench -t 0"), {"--nthreads"});
+  check_refused(run("bench -d f31"), {"f31"});
+  check_refused(run("bench -o plus"), {"plus"});
+  check_refused(run("bench -o band -d f32"), {"not defined"});
+  check_refused(run("bench --collective reduce -t 3 -r 3"), {"0 to 2"});
+  check_refused(run("bench --choreography rign"), {"rign"});
+  check_refused(run("bench -t 3 --set layout=2x2"), {"places 4 ranks"});
+  check_refused(run("bench --set credits=0"), {"engine.credits is the integer 0", "1 to 64"});
+}
+
+TEST_CASE("mistakes in a configuration name file and line") {
+  const std::string path = write("wrong.toml", "[engine]\ncredit = 4\n");
+  check_refused(run("run '" + path + "'"), {path + ":2: unknown key engine.credit", "did you mean engine.credits?"});
+  check_refused(run("run '" + path + "' --dump-config"), {path + ":2: "});
+  const std::string empty = write("empty.toml", "[engine]\ncredits = 4\n");
+  check_refused(run("run '" + empty + "'"), {"nothing to run", "[[workload.run]]"});
+  check_refused(run("run '" + empty + "'", "TROUPE_ENGINE_CREDTIS=3"), {"TROUPE_ENGINE_CREDTIS", "did you mean TROUPE_ENGINE_CREDITS?"});
+  check_refused(run("run '" + empty + "' --set credist=3"), {"--set: ", "credist"});
+  // What cannot be done is found before anything else ran long.
+  const std::string refused = write("refused.toml", "[[workload.run]]\ncollective = \"broadcast\"\nchoreography = \"bruck\"\n");
+  const outcome o = run("run '" + refused + "'");
+  CHECK(o.code == 2);
+  check_says(o.err, "bruck does not offer broadcast");
+}
+
+TEST_CASE("dump-config: values, origins, and TOML again") {
+  const std::string path = write("dump.toml", small + "[engine]\ncredits = 4\nspin = 5\n");
+  const outcome o = run("run '" + path + "' --dump-config --set streams=7", "TROUPE_ENGINE_SPIN=6");
+  CHECK(o.code == 0);
+  check_says(o.out, "credits = 4                             # " + path + ":12");
+  check_says(o.out, "spin = 6                                # environment TROUPE_ENGINE_SPIN");
+  check_says(o.out, "streams = 7                             # command line");
+  check_says(o.out, "nic_ports = 1                           # default");
+  const outcome again = run("run '" + write("again.toml", o.out) + "' --dump-config");
+  CHECK(again.code == 0);
+  check_says(again.out, "spin = 6  ");
+}
+
+TEST_CASE("run: rows, JSON, overrides") {
+  const std::string path = write("small.toml", small), file = (folder() / "small.json").string();
+  const outcome o = run("run '" + path + "' --json '" + file + "' --set run.0.choreography=ring");
+  INFO(o.err);
+  REQUIRE(o.code == 0);
+  CHECK(o.err == "");
+  const auto rows = rows_of(o.out);
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[1][0] == "4096");
+  CHECK(rows[1][1] == "1024");
+  CHECK(rows[1][2] == "float");
+  CHECK(rows[1].back() == "ring");
+  check_says(o.out, "# Out of bounds values : 0 OK");
+  const json document = json::parse(contents(file));
+  REQUIRE(document["rows"].size() == 3);
+  CHECK(document["meta"]["ranks"] == 3);
+  const json& row = document["rows"][1];
+  CHECK(row["collective"] == "all_reduce");
+  CHECK(row["ranks"] == 3);
+  CHECK(row["bytes"] == 4096);
+  CHECK(row["count"] == 1024);
+  CHECK(row["type"] == "f32");
+  CHECK(row["op"] == "sum");
+  CHECK(row["choreography"] == "ring");
+  CHECK(row["protocol"] == "simple");
+  CHECK(row["wrong"] == 0);
+  CHECK(row["in_place"]["wrong"] == 0);
+  CHECK(row["time_us"].get<double>() > 0);
+  CHECK(row["in_place"]["busbw"].get<double>() == doctest::Approx(row["in_place"]["algbw"].get<double>() * 4 / 3));
+  CHECK(document["rows"][2]["collective"] == "all_to_all_v");
+  CHECK(document["rows"][2]["in_place"].is_null());
+  const outcome piped = run("run '" + path + "' --json -");
+  CHECK(piped.code == 0);
+  CHECK(json::parse(piped.out)["rows"].size() == 3);
+  CHECK(run("run '" + path + "' --json '" + folder().string() + "/nowhere/x.json'").code == 3);
+}
+
+TEST_CASE("every file in config/ runs with nothing wrong") {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator{config_folder()}) {
+    if (entry.path().extension() != ".toml") continue;
+    CAPTURE(entry.path().string());
+    const outcome o = run("run '" + entry.path().string() + "' --set workload.iterations=1 --set workload.warmup=0");
+    INFO(o.out, o.err);
+    CHECK(o.code == 0);
+    CHECK(!rows_of(o.out).empty());
+    ++files;
+    check_says(contents(config_folder() + "README.md"), entry.path().filename().string());
+  }
+  CHECK(files >= 8);
+}
+
+TEST_CASE("run --routes prints what chunks passed") {
+  const outcome o = run("run '" + config_folder() + "three_levels.toml' --routes --set iterations=1 --set run.sizes=4K");
+  CHECK(o.code == 0);
+  for (const char* element : {"dma 0.0.0", "ring 0.0:", "nic 1:0", "switch"}) check_says(o.out, element);
+}
+
+TEST_CASE("failing while running is exit code 3, and not a hang") {
+  const std::string path = write("lossy.toml", small);
+  const outcome o = run("run '" + path + "' --set faults.drop=1 --set deadline=5s --set choreography=ring");
+  CHECK(o.code == 3);
+  check_says(o.err, "troupe: all_reduce, 12, f32, sum: ");
+}
+
+TEST_CASE("an own choreography: shown, verified, run; a broken one is refused") {
+  const std::string shown = run("show ring --collective all_reduce --ranks 3 --json").out;
+  const std::string good = write("good.json", shown);
+  CHECK(run("verify '" + good + "'").code == 0);
+  const auto config = [&](const std::string& score) {
+    return write("own.toml", "[engine.score_files]\nmine = \"" + score + "\"\n[workload]\nranks = 3\niterations = 1\n"
+                             "[[workload.run]]\ncollective = \"all_reduce\"\nchoreography = \"mine\"\nin_place = \"out\"\nsizes = [1000]\n");
+  };
+  const outcome o = run("run '" + config("good.json") + "'");  // relative to the file
+  CHECK(o.code == 0);
+  REQUIRE(rows_of(o.out).size() == 1);
+  CHECK(rows_of(o.out)[0].back() == "mine");
+  CHECK(run("verify '" + config("good.json") + "'").code == 0);
+
+  json broken = json::parse(shown);
+  auto& steps = broken["players"][1]["lanes"][0];
+  steps.erase(steps.size() - 1);
+  const std::string bad = write("bad.json", broken.dump());
+  const outcome verdict = run("verify '" + bad + "'");
+  CHECK(verdict.code == 1);
+  check_says(verdict.err, "rank ");
+  check_says(verdict.out, "FAILED");
+  const outcome refused = run("run '" + config("bad.json") + "'");
+  CHECK(refused.code == 2);
+  check_says(refused.err, "bad.json does not verify");
+  check_refused(run("verify '" + write("nonsense.json", "{\"troupe_score\": 1") + "'"), {"nonsense.json"});
+}
+
+TEST_CASE("list") {
+  const outcome o = run("list");
+  CHECK(o.code == 0);
+  for (const char* word : {"ring", "double_binary_tree", "hierarchical_pipeline", "all_to_all", "source:"}) check_says(o.out, word);
+  const json all = json::parse(run("list --json").out);
+  CHECK(all.size() >= 12);
+  CHECK(all[0]["name"] == "ring");
+  CHECK(all[0]["collectives"].size() >= 5);
+}
+
+TEST_CASE("show") {
+  const outcome o = run("show ring --ranks 3");
+  CHECK(o.code == 0);
+  check_says(o.out, "recv_reduce_send");
+  check_says(o.out, "verified: 15 steps");
+  CHECK(run("show hierarchical --collective all_gather --layout 2x3 --in-place").code == 0);
+  CHECK(run("show csc --collective all_gather --ranks 3 --lowered").code == 0);
+  const json lowered = json::parse(run("show csc --collective all_gather --ranks 3 --lowered --json").out);
+  CHECK(lowered["collective"] == "all_gather");
+}
+
+TEST_CASE("route") {
+  CHECK(run("route 0 3 --layout 1x1x4").out == "rank 0 → dma 0.0.0 → ring 0.0:0→3 → dma 0.0.3 → rank 3\n");
+  CHECK(run("route 1 6 --layout 2x4").out == "rank 1 → dma 0.1.0 → nic 0:0 → switch → nic 1:0 → dma 1.2.0 → rank 6\n");
+}
+
+TEST_CASE("explain") {
+  const outcome o = run("explain all_reduce --ranks 8 --bytes 1M");
+  CHECK(o.code == 0);
+  check_says(o.out, "ring");
+  check_says(o.out, "rejected: bruck does not offer all_reduce");
+  const json e = json::parse(run("explain all_to_all --layout 2x2 --bytes 64K --type bf16 --json").out);
+  CHECK(e["collective"] == "all_to_all");
+  CHECK(e["ranks"] == 4);
+  CHECK(e["bytes"] == 65536);
+  CHECK(e["chosen"].is_string());
+  CHECK(e["candidates"].size() >= 12);
+}
+
+TEST_CASE("verify --all counts what it verified") {
+  const outcome o = run("verify --all --ranks 1-4,6 --collective all_reduce");
+  INFO(o.err);
+  CHECK(o.code == 0);
+  std::size_t scores = 0;
+  std::istringstream{o.out} >> scores;
+  CHECK(scores > 300);
+  check_says(o.out, "scores verified");
+  const outcome fewer = run("verify --all --ranks 4 --collective all_reduce --choreography ring");
+  std::size_t few = 0;
+  std::istringstream{fewer.out} >> few;
+  CHECK(few > 10);
+  CHECK(few < scores);
+  CHECK(run("verify '" + config_folder() + "own_score.toml'").code == 0);
+}
+
+TEST_CASE("bench: nccl-tests' columns") {
+  const outcome o = run("bench -b 8 -e 4K -f 8 -t 3 -n 2 -w 1");
+  INFO(o.out, o.err);
+  REQUIRE(o.code == 0);
+  check_says(o.out, "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n");
+  check_says(o.out, "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)");
+  const auto rows = rows_of(o.out);
+  REQUIRE(rows.size() == 4);
+  for (const auto& row : rows) {
+    REQUIRE(row.size() == 13);
+    CHECK(row[2] == "float");
+    CHECK(row[3] == "sum");
+    CHECK(row[4] == "-1");
+    CHECK(row[8] == "0");
+    CHECK(row[12] == "0");
+  }
+  check_says(o.out, "# Avg bus bandwidth    : ");
+}
+
+TEST_CASE("bench: everything, a thread a rank and one thread for all") {
+  for (const char* mode : {"", " --one-thread"}) {
+    CAPTURE(mode);
+    const outcome o = run(std::string{"bench --collective all -b 4K -e 4K -t 5 -n 2 -w 0 -r all"} + mode);
+    INFO(o.out, o.err);
+    CHECK(o.code == 0);
+    CHECK(rows_of(o.out).size() == 9 + 6 * 5);  // six rooted ones, counting v-forms
+    for (const auto& row : rows_of(o.out)) CHECK(row[8] == "0");
+  }
+  const auto all = rows_of(run("bench -b 1K -e 1K -t 3 -n 1 -w 0 -d all -o all").out);
+  CHECK(all.size() == 6 * 11 + 6 * 8);
+  for (const auto& row : all) {
+    CHECK(row[8] == "0");
+    CHECK(row[12] == "0");
+  }
+  const auto unchecked = rows_of(run("bench -b 1K -e 3K -i 1K -t 2 -n 1 -c 0").out);
+  REQUIRE(unchecked.size() == 3);
+  CHECK(unchecked[2][0] == "3072");
+  CHECK(unchecked[2][8] == "N/A");
+}
+
+TEST_CASE("an interrupt ends a run cleanly") {
+  // It would run for days.
+  const outcome o = run("bench -b 8 -e 8 -t 3 -n 1000000000", "timeout --preserve-status -s INT -k 60 2");
+  CHECK(o.code == 130);
+  check_says(o.err, "interrupted");
+  check_says(o.out, "# Avg bus bandwidth");
+  const outcome v = run("verify --all --ranks 64", "timeout --preserve-status -s INT -k 60 1");
+  CHECK(v.code == 130);
+}

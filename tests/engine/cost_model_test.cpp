@@ -1,0 +1,126 @@
+#include "engine/cost_model.hpp"
+
+#include <cmath>
+#include <doctest/doctest.h>
+
+#include "protocols/choreography.hpp"
+#include "protocols/lowering.hpp"
+
+using namespace troupe;
+
+namespace {
+
+machine_constants round_machine(int cores) {
+  machine_constants m;
+  m.message = 100;
+  m.step = 1;
+  m.operand = 0.25;
+  m.copy_rate = 10;   // bytes a second
+  m.reduce_rate = 5;
+  m.cores = cores;
+  return m;
+}
+
+step sending(rank_t to, std::int32_t cells) {
+  step s;
+  s.kind = step_kind::send;
+  s.to = to;
+  if (cells > 0) s.source = {buffer_kind::input, self, 0, cells};
+  return s;
+}
+
+step receiving(rank_t from, std::int32_t cells) {
+  step s;
+  s.kind = step_kind::recv;
+  s.from = from;
+  if (cells > 0) s.target = {buffer_kind::output, self, 0, cells};
+  return s;
+}
+
+score two_ranks(lane first, lane second) {
+  score s;
+  s.what = collective::broadcast;
+  s.ranks = 2;
+  s.players.resize(2);
+  s.players[0].lanes = {std::move(first)};
+  s.players[1].lanes = {std::move(second)};
+  return s;
+}
+
+double predicted(const std::string& name, collective what, int ranks, double block_bytes, cutting cut,
+                 const machine_constants& m, int credits = 8) {
+  const score s = one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks))));
+  return timing_sheet{s}.predict(block_bytes / s.parts, cut, credits, m);
+}
+
+}  // namespace
+
+TEST_CASE("one message: step, latency, step and copy") {
+  const timing_sheet sheet{two_ranks({sending(1, 1)}, {receiving(0, 1)})};
+  CHECK(sheet.steps() == 2);
+  CHECK(sheet.predict(20, {}, 8, round_machine(16)) == doctest::Approx(1 + 100 + 1 + 2));
+  CHECK(sheet.predict(20, {}, 8, round_machine(16), 30) == doctest::Approx(1 + 100 + 1 + 2 + 3));
+}
+
+TEST_CASE("messages that are under way together share their latency; credits limit how many") {
+  const timing_sheet sheet{two_ranks({sending(1, 0), sending(1, 0), sending(1, 0)},
+                                     {receiving(0, 0), receiving(0, 0), receiving(0, 0)})};
+  CHECK(sheet.predict(0, {}, 8, round_machine(16)) == doctest::Approx(104));
+  // With one credit every message waits for the receiver to have taken the one before: 102 each.
+  CHECK(sheet.predict(0, {}, 1, round_machine(16)) == doctest::Approx(306));
+}
+
+TEST_CASE("ranks share the cores") {
+  const timing_sheet sheet{two_ranks({sending(1, 1)}, {receiving(0, 1)})};
+  machine_constants m = round_machine(1);
+  m.message = 0;
+  // 1 + 1 + copy of 2000 bytes, on one core as on two, because nothing overlaps; staging does.
+  CHECK(sheet.predict(2000, {}, 8, m) == doctest::Approx(202));
+  CHECK(sheet.predict(2000, {}, 8, m, 2000) == doctest::Approx(202 + 2 * 200));
+  m.cores = 2;
+  CHECK(sheet.predict(2000, {}, 8, m, 2000) == doctest::Approx(202 + 200));
+}
+
+TEST_CASE("further slices take as long as the fourth") {
+  const machine_constants m = round_machine(64);
+  const double bytes = 4096;
+  double before = predicted("ring", collective::broadcast, 4, bytes, {1, 4}, m);
+  // Slices of the same size: each one more costs the same.
+  const double five = predicted("ring", collective::broadcast, 4, bytes / 4 * 5, {1, 5}, m);
+  const double nine = predicted("ring", collective::broadcast, 4, bytes / 4 * 9, {1, 9}, m);
+  CHECK(five > before);
+  CHECK(nine - five == doctest::Approx(4 * (five - before)));
+  CHECK(std::isfinite(predicted("ring", collective::broadcast, 4, 1e15, {1, 1 << 30}, m)));
+}
+
+TEST_CASE("a score whose lanes wait for each other has no end") {
+  CHECK(std::isinf(timing_sheet{two_ranks({receiving(1, 1)}, {receiving(0, 1)})}.predict(8, {}, 8, round_machine(2))));
+  // Two messages before the answer need two credits.
+  const timing_sheet sheet{two_ranks({sending(1, 0), sending(1, 0), receiving(1, 0)},
+                                     {sending(0, 0), sending(0, 0), receiving(0, 0), receiving(0, 0)})};
+  CHECK(std::isinf(sheet.predict(0, {}, 1, round_machine(2))));
+  CHECK(std::isfinite(sheet.predict(0, {}, 2, round_machine(2))));
+}
+
+TEST_CASE("what the textbooks say") {
+  machine_constants m;
+  m.cores = 64;
+  const double short_ring = predicted("ring", collective::all_reduce, 16, 64, {}, m);
+  const double short_doubling = predicted("recursive_doubling", collective::all_reduce, 16, 64, {}, m);
+  CHECK(short_doubling < short_ring);  // log n messages against 2(n − 1)
+  const double long_ring = predicted("ring", collective::all_reduce, 16, 1 << 28, {}, m);
+  const double long_doubling = predicted("recursive_doubling", collective::all_reduce, 16, 1 << 28, {}, m);
+  CHECK(long_ring < long_doubling);  // 2 blocks moved against log n
+  const double whole_chain = predicted("ring", collective::broadcast, 8, 1 << 26, {}, m);
+  const double sliced_chain = predicted("ring", collective::broadcast, 8, 1 << 26, {1, 64}, m);
+  CHECK(sliced_chain < whole_chain);
+}
+
+TEST_CASE("size classes") {
+  for (const std::size_t same : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{80},
+                                 std::size_t{96}, std::size_t{112}, std::size_t{1} << 63})
+    CHECK(size_class(same) == same);
+  CHECK(size_class(79) == 64);
+  CHECK(size_class(127) == 112);
+  CHECK(size_class(~std::size_t{0}) == std::size_t{7} << 61);
+}

@@ -1,0 +1,578 @@
+#include "engine/planner.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <doctest/doctest.h>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <thread>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/explain.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreography.hpp"
+
+using namespace troupe;
+
+namespace {
+
+call call_of(collective what, std::size_t count, datatype type = datatype::f32, determinism level = determinism::run_stable) {
+  call c;
+  c.what = what;
+  c.count = count;
+  c.type = type;
+  c.level = level;
+  return c;
+}
+
+call all_reduce_of(std::size_t count, datatype type = datatype::f32, determinism level = determinism::run_stable) {
+  return call_of(collective::all_reduce, count, type, level);
+}
+
+engine_options with(const std::string& choreography) {
+  engine_options o;
+  o.choreography = choreography;
+  return o;
+}
+
+template <class Body>
+std::pair<errc, std::string> failure_of(Body body) {
+  try {
+    body();
+  } catch (const error& e) {
+    return {e.code_value(), e.what()};
+  }
+  return {errc::ok, "nothing was thrown"};
+}
+
+bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+const candidate& named(const std::vector<candidate>& all, const std::string& name) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const candidate& c) { return c.choreography == name; });
+  REQUIRE(found != all.end());
+  return *found;
+}
+
+/// A file that is gone at the end of the test.
+class score_file {
+ public:
+  explicit score_file(const std::string& text) {
+    static std::atomic<int> number{0};
+    path_ = (std::filesystem::temp_directory_path() /
+             ("troupe_planner_" + std::to_string(getpid()) + '_' + std::to_string(number++) + ".json")).string();
+    std::ofstream{path_} << text;
+  }
+  ~score_file() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+engine_options with_file(const score_file& file) {
+  engine_options o;
+  o.score_files["mine"] = file.path();
+  return o;
+}
+
+score written(const std::string& name, collective what, int ranks, rank_t root = 0) {
+  return write_score(*find_choreography(name), flat_stage(what, ranks, root));
+}
+
+/// Elements of the largest slice that a rank's program has.
+std::size_t largest_slice(const plan& p) {
+  std::size_t most = 0;
+  for (rank_t r = 0; r < p.notes->ranks; ++r)
+    for (const auto& l : p.program_of(r)->lanes)
+      for (const instruction& i : l) most = std::max(most, i.elements);
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("every collective gets a verified plan, whatever the ranks") {
+  planner p{engine_options{}};
+  for (int w = 0; w < collective_count; ++w)
+    for (const int ranks : {1, 2, 3, 5, 8, 13})
+      for (const std::size_t count : {0, 1, 7, 1000}) {
+        const auto what = static_cast<collective>(w);
+        CAPTURE(name(what));
+        CAPTURE(ranks);
+        CAPTURE(count);
+        call c = call_of(what, count);
+        c.root = has_root(what) ? ranks - 1 : 0;
+        const auto made = p.plan_for(c, layout::flat(ranks));
+        REQUIRE(made);
+        CHECK(made->verified->ok());
+        CHECK(made->notes->what == what);
+        CHECK(made->notes->ranks == ranks);
+        CHECK(made->notes->root == c.root);
+        CHECK(made->protocol == "simple");
+        if (count <= 1) CHECK(made->cut == cutting{});
+        for (rank_t r = 0; r < ranks; ++r) CHECK_NOTHROW(made->program_of(r));
+      }
+}
+
+TEST_CASE("candidates: eligible ones by predicted time, the first one chosen, then the rejected with a reason") {
+  planner p{engine_options{}};
+  const auto all = p.candidates(all_reduce_of(100000), layout::flat(8));
+  CHECK(all.size() == all_choreographies().size());
+  CHECK(std::count_if(all.begin(), all.end(), [](const candidate& c) { return c.chosen; }) == 1);
+  CHECK(all.front().chosen);
+  CHECK(all.front().choreography == p.plan_for(all_reduce_of(100000), layout::flat(8))->choreography);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    CHECK(all[i - 1].eligible() >= all[i].eligible());
+    if (all[i].eligible()) CHECK(all[i - 1].predicted_seconds <= all[i].predicted_seconds);
+  }
+  CHECK(mentions(named(all, "bruck").why_rejected, "does not offer all_reduce"));
+  // In place or of different sizes, other choreographies refuse.
+  call v = call_of(collective::all_gather, 0);
+  v.uniform = false;
+  const std::vector<std::size_t> counts{5, 0, 9};
+  CHECK(mentions(named(p.candidates(v, layout::flat(3), &counts), "fused").why_rejected, "different sizes"));
+}
+
+TEST_CASE("several servers share no memory, unless somebody insists") {
+  planner p{engine_options{}};
+  const layout two = layout::grid(2, 4);
+  const auto all = p.candidates(all_reduce_of(1000), two);
+  CHECK(mentions(named(all, "fused").why_rejected, "several servers"));
+  CHECK(named(p.candidates(all_reduce_of(1000), layout::flat(8)), "fused").eligible());
+  CHECK(p.plan_for(all_reduce_of(1000), two)->choreography != "fused");
+  CHECK(planner{with("fused")}.plan_for(all_reduce_of(1000), two)->choreography == "fused");
+}
+
+// -- forced names -----------------------------------------------------------------------------------------------------
+
+TEST_CASE("who forces: the call before the collective's option before the engine's") {
+  engine_options o = with("ring");
+  o.choreography_of["all_reduce"] = "halving_doubling";
+  planner p{o};
+  call c = all_reduce_of(1000);
+  CHECK(p.plan_for(c, layout::flat(4))->choreography == "halving_doubling");
+  c.choreography = "direct_full_mesh";
+  CHECK(p.plan_for(c, layout::flat(4))->choreography == "direct_full_mesh");
+  CHECK(p.plan_for(call_of(collective::all_gather, 1000), layout::flat(4))->choreography == "ring");
+  // Ring has no barrier: the engine-wide name is for those that offer it.
+  CHECK(p.plan_for(call_of(collective::barrier, 0), layout::flat(4))->choreography == "recursive_doubling");
+  const auto all = p.candidates(c, layout::flat(4));
+  CHECK(named(all, "direct_full_mesh").chosen);
+  CHECK(named(all, "ring").eligible());
+  CHECK_FALSE(named(all, "ring").chosen);
+}
+
+TEST_CASE("what cannot be forced says why, and who can") {
+  planner p{engine_options{}};
+  call c = all_reduce_of(1000);
+  c.choreography = "binomial";
+  auto [code, text] = failure_of([&] { p.plan_for(c, layout::flat(4)); });
+  CHECK(code == errc::unsupported);
+  CHECK(mentions(text, "binomial does not offer all_reduce"));
+  CHECK(mentions(text, "ring"));
+  c.choreography = "rign";
+  std::tie(code, text) = failure_of([&] { p.plan_for(c, layout::flat(4)); });
+  CHECK(code == errc::unsupported);
+  CHECK(mentions(text, "did you mean ring?"));
+  c.choreography = "zzzzzzzzzz";
+  CHECK(mentions(failure_of([&] { p.plan_for(c, layout::flat(4)); }).second, "there are ring, double_binary_tree"));
+}
+
+TEST_CASE("options that make no sense are refused at once") {
+  std::tuple<errc, std::string> seen;
+  engine_options o = with("halving_dubling");
+  seen = failure_of([&] { planner{o}; });
+  CHECK(std::get<0>(seen) == errc::bad_config);
+  CHECK(mentions(std::get<1>(seen), "did you mean halving_doubling?"));
+  o = {};
+  o.choreography_of["all_redoce"] = "ring";
+  CHECK(failure_of([&] { planner{o}; }).first == errc::bad_config);
+  o.choreography_of = {{"barrier", "ring"}};
+  CHECK(mentions(failure_of([&] { planner{o}; }).second, "these do: recursive_doubling"));
+  o = {};
+  o.credits = 0;
+  CHECK(failure_of([&] { planner{o}; }).first == errc::bad_config);
+  o.credits = 8;
+  o.protocol = "complicated";
+  CHECK(failure_of([&] { planner{o}; }).first == errc::bad_config);
+}
+
+TEST_CASE("calls that make no sense") {
+  planner p{engine_options{}};
+  call c = call_of(collective::broadcast, 10);
+  c.root = 4;
+  CHECK(failure_of([&] { p.plan_for(c, layout::flat(4)); }).first == errc::bad_root);
+  c = call_of(collective::all_gather, 0);
+  c.uniform = false;
+  CHECK(failure_of([&] { p.plan_for(c, layout::flat(4)); }).first == errc::invalid_argument);
+  const std::vector<std::size_t> three{1, 2, 3};
+  CHECK(failure_of([&] { p.plan_for(c, layout::flat(4), &three); }).first == errc::invalid_argument);
+}
+
+// -- determinism ------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a ring sums its chunks in different orders, so size_stable folds it in rank order") {
+  planner p{with("ring")};
+  const layout eight = layout::flat(8);
+  const auto plain = p.plan_for(all_reduce_of(1000), eight);
+  CHECK_FALSE(plain->verified->same_tree_everywhere);
+  for (const determinism level : {determinism::size_stable, determinism::topology_stable}) {
+    const auto folded = p.plan_for(all_reduce_of(1000, datatype::f32, level), eight);
+    CHECK(folded->choreography == "ring");
+    CHECK(folded->verified->left_fold);
+    CHECK(named(p.candidates(all_reduce_of(1000, datatype::f32, level), eight), "ring").rank_order_fold);
+    // Integers do not care for the order.
+    CHECK_FALSE(p.plan_for(all_reduce_of(1000, datatype::i32, level), eight)->verified->left_fold);
+    call maximum = all_reduce_of(1000, datatype::f32, level);
+    maximum.reduction.kind = op_kind::max;
+    CHECK_FALSE(p.plan_for(maximum, eight)->verified->left_fold);
+  }
+}
+
+TEST_CASE("topology_stable is a left fold with every choreography") {
+  for (const choreography* which : all_choreographies()) {
+    if (std::count(which->collectives.begin(), which->collectives.end(), collective::all_reduce) == 0) continue;
+    CAPTURE(which->name);
+    planner p{with(std::string{which->name})};
+    for (const int ranks : {2, 3, 6, 8}) {
+      const auto made = p.plan_for(all_reduce_of(1000, datatype::f32, determinism::topology_stable), layout::flat(ranks));
+      CHECK(made->choreography == which->name);
+      CHECK(made->verified->left_fold);
+    }
+  }
+}
+
+TEST_CASE("size_stable: one choreography and one tree for all sizes, in place or not") {
+  planner p{engine_options{}};
+  for (const layout& where : {layout::flat(8), layout::flat(6), layout::grid(2, 4)})
+    for (const auto what : {collective::all_reduce, collective::reduce_scatter}) {
+      std::set<std::string> names, trees, run_stable_names;
+      for (std::size_t count = 1; count <= std::size_t{1} << 22; count *= 8)
+        for (const bool in_place : {false, true}) {
+          call c = call_of(what, count, datatype::f32, determinism::size_stable);
+          c.in_place = in_place;
+          const auto made = p.plan_for(c, where);
+          names.insert(made->choreography);
+          CHECK(made->verified->same_tree_everywhere);
+          trees.insert(tree_of(*made->verified, 0, 0));
+          c.level = determinism::run_stable;
+          run_stable_names.insert(p.plan_for(c, where)->choreography);
+        }
+      CHECK(names.size() == 1);
+      CHECK(trees.size() == 1);
+      CHECK(*trees.begin() != "-");
+      if (what == collective::all_reduce) CHECK(run_stable_names.size() > 1);  // else this test proves nothing
+    }
+}
+
+TEST_CASE("size_stable: in place or not does not show with any choreography either") {
+  for (const choreography* which : all_choreographies())
+    for (const auto what : {collective::all_reduce, collective::reduce_scatter}) {
+      if (std::count(which->collectives.begin(), which->collectives.end(), what) == 0) continue;
+      CAPTURE(which->name);
+      CAPTURE(name(what));
+      planner p{with(std::string{which->name})};
+      for (int ranks = 2; ranks <= 9; ++ranks)
+        for (const datatype type : {datatype::f32, datatype::f16}) {
+          call c = call_of(what, 1000, type, determinism::size_stable);
+          const auto apart = p.plan_for(c, layout::flat(ranks));
+          c.in_place = true;
+          const auto together = p.plan_for(c, layout::flat(ranks));
+          if (apart->choreography != which->name || together->choreography != which->name) continue;
+          CHECK(apart->verified->same_tree_everywhere);
+          CHECK(together->verified->same_tree_everywhere);
+          CHECK(tree_of(*apart->verified, 0, 0) == tree_of(*together->verified, 0, 0));
+        }
+    }
+}
+
+TEST_CASE("operations that do not commute or associate") {
+  planner p{with("ring")};
+  call c = all_reduce_of(1000, datatype::i32);
+  c.reduction.kind = op_kind::user;
+  CHECK_FALSE(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
+  c.reduction.commutative = false;
+  CHECK(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
+  c.level = determinism::fast;
+  CHECK(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
+  CHECK_FALSE(p.plan_for(c, layout::flat(5))->any_order);
+  c.reduction.commutative = true;
+  CHECK(p.plan_for(c, layout::flat(5))->any_order);
+  c.reduction.associative = false;
+  CHECK(p.plan_for(c, layout::flat(5))->verified->left_fold);
+  CHECK_FALSE(p.plan_for(c, layout::flat(5))->any_order);
+  CHECK(p.plan_for(all_reduce_of(10, datatype::f32, determinism::fast), layout::flat(5))->any_order);
+  CHECK_FALSE(p.plan_for(all_reduce_of(10), layout::flat(5))->any_order);
+}
+
+// -- types ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("low precision is summed in f32") {
+  planner p{with("ring")};
+  for (const datatype type : {datatype::f16, datatype::bf16, datatype::f8e4m3, datatype::f8e5m2})
+    for (const op_kind kind : {op_kind::sum, op_kind::prod, op_kind::avg, op_kind::pre_mul_sum}) {
+      call c = all_reduce_of(1000, type);
+      c.reduction.kind = kind;
+      c.in_place = true;
+      const auto made = p.plan_for(c, layout::flat(4));
+      CHECK(made->widened);
+      CHECK(made->work_type == datatype::f32);
+      CHECK(made->scaled == (kind == op_kind::pre_mul_sum));
+      CHECK_FALSE(made->notes->in_place);  // both buffers are staged
+      CHECK_FALSE(p.plan_for(c, layout::flat(1))->widened);
+    }
+  for (const op_kind kind : {op_kind::min, op_kind::max, op_kind::lor, op_kind::user}) {
+    call c = all_reduce_of(1000, datatype::bf16);
+    c.reduction.kind = kind;
+    const auto made = p.plan_for(c, layout::flat(4));
+    CHECK_FALSE(made->widened);
+    CHECK(made->work_type == datatype::bf16);
+  }
+  CHECK_FALSE(p.plan_for(call_of(collective::all_gather, 10, datatype::f16), layout::flat(4))->widened);
+  CHECK_FALSE(p.plan_for(all_reduce_of(1000, datatype::f64), layout::flat(4))->widened);
+}
+
+TEST_CASE("one pass of the kernel needs no wide copies, but avg does") {
+  planner p{with("fused")};
+  for (const auto level : {determinism::run_stable, determinism::topology_stable})
+    for (const bool in_place : {false, true}) {
+      call c = all_reduce_of(1000, datatype::f16, level);
+      c.in_place = in_place;
+      const auto narrow = p.plan_for(c, layout::flat(4));
+      CHECK_FALSE(narrow->widened);
+      CHECK(narrow->notes->in_place == in_place);
+      // The promise itself: no instruction combines but passes over all ranks' contributions.
+      for (rank_t r = 0; r < 4; ++r)
+        for (const instruction& i : narrow->program_of(r)->lane(0, 0)) {
+          CHECK_FALSE(reduces(i.kind));
+          if (i.inputs > 1) CHECK(i.inputs == 4);
+        }
+      c.reduction.kind = op_kind::avg;
+      CHECK(p.plan_for(c, layout::flat(4))->widened);
+    }
+}
+
+TEST_CASE("in place only where nothing is staged and no rank is special") {
+  planner p{with("ring")};
+  call c = all_reduce_of(1000);
+  CHECK_FALSE(p.plan_for(c, layout::flat(4))->notes->in_place);
+  c.in_place = true;
+  CHECK(p.plan_for(c, layout::flat(4))->notes->in_place);
+  c.reduction.kind = op_kind::pre_mul_sum;
+  CHECK_FALSE(p.plan_for(c, layout::flat(4))->notes->in_place);
+  c = call_of(collective::broadcast, 1000);
+  c.in_place = true;
+  CHECK_FALSE(p.plan_for(c, layout::flat(4))->notes->in_place);
+}
+
+// -- sizes ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("chunks bound the slices, and a slice has at least an element") {
+  engine_options o = with("ring");
+  o.chunk_bytes = 4096;
+  planner p{o};
+  for (const std::size_t count : {0, 1, 3, 5, 1023, 1025, 4096, 12289, 99991, 1 << 20}) {
+    CAPTURE(count);
+    const auto made = p.plan_for(all_reduce_of(count), layout::flat(4));
+    const std::size_t cell = (count + 3) / 4;
+    CHECK(made->cut.channels == 1);
+    CHECK(static_cast<std::size_t>(made->cut.slices) <= std::max<std::size_t>(1, cell));
+    CHECK(largest_slice(*made) <= 1024 + 64);
+    if (cell <= 1024) CHECK(made->cut.slices == 1);
+    else CHECK(made->cut.slices > 1);
+  }
+  o.chunk_bytes = 1;
+  o.channels = 3;
+  const auto tiny = planner{o}.plan_for(all_reduce_of(41), layout::flat(4));
+  CHECK(tiny->cut == cutting{3, 4});  // cells of 11, channels of 4, slices of 1
+  CHECK(planner{o}.plan_for(all_reduce_of(5), layout::flat(4))->cut == cutting{2, 1});
+}
+
+TEST_CASE("automatic chunks are a few hundred KiB") {
+  planner p{with("ring")};
+  const auto made = p.plan_for(all_reduce_of(std::size_t{1} << 24), layout::flat(2));
+  const std::size_t bytes = largest_slice(*made) * sizeof(float);
+  CHECK(bytes >= 64 * 1024);
+  CHECK(bytes <= 512 * 1024 + 256);
+}
+
+TEST_CASE("blocks of different sizes") {
+  engine_options o;
+  o.chunk_bytes = 1024;
+  planner p{o};
+  call c = call_of(collective::all_to_all, 0);
+  c.uniform = false;
+  const std::vector<std::size_t> counts{0, 1, 7000, 3, 0, 5, 2, 2, 0};
+  const auto made = p.plan_for(c, layout::flat(3), &counts);
+  CHECK(made->counts == counts);
+  CHECK_FALSE(made->notes->uniform);
+  CHECK(made->cut.slices > 1);
+  CHECK(largest_slice(*made) <= 256 + 64);
+  CHECK(p.plan_for(c, layout::flat(3), &counts) == made);
+  auto others = counts;
+  others[1] = 2;
+  CHECK(p.plan_for(c, layout::flat(3), &others) != made);
+  const std::vector<std::size_t> nothing(9, 0);
+  CHECK(p.plan_for(c, layout::flat(3), &nothing)->cut == cutting{});
+}
+
+TEST_CASE("huge counts make a plan of bounded length or are too large, nothing else") {
+  planner p{engine_options{}};
+  for (int w = 0; w < collective_count; ++w)
+    for (const int exponent : {40, 50, 58, 61, 63}) {
+      const auto what = static_cast<collective>(w);
+      CAPTURE(name(what));
+      CAPTURE(exponent);
+      const call c = call_of(what, std::size_t{1} << exponent, datatype::f64);
+      const auto seen = failure_of([&] {
+        const auto made = p.plan_for(c, layout::flat(4));
+        std::size_t instructions = 0;
+        for (rank_t r = 0; r < 4; ++r)
+          for (const auto& l : made->program_of(r)->lanes) instructions += l.size();
+        CHECK(instructions <= std::size_t{1} << 21);
+      });
+      if (exponent >= 61 && what != collective::barrier) CHECK(seen.first == errc::size_overflow);
+      else if (exponent <= 40) CHECK(seen.first == errc::ok);
+      else CHECK((seen.first == errc::ok || seen.first == errc::size_overflow));
+    }
+}
+
+// -- the user's own scores --------------------------------------------------------------------------------------------
+
+TEST_CASE("a score file is a candidate where it fits") {
+  const score_file file{to_json(written("ring", collective::all_reduce, 4))};
+  planner p{with_file(file)};
+  call c = all_reduce_of(1000);
+  CHECK(named(p.candidates(c, layout::flat(4)), "mine").eligible());
+  CHECK(mentions(named(p.candidates(c, layout::flat(5)), "mine").why_rejected, "is for 4 ranks, not 5"));
+  CHECK(mentions(named(p.candidates(call_of(collective::all_gather, 1), layout::flat(4)), "mine").why_rejected, "is for all_reduce"));
+  c.choreography = "mine";
+  const auto made = p.plan_for(c, layout::flat(4));
+  CHECK(made->choreography == "mine");
+  CHECK(made->notes->choreography == "mine");
+  c.level = determinism::topology_stable;
+  CHECK(p.plan_for(c, layout::flat(4))->verified->left_fold);
+  c.in_place = true;
+  const auto [code, text] = failure_of([&] { p.plan_for(c, layout::flat(4)); });
+  CHECK(code == errc::unsupported);
+  CHECK(mentions(text, "out of place"));
+  c.type = datatype::f16;  // staged, so out of place for the score
+  CHECK(p.plan_for(c, layout::flat(4))->choreography == "mine");
+}
+
+TEST_CASE("a score file for a root") {
+  const score_file file{to_json(written("binomial", collective::broadcast, 4, 2))};
+  planner p{with_file(file)};
+  call c = call_of(collective::broadcast, 10);
+  c.choreography = "mine";
+  c.root = 2;
+  CHECK(p.plan_for(c, layout::flat(4))->notes->root == 2);
+  c.root = 1;
+  CHECK(mentions(failure_of([&] { p.plan_for(c, layout::flat(4)); }).second, "is for root 2, not 1"));
+}
+
+TEST_CASE("a wrong score file is refused with the step") {
+  score s = written("ring", collective::all_reduce, 4);
+  auto& steps = s.players[2].lanes[0];
+  steps.erase(steps.begin() + 1);
+  const score_file broken{to_json(s)};
+  auto [code, text] = failure_of([&] { planner{with_file(broken)}; });
+  CHECK(code == errc::bad_score);
+  CHECK(mentions(text, broken.path()));
+  CHECK(mentions(text, "rank"));
+  CHECK(mentions(text, "step"));
+  const score_file nonsense{"{\"troupe_score\": 1"};
+  CHECK(failure_of([&] { planner{with_file(nonsense)}; }).first == errc::bad_score);
+  engine_options o;
+  o.score_files["mine"] = "/nowhere/at/all.json";
+  CHECK(failure_of([&] { planner{o}; }).first == errc::io);
+  const score_file fine{to_json(written("ring", collective::all_reduce, 4))};
+  o.score_files = {{"ring", fine.path()}};
+  CHECK(failure_of([&] { planner{o}; }).first == errc::bad_config);
+}
+
+// -- cache ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("calls that are alike share a plan, and sizes share the score") {
+  planner p{with("ring")};
+  const layout four = layout::flat(4);
+  call c = all_reduce_of(100);
+  const auto first = p.plan_for(c, four);
+  c.root = 3;              // means nothing to an all_reduce
+  c.reduction.scale = 17;  // nor to a sum
+  CHECK(p.plan_for(c, four) == first);
+  CHECK(p.plan_for(all_reduce_of(101), four) != first);
+  CHECK(p.plan_for(all_reduce_of(101), four)->notes == first->notes);
+  CHECK(p.plan_for(all_reduce_of(101), four)->verified == first->verified);
+  CHECK(p.plan_for(all_reduce_of(100, datatype::i32), four) != first);
+  CHECK(p.plan_for(all_reduce_of(100, datatype::f32, determinism::size_stable), four) != first);
+  CHECK(p.plan_for(all_reduce_of(100), layout::flat(5)) != first);
+  CHECK(p.plan_for(all_reduce_of(100), layout::grid(2, 2)) != first);
+  c = all_reduce_of(100);
+  c.reduction.kind = op_kind::max;
+  CHECK(p.plan_for(c, four) != first);
+  c = all_reduce_of(100);
+  c.in_place = true;
+  CHECK(p.plan_for(c, four) != first);
+}
+
+TEST_CASE("eight threads get the same plans") {
+  planner p{engine_options{}};
+  constexpr int threads = 8, sizes = 20;
+  std::vector<std::vector<std::shared_ptr<const plan>>> seen(threads);
+  std::vector<std::thread> crew;
+  for (int t = 0; t < threads; ++t)
+    crew.emplace_back([&, t] {
+      for (int repeat = 0; repeat < 3; ++repeat)
+        for (int s = 0; s < sizes; ++s) {
+          const int size = (s + t * 3) % sizes;
+          const auto made = p.plan_for(all_reduce_of(static_cast<std::size_t>(size) * 1000), layout::flat(2 + size % 5));
+          made->program_of(t % 2);
+          if (repeat == 2) seen[static_cast<std::size_t>(t)].push_back(made);
+        }
+      if (t == 0) p.candidates(all_reduce_of(5), layout::flat(3));
+    });
+  for (auto& t : crew) t.join();
+  for (auto& list : seen) std::sort(list.begin(), list.end());
+  for (const auto& list : seen) CHECK(list == seen[0]);
+  CHECK(std::set<std::shared_ptr<const plan>>(seen[0].begin(), seen[0].end()).size() == sizes);
+}
+
+// -- explain ----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("explain: every candidate, the winner marked, in text and in JSON") {
+  planner p{engine_options{}};
+  const explanation e = explain(p, call_of(collective::all_gather, 1000), layout::flat(4));
+  CHECK(e.bytes == 16000);
+  const std::string winner = e.candidates.front().choreography;
+  const std::string text = to_text(e);
+  CHECK(mentions(text, "* " + winner));
+  const auto json = nlohmann::json::parse(to_json(e));
+  CHECK(json["chosen"] == winner);
+  CHECK(json["candidates"].size() == all_choreographies().size());
+  for (const auto& c : json["candidates"]) {
+    CHECK(mentions(text, c["choreography"].get<std::string>()));
+    CHECK(c["eligible"] == c["why_rejected"].get<std::string>().empty());
+    if (!c["eligible"]) {
+      CHECK(c["predicted_us"].is_null());
+      continue;
+    }
+    // algbw in GB/s = bytes / µs / 1000
+    CHECK(c["algbw"].get<double>() == doctest::Approx(16000 / c["predicted_us"].get<double>() / 1000));
+    CHECK(c["busbw"].get<double>() == doctest::Approx(c["algbw"].get<double>() * 3 / 4));
+  }
+  const explanation barrier = explain(p, call_of(collective::barrier, 0), layout::flat(4));
+  CHECK(nlohmann::json::parse(to_json(barrier))["candidates"][0]["busbw"].is_null());
+  CHECK(mentions(to_text(barrier), " -"));
+}
+
+TEST_CASE("bus factors of nccl-tests") {
+  CHECK(bus_factor(collective::all_reduce, 4) == doctest::Approx(1.5));
+  CHECK(bus_factor(collective::all_to_all, 4) == doctest::Approx(0.75));
+  CHECK(bus_factor(collective::broadcast, 4) == doctest::Approx(1));
+  CHECK(bus_bytes(collective::reduce_scatter, 4, 100) == 400);
+  CHECK(bus_bytes(collective::reduce, 4, 100) == 100);
+}

@@ -1,0 +1,189 @@
+// Sends and receives: matched by pair and order, whatever else is under way.
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "tests/engine/jobs.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+std::vector<std::int32_t> numbers(std::size_t count, int first) {
+  std::vector<std::int32_t> v(count);
+  for (std::size_t i = 0; i < count; ++i) v[i] = first + static_cast<std::int32_t>(i);
+  return v;
+}
+
+template <class Function>
+std::string refused(errc code, Function function) {
+  try {
+    function();
+  } catch (const troupe::error& e) {
+    INFO(e.what());
+    CHECK(e.code_value() == code);
+    return e.what();
+  }
+  CHECK(code == errc::ok);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a pair, of many sizes, with the data either way") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    for (const std::size_t count : {0u, 1u, 3u, 1000u, 300'007u}) {
+      std::vector<std::int32_t> data = comm.rank() == 0 ? numbers(count, 7) : std::vector<std::int32_t>(count);
+      if (comm.rank() == 0) comm.send(data, 1), comm.recv(data, 1);
+      else comm.recv(data, 0), comm.send(data, 0);
+      CHECK(data == numbers(count, 7));
+    }
+  });
+}
+
+TEST_CASE("messages of a pair are matched in order, those of different pairs are independent") {
+  troupe::engine engine;
+  auto comms = engine.communicators(3);
+  std::vector<std::vector<std::int32_t>> from_one, from_two, out;
+  for (int i = 0; i < 50; ++i) {
+    from_one.push_back({0});
+    from_two.push_back({0, 0});
+  }
+  std::vector<troupe::request> requests;
+  for (std::size_t i = 0; i < 50; ++i) requests.push_back(comms[0].recv_async(from_two[i], 2));
+  for (int i = 0; i < 50; ++i) out.push_back({i}), out.push_back({100 + i, i});
+  for (std::size_t i = 0; i < 50; ++i) {
+    requests.push_back(comms[1].send_async(out[2 * i], 0));
+    requests.push_back(comms[2].send_async(out[2 * i + 1], 0));
+  }
+  for (std::size_t i = 0; i < 50; ++i) requests.push_back(comms[0].recv_async(from_one[i], 1));
+  for (auto& r : requests) r.wait();
+  for (int i = 0; i < 50; ++i) {
+    CHECK(from_one[static_cast<std::size_t>(i)] == std::vector<std::int32_t>{i});
+    CHECK(from_two[static_cast<std::size_t>(i)] == std::vector<std::int32_t>{100 + i, i});
+  }
+}
+
+TEST_CASE("rings with send_recv, also to oneself") {
+  troupe::engine engine;
+  for (const int ranks : {1, 2, 3, 8, 17})
+    engine.run(ranks, [ranks](communicator& comm) {
+      const int next = (comm.rank() + 1) % ranks, before = (comm.rank() + ranks - 1) % ranks;
+      std::vector<std::int32_t> token = numbers(100, comm.rank()), incoming(100);
+      for (int step = 0; step < ranks; ++step) {
+        comm.send_recv(token, next, incoming, before);
+        token.swap(incoming);
+      }
+      CHECK(token == numbers(100, comm.rank()));  // once round
+      comm.send_recv(token, comm.rank(), incoming, comm.rank());
+      CHECK(incoming == token);
+      std::vector<double> small(1, comm.rank()), nothing;
+      comm.send_recv(nothing, next, nothing, before);
+      comm.send_recv(small, next, small, before, {});
+    });
+}
+
+TEST_CASE("sends and receives between collectives, in whatever order each rank makes them") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    std::vector<std::int32_t> sum(10, 1), data = numbers(10, comm.rank());
+    std::vector<std::int32_t> got(10);
+    if (comm.rank() == 0) {
+      auto sending = comm.send_async(data, 1);
+      comm.all_reduce(sum);
+      sending.wait();
+    } else {
+      comm.all_reduce(sum);
+      comm.recv(got, 0);
+      CHECK(got == numbers(10, 0));
+    }
+    CHECK(sum == std::vector<std::int32_t>(10, 2));
+  });
+}
+
+TEST_CASE("another size or type is the same error at both ends, and the pair goes on") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    std::vector<float> data(8, 1), less(7);
+    std::vector<std::int32_t> integers(8);
+    if (comm.rank() == 0) {
+      CHECK(refused(errc::mismatch, [&] { comm.send(data, 1); }).find("another count or type") != std::string::npos);
+      refused(errc::mismatch, [&] { comm.send(data, 1); });
+      comm.send(data, 1);
+    } else {
+      refused(errc::mismatch, [&] { comm.recv(less, 0); });
+      refused(errc::mismatch, [&] { comm.recv(integers, 0); });
+      CHECK(less == std::vector<float>(7, 0));
+      std::vector<float> right(8);
+      comm.recv(right, 0);
+      CHECK(right == data);
+    }
+  });
+}
+
+TEST_CASE("a peer that left without the matching call is named") {
+  troupe::engine engine;
+  SUBCASE("run") {
+    engine.run(3, [](communicator& comm) {
+      std::vector<float> data(8);
+      if (comm.rank() == 0) {
+        const auto text = refused(errc::rank_missing, [&] { comm.recv(data, 1); });
+        CHECK(text.find("rank 1 left the communicator without the matching call") != std::string::npos);
+        refused(errc::rank_missing, [&] { comm.send(data, 2); });
+      }
+    });
+  }
+  SUBCASE("communicators") {
+    auto comms = engine.communicators(2);
+    std::vector<float> data(8);
+    auto waiting = comms[0].recv_async(data, 1);
+    comms.pop_back();
+    refused(errc::rank_missing, [&] { waiting.wait(); });
+  }
+  SUBCASE("what it sent before it left arrives") {
+    auto comms = engine.communicators(2);
+    std::vector<float> data(8, 3), got(8);
+    auto sending = comms[1].send_async(data, 0);
+    comms.pop_back();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    comms[0].recv(got, 1);
+    CHECK(got == data);
+    sending.wait();
+  }
+}
+
+TEST_CASE("cancel and deadline of one end end the other") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  std::vector<float> data(8, 1), got(8);
+  auto sending = comms[0].send_async(data, 1);
+  sending.cancel();
+  refused(errc::cancelled, [&] { sending.wait(); });
+  refused(errc::cancelled, [&] { comms[1].recv(got, 0); });
+  call_options options;
+  options.deadline = std::chrono::milliseconds(20);
+  refused(errc::timed_out, [&] { comms[1].recv(got, 0, options); });
+  refused(errc::timed_out, [&] { comms[0].send(data, 1); });
+  // Both had their turn in the order of the pair; what comes now is matched again.
+  auto again = comms[0].send_async(data, 1);
+  comms[1].recv(got, 0);
+  again.wait();
+  CHECK(got == data);
+}
+
+TEST_CASE("every type, at any address") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  for (const datatype type : troupe::all_datatypes) {
+    std::vector<std::byte> out(1001 * troupe::size_of(type) + 1), in(out.size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(mix(i));
+    troupe::group together;
+    comms[0].send_async(together, out.data() + 1, 1001, type, 1);
+    comms[1].recv_async(together, in.data() + 1, 1001, type, 0);
+    together.wait();
+    in[0] = out[0];
+    CHECK(in == out);
+  }
+}

@@ -1,0 +1,441 @@
+#include "protocols/agreement.hpp"
+
+#include "tests/seed.hpp"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+struct said {
+  std::string what;
+  epoch_t epoch = 0;
+  failure_ptr why;
+  counts_ptr counts;
+  rank_t rank = -1;
+};
+
+struct recording final : agreement::audience {
+  void agreed(epoch_t e, const counts_ptr& c) override { all.push_back({"agreed", e, nullptr, c, -1}); }
+  void stop(epoch_t e) override { all.push_back({"stop", e, nullptr, nullptr, -1}); }
+  void failed(epoch_t e, const failure_ptr& why) override { all.push_back({"failed", e, why, nullptr, -1}); }
+  void broken(const failure_ptr& why) override { all.push_back({"broken", 0, why, nullptr, -1}); }
+  void peer_left(rank_t r) override { all.push_back({"peer_left", 0, nullptr, nullptr, r}); }
+  void peer_lost(rank_t r) override { all.push_back({"peer_lost", 0, nullptr, nullptr, r}); }
+
+  std::string words() const {
+    std::string text;
+    for (const said& s : all) text += (text.empty() ? "" : " ") + s.what;
+    return text;
+  }
+  std::vector<said> all;
+};
+
+call some_call(std::size_t count = 8, collective what = collective::all_reduce) {
+  call c;
+  c.what = what;
+  c.type = datatype::f32;
+  c.count = count;
+  return c;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void stop_all(agreement& a, int ranks, epoch_t epoch, recording& out) {
+  for (rank_t r = 0; r < ranks; ++r) a.stopped(epoch, r, {}, out);
+}
+
+}  // namespace
+
+TEST_CASE("agreed when all have called the same, in any order, and forgotten then") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(0, 2, some_call(), out);
+  a.called(0, 0, some_call(), out);
+  CHECK(out.all.empty());
+  CHECK(a.open_operations() == 1);
+  a.called(0, 1, some_call(), out);
+  CHECK(out.words() == "agreed");
+  CHECK(out.all[0].counts == nullptr);
+  CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("operations are agreed on independently of each other's order") {
+  agreement a{2, "world"};
+  recording out;
+  for (epoch_t e : {0u, 1u, 2u}) a.called(e, 0, some_call(e), out);
+  for (epoch_t e : {2u, 0u, 1u}) a.called(e, 1, some_call(e), out);
+  CHECK(out.words() == "agreed agreed agreed");
+  CHECK(out.all[0].epoch == 2);
+}
+
+TEST_CASE("a mismatch stops all, then tells everybody the same table of what each rank called") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(5, 0, some_call(8), out);
+  a.called(5, 1, some_call(9), out);
+  a.called(5, 2, some_call(8), out);
+  CHECK(out.words() == "stop");
+  a.stopped(5, 1, {}, out);
+  a.stopped(5, 0, {}, out);
+  CHECK(out.words() == "stop");
+  a.stopped(5, 2, {}, out);
+  REQUIRE(out.words() == "stop failed");
+  CHECK(out.all[1].why->code == errc::mismatch);
+  const std::string& text = out.all[1].why->text;
+  for (const char* part : {"world", "operation #5", "rank 0", "rank 1", "rank 2", "count 8", "count 9"}) {
+    CAPTURE(text);
+    CHECK(has(text, part));
+  }
+  CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("calls of different blocks are merged, and compared") {
+  SUBCASE("all_to_all_v: the matrix, row by row") {
+    agreement a{2, "world"};
+    recording out;
+    call zero = some_call(0, collective::all_to_all), one = zero;
+    zero.uniform = one.uniform = false;
+    zero.counts = {1, 2}, zero.receive_counts = {1, 3};
+    one.counts = {3, 4}, one.receive_counts = {2, 4};
+    a.called(0, 1, one, out);
+    a.called(0, 0, zero, out);
+    REQUIRE(out.words() == "agreed");
+    CHECK(*out.all[0].counts == std::vector<std::size_t>{1, 2, 3, 4});
+  }
+  SUBCASE("all_to_all_v: one expects what the other does not send") {
+    agreement a{2, "world"};
+    recording out;
+    call zero = some_call(0, collective::all_to_all), one = zero;
+    zero.uniform = one.uniform = false;
+    zero.counts = {1, 2}, zero.receive_counts = {1, 3};
+    one.counts = {5, 4}, one.receive_counts = {2, 4};
+    a.called(0, 0, zero, out);
+    a.called(0, 1, one, out);
+    CHECK(out.words() == "stop");
+    stop_all(a, 2, 0, out);
+    CHECK(out.all.back().why->code == errc::mismatch);
+    CHECK(has(out.all.back().why->text, "rank 1 sends 5 elements to rank 0, which expects 3"));
+  }
+  SUBCASE("gather_v: the root knows") {
+    agreement a{2, "world"};
+    recording out;
+    call root = some_call(0, collective::gather), other = root;
+    root.uniform = other.uniform = false;
+    root.root = other.root = 1;
+    root.counts = {7, 8};
+    other.counts = {7};
+    a.called(0, 0, other, out);
+    a.called(0, 1, root, out);
+    REQUIRE(out.words() == "agreed");
+    CHECK(*out.all[0].counts == std::vector<std::size_t>{7, 8});
+  }
+}
+
+TEST_CASE("a rank that leaves: what it has not called can never be agreed on") {
+  agreement a{3, "world"};
+  recording out;
+  SUBCASE("others were waiting already") {
+    a.called(0, 0, some_call(), out);
+    a.called(0, 2, some_call(), out);
+    a.left(1, 0, out);
+    CHECK(out.words() == "peer_left stop");
+  }
+  SUBCASE("others call later") {
+    a.left(1, 0, out);
+    CHECK(out.words() == "peer_left");
+    a.called(0, 0, some_call(), out);
+    CHECK(out.words() == "peer_left stop");
+    a.called(0, 2, some_call(), out);  // it had not heard of the stop yet
+    CHECK(out.words() == "peer_left stop");
+  }
+  stop_all(a, 3, 0, out);
+  REQUIRE(out.all.back().what == "failed");
+  CHECK(out.all.back().why->code == errc::rank_missing);
+  CHECK(has(out.all.back().why->text, "rank 1 left the communicator after 0 operations"));
+  CHECK(has(out.all.back().why->text, "rank 1 never called it, ranks 0 and 2 wait"));
+}
+
+TEST_CASE("a rank that leaves after its calls harms nobody") {
+  agreement a{2, "world"};
+  recording out;
+  a.called(0, 1, some_call(), out);
+  a.left(1, 1, out);
+  a.called(0, 0, some_call(), out);
+  CHECK(out.words() == "peer_left agreed");
+}
+
+TEST_CASE("a late caller of a failed operation opens nothing again while it stops") {
+  agreement a{2, "world"};
+  recording out;
+  a.called(0, 0, some_call(), out);
+  a.fail(0, "", make_failure(errc::timed_out, "too late"), out);
+  a.called(0, 1, some_call(), out);
+  a.fail(0, "", make_failure(errc::cancelled, "another reason"), out);
+  CHECK(out.words() == "stop");
+  stop_all(a, 2, 0, out);
+  REQUIRE(out.words() == "stop failed");
+  CHECK(out.all[1].why->code == errc::timed_out);
+  a.stopped(0, 0, {}, out);  // nobody asks any more
+  CHECK(out.words() == "stop failed");
+}
+
+TEST_CASE("an operation that was agreed on can still fail, and tells what its lanes lacked") {
+  agreement a{2, "world"};
+  recording out;
+  a.called(3, 0, some_call(), out);
+  a.called(3, 1, some_call(), out);
+  a.fail(3, "all_reduce(count 8, f32, sum)", make_failure(errc::timed_out, "the deadline passed"), out);
+  a.stopped(3, 0, {"lane 0 step 1 waits for a chunk from rank 1"}, out);
+  a.stopped(3, 1, std::vector<std::string>(100, "lane 0 step 2 waits for a credit from rank 0"), out);
+  REQUIRE(out.words() == "agreed stop failed");
+  const std::string& text = out.all[2].why->text;
+  CHECK(has(text, "all_reduce(count 8, f32, sum)"));
+  CHECK(has(text, "the deadline passed"));
+  CHECK(has(text, "rank 0 lane 0 step 1 waits for a chunk from rank 1"));
+  CHECK(text.size() < 2000);  // not a line for each of many lanes
+}
+
+TEST_CASE("abort ends everything, now and later, with its own words") {
+  agreement a{2, "world"};
+  recording out;
+  a.called(0, 0, some_call(), out);
+  const auto why = make_failure(errc::communicator_aborted, "enough");
+  a.abort(why, out);
+  CHECK(out.words() == "broken stop");
+  CHECK(a.broken() == why);
+  a.abort(make_failure(errc::communicator_aborted, "again"), out);
+  CHECK(out.words() == "broken stop");
+  a.called(1, 1, some_call(), out);
+  CHECK(out.words() == "broken stop stop");
+  stop_all(a, 2, 0, out);
+  stop_all(a, 2, 1, out);
+  CHECK(out.words() == "broken stop stop failed failed");
+  CHECK(out.all[3].why == why);
+  CHECK(out.all[4].why == why);
+  CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("nobody waits for the answer of a rank whose actor is gone") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(0, 0, some_call(), out);
+  a.called(0, 1, some_call(), out);
+  SUBCASE("it dies before the stop") {
+    a.lost(2, "killed", out);
+    CHECK(out.words() == "peer_lost broken stop");
+    a.stopped(0, 0, {}, out);
+    a.stopped(0, 1, {}, out);
+  }
+  SUBCASE("it dies when only its answer is missing") {
+    a.fail(0, "", make_failure(errc::cancelled, "cancelled"), out);
+    a.stopped(0, 0, {}, out);
+    a.stopped(0, 1, {}, out);
+    CHECK(out.words() == "stop");
+    a.lost(2, "killed", out);
+  }
+  CHECK(out.all.back().what == "failed");
+  CHECK(a.open_operations() == 0);
+  REQUIRE(a.broken());
+  CHECK(a.broken()->code == errc::actor_lost);
+  CHECK(has(a.broken()->text, "rank 2 ended (killed)"));
+  const auto before = out.all.size();
+  a.lost(2, "killed", out);
+  CHECK(out.all.size() == before);
+}
+
+TEST_CASE("stuck: only what a second look finds unmoved fails") {
+  agreement a{2, "world"};
+  recording out;
+  a.called(0, 0, some_call(), out);
+  a.stuck(1, 3, out);  // looks 2 and 3 have begun meanwhile: they may be older than the call
+  a.stuck(2, 3, out);
+  a.stuck(3, 4, out);
+  CHECK(out.all.empty());
+  SUBCASE("nobody came") {
+    a.stuck(4, 4, out);
+    CHECK(out.words() == "stop");
+    stop_all(a, 2, 0, out);
+    CHECK(out.all.back().why->code == errc::rank_missing);
+    CHECK(has(out.all.back().why->text, "rank 1 never called it, rank 0 waits"));
+  }
+  SUBCASE("somebody came in between") {
+    a.called(0, 1, some_call(), out);
+    a.stuck(4, 4, out);
+    CHECK(out.words() == "agreed");
+  }
+}
+
+TEST_CASE("partly called and different: the table is told with the failure") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(0, 0, some_call(8), out);
+  a.called(0, 1, some_call(9), out);
+  a.fail(0, "", make_failure(errc::timed_out, "the deadline passed"), out);
+  stop_all(a, 3, 0, out);
+  const std::string& text = out.all.back().why->text;
+  CHECK(has(text, "called different operations"));
+  CHECK(has(text, "count 8"));
+  CHECK(has(text, "count 9"));
+}
+
+TEST_CASE("list_ranks") {
+  CHECK(list_ranks({3}) == "rank 3");
+  CHECK(list_ranks({0, 1}) == "ranks 0 and 1");
+  CHECK(list_ranks({0, 1, 2, 5}) == "ranks 0–2 and 5");
+  CHECK(list_ranks({0, 2, 4}) == "ranks 0, 2 and 4");
+}
+
+// -- random interleavings ---------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Ranks that follow the rules of actors/rank_state, with a mailbox each; the membership's inbox takes from them in any order,
+/// but from each in its own.
+struct play {
+  struct rank_end {
+    std::deque<std::function<void()>> inbox, outbox;
+    epoch_t next = 0;
+    std::map<epoch_t, std::string> outcome;  ///< "agreed", "failed", "agreed failed"
+    std::map<epoch_t, failure_ptr> why;
+    std::map<epoch_t, bool> stopping;
+    bool dead = false, left = false;
+  };
+  struct audience final : agreement::audience {
+    explicit audience(play& p) : all(p) {}
+    template <class F>
+    void tell(F f) {
+      for (auto& r : all.ranks)
+        if (!r.dead) r.inbox.push_back([f, &r] { f(r); });
+    }
+    void agreed(epoch_t e, const counts_ptr&) override {
+      tell([e](rank_end& r) { r.outcome[e] += "agreed"; });
+    }
+    void stop(epoch_t e) override {
+      tell([e, this](rank_end& r) {
+        r.stopping[e] = true;
+        const auto who = static_cast<rank_t>(&r - all.ranks.data());
+        r.outbox.push_back([e, who, this] { all.state.stopped(e, who, {}, *this); });
+      });
+    }
+    void failed(epoch_t e, const failure_ptr& why) override {
+      for (auto& r : all.ranks) {
+        if (r.dead) continue;
+        REQUIRE(r.stopping[e]);  // every living rank has stopped before anybody hears of the failure
+      }
+      tell([e, why](rank_end& r) {
+        r.outcome[e] += r.outcome[e].empty() ? "failed" : " failed";
+        r.why.try_emplace(e, why);
+      });
+    }
+    void broken(const failure_ptr&) override {}
+    void peer_left(rank_t) override {}
+    void peer_lost(rank_t) override {}
+    play& all;
+  };
+
+  play(int n, std::uint64_t s) : random(s), state(n, "world"), out(*this), ranks(static_cast<std::size_t>(n)) {}
+
+  std::size_t pick(std::size_t n) { return static_cast<std::size_t>(random() % n); }
+  std::mt19937_64 random;
+  agreement state;
+  audience out;
+  std::vector<rank_end> ranks;
+
+  bool over(const rank_end& r, epoch_t e) const {
+    return r.outcome.contains(e) && r.outcome.at(e).find("failed") != std::string::npos;
+  }
+
+  void call_next(rank_t who, epoch_t operations) {
+    rank_end& r = ranks[static_cast<std::size_t>(who)];
+    if (r.next == operations) return;
+    const epoch_t e = r.next++;
+    if (over(r, e) || r.stopping[e]) return;  // as rank_state: nothing is said of an operation that has failed
+    const call c = some_call(pick(40) == 0 ? 9 : 8);
+    r.outbox.push_back([=, this] { state.called(e, who, c, out); });
+  }
+
+  void mischief(rank_t who) {
+    rank_end& r = ranks[static_cast<std::size_t>(who)];
+    if (pick(30) == 0 && r.next > 0) {
+      const auto e = static_cast<epoch_t>(pick(r.next));
+      r.outbox.push_back([=, this] {
+        state.fail(e, "some call", make_failure(errc::cancelled, "cancelled by " + std::to_string(who)), out);
+      });
+    }
+    if (pick(300) == 0)
+      r.outbox.push_back([this] { state.abort(make_failure(errc::communicator_aborted, "enough"), out); });
+    if (pick(200) == 0 && !r.left) {
+      r.left = true;
+      r.outbox.push_back([=, this, n = r.next] { state.left(who, n, out); });
+    }
+    if (pick(300) == 0) {
+      r.dead = true;
+      r.inbox.clear();
+      r.outbox.push_back([=, this] { state.lost(who, "killed", out); });  // after all that it had said
+    }
+  }
+
+  void run(epoch_t operations) {
+    std::size_t busy = ranks.size();
+    while (busy > 0) {
+      busy = 0;
+      for (std::size_t turn = 0; turn < 4 * ranks.size(); ++turn) {
+        const auto who = static_cast<rank_t>(pick(ranks.size()));
+        rank_end& r = ranks[static_cast<std::size_t>(who)];
+        if (!r.dead && !r.left && pick(3) == 0) {
+          call_next(who, operations);
+          mischief(who);
+        }
+        auto& queue = pick(2) == 0 ? r.inbox : r.outbox;
+        if (queue.empty()) continue;
+        const auto next = std::move(queue.front());
+        queue.pop_front();
+        next();
+      }
+      for (const rank_end& r : ranks)
+        busy += !r.inbox.empty() || !r.outbox.empty() || (!r.dead && !r.left && r.next < operations);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("random interleavings: every call of a living rank ends, once, and alike everywhere") {
+  constexpr epoch_t operations = 12;
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    CAPTURE(round);
+    play p(1 + static_cast<int>(round % 6), seed() + round);
+    p.run(operations);
+    CHECK(p.state.open_operations() == 0);
+    for (epoch_t e = 0; e < operations; ++e) {
+      failure_ptr first;
+      bool missing = false;
+      for (auto& r : p.ranks) {
+        if (r.dead) continue;
+        if (r.next <= e && !r.left) continue;
+        const std::string outcome = r.outcome[e];
+        CAPTURE(e);
+        // A failure may be told again to those who asked too late; nothing follows it but another.
+        if (r.next > e) CHECK((outcome.rfind("agreed", 0) == 0 || outcome.rfind("failed", 0) == 0));
+        CHECK(outcome.find("failed agreed") == std::string::npos);
+        CHECK(outcome.find("agreedagreed") == std::string::npos);
+        if (r.why[e]) {
+          if (!first) first = r.why[e];
+          CHECK(r.why[e]->text == first->text);
+        } else {
+          missing = true;
+        }
+      }
+      if (first) CHECK_FALSE(missing);  // failed for one, failed for all
+    }
+  }
+}

@@ -1,0 +1,322 @@
+#include "protocols/program.hpp"
+
+#include "memory/error.hpp"
+#include "protocols/choreography.hpp"
+#include "protocols/lowering.hpp"
+#include "tests/seed.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+score made(const char* by, collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true) {
+  return one_cell_per_step(
+      lower_syncs(write_score(*find_choreography(by), flat_stage(what, ranks, root, in_place, uniform))));
+}
+
+/// Every rank copies its input to its output, block by block: the smallest score with all offsets.
+score copying(collective what, int ranks, int parts) {
+  score s;
+  s.choreography = "copying";
+  s.what = what;
+  s.ranks = ranks;
+  s.parts = parts;
+  s.players.resize(static_cast<std::size_t>(ranks));
+  for (rank_t r = 0; r < ranks; ++r) {
+    lane l;
+    const auto cells = std::min(cell_count(s, r, buffer_kind::input), cell_count(s, r, buffer_kind::output));
+    for (std::int32_t c = 0; c < cells; ++c) {
+      step next;
+      next.kind = step_kind::copy;
+      next.source = {buffer_kind::input, self, c, 1};
+      next.target = {buffer_kind::output, self, c, 1};
+      l.push_back(next);
+    }
+    s.players[static_cast<std::size_t>(r)].lanes.push_back(l);
+  }
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("part_begin: from 0 to the whole, never back, nearly even, and on 64 elements where parts are long") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 3000; ++round) {
+    const std::size_t n = 1 + random() % 70;
+    const std::size_t count = round % 3 == 0   ? random() % 50
+                              : round % 3 == 1 ? random() % 1'000'000
+                                               : random() >> (random() % 60);
+    CAPTURE(n);
+    CAPTURE(count);
+    REQUIRE(part_begin(count, n, 0) == 0);
+    REQUIRE(part_begin(count, n, n) == count);
+    for (std::size_t k = 0; k < n; ++k) {
+      const std::size_t begin = part_begin(count, n, k), end = part_begin(count, n, k + 1);
+      REQUIRE(begin <= end);
+      const std::size_t length = end - begin;
+      if (count / n >= 16 * 64) {
+        REQUIRE(begin % 64 == 0);
+        REQUIRE(length + 64 >= count / n);
+        REQUIRE(length <= count / n + 1 + 64);
+      } else {
+        REQUIRE((length == count / n || length == count / n + 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("offsets of uniform blocks: cells follow one another, whatever the count") {
+  for (const std::size_t count : {0u, 1u, 2u, 7u, 1000u, 4099u}) {
+    const score s = copying(collective::all_to_all, 3, 2);
+    call_shape shape;
+    shape.count = count;
+    shape.element_size = 4;
+    const program p = compile(s, 1, shape, {});
+    const auto lane = p.lane(0, 0);
+    std::size_t at = 0;
+    for (const instruction& i : lane) {
+      CHECK(i.source.offset == at);
+      CHECK(i.target.offset == at);
+      at += i.elements * 4;
+    }
+    CHECK(at == 3 * count * 4);
+  }
+}
+
+TEST_CASE("blocks of different sizes and displacements") {
+  const score s = [] {
+    score v = copying(collective::all_to_all, 2, 1);
+    v.uniform = false;
+    return v;
+  }();
+  // Block (i, j) has counts[2 i + j] elements. Rank 1 sends blocks 2 and 3 and receives 1 and 3.
+  const std::array<std::size_t, 4> counts{5, 3, 0, 4};
+  call_shape shape;
+  shape.counts = counts;
+  shape.element_size = 8;
+  CHECK(input_bytes(s.what, 2, 0, 1, shape) == 4 * 8);
+  CHECK(output_bytes(s.what, 2, 0, 1, shape) == 7 * 8);
+  program p = compile(s, 1, shape, {});
+  CHECK(p.lane(0, 0)[0].source.offset == 0);
+  CHECK(p.lane(0, 0)[1].source.offset == 0);  // the block before it is empty
+  CHECK(p.lane(0, 0)[1].target.offset == 3 * 8);
+  const std::array<std::size_t, 2> in{100, 10}, out{20, 0};
+  shape.input_displacements = in;
+  shape.output_displacements = out;
+  p = compile(s, 1, shape, {});
+  CHECK(p.lane(0, 0)[0].source.offset == 100 * 8);
+  CHECK(p.lane(0, 0)[1].source.offset == 10 * 8);
+  CHECK(p.lane(0, 0)[0].target.offset == 20 * 8);
+  CHECK(p.lane(0, 0)[1].target.offset == 0);
+}
+
+TEST_CASE("channels and slices partition every cell exactly") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 300; ++round) {
+    const cutting cut{1 + static_cast<int>(random() % 5), 1 + static_cast<int>(random() % 5)};
+    const int ranks = 1 + static_cast<int>(random() % 4), parts = 1 + static_cast<int>(random() % 3);
+    call_shape shape;
+    shape.count = std::array<std::size_t, 5>{0, 1, 13, 5000, 100'000}[random() % 5];
+    shape.element_size = 2;
+    const score s = copying(collective::all_gather, ranks, parts);
+    const program p = compile(s, 0, shape, cut);
+    REQUIRE(p.channels == cut.channels);
+    std::map<std::size_t, std::size_t> ranges;  // begin → end, in elements
+    for (int c = 0; c < cut.channels; ++c)
+      for (const instruction& i : p.lane(c, 0)) {
+        REQUIRE(i.source == location{i.target.offset, self, buffer_kind::input});
+        if (i.elements > 0) REQUIRE(ranges.emplace(i.source.offset / 2, i.source.offset / 2 + i.elements).second);
+      }
+    std::size_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      REQUIRE(begin == at);
+      at = end;
+    }
+    CHECK(at == shape.count);
+  }
+}
+
+TEST_CASE("messages: the n-th send of a lane is as long as the n-th receive at the other end") {
+  std::mt19937_64 random(seed());
+  for (const choreography* by : all_choreographies())
+    for (const collective what : by->collectives)
+      for (const int ranks : {2, 3, 5, 8}) {
+        stage on = flat_stage(what, ranks, ranks - 1);
+        if (ranks == 8) on.placement = layout::grid(2, 4);
+        if (!refusal(*by, on).empty()) continue;
+        CAPTURE(by->name);
+        CAPTURE(name(what));
+        CAPTURE(ranks);
+        const score s = one_cell_per_step(lower_syncs(write_score(*by, on)));
+        call_shape shape;
+        shape.count = random() % 3000;
+        const cutting cut{1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 3)};
+        std::map<std::array<int, 4>, std::vector<std::size_t>> sent, received;  // channel, lane, from, to
+        for (rank_t r = 0; r < ranks; ++r) {
+          const program p = compile(s, r, shape, cut);
+          for (int c = 0; c < p.channels; ++c)
+            for (int l = 0; l < p.lanes_per_channel; ++l)
+              for (const instruction& i : p.lane(c, l)) {
+                if (receives(i.kind)) received[{c, l, i.from, r}].push_back(i.elements);
+                if (sends(i.kind)) sent[{c, l, r, i.to}].push_back(i.elements);
+              }
+        }
+        CHECK(sent == received);
+      }
+}
+
+TEST_CASE("ranks with fewer lanes have as many as the others, so that lanes are numbered alike") {
+  score s = copying(collective::all_reduce, 2, 1);
+  s.players[1].lanes.push_back(s.players[1].lanes[0]);
+  call_shape shape;
+  shape.count = 10;
+  for (const rank_t r : {0, 1}) {
+    const program p = compile(s, r, shape, {2, 1});
+    CHECK(p.lanes_per_channel == 2);
+    REQUIRE(p.lanes.size() == 4);
+    CHECK(p.lane(1, 0).size() == 1);
+    CHECK(p.lane(1, 1).size() == static_cast<std::size_t>(r));
+  }
+}
+
+TEST_CASE("runs of local steps that build one result become one pass") {
+  const score s = made("fused", collective::all_reduce, 4);
+  call_shape shape;
+  shape.count = 4096;
+  shape.element_size = 4;
+  const program p = compile(s, 1, shape, {});
+  CHECK(p.shares_memory);
+  std::size_t folds = 0;
+  for (const instruction& i : p.lane(0, 0)) {
+    CHECK(i.kind != step_kind::reduce);
+    if (i.inputs == 0) continue;
+    ++folds;
+    CHECK(i.inputs == 4);
+    CHECK(i.outputs == 4);
+    REQUIRE(i.operands + i.inputs + i.outputs <= p.operands.size());
+    for (rank_t q = 0; q < 4; ++q) {
+      const location& in = p.operands[i.operands + static_cast<std::size_t>(q)];
+      CHECK(in == location{1024 * 4, q == 1 ? self : q, buffer_kind::input});  // in rank order
+    }
+    for (unsigned k = 0; k < i.outputs; ++k) {
+      CHECK(p.operands[i.operands + i.inputs + k].buffer == buffer_kind::output);
+      CHECK(p.operands[i.operands + i.inputs + k].offset == 1024 * 4);
+    }
+  }
+  CHECK(folds == 1);
+}
+
+TEST_CASE("a step that waits is never drawn into the pass before it") {
+  score s = copying(collective::reduce_scatter, 1, 1);
+  lane& l = s.players[0].lanes[0];
+  l.clear();
+  step first;
+  first.kind = step_kind::copy;
+  first.source = {buffer_kind::input, self, 0, 1};
+  first.target = {buffer_kind::output, self, 0, 1};
+  step second = first;
+  second.kind = step_kind::reduce;
+  second.source = {buffer_kind::scratch, self, 0, 1};
+  s.players[0].scratch = {{0, 0}};
+  call_shape shape;
+  shape.count = 5;
+  l = {first, second};
+  CHECK(compile(s, 0, shape, {}).lane(0, 0).size() == 1);
+  second.after = {1, 0};
+  l = {first, second};
+  step other = first;
+  other.target = {buffer_kind::scratch, self, 0, 1};
+  s.players[0].lanes.push_back({other});
+  const program p = compile(s, 0, shape, {});
+  REQUIRE(p.lane(0, 0).size() == 2);
+  CHECK(p.lane(0, 0)[1].after_lane == 1);
+  CHECK(p.lane(0, 0)[1].after_index == 0);
+}
+
+TEST_CASE("`after` names the instruction of the same slice, also when steps were joined") {
+  score s = copying(collective::all_reduce, 1, 1);
+  step copy_in = s.players[0].lanes[0][0];
+  step add = copy_in;
+  add.kind = step_kind::reduce;
+  add.source = {buffer_kind::scratch, self, 0, 1};
+  s.players[0].scratch = {{0, 0}};
+  step last;
+  last.kind = step_kind::wait;
+  last.after = {0, 1};
+  s.players[0].lanes[0] = {copy_in, add};
+  s.players[0].lanes.push_back({last});
+  call_shape shape;
+  shape.count = 9;
+  const program p = compile(s, 0, shape, {2, 3});
+  for (int c = 0; c < 2; ++c) {
+    REQUIRE(p.lane(c, 0).size() == 3);
+    REQUIRE(p.lane(c, 1).size() == 3);
+    for (int slice = 0; slice < 3; ++slice) CHECK(p.lane(c, 1)[static_cast<std::size_t>(slice)].after_index == slice);
+  }
+}
+
+TEST_CASE("L0 cells are as large as the largest slice, and each channel has its own") {
+  const score s = made("csc", collective::all_reduce, 4);
+  call_shape shape;
+  shape.count = 10'000;
+  shape.element_size = 4;
+  for (const cutting cut : {cutting{1, 1}, cutting{2, 1}, cutting{3, 4}}) {
+    const program p = compile(s, 2, shape, cut);
+    std::vector<std::pair<std::size_t, std::size_t>> used(static_cast<std::size_t>(cut.channels), {p.l0_bytes, 0});
+    for (int c = 0; c < cut.channels; ++c)
+      for (int l = 0; l < p.lanes_per_channel; ++l)
+        for (const instruction& i : p.lane(c, l))
+          for (const location& at : {i.source, i.target})
+            if (at.buffer == buffer_kind::l0 && i.elements > 0) {
+              auto& [first, last] = used[static_cast<std::size_t>(c)];
+              first = std::min(first, at.offset);
+              last = std::max(last, at.offset + i.elements * 4);
+              CHECK(at.offset + i.elements * 4 <= p.l0_bytes);
+            }
+    for (std::size_t c = 1; c < used.size(); ++c) CHECK(used[c - 1].second <= used[c].first);
+  }
+}
+
+TEST_CASE("2^33 elements: offsets need no more than 64 bits, and are right") {
+  const score s = made("ring", collective::all_gather, 3);
+  const std::size_t count = std::size_t{1} << 33;
+  call_shape shape;
+  shape.count = count;
+  shape.element_size = 8;
+  std::size_t largest = 0;
+  for (rank_t r = 0; r < 3; ++r) {
+    const program p = compile(s, r, shape, {2, 1});
+    for (int c = 0; c < 2; ++c)
+      for (const instruction& i : p.lane(c, 0)) {
+        CHECK(i.elements == count / 2);
+        for (const location& at : {i.source, i.target}) {
+          if (at.buffer == buffer_kind::none) continue;
+          CHECK(at.offset % (count / 2 * 8) == 0);
+          CHECK(at.offset / (count / 2 * 8) % 2 == static_cast<std::size_t>(c));
+          largest = std::max(largest, at.offset + i.elements * 8);
+        }
+      }
+  }
+  CHECK(largest == 3 * count * 8);
+}
+
+TEST_CASE("what no address space can hold is refused, not wrapped round") {
+  const score s = made("ring", collective::all_gather, 3);
+  call_shape shape;
+  shape.element_size = 8;
+  for (const std::size_t count : {std::size_t{1} << 61, ~std::size_t{0}, ~std::size_t{0} / 8, ~std::size_t{0} / 24}) {
+    shape.count = count;
+    CAPTURE(count);
+    CHECK_THROWS_AS(compile(s, 0, shape, {}), error);
+    CHECK_THROWS_AS(output_bytes(s.what, 3, 0, 0, shape), error);
+  }
+}
