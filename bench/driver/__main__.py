@@ -1,0 +1,208 @@
+"""Measures Troupe, its peers and the machine's limit together: python3 bench/driver --help; what and why: bench/README.md."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+from contenders import CORES, KINDS, Contender, Failed, available
+import plots
+import tables
+
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"]
+SIZES = [8 * 4 ** k for k in range(12)] + [64 << 20]
+QUICK_SIZES = [8, 512, 32 << 10, 2 << 20, 32 << 20]
+# The limit is compared from 256 KiB on, in steps of its own; the other peers are not asked for these.
+LIMIT_SIZES = [(256 << 10) * 4 ** k for k in range(5)]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def parse_arguments():
+    def names(known):
+        def parse(text):
+            parts = text.split(",")
+            for part in parts:
+                if part not in known:
+                    raise argparse.ArgumentTypeError(f"'{part}' is none of {', '.join(known)}")
+            return parts
+        return parse
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
+    a = argparse.ArgumentParser(prog="bench/driver", description=__doc__)
+    a.add_argument("--quick", action="store_true", help="five sizes, three rounds: a look, not a verdict")
+    a.add_argument("--collectives", type=names(COLLECTIVES), default=COLLECTIVES, metavar="A,B")
+    a.add_argument("--ranks", type=numbers, default=[2, 4, 8], metavar="N,M")
+    a.add_argument("--sizes", type=numbers, metavar="BYTES,…", help="instead of 8 B … 64 MiB in steps of 4")
+    a.add_argument("--only", type=names(list(KINDS)), metavar="A,B", help=f"of {', '.join(KINDS)}; default: all but troupe-async")
+    a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
+    a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 20; quick: 8)")
+    a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
+    a.add_argument("--rotate-root", action="store_true", help="broadcast, reduce: another root each call, so that calls cannot overlap")
+    a.add_argument("--patience", type=float, default=60, help="seconds one repetition may take before its contender is ended")
+    a.add_argument("--build", default=os.path.join(ROOT, "build", "release"), help="build folder (default build/release)")
+    a.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where results go (default build/bench)")
+    a.add_argument("--load", metavar="FILE", help="measure nothing: tables and plots from an earlier results.json")
+    o = a.parse_args()
+    o.rounds = o.rounds or (3 if o.quick else 5)
+    o.budget_ms = o.budget_ms or (8 if o.quick else 20)
+    return o
+
+
+def points_of(options, ranks):
+    """[(collective, bytes, whether for the limit only)]; sizes that round up to the same counts appear once."""
+    found = []
+    for collective in options.collectives:
+        unit = 4 * ranks if collective in ("all_gather", "reduce_scatter", "all_to_all") else 4
+        seen = set()
+        for size in options.sizes or (QUICK_SIZES if options.quick else SIZES):
+            real = max(size // unit, 1) * unit
+            if real not in seen:
+                found.append((collective, size, False))
+            seen.add(real)
+        if collective == "all_reduce" and not options.sizes and not options.quick:
+            found += [(collective, size, True) for size in LIMIT_SIZES if size not in seen]
+    # One size after the other, all collectives of a size together: drift of the machine hits all of them alike.
+    return sorted(found, key=lambda point: point[1])
+
+
+def fits(size, ranks, contenders):
+    """Buffers stay mapped: all contenders' together must fit the memory that is free now, with room to spare."""
+    with open("/proc/meminfo") as file:
+        free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    return 2 * size * ranks * contenders < 0.7 * free
+
+
+def chosen(options, programs):
+    names = options.only or [name for name in KINDS if name != "troupe-async"]
+    present = [name for name in names if available(name, programs)]
+    for name in names:
+        if name not in present:
+            print(f"bench: {name} is not built or its packages are not installed: left out")
+    return present
+
+
+def takes_part(name, ranks, collective, size, for_limit):
+    if name == "troupe-group":
+        return collective == "all_reduce" and not for_limit
+    if name == "limit":
+        return collective == "all_reduce"
+    # No target names these, and they are slow there (MPICH's waiting processes do not yield): a few sizes show the curve.
+    if name == "gloo" or name == "mpich" and ranks > CORES:
+        return not for_limit and size in QUICK_SIZES and (ranks <= CORES or size < 32 << 20)
+    return not for_limit or name == "troupe"
+
+
+def measure_rank_count(options, ranks, names, programs, samples, commands):
+    logs = os.path.join(options.out, "logs")
+    os.makedirs(logs, exist_ok=True)
+    group = [Contender(name, ranks, programs, logs) for name in names]
+    commands.update({f"{c.name}-{ranks}": " ".join(c.command) for c in group})
+    points = [p for p in points_of(options, ranks) if fits(p[1], ranks, len(group))]
+    if len(points) < len(points_of(options, ranks)):
+        print(f"bench: {ranks} ranks: the largest sizes do not fit the free memory and are left out")
+    refused = set()
+    try:
+        for turn in range(options.rounds):
+            began = time.monotonic()
+            for index, (collective, size, for_limit) in enumerate(points):
+                # Another contender begins each time: none always inherits the same neighbour's caches.
+                first = (turn + index) % len(group)
+                for c in group[first:] + group[:first]:
+                    if not takes_part(c.name, ranks, collective, size, for_limit):
+                        continue
+                    if (c.name, collective, size) in refused or c.failures >= 3:
+                        continue
+                    asked_at = time.monotonic()
+                    try:
+                        answer = c.ask(collective, size, options, check=turn == 0)
+                    except Failed as problem:
+                        print(f"bench: {problem}")
+                        c.failures += 1
+                        refused.add((c.name, collective, size))
+                        if c.failures == 3:
+                            print(f"bench: {c.name} with {ranks} ranks failed three times: left out from here on")
+                        continue
+                    finally:
+                        c.seconds += time.monotonic() - asked_at
+                    if answer is None:
+                        refused.add((c.name, collective, size))
+                        continue
+                    samples.setdefault((c.name, ranks, collective, size), []).append(answer)
+            print(f"bench: {ranks} ranks, round {turn + 1} of {options.rounds}: {time.monotonic() - began:.0f} s", flush=True)
+    finally:
+        print("bench: seconds each took: " + ", ".join(f"{c.name} {c.seconds:.0f}" for c in group), flush=True)
+        for c in group:
+            c.end()
+
+
+def machine():
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    revision = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    return {"cpu": model, "cores": CORES, "kernel": platform.release(), "revision": revision, "load_before": os.getloadavg()[0],
+            "date": time.strftime("%Y-%m-%d %H:%M:%S")}
+
+
+def report(options, data):
+    """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
+    points = tables.Points(data["points"])
+    data["targets"] = tables.targets(points)
+    with open(os.path.join(options.out, "results.json"), "w") as file:
+        json.dump(data, file, indent=1)
+    about = data["machine"]
+    text = [f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, revision {about['revision']}, {about['date']}.",
+            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more."]
+    if data["rounds"] > 1:
+        text.append(f"Repetitions of a point spread by {tables.noise(points):.0%} (median of (max − min)/median).")
+    if about["load_before"] > 0.3 * about["cores"]:
+        text.append(f"**The machine was not idle (load {about['load_before']:.1f} before the run): do not judge by these numbers.**")
+    if data["fresh"]:
+        text.append("Inputs rewritten before every call (--fresh).")
+    if data["rotate_root"]:
+        text.append("The root of broadcast and reduce moves on with every call (--rotate-root).")
+    if data["rounds"] < 5:
+        text.append(f"**{data['rounds']} repetitions only: a look, not a verdict.**")
+    wrong = [p for p in points.all if p["wrong"]]
+    text += [f"**WRONG RESULTS: {p['contender']} {p['collective']} {tables.human(p['bytes'])}, {p['ranks']} ranks: "
+             f"{p['wrong']:.0f} elements.**" for p in wrong]
+    summary = "\n\n".join(text) + "\n\n" + tables.target_table(data["targets"])
+    names = plots.draw(points, options.out)
+    pictures = "\n".join(f"![{name}]({name})" for name in names if name.endswith(".svg"))
+    commands = "\n".join(f"    {name}: {command}" for name, command in data["commands"].items())
+    with open(os.path.join(options.out, "results.md"), "w") as file:
+        file.write(f"# Measured\n\n{summary}\n\n## By collective: Troupe / peer\n\n{tables.ratio_table(points)}\n\n{pictures}\n\n"
+                   f"## Every point\n\n{tables.point_tables(points)}\n\n## How they were started\n\n{commands}\n")
+    print(f"\n{summary}\n\nMore in {options.out}: results.md, results.json, plots.")
+    return not wrong
+
+
+def main():
+    options = parse_arguments()
+    os.makedirs(options.out, exist_ok=True)
+    if options.load:
+        with open(options.load) as file:
+            return 0 if report(options, json.load(file)) else 1
+    programs = os.path.join(options.build, "bench", "contenders")
+    names = chosen(options, programs)
+    if not names:
+        print(f"bench: nothing to measure in {programs}; build it: cmake --build {options.build} --target contenders")
+        return 2
+    about, samples, commands = machine(), {}, {}
+    try:
+        for ranks in options.ranks:
+            measure_rank_count(options, ranks, names, programs, samples, commands)
+    except KeyboardInterrupt:
+        print("bench: interrupted: reporting what there is")
+    if not samples:
+        print("bench: nothing was measured")
+        return 2
+    data = {"machine": about, "rounds": min(len(a) for a in samples.values()), "fresh": options.fresh, "rotate_root": options.rotate_root, "commands": commands,
+            "budget_ms": options.budget_ms, "points": tables.summarise(samples)}
+    return 0 if report(options, data) else 1
+
+
+sys.exit(main())

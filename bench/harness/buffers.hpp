@@ -1,0 +1,127 @@
+#pragma once
+// The buffers of one rank: several sets, so that a call need not find in cache what the call before it left there.
+// Every contender measures with these, so page size, alignment and first touch are the same for all.
+
+#include "bench/harness/point.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <new>
+#include <string>
+
+namespace bench {
+
+/// Bytes of the last-level cache that cpu 0 sees; 32 MiB where the system does not tell.
+inline std::size_t cache_bytes() {
+  std::size_t largest = 0;
+  for (int index = 0; index < 5; ++index) {
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
+    std::size_t kib = 0;
+    if (file >> kib && kib * 1024 > largest) largest = kib * 1024;
+  }
+  return largest > 0 ? largest : std::size_t{32} << 20;
+}
+
+/// Pages that stay mapped and touched from point to point: only the first point of a size pays for page faults. Owned by one
+/// rank; touched first by the thread that grows it.
+class arena {
+ public:
+  arena() = default;
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+  ~arena() { release(); }
+
+  std::byte* at_least(std::size_t bytes) {
+    if (bytes <= size_) return data_;
+    release();
+    void* fresh = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(fresh);
+    size_ = bytes;
+    for (std::size_t i = 0; i < bytes; i += 4096) data_[i] = std::byte{1};
+    return data_;
+  }
+
+ private:
+  void release() {
+    if (data_ != nullptr) munmap(data_, size_);
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class rank_buffers {
+ public:
+  /// @pre sets > 0
+  void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets) {
+    what_ = what, shape_ = s, rank_ = rank, ranks_ = ranks, sets_ = sets;
+    in_bytes_ = padded(s.input), out_bytes_ = padded(s.output);
+    base_ = arena_.at_least(sets * (in_bytes_ + out_bytes_));
+  }
+  float* input(std::size_t set) const { return reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_)); }
+  /// Of a broadcast, which has one buffer: that.
+  float* output(std::size_t set) const {
+    return shape_.output == 0 ? input(set) : reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_) + in_bytes_);
+  }
+
+  /// New values in every set's input: the lines move into this core's cache, modified, as an application's would.
+  void rewrite() {
+    ++version_;
+    for (std::size_t set = 0; set < sets_; ++set) write(input(set), shape_.input, set);
+  }
+
+  /// Elements of set 0's output that are not what rewrite() and one call must give. Small whole numbers: any order is exact.
+  std::size_t wrong() const {
+    std::size_t bad = 0;
+    if (what_ == collective::reduce && rank_ != 0) return 0;
+    const float* out = output(0);
+    const std::size_t elements = shape_.output == 0 ? shape_.input : shape_.output;
+    for (std::size_t i = 0; i < elements; ++i) bad += out[i] != expected(i) ? 1 : 0;
+    return bad;
+  }
+
+ private:
+  /// 256 bytes more than whole pages: input and output of a call do not share their cache sets.
+  static std::size_t padded(std::size_t elements) {
+    return elements == 0 ? 0 : (elements * sizeof(float) + 4095) / 4096 * 4096 + 256;
+  }
+  static float value(std::size_t i, int rank, std::size_t version) {
+    return static_cast<float>((static_cast<std::uint32_t>(i) + 3U * static_cast<std::uint32_t>(rank) +
+                               static_cast<std::uint32_t>(version)) & 7U);
+  }
+  void write(float* data, std::size_t count, std::size_t set) const {
+    for (std::size_t i = 0; i < count; ++i) data[i] = value(i, rank_, version_ + set);
+  }
+  /// All ranks have rewritten equally often.
+  float expected(std::size_t i) const {
+    const std::size_t me = static_cast<std::size_t>(rank_);
+    switch (what_) {
+    case collective::all_gather: return value(i % shape_.count, static_cast<int>(i / shape_.count), version_);
+    case collective::all_to_all:
+      return value(me * shape_.count + i % shape_.count, static_cast<int>(i / shape_.count), version_);
+    case collective::broadcast: return value(i, 0, version_);
+    default: break;
+    }
+    float total = 0;
+    const std::size_t at = what_ == collective::reduce_scatter ? me * shape_.count + i : i;
+    for (int rank = 0; rank < ranks_; ++rank) total += value(at, rank, version_);
+    return total;
+  }
+
+  arena arena_;
+  std::byte* base_ = nullptr;
+  collective what_{};
+  shape shape_;
+  int rank_ = 0, ranks_ = 1;
+  std::size_t sets_ = 1, in_bytes_ = 0, out_bytes_ = 0, version_ = 0;
+};
+
+}  // namespace bench

@@ -1,0 +1,146 @@
+// Troupe itself, in the three ways a program may drive its ranks.
+//   troupe_ranks MODE RANKS all_reduce:8 all_reduce:65536
+// MODE threads: a thread per rank, blocking calls.   async: a thread per rank, start and wait.
+//      group:   one thread drives all ranks, one group per call.
+// Engine settings come from TROUPE_… variables or the file named by TROUPE_BENCH_CONFIG (docs/config.md).
+
+#include "bench/harness/team.hpp"
+#include "engine/troupe.hpp"
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using bench::collective;
+using troupe::communicator;
+
+/// What one rank says at one point.
+troupe::call_description describe_call(collective what, const float* in, float* out, std::size_t count, int root) {
+  namespace calls = troupe::calls;
+  constexpr auto f32 = troupe::datatype::f32;
+  switch (what) {
+  case collective::all_gather: return calls::all_gather(in, out, count, f32);
+  case collective::reduce_scatter: return calls::reduce_scatter(in, out, count, f32);
+  case collective::all_to_all: return calls::all_to_all(in, out, count, f32);
+  case collective::broadcast: return calls::broadcast(static_cast<void*>(out), count, f32, root);
+  case collective::reduce: return calls::reduce(in, out, count, f32, troupe::sum, root);
+  case collective::all_reduce: break;
+  }
+  return calls::all_reduce(in, out, count, f32);
+}
+
+/// A thread per rank.
+class thread_member {
+ public:
+  thread_member(communicator& c, bench::team& all, bool async) : c_(c), all_(all), async_(async) {}
+  int ranks() const { return c_.size(); }
+  bool supports(collective, std::size_t) const { return true; }
+  std::string note() const { return {}; }
+  void prepare(const bench::request_line& r, const bench::shape& s, std::size_t sets) {
+    what_ = r.what, count_ = s.count;
+    roots_.restart(r.rotate, c_.size());
+    buffers_.shape_for(r.what, s, c_.rank(), c_.size(), sets);
+  }
+  void rewrite() { buffers_.rewrite(); }
+  double wrong() const { return static_cast<double>(buffers_.wrong()); }
+  double largest(double value) { return all_.largest(c_.rank(), value); }
+
+  void call(std::size_t set) {
+    const float* in = buffers_.input(set);
+    float* out = buffers_.output(set);
+    const int root = roots_.next();
+    if (async_) return c_.start(describe_call(what_, in, out, count_, root)).wait();
+    // Written as an application writes it: what the public interface costs is part of the time.
+    constexpr auto f32 = troupe::datatype::f32;
+    switch (what_) {
+    case collective::all_reduce: return c_.all_reduce(in, out, count_, f32);
+    case collective::all_gather: return c_.all_gather(in, out, count_, f32);
+    case collective::reduce_scatter: return c_.reduce_scatter(in, out, count_, f32);
+    case collective::all_to_all: return c_.all_to_all(in, out, count_, f32);
+    case collective::broadcast: return c_.broadcast(static_cast<void*>(out), count_, f32, root);
+    case collective::reduce: return c_.reduce(in, out, count_, f32, troupe::sum, root);
+    }
+  }
+
+ private:
+  communicator& c_;
+  bench::team& all_;
+  bool async_;
+  collective what_{};
+  bench::root_order roots_;
+  std::size_t count_ = 0;
+  bench::rank_buffers buffers_;
+};
+
+/// One thread, all ranks.
+class one_thread_member {
+ public:
+  explicit one_thread_member(std::vector<communicator> ranks) : ranks_(std::move(ranks)), buffers_(ranks_.size()) {}
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  bool supports(collective, std::size_t) const { return true; }
+  std::string note() const { return {}; }
+  void prepare(const bench::request_line& r, const bench::shape& s, std::size_t sets) {
+    what_ = r.what, count_ = s.count;
+    roots_.restart(r.rotate, ranks());
+    for (int rank = 0; rank < ranks(); ++rank) own(rank).shape_for(r.what, s, rank, ranks(), sets);
+  }
+  void rewrite() {
+    for (auto& each : buffers_) each.rewrite();
+  }
+  double wrong() const {
+    std::size_t bad = 0;
+    for (const auto& each : buffers_) bad += each.wrong();
+    return static_cast<double>(bad);
+  }
+  double largest(double value) { return value; }
+
+  void call(std::size_t set) {
+    const int root = roots_.next();
+    troupe::group all;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      ranks_[i].join(all, describe_call(what_, buffers_[i].input(set), buffers_[i].output(set), count_, root));
+    all.wait();
+  }
+
+ private:
+  bench::rank_buffers& own(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
+
+  std::vector<communicator> ranks_;
+  std::vector<bench::rank_buffers> buffers_;
+  collective what_{};
+  bench::root_order roots_;
+  std::size_t count_ = 0;
+};
+
+troupe::engine make_engine() {
+  const char* file = std::getenv("TROUPE_BENCH_CONFIG");
+  return file != nullptr ? troupe::engine::from_file(file) : troupe::engine();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string_view mode = argc > 2 ? argv[1] : "";
+  const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (ranks < 1 || (mode != "threads" && mode != "async" && mode != "group"))
+    throw std::runtime_error("usage: troupe_ranks threads|async|group RANKS [COLLECTIVE:BYTES …]");
+  bench::control from(argc - 2, argv + 2, 0);
+  troupe::engine engine = make_engine();
+  if (mode == "group") {
+    bench::team alone(1);
+    one_thread_member m(engine.communicators(ranks));
+    bench::serve(m, 0, alone, &from, "troupe-group");
+    return 0;
+  }
+  bench::team all(ranks);
+  const char* name = mode == "async" ? "troupe-async" : "troupe";
+  engine.run(ranks, [&](communicator& c) {
+    thread_member m(c, all, mode == "async");
+    bench::serve(m, c.rank(), all, c.rank() == 0 ? &from : nullptr, name);
+  });
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "troupe_ranks: %s\n", e.what());
+  return 1;
+}
