@@ -1,0 +1,127 @@
+#pragma once
+// Operations over a slot board for tests: programs of a collective for all ranks, buffers, and the answer.
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "memory/types.hpp"
+#include "protocols/choreography.hpp"
+#include "protocols/lowering.hpp"
+#include "protocols/slot_performer.hpp"
+#include "protocols/slot_waiting.hpp"
+
+namespace slot_test {
+
+using namespace troupe;
+
+/// One collective on i64 over a board's ranks, compiled once.
+struct operation {
+  operation(std::string_view choreography, stage on, std::size_t elements, slot_format format, cutting cut = {},
+            std::size_t most_lines = slot_channel::most_lines)
+      : where(on), count(elements) {
+    score s = lower_syncs(write_score(*find_choreography(choreography), on));
+    if (cut.channels > 1 || cut.slices > 1) s = one_cell_per_step(s);
+    shape.count = count;
+    shape.element_size = sizeof(std::int64_t);
+    for (rank_t r = 0; r < on.ranks; ++r) code.push_back(compile_slots(compile(s, r, shape, cut), format, most_lines));
+  }
+
+  std::size_t inputs(rank_t r) const {
+    return input_bytes(where.what, where.ranks, where.root, r, shape) / sizeof(std::int64_t);
+  }
+  std::size_t outputs(rank_t r) const {
+    return output_bytes(where.what, where.ranks, where.root, r, shape) / sizeof(std::int64_t);
+  }
+
+  stage where;
+  std::size_t count;
+  call_shape shape;
+  std::vector<slot_program> code;
+};
+
+/// What rank r contributes at element i of block b in a round of the test. Blocks of a rank's input are counted from 0.
+inline std::int64_t contribution(rank_t r, std::size_t index, std::uint64_t round) {
+  return static_cast<std::int64_t>((static_cast<std::uint64_t>(r) + 1) * 1000003 + index * 7919 + round * 104729);
+}
+
+/// One rank's memory and performer.
+struct player {
+  player(slot_board& board, rank_t r) : rank(r), performs(board, r) {}
+
+  void start(const operation& what, std::uint64_t sequence, std::uint64_t fingerprint = 0x1234567890abcdef) {
+    const slot_program& code = what.code[static_cast<std::size_t>(rank)];
+    const std::size_t in = what.inputs(rank), out = what.outputs(rank);
+    const collective c = what.where.what;
+    scratch.assign(code.scratch_bytes + code.l0_bytes + 1, std::byte{0x55});
+    memory_map memory;
+    memory.scratch = scratch.data();
+    memory.l0 = scratch.data() + code.scratch_bytes;
+    output.assign(std::max(out, in) + 1, -1);
+    std::int64_t* begin = nullptr;
+    if (what.where.in_place) {
+      // The smaller buffer is the rank's own block of the larger one.
+      const std::size_t own = static_cast<std::size_t>(rank) * what.count;
+      const bool root = !has_root(c) || rank == what.where.root;
+      const std::size_t in_at = (c == collective::all_gather || (c == collective::gather && root)) ? own : 0;
+      const std::size_t out_at = (c == collective::reduce_scatter || (c == collective::scatter && root)) ? own : 0;
+      begin = output.data() + in_at;
+      result = output.data() + out_at;
+    } else {
+      input.assign(in + 1, 0);
+      begin = input.data();
+      result = output.data();
+    }
+    for (std::size_t i = 0; i < in; ++i) begin[i] = contribution(rank, i, sequence);
+    memory.input = reinterpret_cast<std::byte*>(begin);
+    memory.output = reinterpret_cast<std::byte*>(result);
+    performs.start(code, memory, datatype::i64, sum, sequence, fingerprint);
+  }
+
+  /// Number of wrong elements in the output.
+  std::size_t wrong(const operation& what) const {
+    const stage& on = what.where;
+    const auto n = static_cast<std::size_t>(what.where.ranks);
+    std::size_t errors = 0;
+    for (std::size_t i = 0; i < what.outputs(rank); ++i) {
+      const std::size_t block = what.count == 0 ? 0 : i / what.count, within = what.count == 0 ? 0 : i % what.count;
+      const std::size_t mine = static_cast<std::size_t>(rank) * what.count + within;
+      const std::uint64_t round = performs.sequence();
+      std::int64_t expected = 0;
+      switch (on.what) {
+        case collective::all_reduce:
+        case collective::reduce:
+          for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), i, round);
+          break;
+        case collective::reduce_scatter:
+          for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), mine, round);
+          break;
+        case collective::all_gather:
+        case collective::gather: expected = contribution(static_cast<rank_t>(block), within, round); break;
+        case collective::all_to_all: expected = contribution(static_cast<rank_t>(block), mine, round); break;
+        case collective::broadcast: expected = contribution(on.root, i, round); break;
+        case collective::scatter: expected = contribution(on.root, mine, round); break;
+        case collective::barrier: break;
+      }
+      errors += result[i] != expected ? 1 : 0;
+    }
+    return errors;
+  }
+
+  rank_t rank;
+  slot_performer performs;
+  std::vector<std::int64_t> input, output;
+  std::int64_t* result = nullptr;
+  std::vector<std::byte> scratch;
+};
+
+inline std::string describe(const operation& what, std::string_view choreography) {
+  return std::string{choreography} + ' ' + std::string{name(what.where.what)} + ", " +
+         std::to_string(what.where.ranks) + " ranks, root " + std::to_string(what.where.root) + ", " +
+         std::to_string(what.count) + " elements" + (what.where.in_place ? ", in place" : "");
+}
+
+}  // namespace slot_test

@@ -1,0 +1,375 @@
+// Every collective over slots, many ranks advanced by one thread in random order: results, mismatches, epochs that repeat.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "memory/error.hpp"
+#include "tests/lanes/slot_helpers.hpp"
+#include "tests/seed.hpp"
+
+using namespace slot_test;
+
+namespace {
+
+constexpr slot_format formats[] = {slot_format::ll, slot_format::ll128};
+
+/// Ranks of one board, advanced by this thread in random order.
+struct ensemble {
+  explicit ensemble(int ranks) : board(ranks) {
+    for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<player>(board, r));
+  }
+
+  /// Performs operations first … first + count − 1. Ranks begin the next one as soon as they have ended one, so fast ranks
+  /// run ahead as far as the slots let them.
+  void perform(const operation& what, std::uint64_t first, std::uint64_t count, std::mt19937_64& random) {
+    std::vector<std::uint64_t> begun(players.size(), first);
+    for (auto& p : players) p->start(what, first);
+    std::size_t left = players.size(), idle_turns = 0;
+    while (left > 0 && idle_turns < 100000) {
+      const std::size_t r = random() % players.size();
+      player& p = *players[r];
+      ++idle_turns;
+      if (begun[r] == first + count) continue;
+      REQUIRE(p.performs.advance() != slot_performer::status::mismatch);
+      if (!p.performs.idle()) continue;
+      idle_turns = 0;
+      wrong += p.wrong(what);
+      if (++begun[r] < first + count) p.start(what, begun[r]);
+      else --left;
+    }
+    CHECK(left == 0);
+  }
+
+  slot_board board;
+  std::vector<std::unique_ptr<player>> players;
+  std::size_t wrong = 0;
+};
+
+/// Who looks whenever a writer is between two halves.
+slot_performer* onlooker = nullptr;
+std::size_t looks = 0;
+
+void look_between() {
+  // It may write in its turn, and must not look at itself then.
+  slot_performer* const one = std::exchange(onlooker, nullptr);
+  if (one == nullptr) return;
+  ++looks;
+  REQUIRE(one->advance() != slot_performer::status::mismatch);
+  onlooker = one;
+}
+
+bool may_be_in_place(collective c) { return c != collective::barrier; }
+
+}  // namespace
+
+TEST_CASE("slots: every collective, format and size gives the right answer") {
+  std::mt19937_64 random{seed()};
+  int performed = 0;
+  for (const int ranks : {1, 2, 3, 4, 7, 8})
+    for (const collective c : find_choreography("one_shot")->collectives)
+      for (const bool in_place : {false, true}) {
+        if (in_place && !may_be_in_place(c)) continue;
+        ensemble all{ranks};
+        std::uint64_t epoch = 0;
+        for (const std::size_t count : {0, 1, 2, 7, 8, 15, 16, 31, 100, 1000})
+          for (const slot_format format : formats) {
+            const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
+            const operation what{"one_shot", flat_stage(c, ranks, root, in_place), count, format};
+            INFO(describe(what, "one_shot"));
+            all.perform(what, epoch, 4, random);
+            CHECK(all.wrong == 0);
+            epoch += 4 + random() % 3;
+            ++performed;
+          }
+      }
+  MESSAGE(performed, " operations, four times each");
+}
+
+TEST_CASE("slots: programs of other choreographies, with lanes, channels and slices") {
+  std::mt19937_64 random{seed()};
+  for (const std::string_view name :
+       {"ring", "double_binary_tree", "recursive_doubling", "halving_doubling", "direct_full_mesh"})
+    for (const int ranks : {2, 3, 5, 8}) {
+      ensemble all{ranks};
+      std::uint64_t epoch = 5;
+      for (const bool in_place : {false, true})
+        for (const cutting cut : {cutting{1, 1}, cutting{2, 3}})
+          for (const slot_format format : formats)
+            for (const std::size_t count : {1, 37, 900}) {
+              if (refusal(*find_choreography(name), flat_stage(collective::all_reduce, ranks, 0, in_place)) != "")
+                continue;
+              const operation what{name, flat_stage(collective::all_reduce, ranks, 0, in_place), count, format, cut};
+              INFO(describe(what, name));
+              all.perform(what, epoch, 3, random);
+              CHECK(all.wrong == 0);
+              epoch += 3;
+            }
+    }
+}
+
+TEST_CASE("slots: half of the ranks call something else, and nobody is given a result") {
+  std::mt19937_64 random{seed()};
+  for (const slot_format format : formats)
+    for (const slot_format other_format : formats)
+      for (const std::size_t other_count : {3, 4, 500}) {
+        ensemble all{4};
+        const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 3, format};
+        const operation other{"one_shot", flat_stage(collective::all_reduce, 4), other_count, other_format};
+        all.perform(what, 0, 3, random);
+        const bool same = format == other_format && other_count == 3;
+        // Same program: only the fingerprint tells.
+        for (rank_t r = 0; r < 4; ++r)
+          all.players[static_cast<std::size_t>(r)]->start(r % 2 == 0 ? what : other, 3, r % 2 == 0 ? 1 : same ? 2 : 1);
+        std::vector<bool> told(4, false);
+        for (int turn = 0; turn < 10; ++turn)
+          for (std::size_t r = 0; r < 4; ++r) {
+            const auto status = all.players[r]->performs.advance();
+            CHECK(status != slot_performer::status::performed);
+            if (status != slot_performer::status::mismatch) continue;
+            told[r] = true;
+            CHECK((all.players[r]->performs.suspect() - static_cast<rank_t>(r)) % 2 != 0);
+          }
+        CHECK(std::count(told.begin(), told.end(), true) == 4);
+        // Given up, the board serves the next operation.
+        for (auto& p : all.players) p->performs.abandon();
+        all.perform(what, 4, 5, random);
+        CHECK(all.wrong == 0);
+      }
+}
+
+TEST_CASE("slots: stamps that repeat after the wrap are not taken for new ones") {
+  std::mt19937_64 random{seed()};
+  for (const slot_format format : formats) {
+    ensemble all{3};
+    const operation small{"one_shot", flat_stage(collective::all_reduce, 3), 1, format};
+    const operation large{"one_shot", flat_stage(collective::all_reduce, 3), 700, format};
+    const std::uint64_t next = slots::stamps_per_generation;
+    all.perform(large, 0, 6, random);
+    all.perform(large, next - 7, 4, random);
+    all.perform(small, next - 3, 5, random);  // across
+    CHECK(all.wrong == 0);
+    all.perform(large, next + 2, 3, random);  // the stamps of operations 2 … 4
+    CHECK(all.wrong == 0);
+    // A whole generation later, a receiver that looks before its source has written must see nothing: neither in the first
+    // operation of the new generation nor in later ones, whose stamps were used a generation ago as well.
+    const std::uint64_t again = 2 * slots::stamps_per_generation;
+    for (std::uint64_t e = again + 2; e <= again + 4; ++e) {
+      for (auto& p : all.players) p->start(large, e);
+      CHECK(all.players[0]->performs.advance() == slot_performer::status::waiting);
+      CHECK(all.players[0]->performs.advance() == slot_performer::status::waiting);
+      for (int turn = 0; turn < 3; ++turn)
+        for (auto& p : all.players) p->performs.advance();
+      for (auto& p : all.players) {
+        CHECK(p->performs.idle());
+        CHECK(p->wrong(large) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
+  for (const slot_format format : formats) {
+    ensemble all{2};
+    const operation what{"one_shot", flat_stage(collective::broadcast, 2), 40, format};
+    player &root = *all.players[0], &other = *all.players[1];
+    for (std::uint64_t e = 0; e < 2; ++e) {
+      root.start(what, e);
+      CHECK(root.performs.advance() == slot_performer::status::performed);
+    }
+    root.start(what, 2);
+    CHECK(root.performs.advance() == slot_performer::status::waiting);
+    REQUIRE(root.performs.waits().size() == 1);
+    CHECK(root.performs.waits()[0].why == lane_wait::reason::credit);
+    CHECK(root.performs.waits()[0].peer == 1);
+    CHECK(root.performs.lacks().finishes == 1);
+    for (std::uint64_t e = 0; e < 3; ++e) {
+      other.start(what, e);
+      if (e == 2) CHECK(root.performs.advance() == slot_performer::status::performed);
+      CHECK(other.performs.advance() == slot_performer::status::performed);
+      CHECK(other.wrong(what) == 0);
+      if (e == 0) CHECK(root.performs.advance() == slot_performer::status::performed);
+    }
+  }
+}
+
+TEST_CASE("slots: LL after LL128 does not take a user's data for stamps") {
+  std::mt19937_64 random{seed()};
+  ensemble all{2};
+  const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll128};
+  const operation ll{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll};
+  std::uint64_t epoch = 0;
+  for (int round = 0; round < 20; ++round) {
+    // Data that looks like the stamps of the operation after the next.
+    const std::int64_t mark = static_cast<std::int64_t>(slots::join(slots::stamp_of(epoch + 2), 0xdead));
+    for (auto& p : all.players) {
+      p->start(ll128, epoch);
+      std::fill(p->input.begin(), p->input.end(), mark);
+    }
+    for (int turn = 0; turn < 3; ++turn)
+      for (auto& p : all.players) p->performs.advance();
+    for (auto& p : all.players) {
+      REQUIRE(p->performs.idle());
+      for (std::size_t i = 0; i < 120; ++i) CHECK(p->result[i] == mark);
+    }
+    all.perform(ll128, epoch + 1, 1, random);
+    all.perform(ll, epoch + 2, 1, random);
+    CHECK(all.wrong == 0);
+    epoch += 4;
+  }
+}
+
+TEST_CASE("slots: a receiver that looks between all halves takes nothing that is not there") {
+  std::mt19937_64 random{seed()};
+  for (const std::size_t count : {1, 5, 60, 500}) {
+    ensemble all{2};
+    all.board.tear_writes(&look_between);
+    const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll128};
+    const operation ll{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll};
+    player &first = *all.players[0], &second = *all.players[1];
+    for (std::uint64_t e = 0; e < 24; ++e) {
+      const operation& what = random() % 2 == 0 ? ll : ll128;
+      player& early = e % 2 == 0 ? first : second;
+      player& late = e % 2 == 0 ? second : first;
+      // Every word looks like a stamp of the operation after the next.
+      const auto mark =
+          static_cast<std::int64_t>(slots::join(slots::stamp_of(e + 2), 0xdead0000U + static_cast<std::uint32_t>(e)));
+      for (player* p : {&first, &second}) {
+        p->start(what, e);
+        std::fill(p->input.begin(), p->input.end(), mark);
+      }
+      REQUIRE(early.performs.advance() == slot_performer::status::waiting);
+      looks = 0;
+      onlooker = &early.performs;
+      REQUIRE(late.performs.advance() == slot_performer::status::performed);
+      onlooker = nullptr;
+      REQUIRE(early.performs.advance() == slot_performer::status::performed);
+      CHECK(looks > 0);
+      for (player* p : {&first, &second})
+        for (std::size_t i = 0; i < 2 * count; ++i) REQUIRE(p->result[i] == mark);
+    }
+  }
+}
+
+TEST_CASE("slots: what does not fit or shares memory is refused with a reason") {
+  const call_shape shape{1u << 20, {}, {}, {}, 8};
+  const score direct = lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, 2)));
+  const program big = compile(direct, 0, shape, {});
+  CHECK(why_no_slots(big, slot_format::ll128).find("lines") != std::string::npos);
+  CHECK_THROWS_AS(compile_slots(big, slot_format::ll), error);
+  const score shared = lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, 2)));
+  CHECK(why_no_slots(compile(shared, 0, {16, {}, {}, {}, 4}, {}), slot_format::ll128).find("memory") !=
+        std::string::npos);
+  CHECK(why_no_slots(compile(direct, 0, {16, {}, {}, {}, 4}, {}), slot_format::ll128).empty());
+}
+
+TEST_CASE("slots: an in-place call over slots keeps no copy that it does not need") {
+  const auto copies = [](rank_t r, bool in_place) {
+    const operation what{"one_shot", flat_stage(collective::all_reduce, 4, 0, in_place), 8, slot_format::ll128};
+    int count = 0;
+    for (const slot_step& s : what.code[static_cast<std::size_t>(r)].steps) count += s.kind == step_kind::copy ? 1 : 0;
+    return count;
+  };
+  CHECK(copies(0, true) == 0);
+  CHECK(copies(1, true) == 0);
+  CHECK(copies(2, true) == 1);  // its contribution comes after those of 0 and 1
+  CHECK(copies(2, false) == 0);
+}
+
+namespace {
+
+/// Neither commutative nor associative: the value tells the order of combining.
+void digits(const void* left, const void* right, void* out, std::size_t count, datatype, void*) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t a, b;
+    std::memcpy(&a, static_cast<const std::byte*>(left) + i * 8, 8);
+    std::memcpy(&b, static_cast<const std::byte*>(right) + i * 8, 8);
+    a = a * 31 + b;
+    std::memcpy(static_cast<std::byte*>(out) + i * 8, &a, 8);
+  }
+}
+
+/// All-reduce over slots against the left fold by the kernels themselves, bit by bit.
+std::size_t wrong_bytes(int ranks, std::size_t count, datatype type, const op& reduction, slot_format format,
+                        bool in_place, std::mt19937_64& random) {
+  const std::size_t bytes = count * size_of(type);
+  const score s = write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks, 0, in_place));
+  slot_board board{ranks};
+  std::vector<slot_program> code;
+  std::vector<std::vector<std::byte>> in, out, scratch;
+  std::vector<slot_performer> performers;
+  std::vector<std::byte> expected;
+  for (rank_t r = 0; r < ranks; ++r) {
+    code.push_back(compile_slots(compile(s, r, {count, {}, {}, {}, size_of(type)}, {}), format));
+    std::vector<std::byte> mine(bytes);
+    // Small values: nothing overflows, no float is rounded or infinite.
+    for (auto& b : mine) b = static_cast<std::byte>(type == datatype::i8 || type == datatype::u64 ? random() % 16 : 0);
+    if (type == datatype::f32)
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto x = static_cast<float>(random() % 1000) / 7.0F;
+        std::memcpy(mine.data() + i * 4, &x, 4);
+      }
+    in.push_back(mine);
+    out.push_back(in_place ? mine : std::vector<std::byte>(bytes));
+    scratch.emplace_back(code.back().scratch_bytes + 1);
+    performers.emplace_back(board, r);
+    if (r == 0) expected = mine;
+    else reduce(type, reduction, expected.data(), mine.data(), expected.data(), count);
+  }
+  for (std::size_t r = 0; r < performers.size(); ++r) {
+    memory_map memory;
+    memory.input = in_place ? out[r].data() : in[r].data();
+    memory.output = out[r].data();
+    memory.scratch = scratch[r].data();
+    performers[r].start(code[r], memory, type, reduction, 0, 99);
+  }
+  for (int turn = 0; turn < 2; ++turn)
+    for (auto& p : performers) p.advance();
+  std::size_t wrong = 0;
+  for (std::size_t r = 0; r < performers.size(); ++r) {
+    CHECK(performers[r].idle());
+    for (std::size_t i = 0; i < bytes; ++i) wrong += out[r][i] != expected[i] ? 1 : 0;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("slots: types and operations, the user's included, are combined in rank order") {
+  std::mt19937_64 random{seed()};
+  op own;
+  own.kind = op_kind::user;
+  own.function = &digits;
+  own.commutative = own.associative = false;
+  for (const int ranks : {2, 3, 5})
+    for (const slot_format format : formats)
+      for (const bool in_place : {false, true})
+        for (const std::size_t count : {1, 3, 16, 31, 333}) {
+          CAPTURE(ranks);
+          CAPTURE(count);
+          CHECK(wrong_bytes(ranks, count, datatype::u64, own, format, in_place, random) == 0);
+          CHECK(wrong_bytes(ranks, count, datatype::f32, sum, format, in_place, random) == 0);
+          CHECK(wrong_bytes(ranks, count, datatype::i8, sum, format, in_place, random) == 0);
+          op largest;
+          largest.kind = op_kind::max;
+          CHECK(wrong_bytes(ranks, count, datatype::i8, largest, format, in_place, random) == 0);
+        }
+}
+
+TEST_CASE("slots: memory is laid down for pairs that speak, and a row of words for those that do not") {
+  slot_board board{1024};
+  const std::size_t empty = board.bytes();
+  CHECK(empty / 1024 <= 64 * 1024);
+  slot_performer one{board, 3};
+  const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 1, slot_format::ll128};
+  std::int64_t value = 1, result = 0;
+  memory_map memory;
+  memory.input = reinterpret_cast<std::byte*>(&value);
+  memory.output = reinterpret_cast<std::byte*>(&result);
+  one.start(what.code[3], memory, datatype::i64, sum, 0, 0);
+  one.advance();
+  CHECK(board.bytes() - empty <= 6 * 1024);
+  one.abandon();
+}

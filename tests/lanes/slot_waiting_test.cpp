@@ -1,0 +1,275 @@
+// Sleeping for slots: no wake-up is lost, and every wait can be ended.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/lanes/slot_helpers.hpp"
+#include "tests/seed.hpp"
+
+using namespace slot_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A lost wake-up would hang for ever; this turns it into a failure. Never reached by a correct run.
+constexpr auto hang = 30s;
+
+struct watch final : slot_watch {
+  bool stop() noexcept override { return stopped.load(std::memory_order_acquire); }
+  void impatient() override { asked.fetch_add(1, std::memory_order_relaxed); }
+  std::atomic<bool> stopped{false};
+  std::atomic<int> asked{0};
+};
+
+/// Sleeps at once, and for long: a lost wake-up is not saved by patience.
+slot_wait_options sleepy(int spin) {
+  slot_wait_options options;
+  options.spin = spin;
+  options.yields = 0;
+  options.patience = 2 * hang;
+  options.deadline = std::chrono::steady_clock::now() + hang;
+  return options;
+}
+
+void random_delay(std::minstd_rand& random) {
+  switch (random() % 16) {
+    case 0: std::this_thread::yield(); break;
+    case 1: std::this_thread::sleep_for(std::chrono::microseconds(random() % 60)); break;
+    default:
+      for (auto turns = random() % 400; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+}
+
+/// Every thread performs `ranks_each` ranks through `rounds` operations of random kind (the same at all ranks).
+void stress(int threads, int ranks_each, std::uint64_t rounds, bool membarrier) {
+  const int ranks = threads * ranks_each;
+  slot_board board{ranks, membarrier};
+  std::vector<operation> kinds;
+  for (const collective c :
+       {collective::all_reduce, collective::barrier, collective::broadcast, collective::reduce, collective::all_to_all})
+    for (const slot_format format : {slot_format::ll, slot_format::ll128})
+      kinds.emplace_back("one_shot", flat_stage(c, ranks), format == slot_format::ll ? 3 : 60, format);
+  kinds.emplace_back("double_binary_tree", flat_stage(collective::all_reduce, ranks), 20, slot_format::ll128);
+  std::atomic<std::size_t> wrong{0}, unfinished{0};
+  const auto act = [&](int thread) {
+    std::mt19937_64 common{seed()};
+    std::minstd_rand own{static_cast<unsigned>(seed() + static_cast<unsigned>(thread))};
+    std::vector<std::unique_ptr<player>> players;
+    std::vector<slot_performer*> performers;
+    for (int k = 0; k < ranks_each; ++k) {
+      players.push_back(std::make_unique<player>(board, static_cast<rank_t>(thread * ranks_each + k)));
+      performers.push_back(&players.back()->performs);
+    }
+    for (std::uint64_t e = 0; e < rounds; ++e) {
+      const operation& what = kinds[common() % kinds.size()];
+      for (auto& p : players) p->start(what, e);
+      random_delay(own);
+      if (wait_slots(performers, sleepy(static_cast<int>(own() % 30))).how != slot_wait_result::ended::performed) {
+        unfinished.fetch_add(1);
+        return;
+      }
+      for (auto& p : players) wrong += p->wrong(what);
+    }
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(act, t);
+  act(0);
+  for (auto& t : others) t.join();
+  CHECK(wrong.load() == 0);
+  CHECK(unfinished.load() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("slots: a wake-up that comes before the sleep is kept") {
+  for (const bool membarrier : {true, false}) {
+    slot_board board{3, membarrier};
+    const auto limit = std::chrono::steady_clock::now() + hang;
+    {
+      slot_board::sleep s{board, 1};
+      s.announce(1, 2, -1);
+      s.announce(0, slot_board::anybody, -1);
+      s.fence();
+      board.notify(1, 0);  // not whom it waits for
+      CHECK_FALSE(s.woken());
+      board.notify(1, 2);
+      CHECK(s.woken());
+      s.until(limit);  // at once
+    }
+    {
+      slot_board::sleep s{board, 1};
+      s.announce(0, slot_board::anybody, 2);
+      s.fence();
+      board.finish(1, 4);
+      CHECK_FALSE(s.woken());
+      board.finish(2, 4);
+      CHECK(s.woken());
+      s.until(limit);
+    }
+    {
+      slot_board::sleep s{board, 2};
+      s.announce(0, 1, -1);
+      s.fence();
+      board.wake(0);
+      s.until(limit);
+    }
+    slot_board::sleep s{board, 2};
+    s.announce(2, slot_board::anybody, -1);
+    board.notify(0, 2);  // nobody sleeps for 0 any more
+    CHECK_FALSE(s.woken());
+    CHECK(std::chrono::steady_clock::now() < limit);
+  }
+}
+
+TEST_CASE("slots: a sleeper sees what was written or is woken, in every one of many meetings") {
+  for (const bool membarrier : {true, false}) {
+    slot_board board{2, membarrier};
+    struct alignas(128) shared_word {
+      std::atomic<std::uint64_t> value{0};
+    };
+    shared_word slot, begun, ended;
+    constexpr std::uint64_t meetings = 30000;
+    // Looks eagerly, as the two have to meet within nanoseconds; yields in case they share a core.
+    const auto reached = [](const shared_word& word, std::uint64_t i) {
+      for (int looks = 0; word.value.load(std::memory_order_acquire) < i; ++looks)
+        if (looks > 2000) std::this_thread::yield();
+    };
+    const auto hesitate = [](std::minstd_rand& random) {
+      for (auto turns = random() % 256; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
+    };
+    std::thread writer{[&] {
+      std::minstd_rand random{static_cast<unsigned>(seed())};
+      for (std::uint64_t i = 1; i <= meetings; ++i) {
+        reached(begun, i);
+        hesitate(random);
+        slot.value.store(i, std::memory_order_release);
+        board.notify(0, 1);
+        ended.value.store(i, std::memory_order_release);
+      }
+    }};
+    std::minstd_rand random{static_cast<unsigned>(seed()) + 1};
+    std::uint64_t lost = 0, seen_early = 0, woken = 0;
+    for (std::uint64_t i = 1; i <= meetings; ++i) {
+      slot_board::sleep s{board, 0};
+      begun.value.store(i, std::memory_order_release);
+      hesitate(random);
+      hesitate(random);
+      s.announce(0, 1, -1);
+      s.fence();
+      const bool seen = slot.value.load(std::memory_order_acquire) == i;
+      reached(ended, i);
+      lost += !seen && !s.woken() ? 1 : 0;
+      seen_early += seen ? 1 : 0;
+      woken += s.woken() ? 1 : 0;
+    }
+    writer.join();
+    CHECK(lost == 0);
+    const std::string kind = board.uses_membarrier() ? "membarrier" : "read-modify-write";
+    MESSAGE(kind, ": ", meetings, " meetings, ", seen_early, " saw, ", woken, " were woken");
+  }
+}
+
+TEST_CASE("slots: no wake-up is lost between two threads") {
+  stress(2, 1, 4000, true);
+  stress(2, 1, 4000, false);
+}
+
+TEST_CASE("slots: no wake-up is lost among more threads than cores, one or several ranks each") {
+  stress(6, 1, 600, true);
+  stress(6, 1, 600, false);
+  stress(3, 3, 500, true);
+}
+
+TEST_CASE("slots: one thread drives eight ranks without ever sleeping") { stress(1, 8, 500, true); }
+
+TEST_CASE("slots: a sleeper is released by its watch") {
+  for (const bool membarrier : {true, false})
+    for (int round = 0; round < 50; ++round) {
+      slot_board board{2, membarrier};
+      const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+      watch w;
+      slot_wait_result result;
+      std::thread waiter{[&] {
+        player p{board, 0};
+        p.start(what, 0);
+        auto options = sleepy(0);
+        options.watch = &w;
+        result = wait_slots(p.performs, options);
+        CHECK_FALSE(p.performs.idle());
+        p.performs.abandon();
+      }};
+      std::minstd_rand random{static_cast<unsigned>(seed()) + static_cast<unsigned>(round)};
+      random_delay(random);
+      w.stopped.store(true, std::memory_order_release);
+      board.wake(0);
+      waiter.join();
+      CHECK(result.how == slot_wait_result::ended::stopped);
+      CHECK(board.done(0) == 1);
+    }
+}
+
+TEST_CASE("slots: a deadline ends the wait, patience asks on the way, and the wait can go on") {
+  slot_board board{2};
+  const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+  player p{board, 0}, q{board, 1};
+  p.start(what, 0);
+  watch w;
+  slot_wait_options options;
+  options.spin = 0;
+  options.watch = &w;
+  options.patience = 1ms;
+  options.deadline = std::chrono::steady_clock::now() + 20ms;
+  CHECK(wait_slots(p.performs, options).how == slot_wait_result::ended::timed_out);
+  CHECK(w.asked.load() >= 1);
+  CHECK(std::chrono::steady_clock::now() >= options.deadline);
+  q.start(what, 0);
+  CHECK(q.performs.advance() == slot_performer::status::performed);
+  CHECK(wait_slots(p.performs, sleepy(0)).how == slot_wait_result::ended::performed);
+  CHECK(p.wrong(what) == 0);
+}
+
+TEST_CASE("slots: a waiting root is woken by a receiver that has finished") {
+  for (const bool membarrier : {true, false}) {
+    slot_board board{3, membarrier};
+    const operation what{"one_shot", flat_stage(collective::broadcast, 3), 30, slot_format::ll128};
+    std::vector<std::thread> threads;
+    std::array<std::size_t, 3> wrong{};
+    std::atomic<int> unfinished{0};
+    for (rank_t r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        player p{board, r};
+        std::minstd_rand random{static_cast<unsigned>(seed()) + static_cast<unsigned>(r)};
+        for (std::uint64_t e = 0; e < 800; ++e) {
+          p.start(what, e);
+          if (r != 0) random_delay(random);
+          if (wait_slots(p.performs, sleepy(0)).how != slot_wait_result::ended::performed) {
+            ++unfinished;
+            return;
+          }
+          wrong[static_cast<std::size_t>(r)] += p.wrong(what);
+        }
+      });
+    for (auto& t : threads) t.join();
+    CHECK(unfinished.load() == 0);
+    CHECK(wrong[0] + wrong[1] + wrong[2] == 0);
+  }
+}
+
+TEST_CASE("slots: a wait names the performer that met another call") {
+  slot_board board{2};
+  const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+  player p{board, 0}, q{board, 1};
+  p.start(what, 0, 1);
+  q.start(what, 0, 2);
+  slot_performer* const both[] = {&p.performs, &q.performs};
+  const auto result = wait_slots(both);
+  CHECK(result.how == slot_wait_result::ended::mismatch);
+  REQUIRE(result.index >= 0);
+  CHECK(both[result.index]->suspect() == 1 - result.index);
+}
