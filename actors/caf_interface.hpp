@@ -54,6 +54,8 @@ actors::runtime& runtime_of(engine& of);
 const actors::crew& crew_of(const communicator& of);
 
 /// The engine's actor system: spawn your actors here, and they run on the engine's scheduler.
+/// End them, and let go of their handles, before the engine is destroyed: after a few seconds its destructor gives up and leaves the
+/// actor system behind.
 inline caf::actor_system& caf_system(engine& of) { return actors::system_of(runtime_of(of)); }
 
 /// The actor of a communicator's rank; answers as long as the communicator lives.

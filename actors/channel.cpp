@@ -78,6 +78,10 @@ class channel_actor final : public caf::event_based_actor, private channel_outbo
 
   void mismatch(const operation_key& which, rank_t from) override { send(own_rank(), mismatch_message{which, from}); }
 
+  void failed(const operation_key& which, failure_ptr why) override {
+    send(own_rank(), channel_failed_message{which, std::move(why)});
+  }
+
   bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                 std::size_t bytes) override {
     if (members_->ways == nullptr || bytes == 0) {

@@ -165,7 +165,16 @@ void channel_state::advance(active_map::iterator at, channel_outbox& out) {
   if (a.mismatched) return;
   const operation_key key = at->first;
   port p{*this, a, key, out};
-  const auto status = a.lanes.advance(p);
+  auto status = performer::status::waiting;
+  try {
+    status = a.lanes.advance(p);
+  } catch (const error& e) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(e.code_value(), e.what()));
+  } catch (const std::exception& e) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(errc::aborted, std::string{"performing it threw: "} + e.what()));
+  }
   if (a.mismatched || status == performer::status::mismatch) {
     a.mismatched = true;
     out.mismatch(key, p.other);

@@ -21,6 +21,7 @@
 
 #include "memory/arena.hpp"
 #include "memory/packet_buffer.hpp"
+#include "protocols/agreement.hpp"
 #include "protocols/assignment.hpp"
 #include "protocols/chunk.hpp"
 #include "protocols/performer.hpp"
@@ -60,6 +61,8 @@ class channel_outbox {
   virtual void performed(const operation_key& which) = 0;
   /// A chunk of `from` carries another fingerprint or size: that rank called something else.
   virtual void mismatch(const operation_key& which, rank_t from) = 0;
+  /// Performing threw: a user's reduction, or no memory for a slot. The operation waits to be stopped.
+  virtual void failed(const operation_key& which, failure_ptr why) = 0;
   /// True: copied at once. False: a DMA engine copies and transferred() will be called.
   virtual bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                         std::size_t bytes) = 0;

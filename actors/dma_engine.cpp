@@ -34,7 +34,8 @@ class dma_engine final : public caf::event_based_actor {
   void carry(transfer_message& m) {
     if (m.way->way.hops[m.at].way == direction::out && m.what.bytes > 0) {
       scheduler::before_long_work();
-      auto buffer = std::make_shared<scratch_block>(ways_.memory().acquire(m.what.bytes));
+      auto buffer = ways_.buffer(m.what.bytes);
+      if (!buffer) return;
       troupe::copy(buffer->data(), m.what.data, m.what.bytes);
       m.what.data = static_cast<const std::byte*>(buffer->data());
       m.what.keep = std::move(buffer);

@@ -1,6 +1,7 @@
 #include "actors/fabric.hpp"
 
 #include <caf/send.hpp>
+#include <spdlog/spdlog.h>
 
 namespace troupe::actors {
 
@@ -49,6 +50,15 @@ void fabric::record(path& way, const std::vector<element_id>& passed) {
   text += " → rank " + std::to_string(way.way.to);
   const std::lock_guard lock(mutex_);
   traced_.push_back(std::move(text));
+}
+
+std::shared_ptr<scratch_block> fabric::buffer(std::size_t bytes) {
+  try {
+    return std::make_shared<scratch_block>(memory_.acquire(bytes));
+  } catch (const std::exception& e) {
+    spdlog::default_logger()->error("a chunk of {} bytes was dropped on its way: {}", bytes, e.what());
+    return nullptr;
+  }
 }
 
 std::vector<std::string> fabric::traced() {

@@ -78,7 +78,9 @@ class fabric {
 
   bool traces() const { return trace_; }
   std::vector<std::string> traced();
-  arena& memory() { return memory_; }
+  /// Memory for a chunk on its way. Null, and an entry in the log, when there is none: the element then drops the chunk, whose
+  /// operation fails with errc::message_lost, and lives on.
+  std::shared_ptr<scratch_block> buffer(std::size_t bytes);
   const machine& hardware() const { return machine_; }
   /// Ends all elements.
   void close();

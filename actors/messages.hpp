@@ -120,6 +120,10 @@ struct mismatch_message {
   operation_key which;
   rank_t from;
 };
+struct channel_failed_message {
+  operation_key which;
+  failure_ptr why;
+};
 struct channel_stopped_message {
   operation_key which;
   int channel;
@@ -161,4 +165,5 @@ TROUPE_LOCAL_MESSAGE(troupe::actors::skip_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::stop_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::performed_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::mismatch_message)
+TROUPE_LOCAL_MESSAGE(troupe::actors::channel_failed_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::channel_stopped_message)

@@ -70,14 +70,18 @@ class nic final : public caf::event_based_actor {
     arrival& a = at->second;
     if (fresh) {
       a.missing = sent.bytes;
-      a.buffer = std::make_shared<scratch_block>(ways_.memory().acquire(sent.bytes));
+      a.buffer = ways_.buffer(sent.bytes);
     }
-    if (m.bytes > 0) {
+    if (a.buffer && m.bytes > 0) {
       if (m.bytes == packet_bytes) scheduler::before_long_work();
       troupe::copy(static_cast<std::byte*>(a.buffer->data()) + m.offset, sent.data + m.offset, m.bytes);
-      a.missing -= m.bytes;
     }
+    a.missing -= m.bytes;
     if (a.missing > 0) return;
+    if (!a.buffer) {
+      arrivals_.erase(at);
+      return;
+    }
     transfer_message arrived = *m.whole;
     arrived.at = m.at;
     if (ways_.traces())

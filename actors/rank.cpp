@@ -34,6 +34,7 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
         [this](const broken_message& m) { state_->broken(m.why, *this); },
         [this](const peer_left_message& m) { state_->peer_left(m.rank, *this); },
         [this](const mismatch_message& m) { state_->mismatch(m.which, m.from, *this); },
+        [this](const channel_failed_message& m) { state_->channel_failed(m.which, m.why, *this); },
         [this](const end_message& m) { state_->end(m.which, m.why, *this); },
         [this](const peer_lost_message& m) { state_->peer_lost(m.rank, *this); },
         [this](const alarm_message& m) { state_->expire(m.number, *this); },
@@ -66,6 +67,7 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
   caf::result<collective_response> perform_request(const collective_request& m) {
     auto promise = make_response_promise<collective_response>();
     try {
+      if (!m.what) throw error(errc::invalid_argument, "the request describes no collective");
       operation_ptr op = members_->accept(rank_, *m.what);
       const completion_ptr done = op->done;
       done->then([promise, done]() mutable {
@@ -75,6 +77,8 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
       state_->submit(std::move(op), *this);
     } catch (const error& e) {
       promise.deliver(collective_response{e.code(), e.what()});
+    } catch (const std::exception& e) {
+      promise.deliver(collective_response{make_error_code(errc::out_of_memory), e.what()});
     }
     return promise;
   }
@@ -105,7 +109,9 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
       awaited.insert(c);
       send_to_channel(c, stop_message{which});
     }
-    return static_cast<int>(awaited.size());
+    const auto answers = static_cast<int>(awaited.size());
+    if (answers == 0) awaited_.erase(which);
+    return answers;
   }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
     send(peer(receiver), revoke_message{rank_, epoch, why});

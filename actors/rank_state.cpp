@@ -158,6 +158,10 @@ void rank_state::mismatch(const operation_key& which, rank_t from, rank_outbox& 
             out);
 }
 
+void rank_state::channel_failed(const operation_key& which, const failure_ptr& why, rank_outbox& out) {
+  end(which, make_failure(why->code, "on rank " + std::to_string(rank_) + ": " + why->text), out);
+}
+
 void rank_state::stop(epoch_t epoch, rank_outbox& out) {
   stopping& s = stopping_[epoch];
   s.answers = out.stop_channels(collective_key(epoch));

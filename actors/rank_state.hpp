@@ -74,6 +74,7 @@ class rank_state {
   void peer_left(rank_t peer, rank_outbox& out);
   void performed(const operation_key& which, rank_outbox& out);
   void mismatch(const operation_key& which, rank_t from, rank_outbox& out);
+  void channel_failed(const operation_key& which, const failure_ptr& why, rank_outbox& out);
   void channel_stopped(const operation_key& which, const std::vector<lane_wait>& waits, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
   /// A peer ends its send.

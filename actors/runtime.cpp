@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <caf/send.hpp>
+#include <spdlog/spdlog.h>
 
 #include "actors/channel.hpp"
 #include "actors/membership.hpp"
@@ -87,8 +88,14 @@ runtime::~runtime() {
   for (const auto& m : members)
     if (!m->ended.load()) caf::anon_send(m->membership, dissolve_message{});
   if (hidden_->ways) hidden_->ways->close();
-  hidden_->agenda.finish(deadline);
+  const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
   for (const auto& m : members) m->clear_graves(nullptr);
+  if (ended) return;
+  // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
+  // waiting for them could take for ever.
+  spdlog::default_logger()->warn("the engine was destroyed while actors that the application spawned in it were alive; its actor "
+                                 "system is left behind");
+  static_cast<void>(hidden_.release());
 }
 
 arena& runtime::memory() { return hidden_->memory; }
@@ -160,8 +167,10 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
   return what->done();
 }
 
+bool runtime::may_wait() noexcept { return !scheduler::in_handler(); }
+
 void runtime::check_may_wait() {
-  if (scheduler::in_handler())
+  if (!may_wait())
     throw std::logic_error("troupe: a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
                            "waits for; use the asynchronous form and react to its completion instead");
 }

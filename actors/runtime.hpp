@@ -88,6 +88,7 @@ class runtime {
   bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr);
   /// Throws std::logic_error inside an actor's handler, where nobody may wait.
   static void check_may_wait();
+  static bool may_wait() noexcept;
   /// Runs what is ready; never sleeps. Does nothing inside an actor's handler.
   void help_briefly();
 

@@ -44,6 +44,7 @@ struct call_description {
 };
 
 /// Blocks of different sizes: elements of each rank's block, and where each begins (elements; empty: one behind the other).
+/// A call has to name the type: comm.all_gather_v(in, out, troupe::block_list{counts}).
 struct block_list {
   std::vector<std::size_t> counts;
   std::vector<std::size_t> displacements{};
@@ -89,7 +90,7 @@ call_description all_gather_v(const void* input, void* output, block_list blocks
 /// blocks.counts[r]: elements that rank r keeps, the same list at every rank.
 call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type, const op& reduction = sum,
                                   call_options options = {});
-/// `count`: elements of this rank; `blocks`: of all ranks, at the root only.
+/// `count`: elements of this rank; `blocks`: of all ranks, needed at the root only (elsewhere empty, or the same list).
 call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type, rank_t root,
                           call_options options = {});
 call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type, rank_t root,
@@ -139,6 +140,15 @@ call_description reduce(I&& in, O&& out, const op& reduction, rank_t root, call_
 template <buffer B>
 call_description broadcast(B&& data, rank_t root, call_options options = {}) {
   return broadcast(std::ranges::data(data), std::ranges::size(data), type_of<B>, root, options);
+}
+/// `in` is read at the root only, and may be empty elsewhere; `out` is written everywhere, and its size is the count. At the root both
+/// may be one range.
+template <class I, class O>
+  requires detail::same_elements<I, O>
+call_description broadcast(I&& in, O&& out, rank_t root, call_options options = {}) {
+  auto d = broadcast(std::ranges::data(in), std::ranges::data(out), std::ranges::size(out), type_of<O>, root, options);
+  d.input_limit = std::ranges::size(in);
+  return d;
 }
 /// Sizes: out = n·in.
 template <class I, class O>

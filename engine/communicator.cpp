@@ -134,8 +134,8 @@ request communicator::start(call_description what) {
   const gate::pass inside{of.core->door};
   if (!inside) refuse_closed();
   auto op = of.prepare(impl_->rank, std::move(what));
-  of.number(impl_->rank, *op);
   auto s = std::make_shared<request::state>();
+  of.number(impl_->rank, *op);  // last: a number that is never submitted would hold up those behind it
   s->of = impl_->of;
   s->rank = impl_->rank;
   s->key = {op->epoch, op->peer, op->sending};
@@ -155,7 +155,8 @@ request communicator::join(group& in, call_description what) {
   s->of = impl_->of;
   s->rank = impl_->rank;
   s->done = op->done;
-  in.launches_.push_back([s, op]() mutable {
+  in.launches_.push_back([s, op, member = impl_](bool begin) mutable {  // holding `member`, the rank does not leave before
+    if (!begin) return op->done->complete(make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
     society& to = *s->of;
     const gate::pass still_inside{to.core->door};
     if (!still_inside) return op->done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
@@ -170,16 +171,35 @@ request communicator::join(group& in, call_description what) {
   return r;
 }
 
-void communicator::finish_both(request& a, request& b) {
-  const std::error_code first = a.try_wait();
-  const std::error_code second = b.try_wait();
-  if (first) a.wait();  // throws
-  if (second) b.wait();
+/// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
+void communicator::exchange(call_description incoming, call_description outgoing) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door};
+  if (!inside) refuse_closed();
+  actors::runtime::check_may_wait();
+  auto in = of.prepare(impl_->rank, std::move(incoming));
+  auto out = of.prepare(impl_->rank, std::move(outgoing));
+  const actors::completion_ptr received = in->done, sent = out->done;
+  {
+    const actors::runtime::submitting mine{*of.core->stage};
+    submit(of, impl_->rank, std::move(in));
+    submit(of, impl_->rank, std::move(out));
+    of.core->stage->wait(received, actors::no_deadline, of.players.get());
+    of.core->stage->wait(sent, actors::no_deadline, of.players.get());
+  }
+  if (received->why()) throw_failure(received->why());
+  if (sent->why()) throw_failure(sent->why());
 }
 
 // -- group ------------------------------------------------------------------------------------------------------------
 
 group::~group() {
+  if (!actors::runtime::may_wait()) {
+    // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
+    for (const auto& one : launches_) one(false);
+    return;
+  }
   launch();
   for (request& r : requests_) static_cast<void>(r.try_wait());
 }
@@ -188,10 +208,11 @@ void group::launch() {
   if (launches_.empty()) return;
   const auto launches = std::move(launches_);
   launches_.clear();
-  for (const auto& one : launches) one();
+  for (const auto& one : launches) one(true);
 }
 
 void group::wait() {
+  actors::runtime::check_may_wait();
   launch();
   const auto requests = std::move(requests_);
   requests_.clear();

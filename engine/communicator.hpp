@@ -20,6 +20,8 @@ class group;
 ///   all_reduce(args…)              blocking; throws error
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
+/// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
+/// and until it does, or leaves, or a deadline passes, the others wait for it.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
 ///
@@ -74,9 +76,7 @@ class communicator {
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes.
   template <buffer S, buffer R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
-    request incoming = recv_async(std::forward<R>(in), from, options);
-    request outgoing = send_async(std::forward<S>(out), to, options);
-    finish_both(incoming, outgoing);
+    exchange(calls::recv(std::forward<R>(in), from, options), calls::send(std::forward<S>(out), to, options));
   }
 
   /// Any operation, described; what the forms above do.
@@ -107,7 +107,7 @@ class communicator {
   friend struct communicator_access;
   struct impl;
   explicit communicator(std::shared_ptr<impl> i);
-  static void finish_both(request& a, request& b);
+  void exchange(call_description incoming, call_description outgoing);
   std::shared_ptr<impl> impl_;
 };
 
@@ -129,10 +129,7 @@ class group {
 
  private:
   friend class communicator;
-  struct entry {
-    std::shared_ptr<void> operation;  ///< prepared, not submitted
-  };
-  std::vector<std::function<void()>> launches_;
+  std::vector<std::function<void(bool)>> launches_;  ///< true: begin; false: give up
   std::vector<request> requests_;
 };
 

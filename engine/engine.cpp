@@ -114,19 +114,31 @@ struct engine::impl {
   std::shared_ptr<engine_core> core;
 };
 
+namespace {
+
+/// A callback may hold the last reference to an engine. It runs on a thread that the engine itself waits for, so the end is left to
+/// another thread; everything under way fails at once all the same.
+void close_from_anywhere(std::shared_ptr<engine_core> core) {
+  if (actors::runtime::may_wait()) return core->close();
+  core->door.shut();
+  std::thread([core = std::move(core)] { core->close(); }).detach();
+}
+
+}  // namespace
+
 engine::engine(engine_options options) : impl_(std::make_unique<impl>()) {
   impl_->core = std::make_shared<engine_core>(std::move(options));
 }
 engine::engine(engine&&) noexcept = default;
 engine& engine::operator=(engine&& other) noexcept {
   if (this != &other) {
-    if (impl_) impl_->core->close();
+    if (impl_) close_from_anywhere(std::move(impl_->core));
     impl_ = std::move(other.impl_);
   }
   return *this;
 }
 engine::~engine() {
-  if (impl_) impl_->core->close();
+  if (impl_) close_from_anywhere(std::move(impl_->core));
 }
 
 const engine_options& engine::options() const noexcept { return impl_->core->options; }

@@ -18,6 +18,11 @@ constexpr std::size_t uncut_pass = std::size_t{16} << 20;
 /// Of all ranks' programs of a plan together: some 200 MB.
 constexpr std::size_t most_instructions = std::size_t{1} << 21;
 constexpr int most_channels = 16;
+/// Up to here every choreography is tried, whatever its steps.
+constexpr int few_ranks = 64;
+/// Scores with fewer steps than this are tried on any number of ranks; longer ones if they are not so many times longer than others.
+constexpr double most_steps_tried = 30'000;
+constexpr double many_times = 8;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
 
@@ -111,9 +116,49 @@ void plan_choice::prepare(contender& c, const planning_task& task, bool widened)
 }
 
 std::vector<contender> plan_choice::consider_all(const planning_task& task) {
+  const std::vector<double> steps = estimated_steps(task);
+  const double least = *std::min_element(steps.begin(), steps.end());
   std::vector<contender> all;
-  for (const std::string& name : library_.names()) all.push_back(consider(name, task, false));
+  for (std::size_t i = 0; i < library_.names().size(); ++i) {
+    const std::string& name = library_.names()[i];
+    if (steps[i] <= std::max(most_steps_tried, many_times * least)) {
+      all.push_back(consider(name, task, false));
+      continue;
+    }
+    contender c;
+    c.choreography = name;
+    c.why_rejected = "on " + std::to_string(task.ranks()) + " ranks it takes about " +
+                     std::to_string(static_cast<long long>(steps[i] / least)) + " times as many steps as others";
+    all.push_back(std::move(c));
+  }
   return all;
+}
+
+/// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks the number of
+/// steps is therefore guessed from the scores for 16 and for 32 ranks first. 0: few ranks, or it cannot be told.
+std::vector<double> plan_choice::estimated_steps(const planning_task& task) {
+  std::vector<double> steps;
+  for (const std::string& name : library_.names()) {
+    const choreography* which = find_choreography(name);
+    double guess = 0;
+    if (which != nullptr && task.ranks() > few_ranks) {
+      double sizes[2] = {0, 0};
+      for (const int doubled : {0, 1}) {
+        const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
+        if (troupe::refusal(*which, small).empty()) sizes[doubled] = static_cast<double>(step_total(which->write(small)));
+      }
+      if (sizes[0] > 0 && sizes[1] > 0)
+        guess = sizes[1] * std::pow(task.ranks() / 32.0, std::log2(sizes[1] / sizes[0]));
+    }
+    steps.push_back(guess);
+  }
+  // Those that do not offer the collective are refused at no cost, and say nothing about the others.
+  double least = std::numeric_limits<double>::infinity();
+  for (const double s : steps)
+    if (s > 0) least = std::min(least, s);
+  for (double& s : steps)
+    if (s == 0) s = std::isfinite(least) ? least : 0;
+  return steps;
 }
 
 /// Chooses how to cut, and with it the lowering.

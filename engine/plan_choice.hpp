@@ -64,6 +64,7 @@ class plan_choice {
  private:
   void shape(contender& c, const planning_task& task);
   void price(contender& c, const planning_task& task, const cutting& cut);
+  std::vector<double> estimated_steps(const planning_task& task);
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
   void prepare(contender& c, const planning_task& task, bool widened);

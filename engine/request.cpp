@@ -1,5 +1,6 @@
 #include "engine/request.hpp"
 
+#include <algorithm>
 #include <exception>
 
 #include <spdlog/spdlog.h>
@@ -30,9 +31,20 @@ bool wait_without_help(actors::completion& done, actors::steady_time deadline) {
   return done.done();
 }
 
-bool wait_until(const society& of, const actors::completion_ptr& done, actors::steady_time deadline) {
+/// A request of a group that is not launched yet: another thread has to. Does not hold the engine's door open, as a closing engine
+/// knows nothing of such an operation; looks every few milliseconds, being an odd thing to do.
+void wait_for_launch(const std::atomic<bool>& launched, actors::completion& done, actors::steady_time deadline) {
+  using namespace std::chrono_literals;
+  for (auto now = std::chrono::steady_clock::now(); !launched.load() && !done.done() && now < deadline;
+       now = std::chrono::steady_clock::now())
+    wait_without_help(done, std::min(deadline, now + 5ms));
+}
+
+bool wait_until(const society& of, const std::atomic<bool>& launched, const actors::completion_ptr& done,
+                actors::steady_time deadline) {
   if (done->done()) return true;
   actors::runtime::check_may_wait();
+  if (!launched.load()) wait_for_launch(launched, *done, deadline);
   if (const gate::pass inside{of.core->door}) return of.core->stage->wait(done, deadline, of.players.get());
   return wait_without_help(*done, deadline);
 }
@@ -52,7 +64,7 @@ bool request::test() {
 
 void request::wait() {
   if (!state_) return;
-  wait_until(*state_->of, state_->done, actors::no_deadline);
+  wait_until(*state_->of, state_->launched, state_->done, actors::no_deadline);
   if (state_->done->why()) throw_failure(state_->done->why());
 }
 
@@ -60,7 +72,7 @@ bool request::wait_for(std::chrono::nanoseconds time) {
   if (!state_) return true;
   const auto now = std::chrono::steady_clock::now();
   const auto deadline = time > actors::no_deadline - now ? actors::no_deadline : now + time;
-  if (!wait_until(*state_->of, state_->done, deadline)) return false;
+  if (!wait_until(*state_->of, state_->launched, state_->done, deadline)) return false;
   if (state_->done->why()) throw_failure(state_->done->why());
   return true;
 }
@@ -68,7 +80,7 @@ bool request::wait_for(std::chrono::nanoseconds time) {
 std::error_code request::try_wait() noexcept {
   if (!state_) return {};
   try {
-    wait_until(*state_->of, state_->done, actors::no_deadline);
+    wait_until(*state_->of, state_->launched, state_->done, actors::no_deadline);
   } catch (const error& e) {
     return e.code();
   } catch (...) {

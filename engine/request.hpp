@@ -41,8 +41,9 @@ class request {
   /// The failure's text; empty on success or while under way.
   std::string message() const;
 
-  /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation. The callback must be
-  /// short and must not wait for anything; it may start further operations. What it throws on another thread's behalf is logged.
+  /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation, possibly a little after
+  /// wait() has returned elsewhere. The callback must be short and must not wait for anything (std::logic_error); it may start
+  /// further operations. What it throws on another thread's behalf is logged.
   void then(std::function<void(std::error_code)> callback);
 
   /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome.

@@ -12,17 +12,17 @@ constexpr std::size_t most_waits_told = 8;
 failure_ptr make_failure(errc code, std::string text) { return std::make_shared<const failure>(failure{code, std::move(text)}); }
 
 std::string list_ranks(const std::vector<rank_t>& ranks) {
-  std::vector<std::string> runs;
+  std::vector<std::string> items;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    std::string run = std::to_string(ranks[i]);
-    if (last > i) run += (last == i + 1 ? " and " : "–") + std::to_string(ranks[last]);
-    runs.push_back(std::move(run));
+    items.push_back(std::to_string(ranks[i]));
+    if (last == i + 1) items.push_back(std::to_string(ranks[last]));
+    if (last > i + 1) items.back() += "–" + std::to_string(ranks[last]);
     i = last;
   }
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < runs.size(); ++i) text += (i == 0 ? "" : i + 1 == runs.size() ? " and " : ", ") + runs[i];
+  for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
   return text;
 }
 
@@ -42,11 +42,7 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   if (r.called < ranks_) {
     for (rank_t other = 0; other < ranks_; ++other)
       if (gone_[index(other)] && !r.calls[index(other)])
-        return begin_stop(epoch, r,
-                          make_failure(errc::rank_missing, "rank " + std::to_string(other) + " left the communicator after " +
-                                                               std::to_string(called_by_gone_[index(other)]) +
-                                                               " operations and can never call this one"),
-                          out);
+        return begin_stop(epoch, r, departure(other), out);
     return;
   }
   std::vector<call> calls;
@@ -82,10 +78,7 @@ void agreement::left(rank_t rank, epoch_t operations, audience& out) {
   out.peer_left(rank);
   for (auto& [epoch, r] : records_)
     if (!r.stopping && !r.calls[index(rank)])
-      begin_stop(epoch, r,
-                 make_failure(errc::rank_missing, "rank " + std::to_string(rank) + " left the communicator after " +
-                                                      std::to_string(operations) + " operations without calling this one"),
-                 out);
+      begin_stop(epoch, r, departure(rank), out);
 }
 
 void agreement::lost(rank_t rank, const std::string& reason, audience& out) {
@@ -153,13 +146,24 @@ std::string agreement::name_of(epoch_t epoch, const record& r) const {
   return communicator_ + ", operation #" + std::to_string(epoch) + ' ' + r.title;
 }
 
+failure_ptr agreement::departure(rank_t rank) const {
+  const epoch_t operations = called_by_gone_[index(rank)];
+  return make_failure(errc::rank_missing, "rank " + std::to_string(rank) + " left the communicator after " +
+                                              std::to_string(operations) + (operations == 1 ? " operation" : " operations") +
+                                              " and cannot call it");
+}
+
 std::string agreement::describe(epoch_t epoch, const record& r) const {
   std::string text = name_of(epoch, r) + ": " + r.why->text;
   // Without any call in the record the operation was agreed on before it failed: everybody had come.
   if (r.called > 0 && r.called < ranks_) {
     std::vector<rank_t> here, missing;
-    for (rank_t rank = 0; rank < ranks_; ++rank) (r.calls[index(rank)] ? here : missing).push_back(rank);
-    text += "; " + list_ranks(missing) + " never called it, " + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
+    for (rank_t rank = 0; rank < ranks_; ++rank)
+      if (r.calls[index(rank)]) here.push_back(rank);
+      else if (!gone_[index(rank)]) missing.push_back(rank);
+    // Of those that may still come it is only said that they have not; who left is named already.
+    if (!missing.empty()) text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    text += (missing.empty() ? "; " : ", ") + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
     text += partial_table(r);
   } else {
     for (const std::string& wait : r.waits) text += "\n  " + wait;

@@ -91,6 +91,7 @@ class agreement {
   record& open(epoch_t epoch);
   void begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out);
   void finish_if_stopped(epoch_t epoch, audience& out);
+  failure_ptr departure(rank_t rank) const;
   std::string describe(epoch_t epoch, const record& r) const;
   std::string partial_table(const record& r) const;
   std::string name_of(epoch_t epoch, const record& r) const;

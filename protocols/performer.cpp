@@ -5,7 +5,8 @@
 namespace troupe {
 
 std::string to_string(const lane_wait& wait) {
-  const std::string where = "lane " + std::to_string(wait.lane) + " step " + std::to_string(wait.step);
+  std::string where = "lane " + std::to_string(wait.lane);
+  if (wait.step >= 0) where += " step " + std::to_string(wait.step);  // −1: performed, but not all credits have come back
   switch (wait.why) {
     case lane_wait::reason::nothing: return where + " has not started";
     case lane_wait::reason::chunk: return where + " waits for a chunk from rank " + std::to_string(wait.peer);

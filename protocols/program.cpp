@@ -176,8 +176,15 @@ class compiler {
       next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);
       if (from.kind == step_kind::recv_reduce_send)
         result_.slot_bytes = std::max(result_.slot_bytes, checked_multiply(next.elements, shape_.element_size));
-      if (!code.empty() && joins(code.back(), next)) join(code.back(), next);
-      else code.push_back(next);
+      // Single cells are the same memory or none of the same; ranges of cells may overlap in part, and one pass would then
+      // write what a later step of the run has still to read.
+      const bool single = from.source.count <= 1 && from.target.count <= 1;
+      if (!code.empty() && single && run_is_single_ && joins(code.back(), next)) {
+        join(code.back(), next);
+      } else {
+        code.push_back(next);
+        run_is_single_ = single;
+      }
       where.push_back(static_cast<std::int32_t>(code.size()) - 1);
     }
   }
@@ -237,6 +244,7 @@ class compiler {
   program result_;
   std::vector<std::size_t> scratch_, l0_, l2_, input_, output_;  ///< begin of each cell (or block), in elements
   std::size_t l0_per_channel_ = 0;
+  bool run_is_single_ = false;  ///< the last instruction was made of steps on single cells
   std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every (slice, step)
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "memory/spelling.hpp"
 #include "protocols/score.hpp"
 
 namespace troupe {
@@ -27,10 +28,6 @@ std::string padded(std::string text, std::size_t width, bool right = false) {
   return right ? space + text : text + space;
 }
 
-std::string plural(std::size_t count, std::string_view noun) {
-  return std::to_string(count) + ' ' + std::string{noun} + (count == 1 ? "" : "s");
-}
-
 std::string header(const score& s) {
   std::string text = (s.choreography.empty() ? "score" : s.choreography) + ": " + std::string{name(s.what)} + ", " +
                      plural(static_cast<std::size_t>(std::max(0, s.ranks)), "rank");
@@ -41,19 +38,24 @@ std::string header(const score& s) {
   return text + ", " + plural(step_total(s), "step") + '\n';
 }
 
-/// "block 0 parts 0..3, block 2 part 1"
+/// "block 0 parts 0..3, block 2 part 1"; a stretch that comes again and again is written once: "block 0 parts 0..7 (8 times)"
 std::string declared(const std::vector<extent>& cells) {
-  std::string text;
+  std::vector<std::pair<std::string, int>> stretches;
   for (std::size_t i = 0; i < cells.size();) {
     std::size_t end = i + 1;
     while (end < cells.size() && cells[end].block == cells[i].block && cells[end].part == cells[end - 1].part + 1)
       ++end;
-    text += (i == 0 ? "block " : ", block ") + std::to_string(cells[i].block);
-    text += end == i + 1 ? " part " : " parts ";
-    text += std::to_string(cells[i].part);
-    if (end > i + 1) text += ".." + std::to_string(cells[end - 1].part);
+    std::string stretch = "block " + std::to_string(cells[i].block);
+    stretch += end == i + 1 ? " part " : " parts ";
+    stretch += std::to_string(cells[i].part);
+    if (end > i + 1) stretch += ".." + std::to_string(cells[end - 1].part);
+    if (stretches.empty() || stretches.back().first != stretch) stretches.emplace_back(std::move(stretch), 0);
+    ++stretches.back().second;
     i = end;
   }
+  std::string text;
+  for (const auto& [stretch, times] : stretches)
+    text += (text.empty() ? "" : ", ") + stretch + (times > 1 ? " (" + std::to_string(times) + " times)" : "");
   return text;
 }
 

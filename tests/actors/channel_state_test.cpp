@@ -18,10 +18,12 @@ struct recording final : channel_outbox {
   void give_back(rank_t to, const credit& what) override { credits.push_back({to, what}); }
   void performed(const operation_key& which) override { done.push_back(which); }
   void mismatch(const operation_key& which, rank_t from) override { mismatches.push_back({which, from}); }
+  void failed(const operation_key& which, failure_ptr why) override { failures.push_back({which, std::move(why)}); }
   bool transfer(const operation_key&, int, std::byte*, const std::byte*, std::size_t) override {
     return ++transfers, false;
   }
 
+  std::vector<std::pair<operation_key, failure_ptr>> failures;
   std::vector<std::pair<rank_t, chunk>> delivered;
   std::vector<std::pair<rank_t, credit>> credits;
   std::vector<operation_key> done;

@@ -166,7 +166,9 @@ TEST_CASE("run: a rank that waits for something else is named at once, without a
     const seen& one = all[static_cast<std::size_t>(r)];
     INFO(one.text);
     CHECK(one.code == errc::rank_missing);
-    CHECK(contains(one.text, "rank 3 never called it, ranks 0–2 wait"));
+    // Its own receive may fail first, and then it leaves.
+    CHECK((contains(one.text, "rank 3 has not called it, ") || contains(one.text, "rank 3 left the communicator after 0 operations")));
+    CHECK(contains(one.text, "ranks 0–2 wait"));
     CHECK(contains(one.text, "all_reduce(count 8, f32, sum, in place)"));
   }
   INFO(all[3].text);
@@ -257,7 +259,7 @@ TEST_CASE("communicators: the deadline names who did not come") {
   INFO(a.text);
   CHECK(a.code == errc::timed_out);
   CHECK(a.text == b.text);
-  CHECK(contains(a.text, "rank 2 never called it"));
+  CHECK(contains(a.text, "rank 2 has not called it"));
   CHECK(contains(a.text, "ranks 0 and 1 wait"));
   CHECK(first.try_wait() == std::errc::timed_out);
   CHECK(first.message() == a.text);
@@ -523,7 +525,7 @@ TEST_CASE("cancel ends the operation on every rank") {
     INFO(e.text);
     CHECK(e.code == errc::cancelled);
     CHECK(contains(e.text, "rank 1 cancelled it"));
-    CHECK(contains(e.text, "rank 2 never called it"));
+    CHECK(contains(e.text, "rank 2 has not called it"));
   }
   CHECK(error_of([&] { comms[2].all_reduce(data[2]); }).code == errc::cancelled);
   troupe::group together;
@@ -618,7 +620,7 @@ TEST_CASE("destroying the engine releases who waits") {
   polled.cancel();
 }
 
-TEST_CASE("an engine is destroyed with a group that was never launched, or whose ranks are gone") {
+TEST_CASE("an engine is destroyed with a group that was never launched; a group keeps its ranks until it is launched") {
   std::vector<float> data(8), other(8);
   {
     auto engine = std::make_unique<troupe::engine>();
@@ -639,7 +641,7 @@ TEST_CASE("an engine is destroyed with a group that was never launched, or whose
       comms[1].all_reduce_async(together, other);
     }
     std::this_thread::sleep_for(30ms);
-    CHECK(error_of([&] { together.wait(); }).code != errc::ok);
+    together.wait();
   }
 }
 

@@ -158,6 +158,7 @@ private:
     }
     void performed(const operation_key&) override { all.performed(rank); }
     void mismatch(const operation_key&, rank_t) override { ++all.wrong_; }
+    void failed(const operation_key&, failure_ptr) override { ++all.wrong_; }
     bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                   std::size_t bytes) override {
       if (random() % 2 == 0) {

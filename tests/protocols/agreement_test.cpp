@@ -161,7 +161,7 @@ TEST_CASE("a rank that leaves: what it has not called can never be agreed on") {
   REQUIRE(out.all.back().what == "failed");
   CHECK(out.all.back().why->code == errc::rank_missing);
   CHECK(has(out.all.back().why->text, "rank 1 left the communicator after 0 operations"));
-  CHECK(has(out.all.back().why->text, "rank 1 never called it, ranks 0 and 2 wait"));
+  CHECK(has(out.all.back().why->text, "cannot call it; ranks 0 and 2 wait"));
 }
 
 TEST_CASE("a rank that leaves after its calls harms nobody") {
@@ -265,7 +265,7 @@ TEST_CASE("stuck: only what a second look finds unmoved fails") {
     CHECK(out.words() == "stop");
     stop_all(a, 2, 0, out);
     CHECK(out.all.back().why->code == errc::rank_missing);
-    CHECK(has(out.all.back().why->text, "rank 1 never called it, rank 0 waits"));
+    CHECK(has(out.all.back().why->text, "rank 1 has not called it, rank 0 waits"));
   }
   SUBCASE("somebody came in between") {
     a.called(0, 1, some_call(), out);

@@ -395,7 +395,7 @@ TEST_CASE("a transfer is started once, and waited for") {
   performer p{code, 0, b.map(), datatype::i64, sum, false};
   for (int k = 0; k < 3; ++k) CHECK(p.advance(port) == performer::status::waiting);
   CHECK(port.transfers == 1);
-  CHECK(to_string(p.waits().at(0)) == "lane 0 step -1 waits for its DMA engine");
+  CHECK(to_string(p.waits().at(0)) == "lane 0 waits for its DMA engine");
   p.transferred(0);
   CHECK(p.advance(port) == performer::status::waiting);
   CHECK(port.transfers == 2);
