@@ -284,7 +284,7 @@ private:
 
 bench_runner::bench_runner(engine& on, const workload& settings)
     : engine_(on), settings_(settings),
-      placement_(on.options().layout.empty() ? layout::flat(settings.ranks) : layout::parse(on.options().layout)),
+      placement_(first_places(on.options().layout, settings.ranks)),
       planner_(on.options()) {
   settings_.groups.clear();
 }
@@ -367,7 +367,26 @@ measurement bench_runner::measure(const job_result& result, bool in_place, std::
   return one.measured();
 }
 
-job_result bench_runner::run(const job& what) {
+std::string bench_runner::forced(const job& what) const {
+  if (what.kind.send_recv) return {};
+  std::string by_name = what.choreography;
+  const auto& of = engine_.options().choreography_of;
+  if (const auto own = of.find(std::string{name(what.kind.what)}); by_name.empty() && own != of.end()) by_name = own->second;
+  if (by_name.empty()) by_name = engine_.options().choreography;
+  return by_name == "auto" ? std::string{} : by_name;
+}
+
+void bench_runner::check(const job& what) {
+  stop_if_interrupted();
+  job_result result = begin(what);
+  if (forced(what).empty()) return;
+  const bool in = what.places != job_places::out && what.kind.in_place_exists();
+  if (what.places != job_places::in || !in) describe_plan(result, false);
+  result.choreography.clear();
+  if (in) describe_plan(result, true);
+}
+
+job_result bench_runner::begin(const job& what) const {
   job_result result;
   result.what = what;
   result.shape = shape_of(what, settings_.ranks);
@@ -377,6 +396,11 @@ job_result bench_runner::run(const job& what) {
   check_memory(what, result.shape);
   result.protocol = "simple";
   if (what.kind.send_recv) result.choreography = "send_recv";
+  return result;
+}
+
+job_result bench_runner::run(const job& what) {
+  job_result result = begin(what);
   const bool in = what.places != job_places::out && what.kind.in_place_exists();
   const bool out = what.places != job_places::in || !in;
   describe_plan(result, !out);

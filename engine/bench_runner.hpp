@@ -43,12 +43,19 @@ public:
   /// interrupt().
   job_result run(const job& what);
 
+  /// Throws what run() would throw because the choreography that is asked for cannot perform the job. Cheap where the planner is free to
+  /// choose; else run() finds the plan made.
+  void check(const job& what);
+
   /// Ends what is running, and every later run(). From any thread.
   void interrupt();
   bool interrupted() const { return interrupted_.load(); }
 
 private:
   class pass;
+  /// The choreography that call or options name; empty: the planner's choice.
+  std::string forced(const job& what) const;
+  job_result begin(const job& what) const;
   void check_memory(const job& what, const job_shape& shape) const;
   void describe_plan(job_result& result, bool in_place);
   measurement measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds);

@@ -55,6 +55,15 @@ std::string suggestion(std::string_view key) {
   for (const std::string_view candidate : keys)
     if (candidate.substr(candidate.rfind('.') + 1) == last) return "; did you mean " + std::string{candidate} + "?";
   if (const auto near = closest(key, keys); !near.empty()) return "; did you mean " + std::string{near} + "?";
+  // As --set has them: without "engine." or "workload.", and at last the last word alone.
+  for (const bool whole : {true, false}) {
+    const auto short_form = [&](std::string_view k) { return k.substr((whole ? k.find('.') : k.rfind('.')) + 1); };
+    std::vector<std::string_view> short_forms;
+    for (const std::string_view k : keys) short_forms.push_back(short_form(k));
+    const auto near = closest(whole ? key : last, short_forms);
+    for (const std::string_view k : keys)
+      if (!near.empty() && short_form(k) == near) return "; did you mean " + std::string{k} + "?";
+  }
   return "; docs/config.md lists all keys";
 }
 
@@ -370,13 +379,28 @@ std::string key_of_variable(std::string_view variable) {
          lower(variable.substr(digits + 1));
 }
 
+/// Short forms are --set's alone: TROUPE_CREDITS would otherwise be passed over in silence.
+void refuse_short_variable(std::string_view name) {
+  constexpr std::string_view prefix = "TROUPE_";
+  if (!name.starts_with(prefix)) return;
+  for (const char* table : {"TROUPE_ENGINE_", "TROUPE_WORKLOAD_"}) {
+    const std::string whole = table + std::string{name.substr(prefix.size())};
+    if (!key_of_variable(whole).empty())
+      fail(std::string{name}, "this environment variable names no key of the configuration; did you mean " + whole + "?");
+  }
+}
+
 }  // namespace
 
 void configuration::add_environment(std::span<const std::string> variables) {
   for (const std::string& variable : variables) {
     const auto equals = variable.find('=');
     const std::string_view name = std::string_view{variable}.substr(0, equals);
-    if (equals == std::string::npos || (!name.starts_with("TROUPE_ENGINE_") && !name.starts_with("TROUPE_WORKLOAD_"))) continue;
+    if (equals == std::string::npos) continue;
+    if (!name.starts_with("TROUPE_ENGINE_") && !name.starts_with("TROUPE_WORKLOAD_")) {
+      refuse_short_variable(name);
+      continue;
+    }
     const std::string key = key_of_variable(name);
     if (key.empty()) {
       std::vector<std::string> all;

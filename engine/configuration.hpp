@@ -1,9 +1,10 @@
 #pragma once
-// The configuration: one schema, four sources. A value comes from (weakest first) its default, a TOML file, a TROUPE_… variable,
+// The configuration: one schema, five sources. A value comes from (weakest first) its default, a TOML file, a TROUPE_… variable,
 // `--set` on the command line, or the program (configuration::set); every value remembers which.
 //
 // A key's variable is TROUPE_ and the key in capitals, with '_' for '.': engine.credits → TROUPE_ENGINE_CREDITS. Every variable
-// that begins with TROUPE_ENGINE_ or TROUPE_WORKLOAD_ must name a key; others are not looked at.
+// that begins with TROUPE_ENGINE_ or TROUPE_WORKLOAD_ must name a key, and none may be a key's short form (TROUPE_CREDITS); others are
+// not looked at.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,9 @@
 #include "memory/spelling.hpp"
 
 namespace troupe {
+
+/// What `run` and `bench` take on: a thread or actor a rank, and blocks for every pair, are more than a process should have beyond it.
+inline constexpr int most_ranks_of_a_process = 1024;
 
 enum class config_kind : std::uint8_t {
   boolean,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 
 namespace troupe {
 
@@ -87,8 +88,8 @@ double bus_factor(collective what, int ranks) {
   return 1;
 }
 
-explanation explain(planner& by, const call& what, const layout& placement) {
-  explanation e{what, placement, 0, by.candidates(what, placement)};
+explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  explanation e{what, placement, 0, by.candidates(what, placement, counts)};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   return e;
 }
@@ -96,7 +97,7 @@ explanation explain(planner& by, const call& what, const layout& placement) {
 std::string to_text(const explanation& e) {
   std::size_t width = 14;
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
-  std::string text = to_string(e.what) + " on " + std::to_string(e.placement.size()) + " ranks, layout " +
+  std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") + ", layout " +
                      e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n";
   append_row(text, {"  choreography", "channels", "slices", "predicted us", "busbw GB/s"}, width);
   const double factor = bus_factor(e.what.what, e.placement.size());
@@ -117,10 +118,11 @@ std::string to_text(const explanation& e) {
 
 std::string to_json(const explanation& e, int indent) {
   nlohmann::ordered_json o;
-  o["collective"] = name(e.what.what);
+  o["collective"] = std::string{name(e.what.what)} + (e.what.uniform ? "" : "_v");
   o["ranks"] = e.placement.size();
   o["layout"] = e.placement.to_string();
-  o["count"] = e.what.count;
+  if (e.what.uniform) o["count"] = e.what.count;
+  else o["counts"] = e.what.counts;
   o["type"] = name(e.what.type);
   o["op"] = is_reduction(e.what.what) ? nlohmann::ordered_json(name(e.what.reduction.kind)) : nlohmann::ordered_json();
   if (has_root(e.what.what)) o["root"] = e.what.root;

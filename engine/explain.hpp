@@ -18,12 +18,13 @@ struct explanation {
   std::vector<candidate> candidates;  ///< as planner::candidates orders them
 };
 
-/// Throws what planner::candidates throws.
-explanation explain(planner& by, const call& what, const layout& placement);
+/// Throws what planner::candidates throws. For blocks of different sizes what.count is the mean block, which `bytes` is counted from.
+/// @param counts as planner::candidates has it
+explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts = nullptr);
 
 /// A table: choreography, channels, slices, predicted time, bus bandwidth; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "count", "type", "op", "determinism", "in_place", "bytes", "chosen": name or null,
+/// {"collective", "ranks", "layout", "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null,
 /// "candidates": [{"choreography", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "rank_order_fold",
 /// "why_rejected"}]}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.

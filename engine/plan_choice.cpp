@@ -169,7 +169,7 @@ void plan_choice::shape(contender& c, const planning_task& task) {
     c.seconds = std::numeric_limits<double>::infinity();
     for (const cutting& cut : cuts(c, task, *whole)) price(c, task, cut);
     if (!c.lowered)
-      c.why_rejected = "it cannot go on with " + std::to_string(options_.credits) + " credits";
+      c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
   } catch (const error& e) {
     c.why_rejected = e.what();
     c.faulty = e.code_value() == errc::bad_score;

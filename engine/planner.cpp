@@ -8,6 +8,7 @@
 #include "engine/plan_choice.hpp"
 #include "engine/planner_log.hpp"
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 
 namespace troupe {
 
@@ -193,7 +194,7 @@ struct planner::impl {
   }
 
   [[noreturn]] void refuse(const planning_task& task, outcome& o) {
-    const std::string title = to_string(task.what) + " on " + std::to_string(task.ranks()) + " ranks";
+    const std::string title = to_string(task.what) + " on " + plural(static_cast<std::size_t>(task.ranks()), "rank");
     if (!o.force.name.empty()) {
       const contender& c = o.all.front();
       if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);

@@ -1,9 +1,14 @@
 #include "engine/report.hpp"
 
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -99,7 +104,7 @@ void report_footer::print(std::ostream& to) const {
 }
 
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::vector<std::pair<std::string, std::string>>& more) {
+                    const std::string& configuration, bool complete) {
   json meta{{"program", "troupe"},
             {"ranks", settings.ranks},
             {"threads", settings.one_thread ? 1 : settings.ranks},
@@ -109,11 +114,25 @@ std::string to_json(const workload& settings, const engine_options& options, con
             {"checked", settings.check},
             {"determinism", name(options.level)},
             {"credits", options.credits},
-            {"host", discover().describe()}};
-  for (const auto& [key, value] : more) meta[key] = value;
+            {"host", discover().describe()},
+            {"configuration", configuration},
+            {"complete", complete}};
   json document{{"meta", std::move(meta)}, {"rows", json::array()}};
   for (const job_result& r : rows) document["rows"].push_back(row_of(r));
   return document.dump(2) + "\n";
+}
+
+void check_writable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path file{path}, folder = file.has_parent_path() ? file.parent_path() : fs::path{"."};
+  std::string why;
+  if (fs::is_directory(file, ignored)) why = "it is a folder";
+  else if (fs::exists(file, ignored)) why = access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+  else if (!fs::is_directory(folder, ignored)) why = "there is no folder " + folder.string();
+  else if (access(folder.c_str(), W_OK | X_OK) != 0) why = folder.string() + ": " + std::strerror(errno);
+  if (!why.empty()) throw error(errc::bad_config, path + ": cannot be written: " + why + "; name a file in a folder that is there and writable");
 }
 
 void write_text(const std::string& path, const std::string& text) {

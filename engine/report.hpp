@@ -33,9 +33,14 @@ private:
 /// {"meta": {…}, "rows": [{"collective", "ranks", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
 /// "algbw", "busbw", "wrong", "in_place": {"time_us", "algbw", "busbw", "wrong"}, "out_of_bounds"}]}. The times and "in_place" are null
 /// where there is no such call, "wrong" where it was not checked. Bandwidths in GB/s (1e9).
-/// @param meta further members of "meta": name and text.
+/// "meta" says what was run, on what, with which configuration, and whether to the end.
+/// @param configuration the values that are not defaults, as TOML
+/// @param complete false: interrupted, so rows are missing
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::vector<std::pair<std::string, std::string>>& meta);
+                    const std::string& configuration, bool complete);
+
+/// Throws error(bad_config) if write_text() could not write there, as far as that can be known before. Writes and creates nothing.
+void check_writable(const std::string& path);
 
 /// Writes a file, or to standard output for "-". Throws error(io).
 void write_text(const std::string& path, const std::string& text);

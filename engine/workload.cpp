@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "memory/error.hpp"
 #include "memory/kernels.hpp"
@@ -158,12 +159,12 @@ private:
     const std::string right = matrix ? std::to_string(n) + " rows (a sender each) of " + std::to_string(n) + " counts"
                                      : "a list of " + std::to_string(n) + " counts";
     if (rows.size() != (matrix ? n : 1)) fail("counts", "there are " + std::to_string(rows.size()) + " rows; " + name(kind) + " on " +
-                                                            std::to_string(n) + " ranks needs " + right);
+                                                            plural(n, "rank") + " needs " + right);
     const auto unit = static_cast<std::size_t>(number("unit", 1));
     std::vector<std::size_t> flat;
     for (const auto& row : rows) {
       if (row.size() != n) fail("counts", "a row has " + std::to_string(row.size()) + " counts; " + name(kind) + " on " +
-                                              std::to_string(n) + " ranks needs " + right);
+                                              plural(n, "rank") + " needs " + right);
       for (const std::int64_t c : row) {
         if (static_cast<std::uint64_t>(c) > (std::uint64_t{1} << 40) / unit)
           fail("counts", std::to_string(c) + " times unit " + std::to_string(unit) + " is more than any buffer can hold");
@@ -185,11 +186,14 @@ int ranks_of(const configuration& from) {
   const auto& text = std::get<std::string>(where.value);
   if (text.empty()) return wanted == 0 ? 8 : wanted;
   const int placed = layout::parse(text).size();
-  if (wanted != 0 && wanted != placed)
-    throw error(errc::bad_config, place_of(entry.origin) + ": workload.ranks is " + std::to_string(wanted) + ", but engine.layout \"" +
-                                      text + "\" (" + place_of(where.origin) + ") places " + std::to_string(placed) +
-                                      " ranks; they must be equal, or leave workload.ranks out");
-  return placed;
+  const std::string which = "engine.layout \"" + text + "\" (" + place_of(where.origin) + ")";
+  if (wanted > placed)
+    throw error(errc::bad_config, place_of(entry.origin) + ": workload.ranks is " + std::to_string(wanted) + ", but " + which + " places " +
+                                      plural(static_cast<std::size_t>(placed), "rank") + "; take at most so many, or leave workload.ranks out");
+  if (wanted == 0 && placed > most_ranks_of_a_process)
+    throw error(errc::bad_config, which + " places " + std::to_string(placed) + " ranks, but one process performs at most " +
+                                      std::to_string(most_ranks_of_a_process) + "; set workload.ranks, or take a smaller layout");
+  return wanted == 0 ? placed : wanted;
 }
 
 /// Weights 1, 2, … with an empty block in the middle: what v-forms get when the workload only says a size.
@@ -269,6 +273,15 @@ workload read_workload(const configuration& from) {
   w.one_thread = std::get<bool>(from.at("workload.one_thread").value);
   for (std::size_t i = 0; i < from.runs().size(); ++i) w.groups.push_back(run_reader{from, i, w.ranks}.read());
   return w;
+}
+
+layout first_places(const std::string& layout_text, int ranks) {
+  if (layout_text.empty()) return layout::flat(ranks);
+  layout whole = layout::parse(layout_text);
+  if (whole.size() == ranks) return whole;
+  std::vector<int> first(static_cast<std::size_t>(ranks));
+  std::iota(first.begin(), first.end(), 0);
+  return whole.subset(first);
 }
 
 job_shape shape_of(const job& j, int ranks) {

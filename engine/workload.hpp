@@ -13,6 +13,7 @@
 #include "memory/types.hpp"
 #include "protocols/call.hpp"
 #include "protocols/collective.hpp"
+#include "topology/layout.hpp"
 
 namespace troupe {
 
@@ -68,6 +69,10 @@ struct workload {
 /// The [workload] of a configuration. Throws error(bad_config) that names the file and line of what is wrong: an unknown
 /// collective or type, an operation that the type does not have, a root that is no rank, counts that do not fit the ranks.
 workload read_workload(const configuration& from);
+
+/// Where `ranks` ranks sit: on the first places of the layout; empty: flat.
+/// @pre the layout has so many
+layout first_places(const std::string& layout_text, int ranks);
 
 /// Elements of every block: one number for uniform collectives, block_count() of them for v-forms. `bytes` is rounded down
 /// to whole blocks and elements.

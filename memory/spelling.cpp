@@ -34,4 +34,8 @@ std::string_view closest(std::string_view wrong, std::span<const std::string_vie
   return best;
 }
 
+std::string plural(std::size_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + std::string{noun} + (count == 1 ? "" : "s");
+}
+
 }  // namespace troupe

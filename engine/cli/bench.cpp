@@ -118,21 +118,27 @@ job_group group_of(const arguments& a, const job_kind& kind, int ranks) {
   return group;
 }
 
+void check_choreography(const std::string& wanted, const engine_options& options) {
+  if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr || options.score_files.count(wanted) > 0) return;
+  std::vector<std::string_view> names{"auto"};
+  for (const auto* c : all_choreographies()) names.push_back(c->name);
+  for (const auto& [own, file] : options.score_files) names.push_back(own);
+  const auto near = closest(wanted, names);
+  usage_error("--choreography: there is no \"" + wanted + "\"; " +
+              (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+}
+
 int bench(const arguments& a) {
   const configuration config = read_configuration(a.config, a.assignments);
   const engine_options options = config.engine();
   workload work;
-  const int placed = options.layout.empty() ? 0 : layout::parse(options.layout).size();
-  work.ranks = a.ranks > 0 ? a.ranks : placed > 0 ? placed : std::max(2, discover().usable_cpus());
-  if (placed > 0 && placed != work.ranks)
-    usage_error("-t " + std::to_string(work.ranks) + ": engine.layout \"" + options.layout + "\" places " + std::to_string(placed) + " ranks; leave -t out");
+  const int one_a_core = std::clamp(discover().usable_cpus(), 2, most_ranks_of_a_process);
+  work.ranks = placement_of("--nthreads (-t)", a.ranks, options.layout, one_a_core, most_ranks_of_a_process).size();
   work.iterations = a.iterations;
   work.warmup = a.warmup;
   work.check = a.check != 0;
   work.one_thread = a.one_thread;
-  if (!a.choreography.empty() && a.choreography != "auto" && find_choreography(a.choreography) == nullptr &&
-      options.score_files.find(a.choreography) == options.score_files.end())
-    usage_error("--choreography: there is no \"" + a.choreography + "\"; `troupe list` shows all");
+  check_choreography(a.choreography, options);
   const auto kinds = kinds_of(a.collectives);
   for (const job_kind& kind : kinds) work.groups.push_back(group_of(a, kind, work.ranks));
   return run_table(config, work, {false, kinds.size() > 1, false}, a.json);
@@ -150,7 +156,7 @@ void add_bench(CLI::App& program, action& chosen) {
   sub->add_option("-i,--stepbytes", a->step, "each size is so much more than the one before")->type_name("BYTES")->excludes(factor);
   sub->add_option("-n,--iters", a->iterations, "timed iterations (default 20)")->check(CLI::Range(1, 1000000000));
   sub->add_option("-w,--warmup_iters", a->warmup, "iterations before them (default 5)")->check(CLI::Range(0, 1000000000));
-  sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")->check(CLI::Range(1, 65536));
+  sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")->check(CLI::PositiveNumber);
   sub->add_option("-d,--datatype", a->type, "element type, or all (default f32)")->type_name("TYPE");
   sub->add_option("-o,--op", a->op, "reduction, or all (default sum)")->type_name("OP");
   sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");

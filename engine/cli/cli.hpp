@@ -41,6 +41,13 @@ configuration read_configuration(const std::string& file, const std::vector<std:
 /// "1-17,24,31" → 1 … 17, 24, 31. Throws usage_error.
 std::vector<int> parse_ranks(const std::string& text);
 std::size_t parse_size(const std::string& option, const std::string& text);
+/// What the verifier goes up to.
+inline constexpr int most_ranks_of_a_score = 8192;
+
+/// Where `ranks` ranks sit: on the first places of `layout_text`, on all of them if `ranks` is 0; flat if it is empty.
+/// @param option as it was written, for messages: "--ranks"
+/// @param otherwise how many if neither says it
+layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most);
 collective parse_collective_option(const std::string& text);
 
 /// Runs the groups of `work` on an engine, prints a row each, and writes JSON if `json` is not empty. Returns the exit code.
@@ -64,10 +71,13 @@ private:
   bool shown_ = false;
 };
 
-/// While alive, an interrupt (Ctrl-C) calls `then` on a thread of its own, once; a second one ends the process. Make it before any
-/// other thread, which would otherwise get the signal.
+/// While alive, an interrupt (Ctrl-C, SIGTERM) calls `then` on a thread of its own, once. If the guard is still there two seconds later
+/// (`then` is looked at between plans and scores, and one can take long), or at a second interrupt, the process ends as interrupted.
+/// One at a time. Make it before any other thread, which would otherwise get the signal.
 class interrupt_guard {
 public:
+  /// Nothing to bring to an end: the first interrupt ends the process.
+  interrupt_guard();
   explicit interrupt_guard(std::function<void()> then);
   ~interrupt_guard();
   interrupt_guard(const interrupt_guard&) = delete;

@@ -7,14 +7,12 @@
 #include <optional>
 #include <sstream>
 
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/bench_runner.hpp"
 #include "engine/report.hpp"
 #include "memory/error.hpp"
-
-namespace troupe {
-}
 
 namespace troupe::cli {
 
@@ -32,6 +30,8 @@ std::vector<int> parse_ranks(const std::string& text) {
   const auto number = [&](const std::string& digits) {
     if (digits.empty() || digits.size() > 5 || digits.find_first_not_of("0123456789") != std::string::npos || std::stoi(digits) < 1)
       usage_error("--ranks \"" + text + "\": \"" + digits + "\" is no number of ranks; write, for example, 1-17,24,31");
+    if (std::stoi(digits) > most_ranks_of_a_score)
+      usage_error("--ranks \"" + text + "\": scores are for at most " + std::to_string(most_ranks_of_a_score) + " ranks");
     return std::stoi(digits);
   };
   std::vector<int> list;
@@ -51,6 +51,19 @@ std::size_t parse_size(const std::string& option, const std::string& text) {
   const std::int64_t bytes = parse_bytes(text);
   if (bytes < 0) usage_error(option + " \"" + text + "\" is no size; write bytes such as 8, 64K or 1M");
   return static_cast<std::size_t>(bytes);
+}
+
+layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most) {
+  const int places = layout_text.empty() ? 0 : layout::parse(layout_text).size();
+  if (places > 0 && ranks > places)
+    usage_error(option + " " + std::to_string(ranks) + ": layout \"" + layout_text + "\" places " +
+                plural(static_cast<std::size_t>(places), "rank") + "; take at most so many, or leave " + option + " out");
+  const int wanted = ranks > 0 ? ranks : places > 0 ? places : otherwise;
+  const std::string limit = std::to_string(most) + " ranks";
+  if (wanted > most)
+    usage_error((ranks > 0 ? option + " " + std::to_string(ranks) : "layout \"" + layout_text + "\" places " + std::to_string(places) + " ranks") +
+                (most == most_ranks_of_a_process ? "; one process performs at most " : "; scores are for at most ") + limit);
+  return first_places(layout_text, wanted);
 }
 
 collective parse_collective_option(const std::string& text) {
@@ -86,33 +99,71 @@ void progress_line::clear() {
 
 namespace {
 
-sigset_t listened_signals() {
+constexpr unsigned seconds_to_end_orderly = 2;
+constexpr std::int64_t one_interrupt_ns = 100'000'000;
+
+sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, signal);  // SIGUSR2: the guard's own, to end
+  for (const int signal : signals) sigaddset(&set, signal);
   return set;
 }
 
+/// SIGUSR2: the guard's own, to end.
+sigset_t listened_signals() { return set_of({SIGINT, SIGTERM, SIGUSR2}); }
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::atomic<std::int64_t> first_interrupt_ns{0};
+
+/// Signal handler, of whatever comes after the first interrupt.
+void end_at_once(int signal) {
+  // timeout(1) signals a process and its group, one right behind the other, and means one interrupt.
+  if (signal != SIGALRM && now_ns() - first_interrupt_ns < one_interrupt_ns) return;
+  constexpr std::string_view text = "troupe: interrupted\n";
+  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
+  _exit(exit_interrupted);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction how {};
+  how.sa_handler = handler;
+  how.sa_flags = SA_RESTART;
+  sigaction(signal, &how, nullptr);
+}
+
 }  // namespace
+
+interrupt_guard::interrupt_guard() : interrupt_guard([] { end_at_once(SIGALRM); }) {}
 
 interrupt_guard::interrupt_guard(std::function<void()> then) {
   const sigset_t set = listened_signals();
   // Threads inherit the mask, so the signals come to the listener alone.
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   listener_ = std::thread{[set, then = std::move(then)] {
-    for (int count = 0;;) {
-      int signal = 0;
-      sigwait(&set, &signal);
-      if (signal == SIGUSR2) return;
-      if (++count > 1) _exit(exit_interrupted);
-      then();
-    }
+    int signal = 0;
+    sigwait(&set, &signal);
+    if (signal == SIGUSR2) return;
+    // From here on handlers, since `then` may have to wait for what does not end.
+    first_interrupt_ns = now_ns();
+    for (const int later : {SIGINT, SIGTERM, SIGALRM}) handle(later, end_at_once);
+    alarm(seconds_to_end_orderly);
+    const sigset_t again = set_of({SIGINT, SIGTERM});
+    pthread_sigmask(SIG_UNBLOCK, &again, nullptr);
+    then();
+    const sigset_t end = set_of({SIGUSR2});
+    sigwait(&end, &signal);
   }};
 }
 
 interrupt_guard::~interrupt_guard() {
   pthread_kill(listener_.native_handle(), SIGUSR2);
   listener_.join();
+  alarm(0);
   const sigset_t set = listened_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
@@ -136,6 +187,19 @@ public:
     for (const job_group& g : work.groups) total_ += g.jobs.size();
   }
 
+  /// What a forced choreography cannot do, before anything is printed.
+  void check() {
+    for (const job_group& group : work_.groups) {
+      const job* before = nullptr;
+      for (const job& j : group.jobs) {
+        // Jobs that differ in size alone are neighbours, and can or cannot be performed alike.
+        const bool alike = before != nullptr && before->type == j.type && before->reduction.kind == j.reduction.kind && before->root == j.root;
+        before = &j;
+        if (!alike) titled(j, [&] { runner_.check(j); });
+      }
+    }
+  }
+
   void perform() {
     for (const job_group& group : work_.groups) {
       if (style_.titles) to_ << "# " << group.title << std::endl;
@@ -150,18 +214,25 @@ private:
   void perform(const job& j) {
     line_.show(name(j.kind) + " " + bytes_text(j.bytes) + " (" + std::to_string(rows.size() + 1) + " of " + std::to_string(total_) + ")");
     job_result row;
-    try {
-      row = runner_.run(j);
-    } catch (const error& failure) {
-      line_.clear();
-      if (failure.code_value() == errc::cancelled) throw;
-      throw error(failure.code_value(), name(j.kind) + ", " + bytes_text(j.bytes) + ", " + std::string{name(j.type)} +
-                                            (j.kind.reduces() ? ", " + std::string{name(j.reduction.kind)} : "") + ": " + failure.what());
-    }
+    titled(j, [&] { row = runner_.run(j); });
     line_.clear();
     print_row(to_, row, style_.choreography_column);
     footer.add(row);
     rows.push_back(std::move(row));
+  }
+
+  /// Errors that do not say by themselves which call they are about do then.
+  template <class Action>
+  void titled(const job& j, Action action) {
+    try {
+      action();
+    } catch (const error& failure) {
+      line_.clear();
+      const std::string_view text = failure.what();
+      if (failure.code_value() == errc::cancelled || text.starts_with(name(j.kind) + "(")) throw;
+      throw error(failure.code_value(), name(j.kind) + ", " + bytes_text(j.bytes) + ", " + std::string{name(j.type)} +
+                                            (j.kind.reduces() ? ", " + std::string{name(j.reduction.kind)} : "") + ": " + failure.what());
+    }
   }
 
   const workload& work_;
@@ -207,14 +278,15 @@ private:
 };
 
 /// False if it was interrupted.
-bool perform(table_run& table, bench_runner& runner, interruption& interrupt) {
+template <class Action>
+bool uninterrupted(bench_runner& runner, interruption& interrupt, Action action) {
   struct ending {
     interruption& of;
     ~ending() { of.end(); }
   } const at_end{interrupt};
   interrupt.begin(runner);
   try {
-    table.perform();
+    action();
     return true;
   } catch (const error&) {
     if (!interrupt.came()) throw;
@@ -227,20 +299,25 @@ bool perform(table_run& table, bench_runner& runner, interruption& interrupt) {
 int run_table(const configuration& config, const workload& work, const table_style& style, const std::string& json) {
   engine_options options = config.engine();
   options.trace_routes |= style.routes;
+  check_writable(json);
   interruption interrupt;
   const interrupt_guard guard{[&] { interrupt.come(); }};
   engine on{options};
   bench_runner runner{on, work};
   std::ostream& to = json == "-" ? std::cerr : std::cout;  // standard output is for one of them
-  print_settings(to, options, work);
-  print_columns(to, style.choreography_column);
   table_run table{work, style, runner, to};
-  const bool complete = perform(table, runner, interrupt);
-  table.footer.print(to);
+  bool begun = false;
+  const bool complete = uninterrupted(runner, interrupt, [&] {
+    table.check();
+    begun = true;
+    print_settings(to, options, work);
+    print_columns(to, style.choreography_column);
+    table.perform();
+  });
+  if (begun) table.footer.print(to);
   if (options.trace_routes) print_routes(to, on);
   if (!json.empty())
-    write_text(json, to_json(work, options, table.rows,
-                             {{"configuration", config.dump(false)}, {"complete", complete ? "yes" : "interrupted"}}));
+    write_text(json, to_json(work, options, table.rows, config.dump(false), complete));
   if (complete) return table.footer.ok() ? exit_ok : exit_wrong;
   std::cerr << "troupe: interrupted\n";
   return exit_interrupted;

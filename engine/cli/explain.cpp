@@ -14,6 +14,7 @@ namespace {
 constexpr const char* footer = R"(Examples:
   troupe explain all_reduce --ranks 8 --bytes 1M
   troupe explain all_to_all --layout 2x4 --bytes 64K --type bf16
+  troupe explain all_gather_v --ranks 8 --bytes 1M
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
 struct arguments {
@@ -23,39 +24,59 @@ struct arguments {
   bool in_place = false, as_json = false;
 };
 
-call call_of(const arguments& a, const engine_options& options, int ranks) {
-  const auto kind = parse_job_kind(a.collective);
-  if (!kind || kind->send_recv || kind->v_form) parse_collective_option(a.collective);
+job_kind kind_of(const std::string& text) {
+  if (const auto kind = parse_job_kind(text)) return *kind;
+  const std::vector<std::string_view> names{all_job_names().begin(), all_job_names().end()};
+  const auto near = closest(text, names);
+  std::string list;
+  for (const auto n : names) list += (list.empty() ? "" : ", ") + std::string{n};
+  usage_error("there is no collective \"" + text + "\"; " + (near.empty() ? "there are " + list : "did you mean " + std::string{near} + "?"));
+}
+
+int explain_send_recv(bool as_json) {
+  if (as_json) std::cout << R"({"collective": "send_recv", "chosen": null, "candidates": []})" << '\n';
+  else std::cout << "send_recv: there is nothing to choose; every message goes from its sender to its receiver, without a choreography\n";
+  return exit_ok;
+}
+
+call call_of(const arguments& a, const job_kind& kind, const engine_options& options, int ranks) {
   job one;
-  one.kind = *kind;
+  one.kind = kind;
   one.bytes = parse_size("--bytes", a.bytes);
   if (const auto types = types_of(a.type); types.size() == 1) one.type = types.front();
   else usage_error("--type \"" + a.type + "\" is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2");
   call what;
-  what.what = kind->what;
+  what.what = kind.what;
   what.type = one.type;
   if (const auto ops = ops_of(a.op, one.type); ops.size() == 1) what.reduction = ops.front();
   else usage_error("--op \"" + a.op + "\" is no operation on " + a.type);
-  if (kind->rooted()) what.root = a.root;
+  if (a.root >= ranks)
+    usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
+                plural(static_cast<std::size_t>(ranks), "rank") + ", which are counted from 0");
+  if (kind.rooted()) what.root = a.root;
+  one.kind.v_form = false;  // of a v-form the blocks are equal, too: only how it is performed differs
   what.count = shape_of(one, ranks).count;
+  what.uniform = !kind.v_form;
+  if (kind.v_form) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
   what.in_place = a.in_place;
   what.level = options.level;
   return what;
 }
 
 int explain_call(const arguments& a) {
+  const job_kind kind = kind_of(a.collective);
+  if (kind.send_recv) return explain_send_recv(a.as_json);
+  const interrupt_guard guard;
   auto assignments = a.assignments;
   if (!a.level.empty()) assignments.push_back("engine.determinism=" + a.level);
   if (!a.placement.empty()) assignments.push_back("engine.layout=" + a.placement);
   const engine_options options = read_configuration(a.config, assignments).engine();
   if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
-  const layout placement = options.layout.empty() ? layout::flat(a.ranks) : layout::parse(options.layout);
-  if (a.ranks > 0 && a.ranks != placement.size())
-    usage_error("--ranks is " + std::to_string(a.ranks) + ", but the layout " + options.layout + " places " +
-                std::to_string(placement.size()) + "; leave --ranks out");
-  const call what = call_of(a, options, placement.size());
+  const layout placement = placement_of("--ranks", a.ranks, options.layout, 0, most_ranks_of_a_score);
+  const call what = call_of(a, kind, options, placement.size());
   planner by{options};
-  const explanation e = explain(by, what, placement);
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
+  const explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
   std::cout << (a.as_json ? to_json(e) : to_text(e));
   if (a.as_json) std::cout << '\n';
   return exit_ok;
@@ -66,8 +87,8 @@ int explain_call(const arguments& a) {
 void add_explain(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("explain", "why a call is performed as it is: all candidates, predicted times, who wins");
-  sub->add_option("collective", a->collective, "all_reduce, all_gather …")->required()->type_name("COLLECTIVE");
-  sub->add_option("--ranks", a->ranks, "number of ranks")->check(CLI::Range(1, 65536));
+  sub->add_option("collective", a->collective, "all_reduce, all_gather, all_to_all_v … (v-forms: with equal blocks)")->required()->type_name("COLLECTIVE");
+  sub->add_option("--ranks", a->ranks, "number of ranks")->check(CLI::Range(1, most_ranks_of_a_score));
   sub->add_option("--bytes", a->bytes, "size as nccl-tests counts it (default 1M)")->type_name("BYTES");
   sub->add_option("--type", a->type, "element type (default f32)")->type_name("TYPE");
   sub->add_option("--op", a->op, "reduction (default sum)")->type_name("OP");

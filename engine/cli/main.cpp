@@ -5,6 +5,8 @@
 #include <array>
 #include <iostream>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "memory/error.hpp"
 
@@ -38,11 +40,28 @@ int exit_code_of(const error& failure) {
   }
 }
 
+/// A sentence and the beginning of the next, or empty if no option is unknown.
+std::string about_unknown_option(const CLI::App& command) {
+  const auto rest = command.remaining();
+  const auto found = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
+  if (found == rest.end()) return {};
+  std::string text = "there is no option " + *found;
+  if (command.get_name() == "bench" && (*found == "-g" || *found == "--ngpus")) return text + "; ranks are -t here, there are no GPUs; see";
+  std::vector<std::string> all;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& known : option->get_lnames()) all.push_back("--" + known);
+  const std::vector<std::string_view> names{all.begin(), all.end()};
+  const auto near = closest(found->substr(0, found->find('=')), names);
+  return text + (near.empty() ? "; see" : "; did you mean " + std::string{near} + "? See");
+}
+
 int report(const CLI::App& program, const CLI::ParseError& problem) {
   if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
   std::string command = "troupe";
-  for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name();
-  std::cerr << command << ": " << problem.what() << "; see `" << command << " --help`\n";
+  const CLI::App* at = &program;
+  for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name(), at = sub;
+  const std::string unknown = dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr ? about_unknown_option(*at) : "";
+  std::cerr << command << ": " << (unknown.empty() ? problem.what() + std::string{"; see"} : unknown) << " `" << command << " --help`\n";
   return exit_usage;
 }
 
@@ -61,7 +80,17 @@ int guarded(const action& chosen) {
   return exit_failed;
 }
 
-int run(int argc, char** argv) {
+/// `troupe help run` is `troupe run --help`.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words{argv + std::min(argc, 1), argv + argc};
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  words.resize(std::min<std::size_t>(words.size(), 1));
+  words.emplace_back("--help");
+  return words;
+}
+
+int run(std::vector<std::string> words) {
   CLI::App program{"Collective communication as verified choreographies", "troupe"};
   program.footer(footer);
   program.set_version_flag("--version", "troupe 0.1.0");
@@ -69,22 +98,23 @@ int run(int argc, char** argv) {
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
   for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench}) add(program, chosen);
-  if (argc == 1) {
+  if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;
   }
   // CLI11 would only say that a subcommand is missing.
   static constexpr std::array<std::string_view, 7> names{"run", "list", "show", "verify", "explain", "route", "bench"};
   static constexpr std::array<std::string_view, 3> options{"-h", "--help", "--version"};
-  const auto among = [word = std::string_view{argv[1]}](const auto& list) { return std::find(list.begin(), list.end(), word) != list.end(); };
+  const auto among = [word = std::string_view{words.front()}](const auto& list) { return std::find(list.begin(), list.end(), word) != list.end(); };
   if (!among(names) && !among(options)) {
-    const auto near = closest(argv[1], names);
-    std::cerr << "troupe: there is no command \"" << argv[1] << '"' << (near.empty() ? "" : "; did you mean `troupe " + std::string{near} + "`?")
-              << "; see `troupe --help`\n";
+    const auto near = closest(words.front(), names);
+    std::cerr << "troupe: there is no command \"" << words.front() << '"'
+              << (near.empty() ? "; see" : "; did you mean `troupe " + std::string{near} + "`? See") << " `troupe --help`\n";
     return exit_usage;
   }
   try {
-    program.parse(argc, argv);
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
+    program.parse(words);
   } catch (const CLI::ParseError& problem) {
     return report(program, problem);
   }
@@ -95,4 +125,4 @@ int run(int argc, char** argv) {
 
 }  // namespace troupe::cli
 
-int main(int argc, char** argv) { return troupe::cli::run(argc, argv); }
+int main(int argc, char** argv) { return troupe::cli::run(troupe::cli::words_of(argc, argv)); }

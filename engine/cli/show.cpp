@@ -26,14 +26,12 @@ struct arguments {
 };
 
 stage stage_of(const arguments& a) {
-  stage on = flat_stage(parse_collective_option(a.collective), a.ranks > 0 ? a.ranks : 4, a.root, a.in_place, !a.v_form);
-  if (!a.placement.empty()) {
-    on.placement = layout::parse(a.placement);
-    if (a.ranks > 0 && a.ranks != on.placement.size())
-      usage_error("--ranks is " + std::to_string(a.ranks) + ", but --layout " + a.placement + " places " +
-                  std::to_string(on.placement.size()) + " ranks; leave --ranks out");
-    on.ranks = on.placement.size();
-  }
+  const layout placement = placement_of("--ranks", a.ranks, a.placement, 4, most_ranks_of_a_score);
+  if (a.root >= placement.size())
+    usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
+                plural(static_cast<std::size_t>(placement.size()), "rank") + ", which are counted from 0");
+  stage on = flat_stage(parse_collective_option(a.collective), placement.size(), a.root, a.in_place, !a.v_form);
+  on.placement = placement;
   on.streams = a.streams;
   on.through_scratch = a.through_scratch;
   return on;
@@ -49,6 +47,7 @@ const choreography& find(const std::string& wanted) {
 }
 
 int show(const arguments& a) {
+  const interrupt_guard guard;
   score s = write_score(find(a.choreography), stage_of(a));
   if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
   if (a.as_json) {
@@ -61,7 +60,7 @@ int show(const arguments& a) {
     std::cerr << "troupe: does not verify: " << to_string(*v.first_fault) << '\n';
     return exit_wrong;
   }
-  std::cout << "verified: " << v.steps << " steps, " << v.messages << " messages";
+  std::cout << "verified: " << plural(v.steps, "step") << ", " << plural(v.messages, "message");
   if (is_reduction(s.what))
     std::cout << "; " << (v.left_fold ? "left fold in rank order" : v.rank_ordered ? "combines in rank order" : "does not combine in rank order")
               << (v.same_tree_everywhere ? ", every element in the same tree" : ", elements in different trees");
@@ -76,7 +75,7 @@ void add_show(CLI::App& program, action& chosen) {
   CLI::App* sub = program.add_subcommand("show", "print a choreography's score: who sends what to whom, in which order");
   sub->add_option("choreography", a->choreography, "see `troupe list`")->required()->type_name("CHOREOGRAPHY");
   sub->add_option("--collective", a->collective, "default all_reduce")->type_name("NAME");
-  sub->add_option("--ranks", a->ranks, "default 4, or the layout's")->check(CLI::Range(1, 4096));
+  sub->add_option("--ranks", a->ranks, "default 4, or the layout's")->check(CLI::Range(1, most_ranks_of_a_score));
   sub->add_option("--root", a->root, "default 0")->check(CLI::NonNegativeNumber);
   sub->add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")->type_name("LAYOUT");
   sub->add_option("--streams", a->streams, "of direct_full_mesh (default 4)")->check(CLI::Range(1, 64));

@@ -68,13 +68,13 @@ std::vector<rank_t> roots_of(collective what, int ranks) {
 }
 
 std::string describe(const std::string& who, const stage& on) {
-  std::string text = who + " " + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks";
+  std::string text = who + " " + std::string{name(on.what)} + ", " + plural(static_cast<std::size_t>(on.ranks), "rank");
   if (!on.placement.is_flat()) text += " on " + on.placement.to_string();
   if (has_root(on.what)) text += ", root " + std::to_string(on.root);
   if (on.in_place) text += ", in place";
   if (!on.uniform) text += ", blocks of different sizes";
   if (on.through_scratch) text += ", through scratch";
-  if (on.streams != stage{}.streams) text += ", " + std::to_string(on.streams) + " streams";
+  if (on.streams != stage{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
   return text;
 }
 
@@ -88,7 +88,8 @@ public:
     if (v.ok()) return;
     const std::lock_guard lock{mutex_};
     if (++faults_ <= 20)
-      texts_.push_back(title + ", " + std::to_string(limits.credits) + " credits, " + std::to_string(limits.slices) + " slices: " +
+      texts_.push_back(title + ", " + plural(static_cast<std::size_t>(limits.credits), "credit") + ", " +
+                       plural(static_cast<std::size_t>(limits.slices), "slice") + ": " +
                        to_string(*v.first_fault));
   }
   void fail(const std::string& text) {
@@ -102,7 +103,7 @@ public:
     std::ostringstream time;
     time.precision(1);
     time << std::fixed << seconds;
-    std::cout << scores << " scores verified (" << steps << " steps, " << time.str() << " s): "
+    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step") << ", " << time.str() << " s): "
               << (faults_ == 0 ? "all right" : std::to_string(faults_) + " FAILED") << '\n';
     return faults_ == 0 ? exit_ok : exit_wrong;
   }
@@ -246,7 +247,7 @@ std::vector<task> tasks_of_workload(const std::string& path, const std::vector<s
   const configuration config = read_configuration(path, assignments);
   const engine_options options = config.engine();
   const workload work = read_workload(config);
-  const layout placement = options.layout.empty() ? layout::flat(work.ranks) : layout::parse(options.layout);
+  const layout placement = first_places(options.layout, work.ranks);
   for (const auto& [own, file] : options.score_files) verify_score_file(file, into);
   std::set<std::pair<const choreography*, collective>> pairs;
   for (const job_group& group : work.groups)

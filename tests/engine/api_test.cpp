@@ -214,6 +214,29 @@ TEST_CASE("ranges: vectors, spans and arrays, blocking on each rank's own thread
   });
 }
 
+TEST_CASE("a broadcast from one range into another reads the first at the root only") {
+  troupe::engine engine;
+  engine.run(3, [](communicator& comm) {
+    const bool at_root = comm.rank() == 1;
+    const std::vector<float> in(at_root ? 5 : 0, 2.5f);
+    std::array<float, 5> out{};
+    comm.broadcast(in, out, 1);
+    CHECK(out == std::array<float, 5>{2.5f, 2.5f, 2.5f, 2.5f, 2.5f});
+
+    // What other ranks give is not looked at, also where it is their output.
+    std::vector<std::int64_t> data(100, comm.rank());
+    const std::vector<std::int64_t> unread(100, -1);
+    if (at_root) comm.broadcast(data, data, 1);
+    else comm.broadcast(unread, data, 1);
+    CHECK(data == std::vector<std::int64_t>(100, 1));
+  });
+  engine.run(1, [](communicator& comm) {
+    const std::array<float, 2> in{};
+    std::array<float, 3> out{};
+    CHECK_THROWS_WITH_AS(comm.broadcast(in, out, 0), doctest::Contains("input has 2 elements but the call needs 3"), troupe::error);
+  });
+}
+
 TEST_CASE("a type, a pointer and a count say the same as ranges") {
   troupe::engine engine;
   engine.run(4, [](communicator& comm) {

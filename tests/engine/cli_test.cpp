@@ -121,6 +121,9 @@ TEST_CASE("help, version, and nothing at all") {
     check_says(o.out, "Examples:");
   }
   CHECK(run("--version").code == 0);
+  CHECK(run("help").out == help.out);
+  CHECK(run("help run").out == run("run --help").out);
+  check_refused(run("help rnu"), {"did you mean `troupe run`? See `troupe --help`"});
 }
 
 TEST_CASE("mistakes on the command line") {
@@ -136,8 +139,10 @@ TEST_CASE("mistakes on the command line") {
   check_refused(run("show ring --collective all_redcue"), {"did you mean all_reduce?"});
   check_refused(run("show ring --collective all_to_all"), {"ring does not offer all_to_all"});
   check_refused(run("show binomial --collective broadcast --ranks 4 --root 4"), {"root 4"});
+  check_refused(run("show ring --ranks 4 --root 4"), {"root 4"});
   check_refused(run("show ring --ranks 0"), {"--ranks"});
-  check_refused(run("show ring --ranks 3 --layout 2x2"), {"places 4 ranks"});
+  check_refused(run("show ring --layout 100x100"), {"10000 ranks", "at most 8192"});
+  check_refused(run("show ring --ranks 5 --layout 2x2"), {"places 4 ranks"});
   check_refused(run("show ring --layout 2y2"), {"layout"});
   check_refused(run("route 0 9 --layout 2x2"), {"no rank 9", "0 to 3"});
   check_refused(run("route 0 1"), {"--layout"});
@@ -163,8 +168,14 @@ TEST_CASE("mistakes on the command line") {
   check_refused(run("bench -o plus"), {"plus"});
   check_refused(run("bench -o band -d f32"), {"not defined"});
   check_refused(run("bench --collective reduce -t 3 -r 3"), {"0 to 2"});
-  check_refused(run("bench --choreography rign"), {"rign"});
-  check_refused(run("bench -t 3 --set layout=2x2"), {"places 4 ranks"});
+  check_refused(run("bench --choreography rign"), {"did you mean ring?"});
+  check_refused(run("bench -t 1025"), {"-t", "at most 1024"});
+  check_refused(run("bench -g 2"), {"-g;", "ranks are -t here"});
+  check_refused(run("bench --itres 3"), {"no option --itres; did you mean --iters? See `troupe bench --help`"});
+  check_refused(run("verify --all --ranks 8193"), {"at most 8192"});
+  check_refused(run("bench --json '" + folder().string() + "/nowhere/x.json'"), {"nowhere/x.json: cannot be written"});
+  check_refused(run("bench --json '" + folder().string() + "'"), {"cannot be written"});
+  check_refused(run("bench -t 5 --set layout=2x2"), {"-t", "places 4 ranks"});
   check_refused(run("bench --set credits=0"), {"engine.credits is the integer 0", "1 to 64"});
 }
 
@@ -179,8 +190,9 @@ TEST_CASE("mistakes in a configuration name file and line") {
   // What cannot be done is found before anything else ran long.
   const std::string refused = write("refused.toml", "[[workload.run]]\ncollective = \"broadcast\"\nchoreography = \"bruck\"\n");
   const outcome o = run("run '" + refused + "'");
-  CHECK(o.code == 2);
-  check_says(o.err, "bruck does not offer broadcast");
+  check_refused(o, {"bruck does not offer broadcast"});
+  CHECK((o.err.find("broadcast, ") == std::string::npos));  // the call is named once
+  check_refused(run("bench -t 3 -e 8 --choreography bruck"), {"troupe: all_reduce(count 2, f32, sum", "on 3 ranks"});
 }
 
 TEST_CASE("dump-config: values, origins, and TOML again") {
@@ -230,7 +242,8 @@ TEST_CASE("run: rows, JSON, overrides") {
   const outcome piped = run("run '" + path + "' --json -");
   CHECK(piped.code == 0);
   CHECK(json::parse(piped.out)["rows"].size() == 3);
-  CHECK(run("run '" + path + "' --json '" + folder().string() + "/nowhere/x.json'").code == 3);
+  CHECK(document["meta"]["complete"] == true);
+  CHECK(run("run '" + path + "' --json '" + folder().string() + "/nowhere/x.json'").code == 2);
 }
 
 TEST_CASE("every file in config/ runs with nothing wrong") {
@@ -283,6 +296,7 @@ TEST_CASE("an own choreography: shown, verified, run; a broken one is refused") 
   CHECK(verdict.code == 1);
   check_says(verdict.err, "rank ");
   check_says(verdict.out, "FAILED");
+  check_refused(run("run '" + config("good.json") + "' --set ranks=4"), {"troupe: all_reduce(", "3 ranks"});
   const outcome refused = run("run '" + config("bad.json") + "'");
   CHECK(refused.code == 2);
   check_says(refused.err, "bad.json does not verify");
@@ -306,6 +320,12 @@ TEST_CASE("show") {
   check_says(o.out, "verified: 15 steps");
   CHECK(run("show hierarchical --collective all_gather --layout 2x3 --in-place").code == 0);
   CHECK(run("show csc --collective all_gather --ranks 3 --lowered").code == 0);
+  const std::string shared = run("show csc --collective all_reduce --layout 1x1x8").out;
+  const auto holds = shared.find("l2[");
+  REQUIRE((holds != std::string::npos));
+  const std::string line = shared.substr(holds, shared.find('\n', holds) - holds);
+  INFO(line);
+  CHECK((line.find("block 0 parts 0..7") == line.rfind("block 0 parts 0..7")));
   const json lowered = json::parse(run("show csc --collective all_gather --ranks 3 --lowered --json").out);
   CHECK(lowered["collective"] == "all_gather");
 }
@@ -326,6 +346,14 @@ TEST_CASE("explain") {
   CHECK(e["bytes"] == 65536);
   CHECK(e["chosen"].is_string());
   CHECK(e["candidates"].size() >= 12);
+  const json v = json::parse(run("explain all_to_all_v --ranks 3 --bytes 12K --json").out);
+  CHECK(v["collective"] == "all_to_all_v");
+  CHECK(v["counts"] == json{1024, 1024, 1024});
+  CHECK(v["chosen"].is_string());
+  const outcome pairs = run("explain send_recv --ranks 3");
+  CHECK(pairs.code == 0);
+  check_says(pairs.out, "nothing to choose");
+  check_says(run("explain all_reduce --ranks 1").out, "on 1 rank, ");
 }
 
 TEST_CASE("verify --all counts what it verified") {
@@ -392,4 +420,10 @@ TEST_CASE("an interrupt ends a run cleanly") {
   check_says(o.out, "# Avg bus bandwidth");
   const outcome v = run("verify --all --ranks 64", "timeout --preserve-status -s INT -k 60 1");
   CHECK(v.code == 130);
+  // The verification of one large score looks at no interrupt; it does not keep the user waiting either.
+  const outcome long_one = run("verify --all --ranks 1024 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
+  CHECK(long_one.code == 130);
+  check_says(long_one.err, "interrupted");
+  const outcome e = run("explain all_to_all --ranks 1024", "timeout --preserve-status -s TERM -k 60 0.5");
+  CHECK(e.code == 130);
 }

@@ -205,13 +205,16 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
       {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"broadcast\"\nroot = 3", {"my.toml:5: ", "ranks 0 to 2"}},
       {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"gather_v\"\ncounts = [1, 2]", {"my.toml:5: ", "a list of 3 counts"}},
       {"[workload]\nranks = 2\n[[workload.run]]\ncollective = \"all_to_all_v\"\ncounts = [1, 2]", {"my.toml:5: ", "2 rows"}},
-      {"[engine]\nlayout = \"2x2\"\n[workload]\nranks = 3", {"my.toml:4: ", "my.toml:2", "4 ranks"}},
+      {"[engine]\nlayout = \"2x2\"\n[workload]\nranks = 5", {"my.toml:4: ", "my.toml:2", "4 ranks"}},
+      {"[engine]\nlayout = \"40x40\"", {"my.toml:2", "1600 ranks", "at most 1024"}},
+      {"[workload]\nranks = 1025", {"my.toml:2: ", "0 to 1024"}},
   };
   for (const auto& [toml, says] : all) {
     CAPTURE(toml);
     const std::string text = complaint(toml);
     for (const std::string& part : says) has(text, part);
   }
+  CHECK(complaint("[engine]\nlayout = \"2x2\"\n[workload]\nranks = 3") == "");
   CHECK(complaint(run + "root = 3\nop = \"max\"\ntype = \"u8\"\nsizes = \"1M\"") == "");
 }
 
@@ -256,9 +259,14 @@ TEST_CASE("variables and assignments that name nothing are errors") {
   has(says({"TROUPE_ENGINE_CREDITS=many"}), "TROUPE_ENGINE_CREDITS: engine.credits is the text \"many\"");
   has(says({"TROUPE_WORKLOAD_RUN_0_TYPE=f16"}), "there is no run 0");
   CHECK(says({"TROUPE_SOMETHING=3"}) == "");
+  has(says({"TROUPE_CREDITS=1"}), "TROUPE_CREDITS: ");
+  has(says({"TROUPE_CREDITS=1"}), "did you mean TROUPE_ENGINE_CREDITS?");
+  has(says({"TROUPE_RUN_0_TYPE=f16"}), "did you mean TROUPE_WORKLOAD_RUN_0_TYPE?");
   configuration c;
   CHECK_THROWS_WITH_AS(c.set_from_command_line("credits"), doctest::Contains("key=value"), error);
   CHECK_THROWS_WITH_AS(c.set_from_command_line("engine.credist=3"), doctest::Contains("did you mean engine.credits?"), error);
+  CHECK_THROWS_WITH_AS(c.set_from_command_line("creditz=3"), doctest::Contains("did you mean engine.credits?"), error);
+  CHECK_THROWS_WITH_AS(c.set_from_command_line("rnaks=3"), doctest::Contains("did you mean workload.ranks?"), error);
   CHECK_THROWS_WITH_AS(c.set_from_command_line("credits="), doctest::Contains("--set: engine.credits"), error);
 }
 
