@@ -132,6 +132,7 @@ class group {
   struct entry {
     std::shared_ptr<void> operation;  ///< prepared, not submitted
   };
+  void launch_all();
   std::vector<std::function<void()>> launches_;
   std::vector<request> requests_;
 };
