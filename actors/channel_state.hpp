@@ -43,7 +43,6 @@ struct operation_key_hash {
 };
 
 /// a before b on the circle of 2³¹ epochs.
-inline bool before(epoch_t a, epoch_t b) { return static_cast<std::int32_t>((a - b) << 1) < 0; }
 
 /// The row of sends or receives that the operation belongs to. @pre a send or receive
 inline std::uint64_t pair_name(const operation_key& key) {

@@ -13,6 +13,7 @@
 #include "actors/messages.hpp"
 #include "actors/rank_state.hpp"
 #include "actors/runtime.hpp"
+#include "actors/slot_desk.hpp"
 
 
 namespace troupe {
@@ -40,7 +41,9 @@ struct crew {
   caf::actor membership;
   std::vector<caf::actor> rank;
   std::vector<std::vector<caf::actor>> channel;  ///< [rank][channel]
-  /// Makes an operation of a request that came as a message to a rank actor; set by the engine. Thread-safe.
+  std::unique_ptr<slot_desk> desk;  ///< numbers the operations, and performs those over slots; thread-safe
+  /// Makes an operation of a request that came as a message to a rank actor, and begins it if it goes over slots; set by the
+  /// engine. Thread-safe.
   std::function<operation_ptr(rank_t, const call_description&)> accept;
 
   /// Chunks that fault injection has held back, and let go again, so far.

@@ -1,5 +1,6 @@
 #include "actors/membership.hpp"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -23,6 +24,7 @@ class membership_actor final : public caf::event_based_actor, private agreement:
     for (const caf::actor& rank : members_->rank) monitor(rank);
     return {
         [this](called_message& m) { state_.called(m.epoch, m.rank, std::move(m.what), *this); },
+        [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank); },
         [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
         [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), *this); },
         [this](const left_message& m) { rank_left(m); },
@@ -44,9 +46,21 @@ class membership_actor final : public caf::event_based_actor, private agreement:
   // -- agreement::audience --------------------------------------------------------------------------------------------
 
   void agreed(epoch_t epoch, const counts_ptr& counts) override { tell_all(agreed_message{epoch, counts}); }
-  void stop(epoch_t epoch) override { tell_all(halt_message{epoch}); }
-  void failed(epoch_t epoch, const failure_ptr& why) override { tell_all(failed_message{epoch, why}); }
-  void broken(const failure_ptr& why) override { tell_all(broken_message{why}); }
+  void stop(epoch_t epoch) override {
+    // Who performs it over slots has not said so unless it took long.
+    const auto present = members_->desk->present(epoch);
+    const auto known = std::find_if(present.begin(), present.end(), [](const auto& p) { return p.what.has_value(); });
+    for (const auto& p : present) state_.also_called(epoch, p.rank, p.what ? *p.what : *known->what);
+    tell_all(halt_message{epoch});
+  }
+  void failed(epoch_t epoch, const failure_ptr& why) override {
+    members_->desk->failed(epoch, why);
+    tell_all(failed_message{epoch, why});
+  }
+  void broken(const failure_ptr& why) override {
+    members_->desk->broken(why);
+    tell_all(broken_message{why});
+  }
   void peer_left(rank_t rank) override { tell_all(peer_left_message{rank}); }
   void peer_lost(rank_t rank) override { tell_all(peer_lost_message{rank}); }
 
@@ -111,6 +125,7 @@ class membership_actor final : public caf::event_based_actor, private agreement:
       for (const caf::actor& channel : channels) send_exit(channel, caf::exit_reason::user_shutdown);
     for (const caf::actor& rank : members->rank) send_exit(rank, caf::exit_reason::user_shutdown);
     members->ended.store(true);
+    members->desk->close();
     quit();
   }
 

@@ -22,13 +22,19 @@ struct end_message {  ///< cancel
   operation_key which;
   failure_ptr why;
 };
-struct leave_message {};
+struct leave_message {
+  epoch_t operations;  ///< that the rank has called, those over slots too
+};
 
 // -- rank ↔ membership ------------------------------------------------------------------------------------------------
 struct called_message {
   epoch_t epoch;
   rank_t rank;
   call what;
+};
+struct withdraw_message {  ///< an operation over slots was performed after all
+  epoch_t epoch;
+  rank_t rank;
 };
 struct fail_message {
   epoch_t epoch;
@@ -142,6 +148,7 @@ TROUPE_LOCAL_MESSAGE(troupe::actors::submit_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::end_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::leave_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::called_message)
+TROUPE_LOCAL_MESSAGE(troupe::actors::withdraw_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::fail_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::stopped_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::left_message)

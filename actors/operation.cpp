@@ -57,6 +57,12 @@ operation::~operation() {
   if (!done->done()) done->complete(make_failure(errc::actor_lost, "the rank's actor ended before it could take this operation"));
 }
 
+failure_ptr deadline_passed(const operation& op, rank_t rank) {
+  std::string text = std::to_string(std::chrono::duration<double, std::milli>(*op.deadline).count());
+  text.erase(text.find('.') + 2);
+  return make_failure(errc::timed_out, "the deadline of " + text + " ms passed on rank " + std::to_string(rank));
+}
+
 std::string operation::title() const {
   if (peer < 0) return to_string(what);
   return std::string{sending ? "send" : "recv"} + "(count " + std::to_string(what.count) + ", " +

@@ -26,6 +26,9 @@ using plan_ptr = std::shared_ptr<const plan>;
 struct operation {
   // -- given by the caller --------------------------------------------------------------------------------------------
   epoch_t epoch = 0;
+  static constexpr epoch_t unset = ~epoch_t{0};
+  epoch_t follows = unset;  ///< epoch + 1 of the collective before it that went to the rank's actor; unset: of the one before
+  std::uint64_t sequence = 0;  ///< the epoch that does not wrap; over slots
   rank_t peer = -1;      ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;
   call what;
@@ -45,6 +48,9 @@ struct operation {
   steady_time expires = no_deadline;
   scratch_block staged_input, staged_output, scratch, l0;
   std::shared_ptr<lent_memory> lent;
+  bool registered = false;  ///< over slots: the membership has heard of it
+  bool stalled = false;     ///< over slots: cannot go on, and waits to be told that it failed
+  steady_time begun{};      ///< over slots
   std::shared_ptr<void> shared;  ///< keeps L2 and the table of the peers' buffers
 
   operation() = default;
@@ -55,6 +61,9 @@ struct operation {
 
   std::string title() const;
 };
+/// It goes over slots, and not through the rank's actor.
+inline bool over_slots(const operation& op) { return op.peer < 0 && op.plan && op.plan->slots; }
+failure_ptr deadline_passed(const operation& op, rank_t rank);
 using operation_ptr = std::shared_ptr<operation>;  // one owner at a time; shared only so that a message can carry it
 
 /// Memory that all ranks of an operation address: L2, and who has his buffers where. Only within one address space.

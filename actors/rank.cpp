@@ -39,7 +39,7 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
         [this](const peer_lost_message& m) { state_->peer_lost(m.rank, *this); },
         [this](const alarm_message& m) { state_->expire(m.number, *this); },
         [this](const stuck_message& m) { state_->stuck(m.look, members_->looks.load(), m.nobody_else, *this); },
-        [this](const leave_message&) { state_->leave(*this); },
+        [this](const leave_message& m) { state_->leave(*this, m.operations); },
     }
         .or_else(pair_messages())
         .or_else([this](const collective_request& m) { return perform_request(m); });
@@ -74,7 +74,7 @@ class rank_actor final : public caf::event_based_actor, private rank_outbox {
         const failure_ptr& why = done->why();
         promise.deliver(why ? collective_response{make_error_code(why->code), why->text} : collective_response{});
       });
-      state_->submit(std::move(op), *this);
+      if (!over_slots(*op)) state_->submit(std::move(op), *this);
     } catch (const error& e) {
       promise.deliver(collective_response{e.code(), e.what()});
     } catch (const std::exception& e) {

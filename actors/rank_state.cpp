@@ -9,12 +9,6 @@ namespace troupe::actors {
 
 namespace {
 operation_key collective_key(epoch_t epoch) { return {epoch, -1, false}; }
-
-std::string milliseconds(std::chrono::nanoseconds time) {
-  std::string text = std::to_string(std::chrono::duration<double, std::milli>(time).count());
-  text.erase(text.find('.') + 2);
-  return text + " ms";
-}
 }  // namespace
 
 rank_state::rank_state(rank_t rank, int ranks, int channels, arena& memory, shared_spaces& spaces, std::string communicator)
@@ -39,8 +33,8 @@ void rank_state::submit(operation_ptr op, rank_outbox& out) {
     if (op->expires < alarm_at_) set_alarm(op->expires, out);
   }
   if (op->peer >= 0) return submit_pair(std::move(op), out);
-  const epoch_t epoch = op->epoch;
-  waiting_.emplace(epoch, std::move(op));
+  const epoch_t follows = op->follows == operation::unset ? op->epoch : op->follows;
+  waiting_.emplace(follows, std::move(op));
   pump(out);
 }
 
@@ -48,8 +42,8 @@ void rank_state::pump(rank_outbox& out) {
   while (under_way_.size() < most_under_way) {
     auto first = waiting_.extract(called_);  // strictly in order, also when two threads submitted at once
     if (!first) break;
-    const epoch_t epoch = called_;
     operation& op = *first.mapped();
+    const epoch_t epoch = op.epoch;
     called_ = (epoch + 1) & ~point_to_point;
     if (broken_) {
       op.done->complete(broken_);
@@ -61,8 +55,11 @@ void rank_state::pump(rank_outbox& out) {
       failed_.erase(at);
       continue;
     }
+    // Of operations that went over slots, and failed.
+    std::erase_if(failed_, [&](const auto& entry) { return before(entry.first, epoch); });
     const bool stopped = stopping_.contains(epoch);  // `failed` will come
-    under_way_.insert(std::move(first));
+    under_way_.emplace(epoch, std::move(first.mapped()));
+    to_launch_.push_back(epoch);
     if (stopped) continue;
     out.called(epoch, op.what);
   }
@@ -73,9 +70,9 @@ void rank_state::pump(rank_outbox& out) {
 /// Channels begin operations in the order of their epochs, and drop what comes for one that was overtaken. So an operation whose
 /// plan is not known yet holds up those behind it, which are called already.
 void rank_state::launch_in_order(rank_outbox& out) {
-  for (; next_launch_ != called_; next_launch_ = (next_launch_ + 1) & ~point_to_point) {
-    const auto at = under_way_.find(next_launch_);
-    if (at == under_way_.end() || stopping_.contains(next_launch_)) continue;  // it failed before it began
+  for (; !to_launch_.empty(); to_launch_.pop_front()) {
+    const auto at = under_way_.find(to_launch_.front());
+    if (at == under_way_.end() || stopping_.contains(to_launch_.front())) continue;  // it failed before it began
     if (!at->second->plan) return;
     launch(*at->second, out);
   }
@@ -194,7 +191,7 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
     // Either over already, or not called yet: then whoever calls it gets this, the first of several failures.
     if (!before(epoch, called_)) failed_.try_emplace(epoch, why);
     // It waits for its turn, which may be far off; nobody refers to its buffers, so its caller need not.
-    if (const auto early = waiting_.find(epoch); early != waiting_.end()) early->second->done->complete(why);
+    if (const operation_ptr* early = find_waiting(epoch)) (*early)->done->complete(why);
     return;
   }
   const operation_ptr op = std::move(at->second);
@@ -216,8 +213,20 @@ void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
 
 void rank_state::end(const operation_key& which, failure_ptr why, rank_outbox& out) {
   if (which.peer >= 0) return stop_pair(which, std::move(why), out);
-  const auto& all = under_way_.contains(which.epoch) ? under_way_ : waiting_;
-  if (const auto at = all.find(which.epoch); at != all.end()) out.fail(which.epoch, at->second->title(), std::move(why));
+  const auto at = under_way_.find(which.epoch);
+  const operation_ptr* op = at != under_way_.end() ? &at->second : find_waiting(which.epoch);
+  if (op != nullptr) out.fail(which.epoch, (*op)->title(), std::move(why));
+}
+
+operation_ptr* rank_state::find_waiting(epoch_t epoch) {
+  for (auto& [follows, op] : waiting_)
+    if (op->epoch == epoch) return &op;
+  return nullptr;
+}
+
+operation& rank_state::collective_at(epoch_t epoch) {
+  const auto at = under_way_.find(epoch);
+  return at != under_way_.end() ? *at->second : **find_waiting(epoch);
 }
 
 void rank_state::set_alarm(steady_time at, rank_outbox& out) {
@@ -235,15 +244,13 @@ void rank_state::expire(std::uint64_t alarm, rank_outbox& out) {
     else due.push_back({op.epoch, op.peer, op.sending}), op.expires = no_deadline;
   };
   for (auto* all : {&under_way_, &waiting_})
-    for (auto& [epoch, op] : *all) look(*op);
+    for (auto& [key, op] : *all) look(*op);
   for (auto& [key, op] : pairs_) look(*op);
   alarm_at_ = no_deadline;
   if (next != no_deadline) set_alarm(next, out);
   for (const operation_key& which : due) {
-    const auto& all = under_way_.contains(which.epoch) ? under_way_ : waiting_;
-    const operation& op = which.peer >= 0 ? *pairs_.at(which) : *all.at(which.epoch);
-    end(which, make_failure(errc::timed_out, "the deadline of " + milliseconds(*op.deadline) + " passed on rank " + std::to_string(rank_)),
-        out);
+    const operation& op = which.peer >= 0 ? *pairs_.at(which) : collective_at(which.epoch);
+    end(which, deadline_passed(op, rank_), out);
   }
 }
 
@@ -256,8 +263,9 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
       out.inquire(key.peer, key.epoch, !key.sending, look, nobody_else);
 }
 
-void rank_state::leave(rank_outbox& out) {
+void rank_state::leave(rank_outbox& out, std::optional<epoch_t> operations) {
   leaving_ = true;
+  operations_ = operations;
   when_idle(out);
 }
 
@@ -269,7 +277,7 @@ void rank_state::when_idle(rank_outbox& out) {
   }
   if (leaving_ && !left_) {
     left_ = true;
-    out.left(called_);
+    out.left(operations_.value_or(called_));
   }
 }
 

@@ -3,7 +3,7 @@
 // completes them. No CAF in here, so that every transition can be tested alone.
 //
 // Owner: the rank actor; nobody else touches it. What may arrive, in any order unless said:
-//   submit(operation)              from the caller, in the order of the epochs
+//   submit(operation)              from the caller, in the order of the epochs but for those over slots (slot_desk.hpp)
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
 //   broken / peer_left / peer_lost from the membership; `peer_lost` when the channels of that rank have ended too
 //   performed / mismatch           from a channel
@@ -20,8 +20,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -87,7 +89,8 @@ class rank_state {
   /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
   /// @param nobody_else every rank's own thread waits, so nobody can call anything more
   void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
-  void leave(rank_outbox& out);
+  /// @param operations that the rank has called, those over slots too; unset: those that came here
+  void leave(rank_outbox& out, std::optional<epoch_t> operations = std::nullopt);
   /// The actor is gone: what the destructor will say.
   void perish(failure_ptr why) { if (!broken_) broken_ = std::move(why); }
 
@@ -110,6 +113,8 @@ class rank_state {
   };
 
   void pump(rank_outbox& out);
+  operation_ptr* find_waiting(epoch_t epoch);
+  operation& collective_at(epoch_t epoch);
   void launch_in_order(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
   void finish(epoch_t epoch, rank_outbox& out);
@@ -129,7 +134,7 @@ class rank_state {
   shared_spaces* spaces_;
   std::string communicator_;
   std::map<epoch_t, operation_ptr> under_way_;  ///< called, in order
-  std::map<epoch_t, operation_ptr> waiting_;    ///< submitted, not called yet
+  std::map<epoch_t, operation_ptr> waiting_;    ///< submitted, not called yet, by what they follow
   std::map<epoch_t, stopping> stopping_;
   std::map<epoch_t, failure_ptr> failed_;       ///< failed before we called them
   std::unordered_map<operation_key, operation_ptr, operation_key_hash> pairs_;
@@ -140,8 +145,9 @@ class rank_state {
   steady_time alarm_at_ = no_deadline;  ///< one alarm for all deadlines, so that they cost no timer each
   std::uint64_t alarms_ = 0;
   failure_ptr broken_;
-  epoch_t called_ = 0;
-  epoch_t next_launch_ = 0;  ///< first that has not been started on the channels, nor failed before
+  epoch_t called_ = 0;              ///< epoch + 1 of the last one called; epochs between went over slots
+  std::deque<epoch_t> to_launch_;   ///< called, and neither started on the channels nor failed before
+  std::optional<epoch_t> operations_;
   bool leaving_ = false;
   bool left_ = false;
   bool quiet_ = false;

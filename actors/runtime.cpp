@@ -42,7 +42,65 @@ scheduler_options scheduler_settings(const runtime_options& options) {
   return s;
 }
 
+/// Beyond, a channel for every pair of ranks costs more memory than it saves time.
+constexpr int most_slot_ranks = 64;
+/// A look at a slot is that much shorter than one at the scheduler's queues; 64 of those are some 20 µs, in which a peer that is
+/// at work comes, and which are no loss beside what it takes to sleep and wake.
+constexpr int slot_looks = 8;
+
+/// The desk's words to the communicator's actors.
+class desk_outbox final : public slot_desk::outbox {
+ public:
+  desk_outbox(const crew_ptr& members, runtime::hidden& of) : members_(members), of_(of) {}
+  void called(epoch_t epoch, rank_t rank, const call& what) override { tell(called_message{epoch, rank, what}); }
+  void withdraw(epoch_t epoch, rank_t rank) override { tell(withdraw_message{epoch, rank}); }
+  void fail(epoch_t epoch, const std::string& title, const failure_ptr& why) override { tell(fail_message{epoch, title, why}); }
+  void leave(rank_t rank, epoch_t operations) override {
+    if (const auto members = members_.lock())
+      caf::anon_send(members->rank[static_cast<std::size_t>(rank)], leave_message{operations});
+  }
+  void start_attendant() override {
+    if (const auto members = members_.lock()) of_.start_attendant(members);
+  }
+
+ private:
+  template <class Message>
+  void tell(Message&& what) {
+    if (const auto members = members_.lock()) caf::anon_send(members->membership, std::forward<Message>(what));
+  }
+  std::weak_ptr<crew> members_;  // it owns the desk
+  runtime::hidden& of_;
+};
+
 }  // namespace
+
+void runtime::hidden::start_attendant(const crew_ptr& members) {
+  join_attendants(false);
+  const std::lock_guard lock(attendants_mutex);
+  auto ended = std::make_shared<std::atomic<bool>>(false);
+  attendants.push_back({std::thread([held = crew_ptr(members), ended]() mutable {
+                          held->desk->attend();
+                          held.reset();
+                          ended->store(true);
+                        }),
+                        ended});
+}
+
+void runtime::hidden::join_attendants(bool all) {
+  std::vector<attendant> over;
+  {
+    const std::lock_guard lock(attendants_mutex);
+    for (auto at = attendants.begin(); at != attendants.end();) {
+      if (all || at->ended->load()) {
+        over.push_back(std::move(*at));
+        at = attendants.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+  for (attendant& one : over) one.thread.join();
+}
 
 // -- cast -------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +137,8 @@ runtime::~runtime() {
     if (auto m = c.members.lock()) members.push_back(std::move(m));
   // First let every operation fail in order, so that callers get their buffers back only when nobody refers to them; then
   // end the actors.
+  for (const auto& m : members) m->desk->close();
+  hidden_->join_attendants(true);
   const steady_time deadline = std::chrono::steady_clock::now() + closing_time;
   // Nobody tells when the last actor falls idle on another thread, so this looks again every millisecond.
   const steady_time idle_by = std::min(deadline, std::chrono::steady_clock::now() + 1s);
@@ -108,6 +168,9 @@ std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channe
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
   members->accept = std::move(accept);
+  const bool slots = hidden_->options.slots && ranks <= most_slot_ranks;
+  members->desk = std::make_unique<slot_desk>(ranks, slots, usable_cores(), slot_looks * std::max(0, hidden_->options.spin),
+                                              std::make_unique<desk_outbox>(members, *hidden_));
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())
     for (int r = 0; r < ranks; ++r) members->machine_rank.push_back(r);
@@ -123,23 +186,32 @@ std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channe
   return members;
 }
 
+slot_desk& runtime::desk_of(const crew& of) { return *of.desk; }
+
 // -- messages to actors -----------------------------------------------------------------------------------------------
 
 void runtime::submit(const crew& to, rank_t rank, operation_ptr what) {
   caf::anon_send(to.rank[static_cast<std::size_t>(rank)], submit_message{std::move(what)});
 }
 void runtime::end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why) {
+  if (which.peer < 0) to.desk->end(rank, which.epoch, why);
   caf::anon_send(to.rank[static_cast<std::size_t>(rank)], end_message{which, std::move(why)});
 }
 void runtime::leave(const crew& to, rank_t rank) {
-  caf::anon_send(to.rank[static_cast<std::size_t>(rank)], leave_message{});
+  to.desk->leave(rank);
 }
-void runtime::abort(const crew& to, failure_ptr why) { caf::anon_send(to.membership, abort_message{std::move(why)}); }
+void runtime::abort(const crew& to, failure_ptr why) {
+  to.desk->broken(why);  // at once: what its caller begins next fails already
+  caf::anon_send(to.membership, abort_message{std::move(why)});
+}
 
 void runtime::abort_all(const failure_ptr& why) {
   const std::lock_guard lock(hidden_->companies_mutex);
   for (const auto& c : hidden_->companies)
-    if (const auto m = c.members.lock(); m && !m->ended.load()) caf::anon_send(c.membership, abort_message{why});
+    if (const auto m = c.members.lock(); m && !m->ended.load()) {
+      m->desk->broken(why);
+      caf::anon_send(c.membership, abort_message{why});
+    }
 }
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
@@ -167,7 +239,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
   return what->done();
 }
 
-bool runtime::may_wait() noexcept { return !scheduler::in_handler(); }
+bool runtime::may_wait() noexcept { return !scheduler::in_handler() && !slot_desk::in_callback(); }
 
 void runtime::check_may_wait() {
   if (!may_wait())
@@ -176,7 +248,7 @@ void runtime::check_may_wait() {
 }
 
 void runtime::help_briefly() {
-  if (scheduler::in_handler()) return;  // a callback that asks how things are
+  if (scheduler::in_handler() || slot_desk::in_callback()) return;  // a callback that asks how things are
   for (int i = 0; i < 64 && hidden_->agenda.help_one(); ++i) {
   }
 }
@@ -207,7 +279,7 @@ void runtime::look_for_trouble() {
   // The order matters: looks begin, then everything is seen idle, then the threads are seen still to wait.
   if (hidden_->agenda.active() != 0) return;
   for (const view& v : views)
-    if (v.members->held_back.load() == v.let_go)
+    if (v.members->held_back.load() == v.let_go && v.members->desk->stands_still())
       caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.players->all_wait()});
 }
 

@@ -33,11 +33,13 @@ struct fault_settings {
 struct runtime_options {
   int workers = -1;
   int spin = 64;
+  bool slots = false;  ///< small collectives may go over slots
   bool trace_routes = false;
   fault_settings faults;
 };
 
 struct crew;
+class slot_desk;
 
 /// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
 class cast {
@@ -75,6 +77,7 @@ class runtime {
                                   std::shared_ptr<cast> players,
                                   std::function<operation_ptr(rank_t, const call_description&)> accept);
 
+  static slot_desk& desk_of(const crew& of);
   void submit(const crew& to, rank_t rank, operation_ptr what);
   void end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why);
   void leave(const crew& to, rank_t rank);

@@ -56,6 +56,11 @@ std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::n
 
 }  // namespace
 
+std::optional<std::chrono::nanoseconds> society::deadline_for(rank_t rank, const call_options& options) const {
+  return deadline_of(options.deadline, seats[static_cast<std::size_t>(rank)]->deadline_ns.load(std::memory_order_relaxed),
+                     core->options.deadline);
+}
+
 actors::operation_ptr society::prepare(rank_t rank, call_description what) {
   check_call(what, rank, ranks);
   auto op = std::make_shared<actors::operation>();
@@ -65,8 +70,7 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
   op->output_displacements = std::move(what.output_displacements);
   op->what = std::move(what.what);
   call& c = op->what;
-  const seat& mine = *seats[static_cast<std::size_t>(rank)];
-  op->deadline = deadline_of(what.options.deadline, mine.deadline_ns.load(), core->options.deadline);
+  op->deadline = deadline_for(rank, what.options);
   if (what.pair) {
     op->peer = what.peer;
     op->sending = what.sending;
@@ -85,12 +89,35 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
   return op;
 }
 
-void society::number(rank_t rank, actors::operation& op) {
-  seat& mine = *seats[static_cast<std::size_t>(rank)];
-  if (op.peer < 0) {
-    op.epoch = mine.next_epoch.fetch_add(1, std::memory_order_relaxed) & ~point_to_point;
-    return;
+bool society::run_over_slots(rank_t rank, call_description& what) {
+  actors::slot_desk& mine = *desk;
+  if (!mine.has_slots() || what.pair || !what.what.uniform || has_root(what.what.what)) return false;
+  check_call(what, rank, ranks);
+  call& c = what.what;
+  c.level = what.options.level.value_or(core->options.level);
+  std::swap(c.choreography, what.options.choreography);
+  auto turn = mine.begin_again(rank, c);
+  if (!turn)
+    if (const auto plan = core->plans.plan_for(c, placement); plan->slots) turn = mine.begin(rank, c, plan);
+  if (!turn) {
+    std::swap(c.choreography, what.options.choreography);
+    return false;
   }
+  const auto result = mine.perform(turn, what.input, what.output, deadline_for(rank, what.options));
+  if (result.still_to_do) {
+    const actors::completion_ptr done = result.still_to_do->done;
+    core->stage->wait(done, actors::no_deadline, players.get());
+    if (done->why()) throw_failure(done->why());
+  }
+  if (result.why) throw_failure(result.why);
+  return true;
+}
+
+void society::number(rank_t rank, const actors::operation_ptr& which) {
+  actors::operation& op = *which;
+  if (over_slots(op)) return desk->submit(rank, which);
+  if (op.peer < 0) return desk->number(rank, op);
+  seat& mine = *seats[static_cast<std::size_t>(rank)];
   const std::lock_guard lock(mine.mutex);
   epoch_t& next = mine.pairs[static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0)];
   op.epoch = (next++ & ~point_to_point) | point_to_point;
@@ -106,8 +133,8 @@ namespace {
 }
 
 void submit(society& of, rank_t rank, actors::operation_ptr op) {
-  of.number(rank, *op);
-  of.core->stage->submit(*of.members, rank, std::move(op));
+  of.number(rank, op);
+  if (!over_slots(*op)) of.core->stage->submit(*of.members, rank, std::move(op));
 }
 
 }  // namespace
@@ -118,6 +145,7 @@ void communicator::run(call_description what) {
   const gate::pass inside{of.core->door};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  if (of.run_over_slots(impl_->rank, what)) return;
   auto op = of.prepare(impl_->rank, std::move(what));
   const actors::completion_ptr done = op->done;
   {
@@ -135,12 +163,12 @@ request communicator::start(call_description what) {
   if (!inside) refuse_closed();
   auto op = of.prepare(impl_->rank, std::move(what));
   auto s = std::make_shared<request::state>();
-  of.number(impl_->rank, *op);  // last: a number that is never submitted would hold up those behind it
   s->of = impl_->of;
   s->rank = impl_->rank;
-  s->key = {op->epoch, op->peer, op->sending};
   s->done = op->done;
-  of.core->stage->submit(*of.members, impl_->rank, std::move(op));
+  of.number(impl_->rank, op);  // last: a number that is never submitted would hold up those behind it
+  s->key = {op->epoch, op->peer, op->sending};
+  if (!over_slots(*op)) of.core->stage->submit(*of.members, impl_->rank, std::move(op));
   s->launched.store(true);
   return request{std::move(s)};
 }
@@ -160,9 +188,10 @@ request communicator::join(group& in, call_description what) {
     society& to = *s->of;
     const gate::pass still_inside{to.core->door};
     if (!still_inside) return op->done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
-    to.number(s->rank, *op);
+    if (s->cancel_wanted.load()) op->stalled = true;
+    to.number(s->rank, op);
     s->key = {op->epoch, op->peer, op->sending};
-    to.core->stage->submit(*to.members, s->rank, std::move(op));
+    if (!over_slots(*op)) to.core->stage->submit(*to.members, s->rank, std::move(op));
     s->launched.store(true);
     if (s->cancel_wanted.load()) s->end_cancelled();  // before the launch, or at this moment
   });
@@ -206,6 +235,11 @@ group::~group() {
 
 void group::launch() {
   if (launches_.empty()) return;
+  const actors::slot_desk::gathering together;  // an attendant wakes once
+  launch_all();
+}
+
+void group::launch_all() {
   const auto launches = std::move(launches_);
   launches_.clear();
   for (const auto& one : launches) one(true);
@@ -213,7 +247,11 @@ void group::launch() {
 
 void group::wait() {
   actors::runtime::check_may_wait();
-  launch();
+  if (!launches_.empty()) {
+    actors::slot_desk::gathering together;
+    launch_all();
+    together.drive();
+  }
   const auto requests = std::move(requests_);
   requests_.clear();
   for (request r : requests) static_cast<void>(r.try_wait());

@@ -129,6 +129,7 @@ class group {
 
  private:
   friend class communicator;
+  void launch_all();
   std::vector<std::function<void(bool)>> launches_;  ///< true: begin; false: give up
   std::vector<request> requests_;
 };

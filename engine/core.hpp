@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/runtime.hpp"
+#include "actors/slot_desk.hpp"
 #include "engine/communicator.hpp"
 #include "engine/engine.hpp"
 #include "engine/gate.hpp"
@@ -41,9 +43,8 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
 
 /// A communicator as all its ranks see it.
 struct society : std::enable_shared_from_this<society> {
-  /// What one rank counts. Calls of a rank come one at a time, but for requests by message.
+  /// What one rank counts; collectives are numbered by the desk (actors/slot_desk.hpp).
   struct seat {
-    std::atomic<epoch_t> next_epoch{0};
     std::mutex mutex;                                  // sends and receives only
     std::unordered_map<std::int64_t, epoch_t> pairs;  ///< next epoch per peer and direction
     static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
@@ -53,6 +54,7 @@ struct society : std::enable_shared_from_this<society> {
 
   std::shared_ptr<engine_core> core;
   std::shared_ptr<actors::crew> members;
+  actors::slot_desk* desk = nullptr;  ///< of `members`
   std::string name;
   int ranks = 0;
   layout placement;
@@ -70,8 +72,11 @@ struct society : std::enable_shared_from_this<society> {
 
   /// Checks the description and makes an operation of it, without its place in the order. Throws error.
   actors::operation_ptr prepare(rank_t rank, call_description what);
-  /// Gives it its place in the order of the rank's calls.
-  void number(rank_t rank, actors::operation& op);
+  /// Gives it its place in the order of the rank's calls, and has it begun if it goes over slots.
+  void number(rank_t rank, const actors::operation_ptr& op);
+  /// A blocking collective that may go over slots. False: it goes another way, and has not begun.
+  bool run_over_slots(rank_t rank, call_description& what);
+  std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
 };
 
 struct communicator::impl {

@@ -51,8 +51,9 @@ engine_options checked(engine_options o) {
   if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
     throw error(errc::bad_config, "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
   set_up_log(o.log_level);
-  if (o.protocol != "auto" && o.protocol != "simple")
-    throw error(errc::bad_config, "protocol is \"" + o.protocol + "\" but must be \"auto\" or \"simple\"");
+  static constexpr std::array<std::string_view, 4> protocols = {"auto", "simple", "ll", "ll128"};
+  if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
+    throw error(errc::bad_config, "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"ll\" or \"ll128\"");
   return o;
 }
 
@@ -61,6 +62,7 @@ actors::runtime_options runtime_part(const engine_options& o) {
   r.workers = o.workers;
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
+  r.slots = may_use_slots(o);
   const fault_options& f = o.faults;
   r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};
   return r;
@@ -101,10 +103,11 @@ std::shared_ptr<society> engine_core::found(std::string name, layout placement, 
     const auto of = weak.lock();
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
     auto op = of->prepare(rank, what);
-    of->number(rank, *op);
+    of->number(rank, op);
     return op;
   };
   s->members = stage->make_crew(s->name, s->ranks, channels, std::move(machine_ranks), std::move(players), std::move(accept));
+  s->desk = &actors::runtime::desk_of(*s->members);
   return s;
 }
 

@@ -30,7 +30,7 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 }
 
 void append_row(std::string& table, const std::vector<std::string>& cells, std::size_t name_width) {
-  constexpr std::size_t widths[] = {0, 10, 8, 15, 13};
+  constexpr std::size_t widths[] = {0, 10, 10, 8, 15, 13};
   std::string row = padded(cells[0], name_width, false);
   for (std::size_t i = 1; i < cells.size(); ++i) row += padded(cells[i], i < std::size(widths) ? widths[i] : 0, i < std::size(widths));
   table += row.erase(row.find_last_not_of(' ') + 1) + '\n';
@@ -39,6 +39,7 @@ void append_row(std::string& table, const std::vector<std::string>& cells, std::
 nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) {
   nlohmann::ordered_json o;
   o["choreography"] = c.choreography;
+  o["protocol"] = c.protocol;
   o["eligible"] = c.eligible();
   o["chosen"] = c.chosen;
   for (const char* key : {"channels", "slices", "predicted_us", "algbw", "busbw"}) o[key] = nullptr;
@@ -99,7 +100,7 @@ std::string to_text(const explanation& e) {
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
   std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") + ", layout " +
                      e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n";
-  append_row(text, {"  choreography", "channels", "slices", "predicted us", "busbw GB/s"}, width);
+  append_row(text, {"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"}, width);
   const double factor = bus_factor(e.what.what, e.placement.size());
   for (const candidate& c : e.candidates) {
     const std::string shown = (c.chosen ? "* " : "  ") + c.choreography;
@@ -107,7 +108,7 @@ std::string to_text(const explanation& e) {
       append_row(text, {shown, "  rejected: " + c.why_rejected}, width);
       continue;
     }
-    append_row(text, {shown, std::to_string(c.channels), std::to_string(c.slices), number(c.predicted_seconds * 1e6, 2),
+    append_row(text, {shown, c.protocol, std::to_string(c.channels), std::to_string(c.slices), number(c.predicted_seconds * 1e6, 2),
                       e.bytes > 0 ? number(algorithm_bandwidth(e, c) * factor, 2) : "-",
                       c.rank_order_fold ? "  folded in rank order" : ""}, width);
   }

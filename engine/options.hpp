@@ -32,7 +32,9 @@ struct engine_options {
   std::string choreography = "auto"; ///< of every collective that offers it; "auto": the planner chooses
   std::map<std::string, std::string> choreography_of;  ///< collective name → choreography, stronger than `choreography`
   std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
-  std::string protocol = "auto";     ///< "auto" or "simple"
+  /// "simple": messages between actors. "ll", "ll128": small collectives are performed by their callers over slots of that kind
+  /// wherever that is possible. "auto": the planner decides.
+  std::string protocol = "auto";
   int channels = 0;                  ///< pieces of a message performed side by side; 0: the planner decides
   std::size_t chunk_bytes = 0;       ///< largest slice of a channel's cell; 0: the planner decides
   int credits = 8;                   ///< chunks under way per (source, destination, lane), 1 … 64

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/planner.hpp"
 #include "memory/error.hpp"
 #include "protocols/reduction_forest.hpp"
 
@@ -209,6 +210,58 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
     found.push_back({static_cast<int>(side), static_cast<int>(std::max<std::size_t>(1, slices))});
   }
   return found;
+}
+
+// -- slots ------------------------------------------------------------------------------------------------------------
+
+namespace {
+/// Of all blocks together. Measured on two cores: beyond, a reference costs less than two copies.
+constexpr std::size_t most_slot_bytes = 32 * 1024;
+constexpr std::size_t most_forced_slot_bytes = 64 * 1024;
+constexpr int most_slot_ranks = 64;
+}  // namespace
+
+bool plan_choice::may_use_slots(const planning_task& task, bool forced) const {
+  const call& c = task.what;
+  if (!troupe::may_use_slots(options_) || !task.placement.is_flat() || task.ranks() > most_slot_ranks) return false;
+  // Who performs his part over slots has heard nothing of the others unless his end depends on their beginning.
+  if (!c.uniform || has_root(c.what)) return false;
+  if (task.rules.scaled || task.rules.sums_in_f32) return false;
+  const std::size_t block = task.largest_block() * size_of(c.type);
+  const auto blocks = static_cast<std::size_t>(c.what == collective::all_reduce ? 1 : task.ranks());
+  return block <= (forced ? most_forced_slot_bytes : most_slot_bytes) / blocks;
+}
+
+/// A message over slots is a few stores and a look; where ranks share cores, somebody else's turn.
+void plan_choice::price_slots(contender& c, const planning_task& task) const {
+  c.slot_seconds = std::numeric_limits<double>::infinity();
+  if (!c.eligible() || c.widened || c.lowered->shares_memory || c.lowered->touches_other_ranks) return;
+  machine_constants slots = machine_;
+  slots.message = task.ranks() <= machine_.cores ? 0.06e-6 : 0.6e-6;
+  slots.step = 0.03e-6;
+  slots.copy_rate = 6e9;
+  slots.reduce_rate = 4e9;
+  const score& notes = *c.lowered->notes;
+  const double cell = static_cast<double>(task.largest_block() * size_of(c.work_type)) / std::max(1, notes.parts);
+  constexpr int no_limit = 64;
+  c.slot_seconds = timing_sheet(notes).predict(cell, cutting{}, no_limit, slots);
+}
+
+double plan_choice::actor_seconds(const planning_task& task) const {
+  return 1e-6 + 4e-6 * task.ranks();  // measured
+}
+
+contender* plan_choice::best_over_slots(std::vector<contender*> all, const planning_task& task) {
+  for (contender* c : all) price_slots(*c, task);
+  while (true) {
+    contender* first = nullptr;
+    for (contender* c : all)
+      if (c->eligible() && std::isfinite(c->slot_seconds) && (!first || c->slot_seconds < first->slot_seconds)) first = c;
+    if (!first) return nullptr;
+    if (first->settled && first->lowered->verified(1)->ok()) return first;
+    if (first->settled) first->slot_seconds = std::numeric_limits<double>::infinity();
+    else settle(*first, task), price_slots(*first, task);
+  }
 }
 
 // -- choosing ---------------------------------------------------------------------------------------------------------

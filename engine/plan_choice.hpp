@@ -40,6 +40,7 @@ struct contender {
   cutting cut;
   double seconds = 0;
   std::shared_ptr<lowered_score> lowered;
+  double slot_seconds = 0;  ///< over slots; infinite if it cannot
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -57,6 +58,14 @@ class plan_choice {
   /// The cheapest that can be settled, the earlier of equal ones; nullptr if there is none. Only what might win is verified, since a
   /// promise that is not kept yet can only make a contender dearer.
   contender* best(std::vector<contender>& all, const planning_task& task);
+
+  /// The cheapest of `all` over slots, settled; nullptr if there is none.
+  contender* best_over_slots(std::vector<contender*> all, const planning_task& task);
+  /// Whether a call may go over slots at all. @param forced as far as the memory of the slots allows, not as far as it pays
+  bool may_use_slots(const planning_task& task, bool forced) const;
+  void price_slots(contender& c, const planning_task& task) const;
+  /// What a call costs in messages between actors, whatever it does.
+  double actor_seconds(const planning_task& task) const;
 
   /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
   void settle(contender& c, const planning_task& task);

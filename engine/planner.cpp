@@ -100,7 +100,8 @@ struct planner::impl {
     if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
     if (o.channels < 0 || o.channels > 1024) wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
     if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
-    if (o.protocol != "auto" && o.protocol != "simple") wrong("there is no protocol " + o.protocol + "; there are auto and simple");
+    if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "ll" && o.protocol != "ll128")
+      wrong("there is no protocol " + o.protocol + "; there are auto, simple, ll and ll128");
     return o;
   }
 
@@ -155,9 +156,58 @@ struct planner::impl {
     std::vector<contender> all;
     contender* chosen = nullptr;
     forced_name force;
+    bool only = false;        ///< nobody but `chosen` may, because of who asked or of the bits that are promised
+    bool over_slots = false;  ///< `chosen` performs it so
   };
 
   outcome choose(const planning_task& task, bool everybody) {
+    outcome o = choose_for_actors(task, everybody);
+    consider_slots(o, task);
+    return o;
+  }
+
+  /// Somebody may be better over slots than the best without.
+  void consider_slots(outcome& o, const planning_task& task) {
+    const bool forced = options.protocol == "ll" || options.protocol == "ll128";
+    contender* best = nullptr;
+    if (o.chosen && choice.may_use_slots(task, forced)) {
+      std::vector<contender*> able;
+      for (contender& c : o.all)
+        if (!o.only || &c == o.chosen) able.push_back(&c);
+      best = choice.best_over_slots(able, task);
+    }
+    if (best && fits_slots(*best, task) && (forced || best->slot_seconds < o.chosen->seconds + choice.actor_seconds(task))) {
+      o.chosen = best;
+      o.over_slots = true;
+    } else if (forced) {
+      planner_log()->info("{}: goes through the actors, not over {} slots", to_string(task.what), options.protocol);
+    }
+  }
+
+  slot_format format_of_slots() const {
+    if (options.protocol == "ll") return slot_format::ll;
+    if (options.protocol == "ll128") return slot_format::ll128;
+    return choose_slot_format({});
+  }
+
+  /// On every rank.
+  bool fits_slots(const contender& c, const planning_task& task) const {
+    const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
+    for (rank_t r = 0; r < task.ranks(); ++r)
+      if (!why_no_slots(compile(*c.lowered->notes, r, sizes, cutting{}), format_of_slots()).empty()) return false;
+    return true;
+  }
+
+  void put_on_slots(plan& made, const contender& c) const {
+    const slot_format format = format_of_slots();
+    made.cut = cutting{};
+    made.verified = c.lowered->verified(1);
+    made.slots = format;
+    made.protocol = format == slot_format::ll ? "ll" : "ll128";
+    made.predicted_seconds = c.slot_seconds;
+  }
+
+  outcome choose_for_actors(const planning_task& task, bool everybody) {
     outcome o;
     o.force = forced(task);
     std::string only = o.force.name;
@@ -167,6 +217,7 @@ struct planner::impl {
       o.chosen = choice.best(o.all, task);
       return o;
     }
+    o.only = true;
     if (!library.has(only))
       throw error(errc::unsupported, to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
     auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
@@ -213,6 +264,16 @@ struct planner::impl {
     throw error(faulty ? errc::bad_score : errc::unsupported, text);
   }
 
+  /// With the protocol in which it is faster.
+  candidate row_of(const contender& c, const outcome& o, const planning_task& task) const {
+    const bool chosen = &c == o.chosen;
+    const double through_actors = c.seconds + (o.over_slots ? choice.actor_seconds(task) : 0);
+    const bool slots = o.over_slots && c.eligible() && (chosen || c.slot_seconds < through_actors);
+    const std::string protocol = !slots ? "simple" : format_of_slots() == slot_format::ll ? "ll" : "ll128";
+    return {c.choreography, protocol, slots ? 1 : c.cut.channels, slots ? 1 : c.cut.slices, slots ? c.slot_seconds : through_actors,
+            c.why_rejected, chosen, c.rank_order_fold};
+  }
+
   std::shared_ptr<const plan> make_plan(const planning_task& task) {
     outcome o = choose(task, false);
     if (!o.chosen) refuse(task, o);
@@ -232,8 +293,9 @@ struct planner::impl {
     made->scaled = task.rules.scaled;
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
-    planner_log()->debug("{}: {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
-                         c.cut.channels, c.cut.slices, c.seconds * 1e6);
+    if (o.over_slots) put_on_slots(*made, c);
+    planner_log()->debug("{}: {}, {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
+                         made->protocol, made->cut.channels, made->cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 
@@ -265,6 +327,10 @@ struct planner::impl {
   std::size_t cached_instructions = 0;
 };
 
+bool may_use_slots(const engine_options& options) {
+  return options.protocol != "simple" && options.layout.empty() && !options.faults.any();
+}
+
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 planner::~planner() = default;
 
@@ -289,7 +355,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
       while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
   std::vector<candidate> list;
   for (const contender& c : o.all)
-    list.push_back({c.choreography, c.cut.channels, c.cut.slices, c.seconds, c.why_rejected, &c == o.chosen, c.rank_order_fold});
+    list.push_back(impl_->row_of(c, o, task));
   std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {
     if (a.eligible() != b.eligible()) return a.eligible();
     return a.eligible() && a.predicted_seconds < b.predicted_seconds;

@@ -20,6 +20,7 @@ namespace troupe {
 /// One choreography that was considered for a call.
 struct candidate {
   std::string choreography;
+  std::string protocol = "simple";
   int channels = 1;
   int slices = 1;
   double predicted_seconds = 0;   ///< by the cost model; meaningless if rejected
@@ -29,6 +30,9 @@ struct candidate {
 
   bool eligible() const { return why_rejected.empty(); }
 };
+
+/// Whether plans of an engine may use slots: ranks of one machine without a layout, and no faults are injected.
+bool may_use_slots(const engine_options& options);
 
 /// Chooses choreography, protocol, channels and slices for a call, makes the verified plan, and caches it. Thread-safe.
 class planner {

@@ -41,7 +41,7 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   if (broken_) return begin_stop(epoch, r, broken_, out);
   if (r.called < ranks_) {
     for (rank_t other = 0; other < ranks_; ++other)
-      if (gone_[index(other)] && !r.calls[index(other)])
+      if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
     return;
   }
@@ -54,6 +54,20 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   if (!calls[0].uniform) counts = std::make_shared<const std::vector<std::size_t>>(merge_counts(calls));
   records_.erase(epoch);
   out.agreed(epoch, counts);
+}
+
+void agreement::also_called(epoch_t epoch, rank_t rank, const call& what) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || at->second.calls[index(rank)]) return;
+  at->second.calls[index(rank)] = what;
+  ++at->second.called;
+}
+
+void agreement::withdraw(epoch_t epoch, rank_t rank) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || at->second.stopping || !at->second.calls[index(rank)]) return;
+  at->second.calls[index(rank)].reset();
+  if (--at->second.called == 0) records_.erase(at);
 }
 
 void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
@@ -77,7 +91,7 @@ void agreement::left(rank_t rank, epoch_t operations, audience& out) {
   called_by_gone_[index(rank)] = operations;
   out.peer_left(rank);
   for (auto& [epoch, r] : records_)
-    if (!r.stopping && !r.calls[index(rank)])
+    if (!r.stopping && !r.calls[index(rank)] && !before(epoch, operations))
       begin_stop(epoch, r, departure(rank), out);
 }
 

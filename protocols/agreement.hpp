@@ -61,10 +61,16 @@ class agreement {
   agreement(int ranks, std::string communicator);
 
   void called(epoch_t epoch, rank_t rank, call what, audience& out);
+  /// A rank that performs the operation over slots, and had said so because it waited for long, has performed it after all (or
+  /// heard of its failure).
+  void withdraw(epoch_t epoch, rank_t rank);
+  /// An operation is being stopped: this rank had come too, unless it has said so itself.
+  void also_called(epoch_t epoch, rank_t rank, const call& what);
   /// A rank asks to end an operation, agreed or not, which it calls `title`.
   void fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out);
   void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out);
-  /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called.
+  /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called,
+  /// of which it performed some over slots and never said so.
   void left(rank_t rank, epoch_t operations, audience& out);
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);

@@ -13,6 +13,8 @@ namespace troupe {
 /// of ranks are counted for themselves and have the top bit set.
 using epoch_t = std::uint32_t;
 inline constexpr epoch_t point_to_point = epoch_t{1} << 31;
+/// Epochs wrap around.
+inline bool before(epoch_t a, epoch_t b) { return static_cast<std::int32_t>((a - b) << 1) < 0; }
 
 /// A message of a lane. Small and trivially movable; the payload is never in it.
 struct chunk {

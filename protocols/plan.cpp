@@ -17,4 +17,13 @@ std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std
   return mine;
 }
 
+std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
+  const auto code = program_of(rank);
+  const std::lock_guard lock(mutex_);
+  if (slot_programs_.empty()) slot_programs_.resize(static_cast<std::size_t>(notes->ranks));
+  auto& mine = slot_programs_[static_cast<std::size_t>(rank)];
+  if (!mine) mine = std::make_shared<const slot_program>(compile_slots(*code, *slots));
+  return mine;
+}
+
 }  // namespace troupe

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "memory/types.hpp"
 #include "protocols/program.hpp"
 #include "protocols/score.hpp"
+#include "protocols/slot_program.hpp"
 #include "protocols/verifier.hpp"
 
 namespace troupe {
@@ -18,7 +20,8 @@ namespace troupe {
 class plan {
  public:
   std::string choreography;
-  std::string protocol = "simple";
+  std::string protocol = "simple";          ///< or "ll", "ll128": over slots
+  std::optional<slot_format> slots;         ///< performed over the slot board, by whoever calls, in this format
   std::shared_ptr<const score> notes;       ///< lowered and verified
   std::shared_ptr<const verdict> verified;
   std::size_t count = 0;                    ///< elements per block
@@ -35,11 +38,15 @@ class plan {
   std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},
                                             std::span<const std::size_t> output_displacements = {}) const;
 
+  /// The same for the slot board. @pre slots
+  std::shared_ptr<const slot_program> slot_program_of(rank_t rank) const;
+
   call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
 
  private:
   mutable std::mutex mutex_;  // taken once an operation; held while a program is compiled the first time
   mutable std::vector<std::shared_ptr<const program>> programs_;
+  mutable std::vector<std::shared_ptr<const slot_program>> slot_programs_;
 };
 
 }  // namespace troupe

@@ -102,6 +102,28 @@ struct fixture {
 
 }  // namespace
 
+TEST_CASE_FIXTURE(fixture, "numbers that went over slots are left out, and the order is kept") {
+  const auto after = [&](epoch_t e, epoch_t follows) {
+    auto op = barrier(e);
+    op->follows = follows;
+    return op;
+  };
+  auto late = after(9, 6);
+  late->deadline = 1ms;
+  const completion_ptr done = late->done;
+  rank.submit(late, out);
+  CHECK(out.take() == "alarm");
+  rank.failed(3, why(), out);  // over slots: never comes here
+  rank.failed(9, why(), out);
+  CHECK(done->done());
+  rank.submit(after(5, 0), out);
+  CHECK(out.take() == "called5 skip9 start5x1");
+  rank.leave(out, 12);
+  rank.agreed(5, nullptr, out);
+  rank.performed(key(5), out);
+  CHECK(out.take() == "left12");
+}
+
 TEST_CASE_FIXTURE(fixture, "calls are said and started in their order, also when they come in another") {
   rank.submit(barrier(1), out);
   CHECK(out.take() == "");

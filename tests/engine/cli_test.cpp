@@ -232,7 +232,7 @@ TEST_CASE("run: rows, JSON, overrides") {
   CHECK(row["type"] == "f32");
   CHECK(row["op"] == "sum");
   CHECK(row["choreography"] == "ring");
-  CHECK(row["protocol"] == "simple");
+  CHECK((row["protocol"] == "ll" || row["protocol"] == "ll128"));  // 4 KiB: whichever is faster on this processor
   CHECK(row["wrong"] == 0);
   CHECK(row["in_place"]["wrong"] == 0);
   CHECK(row["time_us"].get<double>() > 0);

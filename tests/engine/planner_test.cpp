@@ -29,6 +29,9 @@ call call_of(collective what, std::size_t count, datatype type = datatype::f32, 
   return c;
 }
 
+/// Every rank's end depends on every rank's beginning.
+bool uniform_and_unrooted(collective what) { return !has_root(what); }
+
 call all_reduce_of(std::size_t count, datatype type = datatype::f32, determinism level = determinism::run_stable) {
   return call_of(collective::all_reduce, count, type, level);
 }
@@ -111,7 +114,8 @@ TEST_CASE("every collective gets a verified plan, whatever the ranks") {
         CHECK(made->notes->what == what);
         CHECK(made->notes->ranks == ranks);
         CHECK(made->notes->root == c.root);
-        CHECK(made->protocol == "simple");
+        CHECK((made->protocol == "simple") == !made->slots);
+        if (made->slots) CHECK((uniform_and_unrooted(what) && made->cut == cutting{}));
         if (count <= 1) CHECK(made->cut == cutting{});
         for (rank_t r = 0; r < ranks; ++r) CHECK_NOTHROW(made->program_of(r));
       }
@@ -372,6 +376,7 @@ TEST_CASE("in place only where nothing is staged and no rank is special") {
 
 TEST_CASE("chunks bound the slices, and a slice has at least an element") {
   engine_options o = with("ring");
+  o.protocol = "simple";  // slots are not cut
   o.chunk_bytes = 4096;
   planner p{o};
   for (const std::size_t count : {0, 1, 3, 5, 1023, 1025, 4096, 12289, 99991, 1 << 20}) {
@@ -575,4 +580,45 @@ TEST_CASE("bus factors of nccl-tests") {
   CHECK(bus_factor(collective::broadcast, 4) == doctest::Approx(1));
   CHECK(bus_bytes(collective::reduce_scatter, 4, 100) == 400);
   CHECK(bus_bytes(collective::reduce, 4, 100) == 100);
+}
+
+TEST_CASE("small collectives in which everybody waits for everybody go over slots") {
+  planner p{engine_options{}};
+  const layout two = layout::flat(2);
+  for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter, collective::all_to_all,
+                                collective::barrier}) {
+    CAPTURE(name(what));
+    const auto made = p.plan_for(call_of(what, 2), two);
+    CHECK(made->slots.has_value());
+    for (rank_t r = 0; r < 2; ++r) CHECK_NOTHROW(made->slot_program_of(r));
+  }
+  for (const collective what : {collective::broadcast, collective::reduce, collective::gather, collective::scatter}) {
+    CAPTURE(name(what));
+    CHECK_FALSE(p.plan_for(call_of(what, 2), two)->slots);
+  }
+  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), two)->slots);
+  CHECK_FALSE(p.plan_for(all_reduce_of(2, datatype::f16), two)->slots);  // partial sums would be rounded
+  CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots.has_value());
+  CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::flat(65))->slots);
+  CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->slots);
+}
+
+TEST_CASE("the protocol's option: none, or one format wherever it is possible") {
+  engine_options o;
+  o.protocol = "simple";
+  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->slots);
+  for (const auto& [text, format] : {std::pair{"ll", slot_format::ll}, std::pair{"ll128", slot_format::ll128}}) {
+    o.protocol = text;
+    planner p{o};
+    const auto made = p.plan_for(all_reduce_of(8192), layout::flat(4));
+    CHECK(made->protocol == text);
+    CHECK(made->slots == format);
+    CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol == "simple");
+    const auto rows = p.candidates(all_reduce_of(2), layout::flat(4));
+    CHECK(rows.front().chosen);
+    CHECK(rows.front().protocol == text);
+  }
+  o.protocol = "auto";
+  o.faults.drop = 0.1;
+  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->slots);
 }

@@ -35,7 +35,9 @@ std::size_t any_count(random_engine& random, std::size_t most) {
 troupe::engine_options any_options(random_engine& random, int ranks) {
   troupe::engine_options o;
   const std::string n = std::to_string(ranks);
-  if (ranks % 2 == 0 && random() % 3 == 0) o.layout = "2x" + std::to_string(ranks / 2);
+  const bool flat = random() % 2 == 0;
+  if (flat) o.layout.clear();
+  else if (ranks % 2 == 0 && random() % 3 == 0) o.layout = "2x" + std::to_string(ranks / 2);
   else if (ranks % 4 == 0 && random() % 2 == 0) o.layout = "2x2x" + std::to_string(ranks / 4);
   else if (ranks > 2 && random() % 4 == 0) o.layout = "1+" + std::to_string(ranks - 1);
   else if (random() % 4 == 0) o.layout = n;
@@ -47,6 +49,8 @@ troupe::engine_options any_options(random_engine& random, int ranks) {
   o.credits = one_of(random, credits);
   o.streams = 1 + static_cast<int>(below(random, 6));
   o.through_scratch = random() % 2 == 0;
+  constexpr const char* protocols[] = {"auto", "auto", "simple", "ll", "ll128"};
+  o.protocol = one_of(random, protocols);
   o.workers = static_cast<int>(below(random, 4)) - 1;
   constexpr int spins[] = {0, 1, 64};
   o.spin = one_of(random, spins);
@@ -92,7 +96,7 @@ job any_job(random_engine& random, int ranks) {
 }
 
 std::string to_string(const troupe::engine_options& o) {
-  return "layout \"" + o.layout + "\", channels " + std::to_string(o.channels) + ", chunk " + std::to_string(o.chunk_bytes) + ", credits " +
+  return "layout \"" + o.layout + "\", protocol " + o.protocol + ", channels " + std::to_string(o.channels) + ", chunk " + std::to_string(o.chunk_bytes) + ", credits " +
          std::to_string(o.credits) + ", streams " + std::to_string(o.streams) + ", workers " + std::to_string(o.workers) + ", spin " +
          std::to_string(o.spin) + (o.through_scratch ? ", through scratch" : "") + (o.faults.any() ? ", with faults" : "");
 }

@@ -173,6 +173,38 @@ TEST_CASE("a rank that leaves after its calls harms nobody") {
   CHECK(out.words() == "peer_left agreed");
 }
 
+TEST_CASE("operations over slots: said when they take long, withdrawn when they are performed") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(4, 0, some_call(), out);
+  a.called(4, 1, some_call(), out);
+  CHECK(a.open_operations() == 1);
+  a.withdraw(4, 0);
+  a.withdraw(4, 0);
+  CHECK(a.open_operations() == 1);
+  a.withdraw(4, 1);
+  CHECK(a.open_operations() == 0);
+  a.withdraw(4, 2);
+  SUBCASE("one that left has called what came before, though it never said so") {
+    a.called(4, 0, some_call(), out);
+    a.left(1, 5, out);
+    a.called(4, 2, some_call(), out);
+    CHECK(out.words() == "peer_left");
+    a.called(5, 0, some_call(), out);
+    CHECK(out.words() == "peer_left stop");
+  }
+  SUBCASE("nothing is withdrawn once it stops, and who has come is added then") {
+    a.fail(4, "title", make_failure(errc::cancelled, "enough"), out);
+    a.also_called(4, 0, some_call());
+    a.also_called(4, 0, some_call(9));
+    a.withdraw(4, 0);
+    stop_all(a, 3, 4, out);
+    CHECK(out.words() == "stop failed");
+    CHECK(has(out.all.back().why->text, "all_reduce(count 8"));
+    CHECK(has(out.all.back().why->text, "ranks 1 and 2 have not called it, rank 0 waits"));
+  }
+}
+
 TEST_CASE("a late caller of a failed operation opens nothing again while it stops") {
   agreement a{2, "world"};
   recording out;

@@ -1,0 +1,183 @@
+#pragma once
+// Where the ranks of one communicator begin their operations: numbers them, and performs those that go over slots (plan::slots).
+// No CAF in here.
+//
+// Who performs for a rank, one at a time (`owned`):
+//   1. the caller of a blocking operation itself, while the others come soon: no allocation, no message;
+//   2. the caller of a group's wait, for all its ranks in turn;
+//   3. the *attendant*, a thread that sleeps while nothing is written: asynchronous operations, and those that 1 and 2 hand over
+//      because they take long. The caller then waits for the operation's completion like for any other.
+// A rank's operations on the board are begun in the order of their numbers; later ones queue up behind.
+//
+// Failure. Slots hold copies, so a failed operation is dropped at once; but nobody else knows that it was begun. So whoever has
+// waited for long tells the membership (`called`), which finds out as for any other operation: different calls, ranks that left or
+// will never come. What it decides comes back through failed(). Who performs the operation after all takes his word back
+// (`withdraw`). A rank that comes late finds the failure before it begins. broken() is seen by every operation at once.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/operation.hpp"
+#include "protocols/slot_waiting.hpp"
+
+namespace troupe::actors {
+
+/// Thread-safe.
+class slot_desk {
+ public:
+  /// What the desk tells. Any thread; must not call the desk.
+  class outbox {
+   public:
+    virtual ~outbox() = default;
+    virtual void called(epoch_t epoch, rank_t rank, const call& what) = 0;
+    virtual void withdraw(epoch_t epoch, rank_t rank) = 0;
+    virtual void fail(epoch_t epoch, const std::string& title, const failure_ptr& why) = 0;
+    virtual void leave(rank_t rank, epoch_t operations) = 0;
+    /// Have a thread call attend().
+    virtual void start_attendant() = 0;
+  };
+  struct seat;
+
+  /// @param slots false: only numbers. @param cores that the process may use @param spin looks of a waiting caller before it gives
+  /// its core away, where every rank can have one
+  slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out);
+  ~slot_desk();
+  slot_desk(const slot_desk&) = delete;
+  slot_desk& operator=(const slot_desk&) = delete;
+
+  /// Plans may use slots here.
+  bool has_slots() const { return board_ != nullptr; }
+
+  // -- callers ----------------------------------------------------------------------------------------------------------
+
+  /// Gives an operation that goes through the rank's actor its number; calls of several threads are submitted in any order.
+  void number(rank_t rank, operation& op);
+  /// Numbers an operation over slots and has it performed, at the latest when the thread's `gathering` ends.
+  void submit(rank_t rank, operation_ptr op);
+
+  struct turn {
+    seat* at = nullptr;  ///< null: somebody performs for the rank already
+    explicit operator bool() const { return at != nullptr; }
+  };
+  /// Begins a blocking operation that is like the rank's last one. Null also if it is not.
+  turn begin_again(rank_t rank, const call& what);
+  /// Begins any other. @pre how->slots
+  turn begin(rank_t rank, const call& what, const plan_ptr& how);
+  struct result {
+    failure_ptr why;              ///< null: performed
+    operation_ptr still_to_do;    ///< handed to the attendant: wait for it
+  };
+  /// @pre begun, by this thread
+  result perform(turn mine, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
+
+  /// While it lives, operations that this thread submits are only queued; drive() performs them here.
+  class gathering {
+   public:
+    gathering();
+    ~gathering();  ///< the attendants see to what is left
+    gathering(const gathering&) = delete;
+    gathering& operator=(const gathering&) = delete;
+    void drive();
+
+   private:
+    friend class slot_desk;
+    std::vector<std::pair<slot_desk*, rank_t>> queued_;
+    gathering* outer_;
+  };
+
+  /// Cancel: has the operation failed on all ranks, unless it is done.
+  void end(rank_t rank, epoch_t epoch, const failure_ptr& why);
+  /// Who is performing `epoch` over slots, or will. A rank that has numbered something later without saying so has performed it.
+  struct presence {
+    rank_t rank;
+    std::optional<call> what;  ///< unknown: it is over
+  };
+  std::vector<presence> present(epoch_t epoch);
+  /// The rank calls nothing more; tells `leave` when its last operation is over.
+  void leave(rank_t rank);
+
+  // -- membership ---------------------------------------------------------------------------------------------------------
+
+  void failed(epoch_t epoch, const failure_ptr& why);
+  void broken(const failure_ptr& why);
+  /// Everything under way fails; the attendant ends. Nothing is begun afterwards.
+  void close();
+
+  // -- the attendant --------------------------------------------------------------------------------------------------------
+
+  /// Returns after close().
+  void attend();
+  /// Nothing over slots moves, and has not since the call before, which asked the attendant to look again.
+  bool stands_still();
+  /// This thread is completing an operation: it is inside a callback, and must not wait.
+  static bool in_callback() noexcept;
+
+ private:
+  class patience;
+  class locker;
+  enum class progress : std::uint8_t { none, some, done };
+
+  seat& at(rank_t rank) const { return *seats_[static_cast<std::size_t>(rank)]; }
+  turn take_turn(seat& s);
+  slot_performer::status spin(seat& s) const;
+  void set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
+              std::uint64_t fingerprint);
+  operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;
+  failure_ptr failure_of(seat& s, epoch_t epoch);
+  bool has_failed(seat& s, epoch_t epoch) const;
+  void stall(operation& op, const std::string& why);
+  void drop(seat& s, std::uint64_t sequence);
+  void release(seat& s);
+  void hand_over(seat& s, operation_ptr op);
+  void ask_attendant(rank_t rank, bool handed_over);
+  void wake_attendant();
+
+  // Of the owner:
+  bool claim(seat& s);
+  bool drive(seat& s, bool& moved);
+  bool next_operation(seat& s);
+  progress advance(seat& s);
+  void settle_failures(seat& s);
+  void finish(seat& s, failure_ptr why);
+  void complete(seat& s, const operation_ptr& op, failure_ptr why);
+  void enroll(seat& s, operation& op);
+  steady_time look_after(seat& s, steady_time now);
+
+  bool drive_all(std::vector<seat*>& mine);
+  bool advance_all(const std::vector<seat*>& mine);
+  bool take_inbox(std::vector<seat*>& mine);
+  void wait_for_work(std::uint64_t asked);
+  void sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t asked);
+
+  std::unique_ptr<outbox> out_;
+  int ranks_;
+  slot_wait_options waiting_;
+  std::unique_ptr<slot_board> board_;
+  std::vector<std::unique_ptr<seat>> seats_;
+  std::atomic<bool> is_broken_{false};
+
+  std::mutex mutex_;  // slow paths: asynchronous operations and failures
+  std::condition_variable something_;
+  struct request_for {
+    rank_t rank;
+    bool handed_over;
+  };
+  std::vector<request_for> inbox_;
+  failure_ptr broken_;
+  bool started_ = false;
+  bool closed_ = false;
+  std::atomic<bool> fresh_{false};       ///< inbox_, failures or close(): look
+  std::atomic<rank_t> sleeping_{-1};     ///< rank on whose ticket the attendant sleeps
+  std::atomic<bool> idle_{true};         ///< the attendant sleeps, or there is none
+  std::atomic<std::uint64_t> asked_{0}, answered_{0};  ///< see stands_still()
+};
+
+}  // namespace troupe::actors
