@@ -411,7 +411,7 @@ TEST_CASE("pre_mul_sum: every rank has a factor of its own") {
 // -- size -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("more than 2^31 elements") {
-  constexpr std::size_t count = (std::size_t{1} << 31) + 17;
+  [[maybe_unused]] constexpr std::size_t count = (std::size_t{1} << 31) + 17;
   std::size_t available = 0;
   if (std::FILE* f = std::fopen("/proc/meminfo", "r")) {
     char line[256];
