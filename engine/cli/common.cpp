@@ -99,7 +99,7 @@ void progress_line::clear() {
 
 namespace {
 
-constexpr unsigned seconds_to_end_orderly = 2;
+constexpr unsigned seconds_to_end_orderly = 4;
 constexpr std::int64_t one_interrupt_ns = 100'000'000;
 
 sigset_t set_of(std::initializer_list<int> signals) {
