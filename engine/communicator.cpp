@@ -16,7 +16,7 @@ communicator::~communicator() = default;
 communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 
 communicator::impl::~impl() {
-  if (const gate::pass inside{of->core->door}) of->core->stage->leave(*of->members, rank);
+  if (const gate::pass inside{of->core->door, doorway()}) of->core->stage->leave(*of->members, rank);
 }
 
 int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }
@@ -34,7 +34,7 @@ void communicator::set_deadline(std::optional<std::chrono::nanoseconds> deadline
 void communicator::abort(const std::string& reason) {
   if (!impl_) return;
   const society& of = *impl_->of;
-  if (const gate::pass inside{of.core->door})
+  if (const gate::pass inside{of.core->door, impl_->doorway()})
     of.core->stage->abort(*of.members, make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
                                                                                     std::to_string(impl_->rank) + ": " + reason));
 }
@@ -142,7 +142,7 @@ void submit(society& of, rank_t rank, actors::operation_ptr op) {
 void communicator::run(call_description what) {
   if (!impl_) refuse_empty();
   society& of = *impl_->of;
-  const gate::pass inside{of.core->door};
+  const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
   if (of.run_over_slots(impl_->rank, what)) return;
@@ -159,7 +159,7 @@ void communicator::run(call_description what) {
 request communicator::start(call_description what) {
   if (!impl_) refuse_empty();
   society& of = *impl_->of;
-  const gate::pass inside{of.core->door};
+  const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   auto op = of.prepare(impl_->rank, std::move(what));
   auto s = std::make_shared<request::state>();
@@ -176,7 +176,7 @@ request communicator::start(call_description what) {
 request communicator::join(group& in, call_description what) {
   if (!impl_) refuse_empty();
   society& of = *impl_->of;
-  const gate::pass inside{of.core->door};
+  const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   auto op = of.prepare(impl_->rank, std::move(what));
   auto s = std::make_shared<request::state>();
@@ -186,7 +186,7 @@ request communicator::join(group& in, call_description what) {
   in.launches_.push_back([s, op, member = impl_](bool begin) mutable {  // holding `member`, the rank does not leave before
     if (!begin) return op->done->complete(make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
     society& to = *s->of;
-    const gate::pass still_inside{to.core->door};
+    const gate::pass still_inside{to.core->door, member->doorway()};
     if (!still_inside) return op->done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
     if (s->cancel_wanted.load()) op->stalled = true;
     to.number(s->rank, op);
@@ -204,7 +204,7 @@ request communicator::join(group& in, call_description what) {
 void communicator::exchange(call_description incoming, call_description outgoing) {
   if (!impl_) refuse_empty();
   society& of = *impl_->of;
-  const gate::pass inside{of.core->door};
+  const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
   auto in = of.prepare(impl_->rank, std::move(incoming));
@@ -279,7 +279,7 @@ communicator communicator::split(int color, int key, call_options options) {
     return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
   });
 
-  const gate::pass inside{of.core->door};
+  const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   std::shared_ptr<society> made;
   {

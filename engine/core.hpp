@@ -83,6 +83,7 @@ struct communicator::impl {
   std::shared_ptr<society> of;
   rank_t rank = 0;
   ~impl();
+  std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };
 
 struct request::state {

@@ -1,36 +1,48 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe {
 
-/// Shutdown as a type: who enters may use what lies behind until he leaves; close() lets nobody in any more and waits for those
-/// inside. Cost of entering and leaving: one atomic addition each. Thread-safe.
+/// Shutdown as a type: who enters may use what lies behind until he leaves; shut() lets nobody in any more, and
+/// wait_until_empty() waits for those inside.
+///
+/// It has many doorways so that ranks that come and go all the time do not hand one cache line to and fro: whoever uses an
+/// own doorway (its rank, say) pays two uncontended atomic additions. Thread-safe.
 class gate {
  public:
-  /// False: closed.
-  bool enter() noexcept {
-    if ((state_.fetch_add(1, std::memory_order_acquire) & closed) == 0) return true;
-    leave();
+  /// False: closed. @param doorway any number; leave by the same
+  bool enter(std::size_t doorway) noexcept {
+    if ((at(doorway).fetch_add(1, std::memory_order_acquire) & closed) == 0) [[likely]]
+      return true;
+    leave(doorway);
     return false;
   }
-  void leave() noexcept {
-    if (state_.fetch_sub(1, std::memory_order_release) == closed + 1) state_.notify_all();
+  void leave(std::size_t doorway) noexcept {
+    std::atomic<std::uint32_t>& inside = at(doorway);
+    if (inside.fetch_sub(1, std::memory_order_release) == closed + 1) [[unlikely]]
+      inside.notify_all();
   }
-  void shut() noexcept { state_.fetch_or(closed, std::memory_order_acq_rel); }
+  void shut() noexcept {
+    for (auto& each : doorways_) each.inside.fetch_or(closed, std::memory_order_acq_rel);
+  }
   /// @pre shut() was called.
   void wait_until_empty() noexcept {
-    for (std::uint32_t seen = state_.load(std::memory_order_acquire); seen != closed;
-         seen = state_.load(std::memory_order_acquire))
-      state_.wait(seen, std::memory_order_acquire);
+    for (auto& each : doorways_)
+      for (std::uint32_t seen = each.inside.load(std::memory_order_acquire); seen != closed;
+           seen = each.inside.load(std::memory_order_acquire))
+        each.inside.wait(seen, std::memory_order_acquire);
   }
 
   class pass {
    public:
-    explicit pass(gate& through) : through_(through.enter() ? &through : nullptr) {}
+    explicit pass(gate& through, std::size_t doorway = 0)
+        : through_(through.enter(doorway) ? &through : nullptr), doorway_(doorway) {}
     ~pass() {
-      if (through_ != nullptr) through_->leave();
+      if (through_ != nullptr) through_->leave(doorway_);
     }
     pass(const pass&) = delete;
     pass& operator=(const pass&) = delete;
@@ -38,11 +50,18 @@ class gate {
 
    private:
     gate* through_;
+    std::size_t doorway_;
   };
 
  private:
   static constexpr std::uint32_t closed = std::uint32_t{1} << 31;
-  std::atomic<std::uint32_t> state_{0};
+  static constexpr std::size_t doorways = 32;
+  struct alignas(128) doorway_state {  // two lines: the neighbour line is fetched along
+    std::atomic<std::uint32_t> inside{0};
+  };
+  std::atomic<std::uint32_t>& at(std::size_t doorway) noexcept { return doorways_[doorway % doorways].inside; }
+
+  std::array<doorway_state, doorways> doorways_{};
 };
 
 }  // namespace troupe
