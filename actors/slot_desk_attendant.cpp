@@ -1,0 +1,186 @@
+// The thread that performs what callers hand over, and sleeps while nothing is written.
+
+#include <algorithm>
+#include <thread>
+
+#include "actors/slot_desk_seat.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+}  // namespace
+
+// -- the attendant ----------------------------------------------------------------------------------------------------
+
+void slot_desk::ask_attendant(rank_t rank, bool handed_over) {
+  bool start = false, closed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    closed = closed_;
+    if (!closed) {
+      inbox_.push_back({rank, handed_over});
+      start = !std::exchange(started_, true);
+    }
+  }
+  if (closed) {  // everything is failing, and nobody else is here to say so
+    seat& s = at(rank);
+    bool moved = false;
+    if (handed_over || claim(s)) drive(s, moved);
+    return;
+  }
+  if (start) {
+    try {
+      out_->start_attendant();
+    } catch (const std::exception& e) {  // no thread: nobody can go on here, nor anywhere
+      broken(make_failure(errc::out_of_memory, std::string{"no thread can be started for small operations: "} + e.what()));
+      close();
+      attend();
+      return;
+    }
+  }
+  wake_attendant();
+}
+
+void slot_desk::wake_attendant() {
+  fresh_.store(true);
+  {
+    const std::lock_guard lock(mutex_);  // it does not fall asleep between its look and its wait
+  }
+  something_.notify_one();
+  if (const rank_t rank = sleeping_.load(); rank >= 0) board_->wake(rank);
+}
+
+bool slot_desk::stands_still() {
+  if (!board_) return true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!started_ || closed_) return true;
+  }
+  const bool still = idle_.load() && !fresh_.load() && answered_.load() == asked_.load();
+  asked_.fetch_add(1);
+  {
+    const std::lock_guard lock(mutex_);
+  }
+  something_.notify_one();
+  if (const rank_t rank = sleeping_.load(); rank >= 0) board_->wake(rank);
+  return still;
+}
+
+void slot_desk::attend() {
+  std::vector<seat*> mine;
+  for (int idle = 0;;) {
+    const std::uint64_t asked = asked_.load();
+    const bool closed = take_inbox(mine);
+    const bool moved = drive_all(mine);
+    if (closed && mine.empty()) return;
+    if (mine.empty()) {
+      wait_for_work(asked);
+      continue;
+    }
+    idle = moved ? 0 : idle + 1;
+    if (moved) continue;
+    const auto now = clock::now();
+    steady_time next = no_deadline;
+    for (seat* s : mine) next = std::min(next, look_after(*s, now));
+    if (idle <= most_yields) std::this_thread::yield();
+    else sleep(mine, next, asked);
+  }
+}
+
+/// True: closed.
+bool slot_desk::take_inbox(std::vector<seat*>& mine) {
+  if (!fresh_.exchange(false)) return false;
+  std::vector<request_for> inbox;
+  bool closed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    inbox.swap(inbox_);
+    closed = closed_;
+  }
+  for (const request_for& one : inbox)
+    if (seat& s = at(one.rank); one.handed_over || claim(s)) mine.push_back(&s);
+  if (closed) fresh_.store(true);
+  return closed;
+}
+
+/// Every rank's turn; those with nothing left to do are let go. True: something has moved.
+bool slot_desk::drive_all(std::vector<seat*>& mine) {
+  bool moved = false;
+  std::erase_if(mine, [&](seat* s) { return !drive(*s, moved); });
+  return moved;
+}
+
+/// As drive_all() while the ranks are announced as asleep, which nobody else may be: keeps them all. What has ended is
+/// found again.
+bool slot_desk::advance_all(const std::vector<seat*>& mine) {
+  bool moved = false;
+  for (seat* s : mine) {
+    if (s->current->stalled) continue;
+    const std::size_t before = s->performer->steps_taken();
+    try {
+      moved = s->performer->advance() != slot_performer::status::waiting || moved;
+    } catch (const std::exception& e) {
+      stall(*s->current, e.what());
+    }
+    moved = moved || s->current->stalled || s->performer->steps_taken() != before;
+  }
+  return moved;
+}
+
+/// What has taken long is told to the membership. Returns when to look again.
+steady_time slot_desk::look_after(seat& s, steady_time now) {
+  std::vector<operation_ptr> late;
+  steady_time next = no_deadline;
+  const auto look = [&](const operation_ptr& op) {
+    if (op->expires <= now) {
+      op->expires = no_deadline;
+      late.push_back(op);
+    }
+    next = std::min(next, op->expires);
+  };
+  look(s.current);
+  {
+    const locker lock(s);
+    for (const operation_ptr& op : s.queue) look(op);
+  }
+  if (!s.current->registered) {
+    if (now >= s.current->begun + long_wait || !late.empty()) enroll(s, *s.current);
+    else next = std::min(next, s.current->begun + long_wait);
+  }
+  for (const operation_ptr& op : late) out_->fail(op->epoch, op->title(), deadline_passed(*op, s.rank));
+  return next;
+}
+
+void slot_desk::wait_for_work(std::uint64_t asked) {
+  std::unique_lock lock(mutex_);
+  answered_.store(asked);
+  idle_.store(true);
+  something_.wait(lock, [&] { return fresh_.load() || asked_.load() != asked; });
+  idle_.store(false);
+}
+
+void slot_desk::sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t asked) {
+  const rank_t leader = mine.front()->rank;
+  {
+    slot_board::sleep sleep{*board_, leader};
+    for (const seat* s : mine) {
+      const slot_performer::lack lack = s->current->stalled ? slot_performer::lack{} : s->performer->lacks();
+      sleep.announce(s->rank, lack.writer, lack.finishes);
+    }
+    sleeping_.store(leader);
+    sleep.fence();
+    if (!advance_all(mine) && !fresh_.load() && asked_.load() == asked) {
+      answered_.store(asked);
+      idle_.store(true);
+      sleep.until(until);
+      idle_.store(false);
+    }
+    sleeping_.store(-1);
+  }
+}
+
+}  // namespace troupe::actors

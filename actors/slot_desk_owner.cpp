@@ -1,0 +1,192 @@
+// Who performs for a rank: its operations one after the other, and groups of them.
+
+#include <algorithm>
+#include <thread>
+
+#include "actors/slot_desk_seat.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+thread_local slot_desk::gathering* my_gathering = nullptr;
+thread_local int callbacks = 0;
+
+}  // namespace
+
+bool slot_desk::in_callback() noexcept { return callbacks > 0; }
+
+// -- an owner performs --------------------------------------------------------------------------------------------------
+
+bool slot_desk::claim(seat& s) {
+  const locker lock(s);
+  if (s.owned || s.queue.empty()) return false;
+  return s.owned = true;
+}
+
+/// False: nothing is left to do for the rank, which is nobody's any more.
+bool slot_desk::drive(seat& s, bool& moved) {
+  while (true) {
+    if (is_broken_.load(std::memory_order_acquire) || s.failure_count.load(std::memory_order_acquire) > 0) settle_failures(s);
+    if (!s.current && !next_operation(s)) return false;
+    const progress made = advance(s);
+    moved = moved || made != progress::none;
+    if (made != progress::done) return true;
+  }
+}
+
+bool slot_desk::next_operation(seat& s) {
+  bool leaves = false, nothing = false;
+  epoch_t operations = 0;
+  {
+    const locker lock(s);
+    nothing = s.queue.empty();
+    if (!nothing) {
+      s.current = std::move(s.queue.front());
+      s.queue.pop_front();
+      s.active = s.current->epoch;
+    } else {
+      s.owned = false;
+      s.active = operation::unset;
+      leaves = s.leaving && !s.left;
+      s.left = s.left || leaves;
+      operations = epoch_of(s.next);
+    }
+  }
+  if (leaves) out_->leave(s.rank, operations);
+  if (nothing) return false;
+  operation& op = *s.current;
+  s.sequence = op.sequence;
+  if (op.stalled) return true;  // cancelled before it was launched
+  try {
+    s.running = op.plan->slot_program_of(s.rank);
+    set_up(s, *s.running, *op.plan, op.what.reduction, op.input, op.output, fingerprint(op.what, 0));
+  } catch (const std::exception& e) {
+    stall(op, e.what());
+  }
+  return true;
+}
+
+slot_desk::progress slot_desk::advance(seat& s) {
+  operation& op = *s.current;
+  if (op.stalled) return progress::none;
+  auto status = slot_performer::status::waiting;
+  const std::size_t before = s.performer->steps_taken();
+  try {
+    status = s.performer->advance();
+  } catch (const std::exception& e) {
+    stall(op, e.what());
+    return progress::some;
+  }
+  if (status == slot_performer::status::performed) return finish(s, nullptr), progress::done;
+  if (status == slot_performer::status::mismatch) {
+    op.stalled = true;  // the membership has seen, or will see, all calls, and tells every rank the same table
+    enroll(s, op);
+  }
+  return s.performer->steps_taken() != before ? progress::some : progress::none;
+}
+
+/// The membership compares the calls, and says what becomes of it.
+void slot_desk::enroll(seat& s, operation& op) {
+  if (op.registered) return;
+  op.registered = true;
+  out_->called(op.epoch, s.rank, op.what);
+}
+
+void slot_desk::settle_failures(seat& s) {
+  if (s.current)
+    if (failure_ptr why = failure_of(s, s.current->epoch)) finish(s, std::move(why));
+  std::vector<std::pair<operation_ptr, failure_ptr>> over;
+  failure_ptr broken;
+  if (is_broken_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mutex_);
+    broken = broken_;
+  }
+  {
+    const locker lock(s);
+    for (const operation_ptr& op : s.queue) {
+      const auto found = s.failures.find(op->epoch);
+      if (!broken && found == s.failures.end()) continue;
+      over.emplace_back(op, broken ? broken : found->second);
+      if (found != s.failures.end()) s.failures.erase(found);
+    }
+    std::erase_if(s.queue, [&](const operation_ptr& op) {
+      return std::any_of(over.begin(), over.end(), [&](const auto& entry) { return entry.first == op; });
+    });
+    s.failure_count.store(s.failures.size(), std::memory_order_release);
+  }
+  for (auto& [op, why] : over) complete(s, op, std::move(why));
+}
+
+/// The current operation is over.
+void slot_desk::finish(seat& s, failure_ptr why) {
+  operation_ptr op = s.current;
+  if (!why) why = failure_of(s, op->epoch);
+  else drop(s, op->sequence);
+  if (!why) divide_average(op->what, ranks_, op->output);
+  {
+    const locker lock(s);
+    s.current.reset();
+  }
+  complete(s, op, std::move(why));
+}
+
+void slot_desk::complete(seat& s, const operation_ptr& op, failure_ptr why) {
+  if (op->registered) out_->withdraw(op->epoch, s.rank);
+  ++callbacks;
+  op->done->complete(std::move(why));
+  --callbacks;
+}
+
+// -- groups -----------------------------------------------------------------------------------------------------------
+
+void slot_desk::submit(rank_t rank, operation_ptr op) {
+  seat& s = at(rank);
+  op->begun = clock::now();
+  op->expires = expiry(op->begun, op->deadline);
+  bool nobody = false;
+  {
+    const locker lock(s);
+    op->sequence = s.next++;
+    op->epoch = epoch_of(op->sequence);
+    s.queue.push_back(std::move(op));
+    nobody = !s.owned;
+  }
+  if (!nobody) return;
+  if (my_gathering != nullptr) my_gathering->queued_.emplace_back(this, rank);
+  else ask_attendant(rank, false);
+}
+
+slot_desk::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
+
+slot_desk::gathering::~gathering() {
+  my_gathering = outer_;
+  for (const auto& [desk, rank] : queued_) desk->ask_attendant(rank, false);
+}
+
+void slot_desk::gathering::drive() {
+  struct rank_here {
+    slot_desk* desk;
+    seat* at;
+  };
+  std::vector<rank_here> here;
+  my_gathering = outer_;  // what callbacks begin is not part of it
+  for (const auto& [desk, rank] : queued_)
+    if (desk->claim(desk->at(rank))) here.push_back({desk, &desk->at(rank)});
+  queued_.clear();
+  for (int idle = 0; !here.empty();) {
+    bool moved = false;
+    std::erase_if(here, [&](const rank_here& r) { return !r.desk->drive(*r.at, moved); });
+    idle = moved ? 0 : idle + 1;
+    if (here.empty()) return;
+    const int spin = here.front().desk->waiting_.spin / 4;
+    if (idle > spin + most_yields) break;
+    if (idle > spin) std::this_thread::yield();
+  }
+  for (const rank_here& r : here) r.desk->ask_attendant(r.at->rank, true);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,75 @@
+#pragma once
+// What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who performs
+// for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actors/slot_desk.hpp"
+#include "memory/kernels.hpp"
+
+namespace troupe::actors {
+
+/// How long an operation may take before the membership is told of it.
+inline constexpr std::chrono::nanoseconds long_wait = std::chrono::milliseconds{5};
+/// Looks of an owner with a yield between, before it sleeps or hands over.
+inline constexpr int most_yields = 32;
+
+inline epoch_t epoch_of(std::uint64_t sequence) { return static_cast<epoch_t>(sequence) & ~point_to_point; }
+
+inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
+  return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
+}
+
+inline void divide_average(const call& what, int ranks, void* output) {
+  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0)
+    divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
+}
+
+struct alignas(128) slot_desk::seat {
+  rank_t rank = 0;
+  std::atomic<bool> locked{false};  ///< a few instructions a time; guards what follows
+  bool owned = false;
+  bool leaving = false, left = false;
+  std::uint64_t next = 0;
+  epoch_t followed = 0;               ///< epoch + 1 of the last operation that went to the rank's actor
+  epoch_t active = operation::unset;  ///< being performed
+  std::deque<operation_ptr> queue;    ///< to be performed, in order
+  operation_ptr current;              ///< written by the owner
+  std::map<epoch_t, failure_ptr> failures;  ///< not seen by the rank yet
+  std::atomic<std::size_t> failure_count{0};
+
+  // The owner's. The last blocking call, so that its repetition needs no plan; also read under the lock by who is not owner.
+  call what;
+  plan_ptr how;
+  std::shared_ptr<const slot_program> code;
+  std::uint64_t fingerprint_of_call = 0;
+  std::uint64_t sequence = 0;
+  int spin = 0;  ///< looks of a blocking caller, see slot_desk::spin()
+  std::shared_ptr<const slot_program> running;  ///< of `current`
+  std::optional<slot_performer> performer;
+  std::vector<std::byte> scratch, l0;
+};
+
+class slot_desk::locker {
+ public:
+  explicit locker(seat& s) : s_(s) {
+    for (int i = 0; s_.locked.exchange(true, std::memory_order_acquire); ++i)
+      if (i > 16) std::this_thread::yield();
+  }
+  ~locker() { s_.locked.store(false, std::memory_order_release); }
+  locker(const locker&) = delete;
+  locker& operator=(const locker&) = delete;
+
+ private:
+  seat& s_;
+};
+
+}  // namespace troupe::actors
