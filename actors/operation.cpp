@@ -53,7 +53,7 @@ void stage_input(operation& op, rank_t rank, arena& memory) {
 
 }  // namespace
 
-operation::~operation() {
+void operation::dropped() {
   if (!done->done()) done->complete(make_failure(errc::actor_lost, "the rank's actor ended before it could take this operation"));
 }
 

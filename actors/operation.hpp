@@ -38,7 +38,7 @@ struct operation {
   std::optional<std::chrono::nanoseconds> deadline;                     ///< from the call on
   plan_ptr plan;                                                        ///< collectives with uniform blocks
   std::function<plan_ptr(const counts_ptr&)> make_plan;                 ///< others: once all ranks' counts are known
-  completion_ptr done = std::make_shared<completion>();
+  completion_ptr done;
 
   // -- added by the rank's actor --------------------------------------------------------------------------------------
   bool agreed = false;
@@ -53,9 +53,12 @@ struct operation {
   steady_time begun{};      ///< over slots
   std::shared_ptr<void> shared;  ///< keeps L2 and the table of the peers' buffers
 
-  operation() = default;
+  operation() : done(std::make_shared<completion>()) {}
+  /// @param where of the caller's, with the same lifetime
+  explicit operation(completion& where) : done(completion_ptr{}, &where) {}
   /// An operation that is dropped before anybody performed it (its rank's actor is gone) must not keep its caller waiting.
-  ~operation();
+  ~operation() { dropped(); }
+  void dropped();
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 

@@ -44,9 +44,9 @@ scheduler_options scheduler_settings(const runtime_options& options) {
 
 /// Beyond, a channel for every pair of ranks costs more memory than it saves time.
 constexpr int most_slot_ranks = 64;
-/// A look at a slot is that much shorter than one at the scheduler's queues; 64 of those are some 20 µs, in which a peer that is
-/// at work comes, and which are no loss beside what it takes to sleep and wake.
-constexpr int slot_looks = 8;
+/// A look at a slot is that much shorter than one at the scheduler's queues: 64 of those are some 100 µs of looks at slots, twice what
+/// it takes to sleep and to be woken. Who spins for less may find, woken late, that his peer has just fallen asleep, and so on.
+constexpr int slot_looks = 64;
 
 /// The desk's words to the communicator's actors.
 class desk_outbox final : public slot_desk::outbox {

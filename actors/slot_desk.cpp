@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
-
 #include "actors/slot_desk_seat.hpp"
 #include "memory/error.hpp"
 
@@ -16,43 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using clock = std::chrono::steady_clock;
 
-/// Looks without a pause, and the least that a caller spins where it may at all.
-constexpr int least_spin = 64;
-
-void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
-}
-
-/// Plans and programs are the same for both.
-bool alike(const call& a, const call& b) {
-  if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level || !b.uniform)
-    return false;
-  if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
-                               a.reduction.associative != b.reduction.associative))
-    return false;
-  return a.choreography == b.choreography;
-}
-
 }  // namespace
-
-/// Ends the wait of a blocking caller.
-class slot_desk::patience final : public slot_watch {
- public:
-  patience(const slot_desk& desk, seat& s) : desk_(desk), seat_(s) {}
-  bool stop() noexcept override {
-    return tired_ || desk_.is_broken_.load(std::memory_order_acquire) || desk_.has_failed(seat_, epoch_of(seat_.sequence));
-  }
-  void impatient() override { tired_ = true; }
-
- private:
-  const slot_desk& desk_;
-  seat& seat_;
-  bool tired_ = false;
-};
 
 slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out)
     : out_(std::move(out)), ranks_(ranks), waiting_(slot_waiting_for(ranks, cores)) {
@@ -91,23 +51,45 @@ slot_desk::turn slot_desk::take_turn(seat& s) {
 slot_desk::turn slot_desk::begin_again(rank_t rank, const call& what) {
   seat& s = at(rank);
   const locker lock(s);
-  if (s.owned || !s.how || !s.queue.empty() || !alike(s.what, what)) return {};
+  if (s.owned || s.current || !s.how || !s.queue.empty() || !alike(s.what, what)) return {};
   s.what.reduction = what.reduction;
   return take_turn(s);
 }
 
 slot_desk::turn slot_desk::begin(rank_t rank, const call& what, const plan_ptr& how) {
   seat& s = at(rank);
-  auto code = how->slot_program_of(rank);
+  {
+    const locker lock(s);
+    if (s.owned || s.current || !s.queue.empty()) return {};
+    s.owned = true;  // while it is remembered
+  }
+  try {
+    remember(s, what, how);
+  } catch (...) {
+    release(s);
+    throw;
+  }
+  const locker lock(s);
+  return take_turn(s);
+}
+
+/// As the rank's last call, so that a repetition needs no plan and no program. @pre owned
+void slot_desk::remember(seat& s, const call& what, const plan_ptr& how) {
+  auto code = how->slot_program_of(s.rank);
   call same = what;
   plan_ptr before = how;  // the last one is let go outside the lock
+  const auto print = fingerprint(what, 0);
   const locker lock(s);
-  if (s.owned || !s.queue.empty()) return {};
   std::swap(s.what, same);
   std::swap(s.how, before);
   std::swap(s.code, code);
-  s.fingerprint_of_call = fingerprint(s.what, 0);
-  return take_turn(s);
+  s.fingerprint_of_call = print;
+}
+
+plan_ptr slot_desk::plan_again(rank_t rank, const call& what) const {
+  const seat& s = at(rank);
+  const locker lock(at(rank));
+  return s.how && alike(s.what, what) ? s.how : nullptr;
 }
 
 void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
@@ -126,11 +108,11 @@ void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const
 slot_performer::status slot_desk::spin(seat& s) const {
   auto status = s.performer->advance();
   for (int i = 0; i < s.spin && status == slot_performer::status::waiting; ++i) {
-    if (i >= least_spin) pause_core();
+    if (i >= least_spin) rest_core(i);
     status = s.performer->advance();
   }
-  s.spin = status == slot_performer::status::waiting ? std::max(s.spin / 4, std::min(waiting_.spin, least_spin))
-                                                     : std::min(waiting_.spin, s.spin + s.spin / 4 + 1);
+  if (status == slot_performer::status::waiting) does_not_pay(s);
+  else pays(s);
   return status;
 }
 

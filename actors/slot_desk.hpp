@@ -5,9 +5,15 @@
 // Who performs for a rank, one at a time (`owned`):
 //   1. the caller of a blocking operation itself, while the others come soon: no allocation, no message;
 //   2. the caller of a group's wait, for all its ranks in turn;
-//   3. the *attendant*, a thread that sleeps while nothing is written: asynchronous operations, and those that 1 and 2 hand over
-//      because they take long. The caller then waits for the operation's completion like for any other.
+//   3. who begins an asynchronous operation, as far as it goes at once, and who waits for it later: the seat is nobody's
+//      (*unattended*) in between;
+//   4. the *attendant*, a thread that sleeps while nothing is written: it takes seats that were unattended for a while, and those
+//      that the others hand over because they take long. Their callers then wait for the completion like for any other.
 // A rank's operations on the board are begun in the order of their numbers; later ones queue up behind.
+//
+// So that starting an operation wakes nobody, the attendant naps instead of sleeping as long as seats were left unattended lately: it
+// looks every `nap_length`, and takes what it finds for the second time. Who leaves a seat raises its flag, then looks whether the
+// attendant sleeps; who falls asleep says so, then looks for flags (both sequentially consistent): one of them sees the other.
 //
 // Failure. Slots hold copies, so a failed operation is dropped at once; but nobody else knows that it was begun. So whoever has
 // waited for long tells the membership (`called`), which finds out as for any other operation: different calls, ranks that left or
@@ -60,8 +66,15 @@ class slot_desk {
 
   /// Gives an operation that goes through the rank's actor its number; calls of several threads are submitted in any order.
   void number(rank_t rank, operation& op);
-  /// Numbers an operation over slots and has it performed, at the latest when the thread's `gathering` ends.
+  /// Numbers an operation over slots and begins it: at once, or when the thread's `gathering` ends.
   void submit(rank_t rank, operation_ptr op);
+  /// Performs the rank's operations on this thread until `done`, unless somebody else does already or it takes long: wait for its
+  /// completion then. Returns soon after `until`.
+  void help(rank_t rank, const completion& done, steady_time until);
+  /// As far as they go at once.
+  void help_briefly(rank_t rank);
+  /// Somebody relies on an operation of the rank that nobody waits for.
+  void attend_now(rank_t rank);
 
   struct turn {
     seat* at = nullptr;  ///< null: somebody performs for the rank already
@@ -71,6 +84,8 @@ class slot_desk {
   turn begin_again(rank_t rank, const call& what);
   /// Begins any other. @pre how->slots
   turn begin(rank_t rank, const call& what, const plan_ptr& how);
+  /// The plan of the rank's last call over slots, if this one is like it; null otherwise.
+  plan_ptr plan_again(rank_t rank, const call& what) const;
   struct result {
     failure_ptr why;              ///< null: performed
     operation_ptr still_to_do;    ///< handed to the attendant: wait for it
@@ -127,7 +142,10 @@ class slot_desk {
 
   seat& at(rank_t rank) const { return *seats_[static_cast<std::size_t>(rank)]; }
   turn take_turn(seat& s);
+  void remember(seat& s, const call& what, const plan_ptr& how);
   slot_performer::status spin(seat& s) const;
+  void pays(seat& s) const;
+  void does_not_pay(seat& s) const;
   void set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
               std::uint64_t fingerprint);
   operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;
@@ -138,10 +156,17 @@ class slot_desk {
   void release(seat& s);
   void hand_over(seat& s, operation_ptr op);
   void ask_attendant(rank_t rank, bool handed_over);
+  bool have_attendant();
   void wake_attendant();
+  bool any_unattended() const;
 
   // Of the owner:
   bool claim(seat& s);
+  void park(seat& s);
+  void start_here(rank_t rank);
+  bool look_again(seat& s, const completion& done);
+  void help_others(const seat& own);
+  bool sleep_for(seat& s, steady_time until);
   bool drive(seat& s, bool& moved);
   bool next_operation(seat& s);
   progress advance(seat& s);
@@ -154,6 +179,8 @@ class slot_desk {
   bool drive_all(std::vector<seat*>& mine);
   bool advance_all(const std::vector<seat*>& mine);
   bool take_inbox(std::vector<seat*>& mine);
+  void adopt(std::vector<seat*>& mine, bool closed, steady_time now);
+  bool fall_asleep();
   void wait_for_work(std::uint64_t asked);
   void sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t asked);
 
@@ -177,6 +204,9 @@ class slot_desk {
   std::atomic<bool> fresh_{false};       ///< inbox_, failures or close(): look
   std::atomic<rank_t> sleeping_{-1};     ///< rank on whose ticket the attendant sleeps
   std::atomic<bool> idle_{true};         ///< the attendant sleeps, or there is none
+  std::atomic<bool> asleep_{true};       ///< it sleeps, or there is none: who leaves a seat unattended has to wake it
+  steady_time next_look_{};              ///< the attendant's: at unattended seats
+  int restless_ = 0;                     ///< the attendant's: how many more naps
   std::atomic<std::uint64_t> asked_{0}, answered_{0};  ///< see stands_still()
 };
 

@@ -12,37 +12,48 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
+/// Between two looks at unattended seats; a caller that waits for what it has begun comes sooner. It is what an operation that nobody
+/// waits for is late by, at most twice.
+constexpr std::chrono::nanoseconds nap_length = std::chrono::microseconds{50};
+/// Then there have been none for a while.
+constexpr int most_naps = 100;
+
 }  // namespace
 
 // -- the attendant ----------------------------------------------------------------------------------------------------
 
+/// Starts it if there is none. False: closed.
+bool slot_desk::have_attendant() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    if (std::exchange(started_, true)) return true;
+  }
+  try {
+    out_->start_attendant();
+  } catch (const std::exception& e) {  // no thread: nobody can go on here, nor anywhere
+    broken(make_failure(errc::out_of_memory, std::string{"no thread can be started for small operations: "} + e.what()));
+    close();
+    attend();
+  }
+  return true;
+}
+
 void slot_desk::ask_attendant(rank_t rank, bool handed_over) {
-  bool start = false, closed = false;
+  bool closed = false;
   {
     const std::lock_guard lock(mutex_);
     closed = closed_;
-    if (!closed) {
-      inbox_.push_back({rank, handed_over});
-      start = !std::exchange(started_, true);
-    }
+    if (!closed) inbox_.push_back({rank, handed_over});
   }
-  if (closed) {  // everything is failing, and nobody else is here to say so
-    seat& s = at(rank);
-    bool moved = false;
-    if (handed_over || claim(s)) drive(s, moved);
+  if (!closed) {
+    fresh_.store(true);
+    if (have_attendant()) wake_attendant();
     return;
   }
-  if (start) {
-    try {
-      out_->start_attendant();
-    } catch (const std::exception& e) {  // no thread: nobody can go on here, nor anywhere
-      broken(make_failure(errc::out_of_memory, std::string{"no thread can be started for small operations: "} + e.what()));
-      close();
-      attend();
-      return;
-    }
-  }
-  wake_attendant();
+  seat& s = at(rank);  // everything is failing, and nobody else is here to say so
+  bool moved = false;
+  if (handed_over || claim(s)) drive(s, moved);
 }
 
 void slot_desk::wake_attendant() {
@@ -60,7 +71,7 @@ bool slot_desk::stands_still() {
     const std::lock_guard lock(mutex_);
     if (!started_ || closed_) return true;
   }
-  const bool still = idle_.load() && !fresh_.load() && answered_.load() == asked_.load();
+  const bool still = idle_.load() && !fresh_.load() && answered_.load() == asked_.load() && !any_unattended();
   asked_.fetch_add(1);
   {
     const std::lock_guard lock(mutex_);
@@ -70,25 +81,58 @@ bool slot_desk::stands_still() {
   return still;
 }
 
+bool slot_desk::any_unattended() const {
+  return std::any_of(seats_.begin(), seats_.end(), [](const auto& s) { return s->unattended.load() != 0; });
+}
+
 void slot_desk::attend() {
   std::vector<seat*> mine;
+  asleep_.store(false);
   for (int idle = 0;;) {
     const std::uint64_t asked = asked_.load();
     const bool closed = take_inbox(mine);
+    const auto now = clock::now();
+    adopt(mine, closed, now);
     const bool moved = drive_all(mine);
-    if (closed && mine.empty()) return;
+    if (closed && mine.empty()) {
+      asleep_.store(true);  // who leaves a seat from now on finds everything closed
+      if (!any_unattended()) return;
+      asleep_.store(false);
+    }
     if (mine.empty()) {
       wait_for_work(asked);
       continue;
     }
     idle = moved ? 0 : idle + 1;
     if (moved) continue;
-    const auto now = clock::now();
     steady_time next = no_deadline;
     for (seat* s : mine) next = std::min(next, look_after(*s, now));
     if (idle <= most_yields) std::this_thread::yield();
     else sleep(mine, next, asked);
   }
+}
+
+/// Takes the seats that have been unattended for a nap.
+void slot_desk::adopt(std::vector<seat*>& mine, bool closed, steady_time now) {
+  if (now < next_look_ && !closed) return;
+  next_look_ = now + nap_length;
+  restless_ = std::max(0, restless_ - 1);
+  for (const auto& s : seats_) {
+    std::uint8_t seen = s->unattended.load();
+    if (seen == 0) continue;
+    restless_ = most_naps;
+    if (seen == 1 && !closed) s->unattended.compare_exchange_strong(seen, 2);
+    else if (claim(*s)) mine.push_back(s.get());
+  }
+}
+
+/// False: seats have been left unattended meanwhile.
+bool slot_desk::fall_asleep() {
+  asleep_.store(true);
+  if (!any_unattended()) return true;
+  asleep_.store(false);
+  restless_ = most_naps;
+  return false;
 }
 
 /// True: closed.
@@ -141,6 +185,7 @@ steady_time slot_desk::look_after(seat& s, steady_time now) {
       late.push_back(op);
     }
     next = std::min(next, op->expires);
+    if (op->begun == steady_time{}) op->begun = now;
   };
   look(s.current);
   {
@@ -157,13 +202,22 @@ steady_time slot_desk::look_after(seat& s, steady_time now) {
 
 void slot_desk::wait_for_work(std::uint64_t asked) {
   std::unique_lock lock(mutex_);
+  const auto called = [&] { return fresh_.load() || asked_.load() != asked; };
+  if (restless_ > 0) {
+    something_.wait_for(lock, nap_length, called);
+    return;
+  }
+  if (!fall_asleep()) return;
   answered_.store(asked);
   idle_.store(true);
-  something_.wait(lock, [&] { return fresh_.load() || asked_.load() != asked; });
+  something_.wait(lock, called);
   idle_.store(false);
+  asleep_.store(false);
 }
 
 void slot_desk::sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t asked) {
+  if (restless_ > 0) until = std::min(until, clock::now() + nap_length);
+  else if (!fall_asleep()) return;
   const rank_t leader = mine.front()->rank;
   {
     slot_board::sleep sleep{*board_, leader};
@@ -174,13 +228,13 @@ void slot_desk::sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t
     sleeping_.store(leader);
     sleep.fence();
     if (!advance_all(mine) && !fresh_.load() && asked_.load() == asked) {
-      answered_.store(asked);
-      idle_.store(true);
+      if (asleep_.load()) answered_.store(asked), idle_.store(true);
       sleep.until(until);
       idle_.store(false);
     }
     sleeping_.store(-1);
   }
+  asleep_.store(false);
 }
 
 }  // namespace troupe::actors

@@ -84,7 +84,7 @@ void slot_desk::leave(rank_t rank) {
   {
     const locker lock(s);
     s.leaving = true;
-    if (s.owned || !s.queue.empty() || s.left) return;
+    if (s.owned || s.current || !s.queue.empty() || s.left) return;
     s.left = true;
     operations = epoch_of(s.next);
   }

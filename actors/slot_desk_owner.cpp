@@ -23,8 +23,30 @@ bool slot_desk::in_callback() noexcept { return callbacks > 0; }
 
 bool slot_desk::claim(seat& s) {
   const locker lock(s);
-  if (s.owned || s.queue.empty()) return false;
+  if (s.owned || (!s.current && s.queue.empty())) return false;
+  s.unattended.store(0, std::memory_order_relaxed);
   return s.owned = true;
+}
+
+/// Leaves what cannot go on now to whoever comes first.
+void slot_desk::park(seat& s) {
+  {
+    const locker lock(s);
+    s.owned = false;
+    s.unattended.store(1);
+  }
+  if (!asleep_.load()) [[likely]]
+    return;
+  if (have_attendant()) return wake_attendant();
+  bool moved = false;  // everything is failing, and nobody else is here to say so
+  if (claim(s)) drive(s, moved);
+}
+
+/// As far as the rank's operations go at once.
+void slot_desk::start_here(rank_t rank) {
+  seat& s = at(rank);
+  bool moved = false;
+  if (claim(s) && drive(s, moved)) park(s);
 }
 
 /// False: nothing is left to do for the rank, which is nobody's any more.
@@ -62,8 +84,9 @@ bool slot_desk::next_operation(seat& s) {
   s.sequence = op.sequence;
   if (op.stalled) return true;  // cancelled before it was launched
   try {
-    s.running = op.plan->slot_program_of(s.rank);
-    set_up(s, *s.running, *op.plan, op.what.reduction, op.input, op.output, fingerprint(op.what, 0));
+    if (op.plan != s.how || !alike(s.what, op.what)) remember(s, op.what, op.plan);
+    s.running = s.code;
+    set_up(s, *s.running, *op.plan, op.what.reduction, op.input, op.output, s.fingerprint_of_call);
   } catch (const std::exception& e) {
     stall(op, e.what());
   }
@@ -141,30 +164,103 @@ void slot_desk::complete(seat& s, const operation_ptr& op, failure_ptr why) {
   --callbacks;
 }
 
-// -- groups -----------------------------------------------------------------------------------------------------------
+// -- asynchronous operations --------------------------------------------------------------------------------------------
 
 void slot_desk::submit(rank_t rank, operation_ptr op) {
   seat& s = at(rank);
-  op->begun = clock::now();
-  op->expires = expiry(op->begun, op->deadline);
-  bool nobody = false;
+  if (op->deadline) {  // otherwise nobody asks before the attendant does
+    op->begun = clock::now();
+    op->expires = expiry(op->begun, op->deadline);
+  }
   {
     const locker lock(s);
     op->sequence = s.next++;
     op->epoch = epoch_of(op->sequence);
     s.queue.push_back(std::move(op));
-    nobody = !s.owned;
+    if (s.owned) return;
   }
-  if (!nobody) return;
   if (my_gathering != nullptr) my_gathering->queued_.emplace_back(this, rank);
-  else ask_attendant(rank, false);
+  else if (callbacks > 0) ask_attendant(rank, false);  // begun here, it could end here, and its callback begin the next …
+  else start_here(rank);
 }
+
+void slot_desk::help_briefly(rank_t rank) {
+  if (board_ && callbacks == 0) start_here(rank);
+}
+
+void slot_desk::attend_now(rank_t rank) {
+  if (board_ && at(rank).unattended.load() != 0) ask_attendant(rank, false);
+}
+
+void slot_desk::help(rank_t rank, const completion& done, steady_time until) {
+  if (!board_ || callbacks > 0 || done.done()) return;
+  seat& s = at(rank);
+  if (!claim(s)) return;
+  while (true) {
+    bool moved = false;
+    if (!drive(s, moved)) return;
+    if (done.done() || clock::now() >= until) return park(s);
+    if (look_again(s, done)) continue;
+    if (!sleep_for(s, until)) break;
+  }
+  ask_attendant(rank, true);
+}
+
+/// Looks for as long as that has paid lately. True: something has moved.
+bool slot_desk::look_again(seat& s, const completion& done) {
+  const auto before = s.performer->steps_taken();
+  const int looks = std::max(s.spin, 1);
+  for (int i = 0; i < looks + most_yields; ++i) {
+    if (s.current->stalled || done.done()) return false;
+    try {
+      if (s.performer->advance() != slot_performer::status::waiting || s.performer->steps_taken() != before) return pays(s), true;
+    } catch (const std::exception& e) {
+      return stall(*s.current, e.what()), false;
+    }
+    if (i % 16 == 15) help_others(s);
+    if (i >= looks) std::this_thread::yield();
+    else if (i >= least_spin) rest_core(i);
+  }
+  does_not_pay(s);
+  return false;
+}
+
+/// One thread may drive several ranks, so it must not wait for what it has left itself.
+void slot_desk::help_others(const seat& own) {
+  for (const auto& other : seats_) {
+    if (other.get() == &own || other->unattended.load(std::memory_order_relaxed) == 0 || !claim(*other)) continue;
+    bool moved = false;
+    if (drive(*other, moved)) park(*other);
+  }
+}
+
+/// Sleeps until the rank is written to. False: for long, the attendant shall see to it.
+bool slot_desk::sleep_for(seat& s, steady_time until) {
+  if (s.current->stalled) return false;
+  patience watch(*this, s);
+  slot_wait_options how = waiting_;
+  how.spin = how.yields = 0;
+  how.patience = std::clamp<std::chrono::nanoseconds>(std::min(until, s.current->expires) - clock::now(), std::chrono::nanoseconds{0}, long_wait);
+  how.watch = &watch;
+  try {
+    wait_slots(*s.performer, how);
+  } catch (const std::exception& e) {
+    stall(*s.current, e.what());
+  }
+  return !watch.tired() || clock::now() >= until;
+}
+
+// -- groups -----------------------------------------------------------------------------------------------------------
 
 slot_desk::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
 
 slot_desk::gathering::~gathering() {
   my_gathering = outer_;
-  for (const auto& [desk, rank] : queued_) desk->ask_attendant(rank, false);
+  for (const auto& [desk, rank] : queued_) {
+    if (my_gathering != nullptr) my_gathering->queued_.emplace_back(desk, rank);
+    else if (callbacks > 0) desk->ask_attendant(rank, false);
+    else desk->start_here(rank);
+  }
 }
 
 void slot_desk::gathering::drive() {

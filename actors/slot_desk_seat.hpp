@@ -2,6 +2,7 @@
 // What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who performs
 // for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -22,6 +23,9 @@ inline constexpr std::chrono::nanoseconds long_wait = std::chrono::milliseconds{
 /// Looks of an owner with a yield between, before it sleeps or hands over.
 inline constexpr int most_yields = 32;
 
+/// Looks without a pause, and the least that a caller spins where it may at all.
+inline constexpr int least_spin = 64;
+
 inline epoch_t epoch_of(std::uint64_t sequence) { return static_cast<epoch_t>(sequence) & ~point_to_point; }
 
 inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
@@ -31,6 +35,16 @@ inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseco
 inline void divide_average(const call& what, int ranks, void* output) {
   if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0)
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
+}
+
+/// Plans and programs are the same for both.
+inline bool alike(const call& a, const call& b) {
+  if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level || !b.uniform)
+    return false;
+  if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
+                               a.reduction.associative != b.reduction.associative))
+    return false;
+  return a.choreography == b.choreography;
 }
 
 struct alignas(128) slot_desk::seat {
@@ -45,8 +59,10 @@ struct alignas(128) slot_desk::seat {
   operation_ptr current;              ///< written by the owner
   std::map<epoch_t, failure_ptr> failures;  ///< not seen by the rank yet
   std::atomic<std::size_t> failure_count{0};
+  /// 0: somebody sees to it, or nothing is to be done. 1: left to who comes first. 2: and the attendant has seen it so.
+  std::atomic<std::uint8_t> unattended{0};
 
-  // The owner's. The last blocking call, so that its repetition needs no plan; also read under the lock by who is not owner.
+  // The owner's. The last call, so that its repetition needs no plan; also read under the lock by who is not owner.
   call what;
   plan_ptr how;
   std::shared_ptr<const slot_program> code;
@@ -57,6 +73,33 @@ struct alignas(128) slot_desk::seat {
   std::optional<slot_performer> performer;
   std::vector<std::byte> scratch, l0;
 };
+
+/// Ends the wait of a caller that performs for its rank.
+class slot_desk::patience final : public slot_watch {
+ public:
+  patience(const slot_desk& desk, seat& s) : desk_(desk), seat_(s) {}
+  bool stop() noexcept override {
+    return tired_ || desk_.is_broken_.load(std::memory_order_acquire) || desk_.has_failed(seat_, epoch_of(seat_.sequence));
+  }
+  void impatient() override { tired_ = true; }
+  bool tired() const { return tired_; }
+
+ private:
+  const slot_desk& desk_;
+  seat& seat_;
+  bool tired_ = false;
+};
+
+/// Spinning was worth while: longer next time.
+inline void slot_desk::pays(seat& s) const { s.spin = std::min(waiting_.spin, s.spin + s.spin / 4 + 1); }
+/// It was not: the peers have no core of their own, or are busy with something else.
+inline void slot_desk::does_not_pay(seat& s) const { s.spin = std::max(s.spin / 4, std::min(waiting_.spin, least_spin)); }
+
+/// After the i-th idle look. Now and then a yield: the peer may be waiting for this very core.
+inline void rest_core(int i) {
+  if (i % 1024 == 1023) std::this_thread::yield();
+  else pause_core();
+}
 
 class slot_desk::locker {
  public:

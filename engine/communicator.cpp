@@ -62,31 +62,36 @@ std::optional<std::chrono::nanoseconds> society::deadline_for(rank_t rank, const
 }
 
 actors::operation_ptr society::prepare(rank_t rank, call_description what) {
-  check_call(what, rank, ranks);
   auto op = std::make_shared<actors::operation>();
-  op->input = what.input;
-  op->output = what.output;
-  op->input_displacements = std::move(what.input_displacements);
-  op->output_displacements = std::move(what.output_displacements);
-  op->what = std::move(what.what);
-  call& c = op->what;
-  op->deadline = deadline_for(rank, what.options);
+  prepare(*op, rank, std::move(what));
+  return op;
+}
+
+void society::prepare(actors::operation& op, rank_t rank, call_description&& what) {
+  check_call(what, rank, ranks);
+  op.input = what.input;
+  op.output = what.output;
+  op.input_displacements = std::move(what.input_displacements);
+  op.output_displacements = std::move(what.output_displacements);
+  op.what = std::move(what.what);
+  call& c = op.what;
+  op.deadline = deadline_for(rank, what.options);
   if (what.pair) {
-    op->peer = what.peer;
-    op->sending = what.sending;
-    return op;
+    op.peer = what.peer;
+    op.sending = what.sending;
+    return;
   }
   c.level = what.options.level.value_or(core->options.level);
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
-    op->plan = core->plans.plan_for(c, placement);
+    if (desk->has_slots()) op.plan = desk->plan_again(rank, c);
+    if (!op.plan) op.plan = core->plans.plan_for(c, placement);
   } else {
     // Blocks of other ranks are known only when all have called.
-    op->make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
+    op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
       return self->core->plans.plan_for(c, self->placement, counts.get());
     };
   }
-  return op;
 }
 
 bool society::run_over_slots(rank_t rank, call_description& what) {
@@ -148,9 +153,11 @@ void communicator::run(call_description what) {
   if (of.run_over_slots(impl_->rank, what)) return;
   auto op = of.prepare(impl_->rank, std::move(what));
   const actors::completion_ptr done = op->done;
+  const bool slots = over_slots(*op);
   {
     const actors::runtime::submitting mine{*of.core->stage};
     submit(of, impl_->rank, std::move(op));
+    if (slots) of.desk->help(impl_->rank, *done, actors::no_deadline);
     of.core->stage->wait(done, actors::no_deadline, of.players.get());
   }
   if (done->why()) throw_failure(done->why());
@@ -161,16 +168,11 @@ request communicator::start(call_description what) {
   society& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
-  auto op = of.prepare(impl_->rank, std::move(what));
-  auto s = std::make_shared<request::state>();
-  s->of = impl_->of;
-  s->rank = impl_->rank;
-  s->done = op->done;
-  of.number(impl_->rank, op);  // last: a number that is never submitted would hold up those behind it
-  s->key = {op->epoch, op->peer, op->sending};
-  if (!over_slots(*op)) of.core->stage->submit(*of.members, impl_->rank, std::move(op));
-  s->launched.store(true);
-  return request{std::move(s)};
+  const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.prepare(made->op, impl_->rank, std::move(what));
+  request r{std::shared_ptr<request::state>(made, &made->caller)};
+  r.state_->begin(request::started::share(made));
+  return r;
 }
 
 request communicator::join(group& in, call_description what) {
@@ -178,26 +180,47 @@ request communicator::join(group& in, call_description what) {
   society& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
-  auto op = of.prepare(impl_->rank, std::move(what));
-  auto s = std::make_shared<request::state>();
-  s->of = impl_->of;
-  s->rank = impl_->rank;
-  s->done = op->done;
-  in.launches_.push_back([s, op, member = impl_](bool begin) mutable {  // holding `member`, the rank does not leave before
-    if (!begin) return op->done->complete(make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
-    society& to = *s->of;
-    const gate::pass still_inside{to.core->door, member->doorway()};
-    if (!still_inside) return op->done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
-    if (s->cancel_wanted.load()) op->stalled = true;
-    to.number(s->rank, op);
-    s->key = {op->epoch, op->peer, op->sending};
-    if (!over_slots(*op)) to.core->stage->submit(*to.members, s->rank, std::move(op));
-    s->launched.store(true);
-    if (s->cancel_wanted.load()) s->end_cancelled();  // before the launch, or at this moment
-  });
-  request r{std::move(s)};
+  const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.prepare(made->op, impl_->rank, std::move(what));
+  if (in.requests_.empty()) in.requests_.reserve(8);
+  const request r{std::shared_ptr<request::state>(made, &made->caller)};
+  auto shared = request::started::share(made);
   in.requests_.push_back(r);
+  made->caller.member = impl_;
+  made->caller.to_launch = std::move(shared);  // a circle until the group launches it, or gives it up
   return r;
+}
+
+/// A rank's actor may die with it; over slots, the desk sees to everything.
+actors::operation_ptr request::started::share(const std::shared_ptr<started>& all) {
+  if (over_slots(all->op)) return {all, &all->op};
+  return {&all->op, [all](actors::operation* op) { op->dropped(); }};
+}
+
+/// Numbers the operation last of all, when nothing can stop it any more: a number that is never submitted would hold up those
+/// behind it.
+void request::state::begin(actors::operation_ptr op) {
+  slots = over_slots(*op);
+  of->number(rank, op);
+  key = {op->epoch, op->peer, op->sending};
+  if (!slots) of->core->stage->submit(*of->members, rank, std::move(op));
+  launched.store(true);
+}
+
+void request::state::launch() {
+  actors::operation_ptr op = std::move(to_launch);
+  const auto from = std::move(member);
+  const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
+  if (!inside) return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
+  if (cancel_wanted.load()) op->stalled = true;
+  begin(std::move(op));
+  if (cancel_wanted.load()) end_cancelled();  // before the launch, or at this moment
+}
+
+void request::state::give_up() {
+  const actors::operation_ptr op = std::move(to_launch);
+  member.reset();
+  done->complete(make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
 }
 
 /// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
@@ -226,7 +249,7 @@ void communicator::exchange(call_description incoming, call_description outgoing
 group::~group() {
   if (!actors::runtime::may_wait()) {
     // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
-    for (const auto& one : launches_) one(false);
+    for (; launched_ < requests_.size(); ++launched_) requests_[launched_].state_->give_up();
     return;
   }
   launch();
@@ -234,28 +257,29 @@ group::~group() {
 }
 
 void group::launch() {
-  if (launches_.empty()) return;
-  const actors::slot_desk::gathering together;  // an attendant wakes once
+  if (launched_ == requests_.size()) return;
+  const actors::slot_desk::gathering together;  // all are queued before the first begins
   launch_all();
 }
 
 void group::launch_all() {
-  const auto launches = std::move(launches_);
-  launches_.clear();
-  for (const auto& one : launches) one(true);
+  while (launched_ < requests_.size()) requests_[launched_++].state_->launch();
 }
 
 void group::wait() {
   actors::runtime::check_may_wait();
-  if (!launches_.empty()) {
+  if (launched_ < requests_.size()) {
     actors::slot_desk::gathering together;
     launch_all();
     together.drive();
   }
-  const auto requests = std::move(requests_);
-  requests_.clear();
-  for (request r : requests) static_cast<void>(r.try_wait());
-  for (request r : requests) r.wait();  // all are done: throws the first failure
+  std::vector<request> requests;
+  requests.swap(requests_);  // a callback may add to the group
+  launched_ = 0;
+  bool failed = false;
+  for (request& r : requests) failed = r.try_wait() != std::error_code{} || failed;
+  if (!failed) return;
+  for (request& r : requests) r.wait();  // all are done: throws the first failure
 }
 
 // -- communicators of communicators -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,8 +129,8 @@ class group {
  private:
   friend class communicator;
   void launch_all();
-  std::vector<std::function<void(bool)>> launches_;  ///< true: begin; false: give up
   std::vector<request> requests_;
+  std::size_t launched_ = 0;  ///< of them, from the first
 };
 
 }  // namespace troupe

@@ -71,6 +71,7 @@ struct society : std::enable_shared_from_this<society> {
   std::map<std::pair<epoch_t, int>, division> divisions;  ///< (which operation, color)
 
   /// Checks the description and makes an operation of it, without its place in the order. Throws error.
+  void prepare(actors::operation& op, rank_t rank, call_description&& what);
   actors::operation_ptr prepare(rank_t rank, call_description what);
   /// Gives it its place in the order of the rank's calls, and has it begun if it goes over slots.
   void number(rank_t rank, const actors::operation_ptr& op);
@@ -89,13 +90,39 @@ struct communicator::impl {
 struct request::state {
   std::shared_ptr<society> of;
   rank_t rank = 0;
+  bool slots = false;  ///< waiting for it is performing it
   actors::operation_key key;
   std::atomic<bool> launched{false};
   std::atomic<bool> cancel_wanted{false};
   actors::completion_ptr done;
+  // Of a group that is not launched yet:
+  actors::operation_ptr to_launch;
+  std::shared_ptr<const void> member;  ///< so that the rank does not leave before
 
+  void begin(actors::operation_ptr op);
+  /// @pre of a group, and not launched
+  void launch();
+  void give_up();
+  /// False: `deadline` has passed.
+  bool wait_until(actors::steady_time deadline) const;
   /// @pre launched, and inside the engine's door
   void end_cancelled() const;
+};
+
+/// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
+struct request::started {
+  started(const std::shared_ptr<society>& of, rank_t rank) : op(done) {
+    caller.of = of;
+    caller.rank = rank;
+    caller.done = op.done;
+  }
+
+  /// For those who perform it.
+  static actors::operation_ptr share(const std::shared_ptr<started>& all);
+
+  actors::completion done;
+  state caller;
+  actors::operation op;  // last: when it is destroyed it completes `done`
 };
 
 /// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts

@@ -40,23 +40,28 @@ void wait_for_launch(const std::atomic<bool>& launched, actors::completion& done
     wait_without_help(done, std::min(deadline, now + 5ms));
 }
 
-bool wait_until(const society& of, rank_t rank, const std::atomic<bool>& launched, const actors::completion_ptr& done,
-                actors::steady_time deadline) {
+}  // namespace
+
+/// False: `deadline` has passed.
+bool request::state::wait_until(actors::steady_time deadline) const {
   if (done->done()) return true;
   actors::runtime::check_may_wait();
   if (!launched.load()) wait_for_launch(launched, *done, deadline);
-  if (const gate::pass inside{of.core->door, static_cast<std::size_t>(rank)}) return of.core->stage->wait(done, deadline, of.players.get());
-  return wait_without_help(*done, deadline);
+  const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
+  if (!inside) return wait_without_help(*done, deadline);
+  if (slots) of->desk->help(rank, *done, deadline);
+  return of->core->stage->wait(done, deadline, of->players.get());
 }
-
-}  // namespace
 
 bool request::done() const noexcept { return !state_ || state_->done->done(); }
 
 bool request::test() {
   if (!state_) return true;
   if (!state_->done->done())
-    if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)}) state_->of->core->stage->help_briefly();
+    if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)}) {
+      if (state_->slots) state_->of->desk->help_briefly(state_->rank);
+      state_->of->core->stage->help_briefly();
+    }
   if (!state_->done->done()) return false;
   if (state_->done->why()) throw_failure(state_->done->why());
   return true;
@@ -64,7 +69,7 @@ bool request::test() {
 
 void request::wait() {
   if (!state_) return;
-  wait_until(*state_->of, state_->rank, state_->launched, state_->done, actors::no_deadline);
+  state_->wait_until(actors::no_deadline);
   if (state_->done->why()) throw_failure(state_->done->why());
 }
 
@@ -72,7 +77,7 @@ bool request::wait_for(std::chrono::nanoseconds time) {
   if (!state_) return true;
   const auto now = std::chrono::steady_clock::now();
   const auto deadline = time > actors::no_deadline - now ? actors::no_deadline : now + time;
-  if (!wait_until(*state_->of, state_->rank, state_->launched, state_->done, deadline)) return false;
+  if (!state_->wait_until(deadline)) return false;
   if (state_->done->why()) throw_failure(state_->done->why());
   return true;
 }
@@ -80,7 +85,7 @@ bool request::wait_for(std::chrono::nanoseconds time) {
 std::error_code request::try_wait() noexcept {
   if (!state_) return {};
   try {
-    wait_until(*state_->of, state_->rank, state_->launched, state_->done, actors::no_deadline);
+    state_->wait_until(actors::no_deadline);
   } catch (const error& e) {
     return e.code();
   } catch (...) {
@@ -109,6 +114,9 @@ void request::then(std::function<void(std::error_code)> callback) {
       spdlog::error("a callback of an operation threw something that is no std::exception");
     }
   });
+  if (state_->slots && !state_->done->done())
+    if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)})
+      state_->of->desk->attend_now(state_->rank);
 }
 
 void request::state::end_cancelled() const {

@@ -51,7 +51,9 @@ class request {
 
  private:
   friend class communicator;
+  friend class group;
   struct state;
+  struct started;
   explicit request(std::shared_ptr<state> s);
   std::shared_ptr<state> state_;
 };

@@ -3,24 +3,12 @@
 #include <algorithm>
 #include <thread>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
-
 namespace troupe {
 
 namespace {
 
 using clock = std::chrono::steady_clock;
 using ended = slot_wait_result::ended;
-
-void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
-}
 
 /// How many looks between two questions whether to stop.
 constexpr int looks_between_questions = 256;

@@ -9,6 +9,15 @@
 
 namespace troupe {
 
+/// Between two idle looks: leaves the core's resources to its other hyper-thread, and the power to others.
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");
+#endif
+}
+
 /// What a waiting thread asks and tells now and then; never on the way of an operation that ends while it spins.
 class slot_watch {
 public:
@@ -21,7 +30,7 @@ public:
 };
 
 struct slot_wait_options {
-  int spin = 2000;  ///< looks with a pause between; choose 0 when there are more ranks than cores
+  int spin = 4096;  ///< looks with a pause between; choose 0 when there are more ranks than cores
   int yields = 32;  ///< then, looks with a yield between
   std::chrono::nanoseconds patience = std::chrono::milliseconds{1};
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
