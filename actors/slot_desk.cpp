@@ -34,6 +34,7 @@ bool alike(const call& a, const call& b) {
   if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
                                a.reduction.associative != b.reduction.associative))
     return false;
+  if (has_root(a.what) && a.root != b.root) return false;
   return a.choreography == b.choreography;
 }
 
@@ -110,16 +111,21 @@ slot_desk::turn slot_desk::begin(rank_t rank, const call& what, const plan_ptr& 
   return take_turn(s);
 }
 
-void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
+void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
                        std::uint64_t fingerprint) {
   if (s.scratch.size() < code.scratch_bytes) s.scratch.resize(code.scratch_bytes);
   if (s.l0.size() < code.l0_bytes) s.l0.resize(code.l0_bytes);
+  if (what.what == collective::reduce && what.root == s.rank && input == output && what.count > 0) {
+    const auto* begin = static_cast<const std::byte*>(input);
+    s.apart.assign(begin, begin + what.count * code.element_size);
+    input = s.apart.data();
+  }
   memory_map memory;
   memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(input));
   memory.output = static_cast<std::byte*>(output);
   memory.scratch = s.scratch.data();
   memory.l0 = s.l0.data();
-  s.performer->start(code, memory, how.work_type, reduction, s.sequence, fingerprint);
+  s.performer->start(code, memory, how.work_type, what.reduction, s.sequence, fingerprint);
 }
 
 /// Looks again for as long as that has paid lately: it does not while the peers have no core of their own.
@@ -163,7 +169,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   auto ended = slot_wait_result::ended::stopped;
   if (!why) {
     try {
-      set_up(s, *s.code, *s.how, s.what.reduction, input, output, s.fingerprint_of_call);
+      set_up(s, *s.code, *s.how, s.what, input, output, s.fingerprint_of_call);
       // Most end here, before anything of a wait is set up.
       if (spin(s) == slot_performer::status::performed) {
         ended = slot_wait_result::ended::performed;
@@ -181,7 +187,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   }
   if (ended == slot_wait_result::ended::performed) {
     why = failure_of(s, epoch_of(sequence));
-    if (!why) divide_average(s.what, ranks_, output);
+    if (!why) divide_average(s.what, s.rank, ranks_, output);
     release(s);
     return {std::move(why), nullptr};
   }

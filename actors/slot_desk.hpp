@@ -128,7 +128,7 @@ class slot_desk {
   seat& at(rank_t rank) const { return *seats_[static_cast<std::size_t>(rank)]; }
   turn take_turn(seat& s);
   slot_performer::status spin(seat& s) const;
-  void set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
+  void set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
               std::uint64_t fingerprint);
   operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;
   failure_ptr failure_of(seat& s, epoch_t epoch);

@@ -63,7 +63,7 @@ bool slot_desk::next_operation(seat& s) {
   if (op.stalled) return true;  // cancelled before it was launched
   try {
     s.running = op.plan->slot_program_of(s.rank);
-    set_up(s, *s.running, *op.plan, op.what.reduction, op.input, op.output, fingerprint(op.what, 0));
+    set_up(s, *s.running, *op.plan, op.what, op.input, op.output, fingerprint(op.what, 0));
   } catch (const std::exception& e) {
     stall(op, e.what());
   }
@@ -126,7 +126,7 @@ void slot_desk::finish(seat& s, failure_ptr why) {
   operation_ptr op = s.current;
   if (!why) why = failure_of(s, op->epoch);
   else drop(s, op->sequence);
-  if (!why) divide_average(op->what, ranks_, op->output);
+  if (!why) divide_average(op->what, s.rank, ranks_, op->output);
   {
     const locker lock(s);
     s.current.reset();

@@ -28,8 +28,10 @@ inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseco
   return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
 }
 
-inline void divide_average(const call& what, int ranks, void* output) {
-  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0)
+/// Only who has a result.
+inline void divide_average(const call& what, rank_t rank, int ranks, void* output) {
+  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0 &&
+      (!has_root(what.what) || what.root == rank))
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
 }
 
@@ -56,6 +58,7 @@ struct alignas(128) slot_desk::seat {
   std::shared_ptr<const slot_program> running;  ///< of `current`
   std::optional<slot_performer> performer;
   std::vector<std::byte> scratch, l0;
+  std::vector<std::byte> apart;  ///< the input of a reduce in place, whose plan is made for separate buffers
 };
 
 class slot_desk::locker {
