@@ -27,17 +27,6 @@ void pause_core() {
 #endif
 }
 
-/// Plans and programs are the same for both.
-bool alike(const call& a, const call& b) {
-  if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level || !b.uniform)
-    return false;
-  if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
-                               a.reduction.associative != b.reduction.associative))
-    return false;
-  if (has_root(a.what) && a.root != b.root) return false;
-  return a.choreography == b.choreography;
-}
-
 }  // namespace
 
 /// Ends the wait of a blocking caller.
@@ -92,22 +81,19 @@ slot_desk::turn slot_desk::take_turn(seat& s) {
 slot_desk::turn slot_desk::begin_again(rank_t rank, const call& what) {
   seat& s = at(rank);
   const locker lock(s);
-  if (s.owned || !s.how || !s.queue.empty() || !alike(s.what, what)) return {};
-  s.what.reduction = what.reduction;
+  if (s.owned || !s.queue.empty() || !s.calls.recall(what)) return {};
+  s.calls.last().what.reduction = what.reduction;
   return take_turn(s);
 }
 
 slot_desk::turn slot_desk::begin(rank_t rank, const call& what, const plan_ptr& how) {
   seat& s = at(rank);
-  auto code = how->slot_program_of(rank);
-  call same = what;
-  plan_ptr before = how;  // the last one is let go outside the lock
+  auto fresh = std::make_unique<remembered_calls::entry>(
+      remembered_calls::entry{what, how, how->slot_program_of(rank), fingerprint(what, 0)});
+  std::unique_ptr<remembered_calls::entry> forgotten;  // let go outside the lock
   const locker lock(s);
   if (s.owned || !s.queue.empty()) return {};
-  std::swap(s.what, same);
-  std::swap(s.how, before);
-  std::swap(s.code, code);
-  s.fingerprint_of_call = fingerprint(s.what, 0);
+  forgotten = s.calls.put(std::move(fresh));
   return take_turn(s);
 }
 
@@ -162,6 +148,7 @@ failure_ptr slot_desk::failure_of(seat& s, epoch_t epoch) {
 slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
                                      std::optional<std::chrono::nanoseconds> deadline) {
   seat& s = *mine.at;
+  const remembered_calls::entry& known = s.calls.last();
   const std::uint64_t sequence = s.sequence;
   failure_ptr why = failure_of(s, epoch_of(sequence));
   std::string problem;
@@ -169,7 +156,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   auto ended = slot_wait_result::ended::stopped;
   if (!why) {
     try {
-      set_up(s, *s.code, *s.how, s.what, input, output, s.fingerprint_of_call);
+      set_up(s, *known.code, *known.how, known.what, input, output, known.fingerprint);
       // Most end here, before anything of a wait is set up.
       if (spin(s) == slot_performer::status::performed) {
         ended = slot_wait_result::ended::performed;
@@ -187,7 +174,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   }
   if (ended == slot_wait_result::ended::performed) {
     why = failure_of(s, epoch_of(sequence));
-    if (!why) divide_average(s.what, s.rank, ranks_, output);
+    if (!why) divide_average(known.what, s.rank, ranks_, output);
     release(s);
     return {std::move(why), nullptr};
   }
@@ -208,8 +195,8 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
 operation_ptr slot_desk::operation_of(seat& s, const void* input, void* output,
                                       std::optional<std::chrono::nanoseconds> deadline) const {
   auto op = std::make_shared<operation>();
-  op->what = s.what;
-  op->plan = s.how;
+  op->what = s.calls.last().what;
+  op->plan = s.calls.last().how;
   op->input = input;
   op->output = output;
   op->deadline = deadline;
@@ -219,7 +206,7 @@ operation_ptr slot_desk::operation_of(seat& s, const void* input, void* output,
 }
 
 void slot_desk::hand_over(seat& s, operation_ptr op) {
-  s.running = s.code;
+  s.running = s.calls.last().code;
   {
     const locker lock(s);
     s.current = std::move(op);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/remembered_calls.hpp"
 #include "actors/slot_desk.hpp"
 #include "memory/kernels.hpp"
 
@@ -48,11 +49,8 @@ struct alignas(128) slot_desk::seat {
   std::map<epoch_t, failure_ptr> failures;  ///< not seen by the rank yet
   std::atomic<std::size_t> failure_count{0};
 
-  // The owner's. The last blocking call, so that its repetition needs no plan; also read under the lock by who is not owner.
-  call what;
-  plan_ptr how;
-  std::shared_ptr<const slot_program> code;
-  std::uint64_t fingerprint_of_call = 0;
+  // The owner's. Of the blocking calls, the last is being performed; also read under the lock by who is not owner.
+  remembered_calls calls;
   std::uint64_t sequence = 0;
   int spin = 0;  ///< looks of a blocking caller, see slot_desk::spin()
   std::shared_ptr<const slot_program> running;  ///< of `current`
