@@ -1,7 +1,7 @@
 #pragma once
-// The calls that a rank has made over slots lately, so that their repetition needs no plan and no program, whose look-up other ranks
-// do at the same time. A program repeats a handful of calls, with a root that moves on perhaps: each has its place, found by a hash,
-// and the last one is found without.
+// The calls that a rank has made over slots lately, so that their repetition needs no plan and no program, whose look-up other
+// ranks do at the same time. A program repeats a handful of calls, with a root that moves on perhaps: each has its place, found by a
+// hash, and the last one is found without.
 
 #include <array>
 #include <cstddef>

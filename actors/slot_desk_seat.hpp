@@ -1,6 +1,6 @@
 #pragma once
-// What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who performs
-// for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
+// What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who
+// performs for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
 
 #include <atomic>
 #include <chrono>

@@ -270,6 +270,7 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
     if (!(seconds < c.slot_seconds)) continue;
     c.slot_seconds = seconds;
     c.over_slots = made;
+    c.agreement = form;
   }
 }
 

@@ -42,7 +42,8 @@ struct contender {
   double seconds = 0;
   std::shared_ptr<lowered_score> lowered;
   double slot_seconds = std::numeric_limits<double>::infinity();  ///< over slots; infinite if it cannot
-  std::shared_ptr<lowered_score> over_slots;  ///< as it is performed there: rooted collectives with an agreement; null until asked for
+  agreement_form agreement = agreement_form::none;  ///< of `over_slots`
+  std::shared_ptr<lowered_score> over_slots;  ///< as performed there, rooted collectives with an agreement; null until asked for
 
   bool eligible() const { return why_rejected.empty(); }
 };

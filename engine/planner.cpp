@@ -295,8 +295,9 @@ struct planner::impl {
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
     if (o.over_slots) put_on_slots(*made, c);
-    planner_log()->debug("{}: {}, {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
-                         made->protocol, made->cut.channels, made->cut.slices, made->predicted_seconds * 1e6);
+    planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
+                         made->protocol, name(o.over_slots ? c.agreement : agreement_form::none), made->cut.channels,
+                         made->cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 

@@ -1,16 +1,16 @@
 #pragma once
 // Makes nobody's part of a score end before it has heard of everybody's beginning, directly or through others.
 //
-// Over slots nothing but the messages tells a rank what the others call: each message carries its sender's fingerprint, a rank that
-// meets another one stops and sends nothing more, and so whoever has performed a part that hears of everybody knows that all ranks
-// call the same. Data make all_reduce or a barrier so by themselves. A leaf of a broadcast hears of its parent, and the root of nobody;
-// with_agreement() adds tokens (empty messages) for the rest.
+// Over slots nothing but the messages tells a rank what the others call: each message carries its sender's fingerprint, a rank
+// that meets another one stops and sends nothing more, and so whoever has performed a part that hears of everybody knows that all
+// ranks call the same. Data make all_reduce or a barrier so by themselves. A leaf of a broadcast hears of its parent, and the root
+// of nobody; with_agreement() adds tokens (empty messages) for the rest.
 //
 //   direct    a token from everybody to everybody who gets no message of it and does not hear of it with the data. One message of
 //             latency, beside the data: a rank sends its tokens before it first waits, and looks for the others' at its end. Up to
 //             n (n − 1) messages.
-//   mirrored  the data's way, backwards: up the tree first and then down with the data (broadcast, scatter), or down once the data have
-//             come up (reduce, gather). As many tokens as data messages, and twice the latency.
+//   mirrored  the data's way, backwards: up the tree first and then down with the data (broadcast, scatter), or down once the data
+//             have come up (reduce, gather). As many tokens as data messages, and twice the latency.
 //   rounds    dissemination (Hensgen, Finkel, Manber 1988) in a lane of its own beside the data: n ⌈log2 n⌉ tokens, ⌈log2 n⌉ messages
 //             of latency.
 

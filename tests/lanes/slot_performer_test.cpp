@@ -138,9 +138,10 @@ TEST_CASE("slots: one rank calls something else than the others' rooted collecti
               return operation{"one_shot", flat_stage(called, ranks, r), count, format, {}, slot_channel::most_lines, agreed};
             };
             const operation what = one_shot(c, root, 3, form);
-            const operation others[] = {one_shot(c, other_root, 3, other_form), one_shot(c, root, 40, other_form),
-                                        one_shot(collective::scatter, root, 3, other_form), one_shot(collective::barrier, 0, 0, form),
-                                        one_shot(c, root, 3, form)};
+            const operation others[] = {
+                one_shot(c, other_root, 3, other_form), one_shot(c, root, 40, other_form),
+                one_shot(collective::scatter, root, 3, other_form), one_shot(collective::barrier, 0, 0, form),
+                one_shot(c, root, 3, form)};
             std::uint64_t epoch = 0;
             for (const operation& other : others) {
               INFO(describe(what, "one_shot"), " against ", describe(other, "one_shot"));

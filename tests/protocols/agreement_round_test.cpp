@@ -31,7 +31,8 @@ bool somebody_ends_without(const score& s, rank_t missing) {
     const lane& steps = s.players[static_cast<std::size_t>(r)].lanes[l];
     if (mine[l] == steps.size()) return false;
     const step& now = steps[mine[l]];
-    if (now.after.lane >= 0 && mine[static_cast<std::size_t>(now.after.lane)] <= static_cast<std::size_t>(now.after.step)) return false;
+    const step_ref& after = now.after;
+    if (after.lane >= 0 && mine[static_cast<std::size_t>(after.lane)] <= static_cast<std::size_t>(after.step)) return false;
     if (receives(now.kind) && under_way[{now.from, r, l}]-- == 0) return ++under_way[{now.from, r, l}], false;
     if (sends(now.kind)) ++under_way[{r, now.to, l}];
     ++mine[l];
@@ -63,7 +64,9 @@ std::string describe(const choreography& which, const stage& on, agreement_form 
          std::to_string(on.root) + ", " + std::string{name(form)};
 }
 
-bool is_token(const step& at) { return (at.kind == step_kind::send || at.kind == step_kind::recv) && at.source.count + at.target.count == 0; }
+bool is_token(const step& at) {
+  return (at.kind == step_kind::send || at.kind == step_kind::recv) && at.source.count + at.target.count == 0;
+}
 
 score flat(collective what, int ranks, rank_t root = 0) {
   return lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)));
