@@ -51,8 +51,8 @@ slot_desk::turn slot_desk::take_turn(seat& s) {
 slot_desk::turn slot_desk::begin_again(rank_t rank, const call& what) {
   seat& s = at(rank);
   const locker lock(s);
-  if (s.owned || s.current || !s.how || !s.queue.empty() || !alike(s.what, what)) return {};
-  s.what.reduction = what.reduction;
+  if (s.owned || s.current || !s.queue.empty() || !s.calls.recall(what)) return {};
+  s.calls.last().what.reduction = what.reduction;
   return take_turn(s);
 }
 
@@ -75,33 +75,35 @@ slot_desk::turn slot_desk::begin(rank_t rank, const call& what, const plan_ptr& 
 
 /// As the rank's last call, so that a repetition needs no plan and no program. @pre owned
 void slot_desk::remember(seat& s, const call& what, const plan_ptr& how) {
-  auto code = how->slot_program_of(s.rank);
-  call same = what;
-  plan_ptr before = how;  // the last one is let go outside the lock
-  const auto print = fingerprint(what, 0);
+  auto fresh = std::make_unique<remembered_calls::entry>(
+      remembered_calls::entry{what, how, how->slot_program_of(s.rank), fingerprint(what, 0)});
+  std::unique_ptr<remembered_calls::entry> forgotten;  // let go outside the lock
   const locker lock(s);
-  std::swap(s.what, same);
-  std::swap(s.how, before);
-  std::swap(s.code, code);
-  s.fingerprint_of_call = print;
+  forgotten = s.calls.put(std::move(fresh));
 }
 
 plan_ptr slot_desk::plan_again(rank_t rank, const call& what) const {
   const seat& s = at(rank);
   const locker lock(at(rank));
-  return s.how && alike(s.what, what) ? s.how : nullptr;
+  const remembered_calls::entry* known = s.calls.find(what);
+  return known != nullptr ? known->how : nullptr;
 }
 
-void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
+void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
                        std::uint64_t fingerprint) {
   if (s.scratch.size() < code.scratch_bytes) s.scratch.resize(code.scratch_bytes);
   if (s.l0.size() < code.l0_bytes) s.l0.resize(code.l0_bytes);
+  if (what.what == collective::reduce && what.root == s.rank && input == output && what.count > 0) {
+    const auto* begin = static_cast<const std::byte*>(input);
+    s.apart.assign(begin, begin + what.count * code.element_size);
+    input = s.apart.data();
+  }
   memory_map memory;
   memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(input));
   memory.output = static_cast<std::byte*>(output);
   memory.scratch = s.scratch.data();
   memory.l0 = s.l0.data();
-  s.performer->start(code, memory, how.work_type, reduction, s.sequence, fingerprint);
+  s.performer->start(code, memory, how.work_type, what.reduction, s.sequence, fingerprint);
 }
 
 /// Looks again for as long as that has paid lately: it does not while the peers have no core of their own.
@@ -138,6 +140,7 @@ failure_ptr slot_desk::failure_of(seat& s, epoch_t epoch) {
 slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
                                      std::optional<std::chrono::nanoseconds> deadline) {
   seat& s = *mine.at;
+  const remembered_calls::entry& known = s.calls.last();
   const std::uint64_t sequence = s.sequence;
   failure_ptr why = failure_of(s, epoch_of(sequence));
   std::string problem;
@@ -145,7 +148,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   auto ended = slot_wait_result::ended::stopped;
   if (!why) {
     try {
-      set_up(s, *s.code, *s.how, s.what.reduction, input, output, s.fingerprint_of_call);
+      set_up(s, *known.code, *known.how, known.what, input, output, known.fingerprint);
       // Most end here, before anything of a wait is set up.
       if (spin(s) == slot_performer::status::performed) {
         ended = slot_wait_result::ended::performed;
@@ -163,7 +166,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   }
   if (ended == slot_wait_result::ended::performed) {
     why = failure_of(s, epoch_of(sequence));
-    if (!why) divide_average(s.what, ranks_, output);
+    if (!why) divide_average(known.what, s.rank, ranks_, output);
     release(s);
     return {std::move(why), nullptr};
   }
@@ -184,8 +187,8 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
 operation_ptr slot_desk::operation_of(seat& s, const void* input, void* output,
                                       std::optional<std::chrono::nanoseconds> deadline) const {
   auto op = std::make_shared<operation>();
-  op->what = s.what;
-  op->plan = s.how;
+  op->what = s.calls.last().what;
+  op->plan = s.calls.last().how;
   op->input = input;
   op->output = output;
   op->deadline = deadline;
@@ -195,7 +198,7 @@ operation_ptr slot_desk::operation_of(seat& s, const void* input, void* output,
 }
 
 void slot_desk::hand_over(seat& s, operation_ptr op) {
-  s.running = s.code;
+  s.running = s.calls.last().code;
   {
     const locker lock(s);
     s.current = std::move(op);

@@ -146,7 +146,7 @@ class slot_desk {
   slot_performer::status spin(seat& s) const;
   void pays(seat& s) const;
   void does_not_pay(seat& s) const;
-  void set_up(seat& s, const slot_program& code, const plan& how, const op& reduction, const void* input, void* output,
+  void set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
               std::uint64_t fingerprint);
   operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;
   failure_ptr failure_of(seat& s, epoch_t epoch);
@@ -168,6 +168,7 @@ class slot_desk {
   void help_others(const seat& own);
   bool sleep_for(seat& s, steady_time until);
   bool drive(seat& s, bool& moved);
+  void recall(seat& s, const operation& op);
   bool next_operation(seat& s);
   progress advance(seat& s);
   void settle_failures(seat& s);

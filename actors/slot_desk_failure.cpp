@@ -69,7 +69,7 @@ std::vector<slot_desk::presence> slot_desk::present(epoch_t epoch) {
   for (const auto& s : seats_) {
     const locker lock(*s);
     std::optional<call> what;
-    if (s->active == epoch) what = s->current ? s->current->what : s->what;
+    if (s->active == epoch) what = s->current ? s->current->what : s->calls.last().what;
     for (const operation_ptr& op : s->queue)
       if (op->epoch == epoch) what = op->what;
     here = here || what;

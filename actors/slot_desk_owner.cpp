@@ -60,6 +60,15 @@ bool slot_desk::drive(seat& s, bool& moved) {
   }
 }
 
+/// Makes the operation's call the last remembered one.
+void slot_desk::recall(seat& s, const operation& op) {
+  {
+    const locker lock(s);
+    if (s.calls.recall(op.what) && s.calls.last().how == op.plan) return;
+  }
+  remember(s, op.what, op.plan);
+}
+
 bool slot_desk::next_operation(seat& s) {
   bool leaves = false, nothing = false;
   epoch_t operations = 0;
@@ -84,9 +93,9 @@ bool slot_desk::next_operation(seat& s) {
   s.sequence = op.sequence;
   if (op.stalled) return true;  // cancelled before it was launched
   try {
-    if (op.plan != s.how || !alike(s.what, op.what)) remember(s, op.what, op.plan);
-    s.running = s.code;
-    set_up(s, *s.running, *op.plan, op.what.reduction, op.input, op.output, s.fingerprint_of_call);
+    recall(s, op);
+    s.running = s.calls.last().code;
+    set_up(s, *s.running, *op.plan, op.what, op.input, op.output, s.calls.last().fingerprint);
   } catch (const std::exception& e) {
     stall(op, e.what());
   }
@@ -149,7 +158,7 @@ void slot_desk::finish(seat& s, failure_ptr why) {
   operation_ptr op = s.current;
   if (!why) why = failure_of(s, op->epoch);
   else drop(s, op->sequence);
-  if (!why) divide_average(op->what, ranks_, op->output);
+  if (!why) divide_average(op->what, s.rank, ranks_, op->output);
   {
     const locker lock(s);
     s.current.reset();

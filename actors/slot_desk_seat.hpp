@@ -1,6 +1,6 @@
 #pragma once
-// What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who performs
-// for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
+// What the files of the slot desk share, and nobody else: slot_desk.cpp (numbers, blocking callers), slot_desk_owner.cpp (who
+// performs for a rank, groups), slot_desk_failure.cpp, slot_desk_attendant.cpp.
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/remembered_calls.hpp"
 #include "actors/slot_desk.hpp"
 #include "memory/kernels.hpp"
 
@@ -32,8 +33,10 @@ inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseco
   return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
 }
 
-inline void divide_average(const call& what, int ranks, void* output) {
-  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0)
+/// Only who has a result.
+inline void divide_average(const call& what, rank_t rank, int ranks, void* output) {
+  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0 &&
+      (!has_root(what.what) || what.root == rank))
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
 }
 
@@ -62,16 +65,14 @@ struct alignas(128) slot_desk::seat {
   /// 0: somebody sees to it, or nothing is to be done. 1: left to who comes first. 2: and the attendant has seen it so.
   std::atomic<std::uint8_t> unattended{0};
 
-  // The owner's. The last call, so that its repetition needs no plan; also read under the lock by who is not owner.
-  call what;
-  plan_ptr how;
-  std::shared_ptr<const slot_program> code;
-  std::uint64_t fingerprint_of_call = 0;
+  // The owner's. Of the calls, the last is being performed, or its repetition; also read under the lock by who is not owner.
+  remembered_calls calls;
   std::uint64_t sequence = 0;
   int spin = 0;  ///< looks of a blocking caller, see slot_desk::spin()
   std::shared_ptr<const slot_program> running;  ///< of `current`
   std::optional<slot_performer> performer;
   std::vector<std::byte> scratch, l0;
+  std::vector<std::byte> apart;  ///< the input of a reduce in place, whose plan is made for separate buffers
 };
 
 /// Ends the wait of a caller that performs for its rank.

@@ -219,32 +219,59 @@ namespace {
 constexpr std::size_t most_slot_bytes = 32 * 1024;
 constexpr std::size_t most_forced_slot_bytes = 64 * 1024;
 constexpr int most_slot_ranks = 64;
+/// Everybody with everybody: beyond, somebody else is always cheaper.
+constexpr int most_direct_ranks = 16;
 }  // namespace
 
 bool plan_choice::may_use_slots(const planning_task& task, bool forced) const {
   const call& c = task.what;
   if (!troupe::may_use_slots(options_) || !task.placement.is_flat() || task.ranks() > most_slot_ranks) return false;
-  // Who performs his part over slots has heard nothing of the others unless his end depends on their beginning.
-  if (!c.uniform || has_root(c.what)) return false;
+  if (!c.uniform) return false;
   if (task.rules.scaled || task.rules.sums_in_f32) return false;
   const std::size_t block = task.largest_block() * size_of(c.type);
-  const auto blocks = static_cast<std::size_t>(c.what == collective::all_reduce ? 1 : task.ranks());
+  const bool single = block_count(c.what, task.ranks()) <= 1;
+  const auto blocks = static_cast<std::size_t>(single ? 1 : task.ranks());
   return block <= (forced ? most_forced_slot_bytes : most_slot_bytes) / blocks;
 }
 
 /// A message over slots is a few stores and a look; where ranks share cores, somebody else's turn.
 void plan_choice::price_slots(contender& c, const planning_task& task) const {
+  c.over_slots = nullptr;
   c.slot_seconds = std::numeric_limits<double>::infinity();
   if (!c.eligible() || c.widened || c.lowered->shares_memory || c.lowered->touches_other_ranks) return;
+  c.slot_seconds = seconds_over_slots(c, *c.lowered, task);
+}
+
+double plan_choice::seconds_over_slots(const contender& c, const lowered_score& s, const planning_task& task) const {
   machine_constants slots = machine_;
   slots.message = task.ranks() <= machine_.cores ? 0.06e-6 : 0.6e-6;
   slots.step = 0.03e-6;
   slots.copy_rate = 6e9;
   slots.reduce_rate = 4e9;
-  const score& notes = *c.lowered->notes;
+  const score& notes = *s.notes;
   const double cell = static_cast<double>(task.largest_block() * size_of(c.work_type)) / std::max(1, notes.parts);
   constexpr int no_limit = 64;
-  c.slot_seconds = timing_sheet(notes).predict(cell, cutting{}, no_limit, slots);
+  return timing_sheet(notes).predict(cell, cutting{}, no_limit, slots);
+}
+
+void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
+  if (c.over_slots || !std::isfinite(c.slot_seconds)) return;
+  if (!has_root(task.what.what)) {  // its data make everybody hear of everybody
+    c.over_slots = c.lowered;
+    return;
+  }
+  c.slot_seconds = std::numeric_limits<double>::infinity();
+  for (const agreement_form form : agreement_forms) {
+    const bool direct = form == agreement_form::direct;
+    if (direct ? task.ranks() > most_direct_ranks : task.ranks() <= 2) continue;
+    const auto made = library_.get({c.choreography, c.on, c.rank_order_fold, c.rank_order_fold, form});
+    if (!made) continue;
+    const double seconds = seconds_over_slots(c, *made, task);
+    if (!(seconds < c.slot_seconds)) continue;
+    c.slot_seconds = seconds;
+    c.over_slots = made;
+    c.agreement = form;
+  }
 }
 
 double plan_choice::actor_seconds(const planning_task& task) const {
@@ -258,9 +285,15 @@ contender* plan_choice::best_over_slots(std::vector<contender*> all, const plann
     for (contender* c : all)
       if (c->eligible() && std::isfinite(c->slot_seconds) && (!first || c->slot_seconds < first->slot_seconds)) first = c;
     if (!first) return nullptr;
-    if (first->settled && first->lowered->verified(1)->ok()) return first;
-    if (first->settled) first->slot_seconds = std::numeric_limits<double>::infinity();
-    else settle(*first, task), price_slots(*first, task);
+    if (!first->settled) {
+      settle(*first, task), price_slots(*first, task);
+    } else if (!first->over_slots) {
+      agree_over_slots(*first, task);
+    } else if (first->over_slots->verified(1)->ok()) {
+      return first;
+    } else {
+      first->slot_seconds = std::numeric_limits<double>::infinity();
+    }
   }
 }
 

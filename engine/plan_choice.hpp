@@ -2,6 +2,7 @@
 // The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,7 +41,9 @@ struct contender {
   cutting cut;
   double seconds = 0;
   std::shared_ptr<lowered_score> lowered;
-  double slot_seconds = 0;  ///< over slots; infinite if it cannot
+  double slot_seconds = std::numeric_limits<double>::infinity();  ///< over slots; infinite if it cannot
+  agreement_form agreement = agreement_form::none;  ///< of `over_slots`
+  std::shared_ptr<lowered_score> over_slots;  ///< as performed there, rooted collectives with an agreement; null until asked for
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -63,7 +66,10 @@ class plan_choice {
   contender* best_over_slots(std::vector<contender*> all, const planning_task& task);
   /// Whether a call may go over slots at all. @param forced as far as the memory of the slots allows, not as far as it pays
   bool may_use_slots(const planning_task& task, bool forced) const;
+  /// Without what a rooted collective's agreement costs.
   void price_slots(contender& c, const planning_task& task) const;
+  /// Makes `over_slots`, in the form of agreement that is cheapest, and adds its price. @pre priced
+  void agree_over_slots(contender& c, const planning_task& task);
   /// What a call costs in messages between actors, whatever it does.
   double actor_seconds(const planning_task& task) const;
 
@@ -71,6 +77,7 @@ class plan_choice {
   void settle(contender& c, const planning_task& task);
 
  private:
+  double seconds_over_slots(const contender& c, const lowered_score& s, const planning_task& task) const;
   void shape(contender& c, const planning_task& task);
   void price(contender& c, const planning_task& task, const cutting& cut);
   std::vector<double> estimated_steps(const planning_task& task);

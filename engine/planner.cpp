@@ -194,14 +194,15 @@ struct planner::impl {
   bool fits_slots(const contender& c, const planning_task& task) const {
     const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
     for (rank_t r = 0; r < task.ranks(); ++r)
-      if (!why_no_slots(compile(*c.lowered->notes, r, sizes, cutting{}), format_of_slots()).empty()) return false;
+      if (!why_no_slots(compile(*c.over_slots->notes, r, sizes, cutting{}), format_of_slots()).empty()) return false;
     return true;
   }
 
   void put_on_slots(plan& made, const contender& c) const {
     const slot_format format = format_of_slots();
     made.cut = cutting{};
-    made.verified = c.lowered->verified(1);
+    made.notes = c.over_slots->notes;
+    made.verified = c.over_slots->verified(1);
     made.slots = format;
     made.protocol = format == slot_format::ll ? "ll" : "ll128";
     made.predicted_seconds = c.slot_seconds;
@@ -294,8 +295,9 @@ struct planner::impl {
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
     if (o.over_slots) put_on_slots(*made, c);
-    planner_log()->debug("{}: {}, {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
-                         made->protocol, made->cut.channels, made->cut.slices, made->predicted_seconds * 1e6);
+    planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
+                         made->protocol, name(o.over_slots ? c.agreement : agreement_form::none), made->cut.channels,
+                         made->cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 
@@ -354,6 +356,9 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
     for (contender& c : o.all)
       while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
   std::vector<candidate> list;
+  if (o.over_slots)
+    for (contender& c : o.all)
+      if (&c != o.chosen) impl_->choice.price_slots(c, task), impl_->choice.agree_over_slots(c, task);
   for (const contender& c : o.all)
     list.push_back(impl_->row_of(c, o, task));
   std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {

@@ -68,7 +68,8 @@ std::size_t hash_of(const score_key& key) {
   add(static_cast<std::size_t>(key.on.what));
   add(static_cast<std::size_t>(key.on.ranks));
   add(static_cast<std::size_t>(key.on.root));
-  add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) | (key.rank_order_fold ? 8u : 0u));
+  add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) | (key.rank_order_fold ? 8u : 0u) |
+      static_cast<unsigned>(key.agreement) << 4);
   return h;
 }
 
@@ -76,7 +77,7 @@ bool same(const score_key& a, const score_key& b) {
   return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks && a.on.root == b.on.root &&
          a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform && a.on.streams == b.on.streams &&
          a.on.through_scratch == b.on.through_scratch && a.one_cell == b.one_cell &&
-         a.rank_order_fold == b.rank_order_fold && a.on.placement == b.on.placement;
+         a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.on.placement == b.on.placement;
 }
 
 }  // namespace
@@ -190,12 +191,17 @@ std::string score_library::refusal(std::string_view name, const stage& on) const
   return {};
 }
 
-score score_library::draft(const score_key& key) const {
+std::optional<score> score_library::draft(const score_key& key) const {
   const auto mine = own_.find(key.choreography);
   score s = mine != own_.end() ? mine->second : lower_syncs(write_score(*find_choreography(key.choreography), key.on));
   s.choreography = key.choreography;
   if (key.rank_order_fold) s = fold_in_rank_order(s);
   if (key.one_cell) s = one_cell_per_step(s);
+  if (key.agreement != agreement_form::none) {
+    auto agreeing = with_agreement(s, key.agreement);
+    if (!agreeing) return std::nullopt;
+    s = std::move(*agreeing);
+  }
   return credits_ == 1 ? pace_sends(s, 1) : s;
 }
 
@@ -204,11 +210,13 @@ std::shared_ptr<lowered_score> score_library::get(const score_key& key) {
   const auto [first, last] = made_.equal_range(hash);
   for (auto at = first; at != last; ++at)
     if (same(at->second.key, key)) return at->second.lowered;
-  auto lowered = std::make_shared<lowered_score>(draft(key), credits_);
-  kept_steps_ += lowered->steps;
+  auto drafted = draft(key);
+  auto lowered = drafted ? std::make_shared<lowered_score>(std::move(*drafted), credits_) : nullptr;
+  const std::size_t steps = lowered ? lowered->steps : 0;
+  kept_steps_ += steps;
   if (kept_steps_ > most_kept_steps) {
     made_.clear();
-    kept_steps_ = lowered->steps;
+    kept_steps_ = steps;
   }
   made_.emplace(hash, entry{key, lowered});
   return lowered;

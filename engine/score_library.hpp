@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/cost_model.hpp"
+#include "protocols/agreement_round.hpp"
 #include "protocols/choreography.hpp"
 #include "protocols/program.hpp"
 #include "protocols/score.hpp"
@@ -59,6 +60,7 @@ struct score_key {
   stage on;
   bool one_cell = false;
   bool rank_order_fold = false;
+  agreement_form agreement = agreement_form::none;  ///< of scores for slots
 };
 
 /// Not synchronised: the planner uses it under its lock.
@@ -77,7 +79,8 @@ class score_library {
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const stage& on) const;
 
-  /// @pre refusal is empty. Throws error(bad_score) if a rewriting pass cannot be applied.
+  /// Null if the form of agreement does not fit it. @pre refusal is empty. Throws error(bad_score) if a rewriting pass cannot be
+  /// applied.
   std::shared_ptr<lowered_score> get(const score_key& key);
 
  private:
@@ -86,7 +89,7 @@ class score_library {
     std::shared_ptr<lowered_score> lowered;
   };
 
-  score draft(const score_key& key) const;
+  std::optional<score> draft(const score_key& key) const;
 
   int credits_;
   std::map<std::string, score, std::less<>> own_;  ///< the user's, without syncs

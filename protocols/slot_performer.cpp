@@ -156,7 +156,7 @@ void slot_performer::local(const slot_step& s) const {
     std::byte* to = target(s);
     combine(s, to, source(s), to, s.bytes);
   } else if (!s.fold && s.kind == step_kind::copy) {
-    move_bytes(target(s), source(s), s.bytes);
+    if (target(s) != source(s)) move_bytes(target(s), source(s), s.bytes);  // a broadcast of one buffer at the root
   } else {
     const auto index = static_cast<std::size_t>(&s - code_->steps.data());
     perform_local(code_->instructions[index], code_->operands.data(), memory_, type_, reduction_, code_->element_size);

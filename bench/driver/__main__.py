@@ -42,7 +42,7 @@ def parse_arguments():
     a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
     a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 20; quick: 8)")
     a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
-    a.add_argument("--rotate-root", action="store_true", help="broadcast, reduce: another root each call, so that calls cannot overlap")
+    a.add_argument("--fixed-root", action="store_true", help="broadcast, reduce: root 0 in every call, not call number mod ranks")
     a.add_argument("--patience", type=float, default=60, help="seconds one repetition may take before its contender is ended")
     a.add_argument("--build", default=os.path.join(ROOT, "build", "release"), help="build folder (default build/release)")
     a.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where results go (default build/bench)")
@@ -162,8 +162,9 @@ def report(options, data):
         text.append(f"**The machine was not idle (load {about['load_before']:.1f} before the run): do not judge by these numbers.**")
     if data["fresh"]:
         text.append("Inputs rewritten before every call (--fresh).")
-    if data["rotate_root"]:
-        text.append("The root of broadcast and reduce moves on with every call (--rotate-root).")
+    if any(p["collective"] in ("broadcast", "reduce") for p in points.all):
+        text.append("The root of broadcast and reduce moves on with every call, as in IMB." if data["rotate_root"] else
+                    "Broadcast and reduce have root 0 in every call (--fixed-root), so eager peers overlap successive calls.")
     if data["rounds"] < 5:
         text.append(f"**{data['rounds']} repetitions only: a look, not a verdict.**")
     wrong = [p for p in points.all if p["wrong"]]
@@ -200,8 +201,8 @@ def main():
     if not samples:
         print("bench: nothing was measured")
         return 2
-    data = {"machine": about, "rounds": min(len(a) for a in samples.values()), "fresh": options.fresh, "rotate_root": options.rotate_root, "commands": commands,
-            "budget_ms": options.budget_ms, "points": tables.summarise(samples)}
+    data = {"machine": about, "rounds": min(len(a) for a in samples.values()), "fresh": options.fresh,
+            "rotate_root": not options.fixed_root, "commands": commands, "budget_ms": options.budget_ms, "points": tables.summarise(samples, options.fixed_root)}
     return 0 if report(options, data) else 1
 
 

@@ -91,7 +91,7 @@ class Contender:
         """One point, once: the program's answer, or None where it does not do this."""
         if self.process is None:
             self.start()
-        line = f"{collective} {size} {options.budget_ms} {int(options.fresh)} {int(check)} {int(options.rotate_root)}\n".encode()
+        line = f"{collective} {size} {options.budget_ms} {int(options.fresh)} {int(check)} {int(not options.fixed_root)}\n".encode()
         try:
             for link in self.links:
                 link.sendall(line)

@@ -18,17 +18,19 @@ def ratio(value):
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def summarise(samples):
-    """samples: (contender, ranks, collective, asked bytes) -> answers. Returns points, one per key, with nccl-tests' bandwidths."""
+def summarise(samples, fixed_root):
+    """samples: (contender, ranks, collective, asked bytes) -> answers. Returns points, one per key, with nccl-tests' bandwidths.
+    root: as in nccl-tests, -1 where there is none; null where it moves on."""
     points = []
     for (contender, ranks, collective, asked), answers in sorted(samples.items()):
         times = [answer["us"] for answer in answers]
         us = statistics.median(times)
         first = answers[0]
+        root = -1 if collective not in ("broadcast", "reduce") else 0 if fixed_root else None
         algbw = first["bytes"] / us / 1000  # bytes per µs / 1000 = GB/s
         points.append({
             "contender": contender, "ranks": ranks, "collective": collective, "asked": asked, "bytes": first["bytes"],
-            "count": first["count"], "type": "f32", "redop": "sum", "root": 0, "us": us, "us_all": times,
+            "count": first["count"], "type": "f32", "redop": "sum", "root": root, "us": us, "us_all": times,
             "algbw": algbw, "busbw": algbw * BUSBW.get(collective, BLOCKS)(ranks),
             "wrong": max(answer["wrong"] for answer in answers), "calls": first["calls"], "sets": first["sets"],
             "note": first["note"]})

@@ -1,5 +1,5 @@
 #pragma once
-// What is measured at one point: a collective at a size. f32, sum, root 0.
+// What is measured at one point: a collective at a size. f32, sum.
 
 #include <array>
 #include <cstddef>

@@ -9,37 +9,10 @@
 #include <thread>
 
 #include "tests/engine/jobs.hpp"
+#include "tests/engine/small_operations.hpp"
 
 using namespace engine_tests;
 using namespace std::chrono_literals;
-
-namespace {
-
-struct seen {
-  errc code = errc::ok;
-  std::string text;
-};
-
-template <class Function>
-seen error_of(Function function) {
-  try {
-    function();
-  } catch (const troupe::error& e) {
-    return {e.code_value(), e.what()};
-  }
-  return {};
-}
-
-troupe::engine_options over(const char* protocol, int workers = -1) {
-  troupe::engine_options o;
-  o.protocol = protocol;
-  o.workers = workers;
-  return o;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
 
 TEST_CASE("blocking, asynchronous and grouped forms, small and large operations, mixed as each rank likes") {
   for (const char* protocol : {"auto", "ll", "ll128"})

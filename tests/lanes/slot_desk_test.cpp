@@ -4,6 +4,7 @@
 
 #include "memory/error.hpp"
 #include "protocols/agreement.hpp"
+#include "protocols/agreement_round.hpp"
 #include "protocols/choreography.hpp"
 #include "protocols/lowering.hpp"
 
@@ -113,6 +114,23 @@ call sum_call(std::size_t count) {
   return c;
 }
 
+plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t count, agreement_form form) {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(
+      with_agreement(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)), form).value());
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->slots = slot_format::ll128;
+  return p;
+}
+
+call call_of(const plan& how) {
+  call c = sum_call(how.count);
+  c.what = how.notes->what;
+  c.root = how.notes->root;
+  return c;
+}
+
 void wait_for(const completion_ptr& done) {
   parker place;
   if (!done->enter(place)) return;
@@ -122,7 +140,7 @@ void wait_for(const completion_ptr& done) {
 
 failure_ptr run(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
                 std::optional<std::chrono::nanoseconds> deadline = std::nullopt) {
-  const call what = sum_call(how->count);
+  const call what = call_of(*how);
   auto turn = desk.begin_again(rank, what);
   if (!turn) turn = desk.begin(rank, what, how);
   if (turn) {
@@ -145,7 +163,7 @@ failure_ptr run(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::in
 
 completion_ptr start(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out) {
   auto op = std::make_shared<operation>();
-  op->what = sum_call(how->count);
+  op->what = call_of(*how);
   op->plan = how;
   op->input = in;
   op->output = out;
@@ -183,6 +201,48 @@ TEST_CASE("blocking and asynchronous operations of several threads keep their or
     for (auto& t : threads) t.join();
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("rooted operations whose root moves on, among others that come again and again") {
+  for (const agreement_form form : agreement_forms)
+    for (const int ranks : {2, 3}) {
+      office o(ranks);
+      const auto sums = sum_plan(ranks, 3);
+      std::vector<plan_ptr> broadcasts, reductions;
+      for (rank_t root = 0; root < ranks; ++root) {
+        broadcasts.push_back(rooted_plan(collective::broadcast, ranks, root, 3, form));
+        reductions.push_back(rooted_plan(collective::reduce, ranks, root, 3, form));
+      }
+      std::atomic<int> wrong{0};
+      std::vector<std::thread> threads;
+      for (rank_t r = 0; r < ranks; ++r)
+        threads.emplace_back([&, r] {
+          constexpr int rounds = 600;
+          std::vector<std::array<std::int32_t, 3>> in(rounds), out(rounds);
+          std::vector<completion_ptr> open;
+          for (int i = 0; i < rounds; ++i) {
+            const auto at = static_cast<std::size_t>(i), root = at % static_cast<std::size_t>(ranks);
+            const auto& how = i % 7 == 0 ? sums : i % 3 == 0 ? reductions[root] : broadcasts[root];
+            in[at].fill(i * (r + 1));
+            out[at].fill(-1);
+            if ((i * 7 + r) % 5 == 0) open.push_back(start(o.desk(), r, how, in[at].data(), out[at].data()));
+            else if (run(o.desk(), r, how, in[at].data(), out[at].data())) ++wrong;
+          }
+          for (const auto& done : open) {
+            wait_for(done);
+            if (done->why()) ++wrong;
+          }
+          for (int i = 0; i < rounds; ++i) {
+            const int root = i % ranks, sum = i * ranks * (ranks + 1) / 2;
+            const bool adds = i % 7 == 0 || i % 3 == 0, has = i % 7 == 0 || i % 3 != 0 || r == root;
+            for (const std::int32_t x : out[static_cast<std::size_t>(i)]) wrong += x != (!has ? -1 : adds ? sum : i * (root + 1));
+          }
+        });
+      for (auto& t : threads) t.join();
+      CAPTURE(name(form));
+      CAPTURE(ranks);
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE("one thread performs for all ranks at once") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/types.hpp"
+#include "protocols/agreement_round.hpp"
 #include "protocols/choreography.hpp"
 #include "protocols/lowering.hpp"
 #include "protocols/slot_performer.hpp"
@@ -21,9 +22,10 @@ using namespace troupe;
 /// One collective on i64 over a board's ranks, compiled once.
 struct operation {
   operation(std::string_view choreography, stage on, std::size_t elements, slot_format format, cutting cut = {},
-            std::size_t most_lines = slot_channel::most_lines)
+            std::size_t most_lines = slot_channel::most_lines, agreement_form form = agreement_form::none)
       : where(on), count(elements) {
     score s = lower_syncs(write_score(*find_choreography(choreography), on));
+    if (form != agreement_form::none) s = with_agreement(s, form).value();
     if (cut.channels > 1 || cut.slices > 1) s = one_cell_per_step(s);
     shape.count = count;
     shape.element_size = sizeof(std::int64_t);

@@ -61,6 +61,8 @@ void look_between() {
   onlooker = one;
 }
 
+constexpr collective rooted[] = {collective::broadcast, collective::reduce, collective::gather, collective::scatter};
+
 bool may_be_in_place(collective c) { return c != collective::barrier; }
 
 }  // namespace
@@ -86,6 +88,86 @@ TEST_CASE("slots: every collective, format and size gives the right answer") {
           }
       }
   MESSAGE(performed, " operations, four times each");
+}
+
+TEST_CASE("slots: rooted collectives with every form of agreement, and nobody ends before the last has begun") {
+  std::mt19937_64 random{seed()};
+  for (const agreement_form form : agreement_forms)
+    for (const std::string_view which : {"one_shot", "binomial"})
+      for (const int ranks : {1, 2, 3, 4, 7, 8}) {
+        ensemble all{ranks};
+        std::uint64_t epoch = 0;
+        for (const collective c : rooted)
+          for (const std::size_t count : {0, 1, 15, 16, 300})
+            for (const slot_format format : formats) {
+              const auto root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks));
+              const operation what{which, flat_stage(c, ranks, root), count, format, {}, slot_channel::most_lines, form};
+              INFO(describe(what, which));
+              CAPTURE(name(form));
+              all.perform(what, epoch, 3, random);
+              const std::size_t last = random() % all.players.size();
+              for (std::size_t r = 0; r < all.players.size(); ++r)
+                if (r != last) all.players[r]->start(what, epoch + 3);
+              for (int turn = 0; turn < 12; ++turn)
+                for (std::size_t r = 0; r < all.players.size(); ++r)
+                  if (r != last) REQUIRE(all.players[r]->performs.advance() == slot_performer::status::waiting);
+              all.players[last]->start(what, epoch + 3);
+              for (int turn = 0; turn < 12; ++turn)
+                for (auto& p : all.players) REQUIRE(p->performs.advance() != slot_performer::status::mismatch);
+              for (auto& p : all.players) {
+                CHECK(p->performs.idle());
+                CHECK(p->wrong(what) == 0);
+              }
+              CHECK(all.wrong == 0);
+              epoch += 4;
+            }
+      }
+}
+
+TEST_CASE("slots: one rank calls something else than the others' rooted collective, and nobody is given a result") {
+  std::mt19937_64 random{seed()};
+  for (const int ranks : {2, 3, 5, 8})
+    for (const collective c : rooted)
+      for (const agreement_form form : agreement_forms)
+        for (const agreement_form other_form : agreement_forms)
+          for (const slot_format format : formats) {
+            ensemble all{ranks};
+            const rank_t root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), other_root = (root + 1) % ranks;
+            const auto one_shot = [&](collective called, rank_t r, std::size_t count, agreement_form f) {
+              const agreement_form agreed = has_root(called) ? f : agreement_form::none;
+              return operation{"one_shot", flat_stage(called, ranks, r), count, format, {}, slot_channel::most_lines, agreed};
+            };
+            const operation what = one_shot(c, root, 3, form);
+            const operation others[] = {
+                one_shot(c, other_root, 3, other_form), one_shot(c, root, 40, other_form),
+                one_shot(collective::scatter, root, 3, other_form), one_shot(collective::barrier, 0, 0, form),
+                one_shot(c, root, 3, form)};
+            std::uint64_t epoch = 0;
+            for (const operation& other : others) {
+              INFO(describe(what, "one_shot"), " against ", describe(other, "one_shot"));
+              all.perform(what, epoch, 2, random);
+              const std::size_t odd = random() % all.players.size();
+              for (std::size_t r = 0; r < all.players.size(); ++r)
+                all.players[r]->start(r == odd ? other : what, epoch + 2, r == odd ? 7 : 5);
+              bool told = false;
+              for (int turn = 0; turn < 10 * ranks; ++turn) {
+                const auto status = all.players[random() % all.players.size()]->performs.advance();
+                REQUIRE(status != slot_performer::status::performed);
+                told = told || status == slot_performer::status::mismatch;
+              }
+              for (int turn = 0; turn < 3; ++turn)
+                for (auto& p : all.players) {
+                  const auto status = p->performs.advance();
+                  REQUIRE(status != slot_performer::status::performed);
+                  told = status == slot_performer::status::mismatch || told;
+                }
+              // In the other forms they may wait for each other instead, and the membership finds out why.
+              if (form == agreement_form::direct && other_form == form) CHECK(told);
+              for (auto& p : all.players) p->performs.abandon();
+              epoch += 3;
+            }
+            CHECK(all.wrong == 0);
+          }
 }
 
 TEST_CASE("slots: programs of other choreographies, with lanes, channels and slices") {
