@@ -211,7 +211,7 @@ def pairwise(ranks, size):
         for r in range(ranks):
             to = (r + step) % ranks
             messages.append(Message(r, to, (r * ranks + to, 0), size // ranks, False, []))
-    rows = lambda end, m: [row(size, end / 1e6, (ranks - 1) / ranks, size * 40 / 1e6, ranks - 1, len(m))]
+    rows = lambda end, m: [row(size, end / 1e6, (ranks - 1) / ranks, size * (ranks - 1) / ranks * 40 / 1e6, ranks - 1, len(m))]
     return document("Pairwise </script><script>throw 1</script><!-- & \"quoted\"", "all_to_all", "pairwise", ranks, size, ranks * ranks, 1, messages,
                     lambda m: [port[m.receiver]], {"study.layout": str(ranks), "note": "<b>no markup</b>"}, rows)
 

@@ -5,9 +5,9 @@ class line_chart {
   constructor(title, series, x_axis, y_axis) {
     Object.assign(this, {title, x_axis, y_axis});
     this.series = series.filter(s => s.points.length);
-    this.width = 620;
-    this.height = 300;
-    this.box = {left: 62, right: 14, top: 12, bottom: 40};
+    this.width = 400;
+    this.height = 235;
+    this.box = {left: 58, right: 12, top: 10, bottom: 40};
     this.node = element("figure", {class: "chart"}, element("figcaption", {}, title));
     this.draw();
   }
@@ -99,7 +99,7 @@ const bytes_axis = {
   },
 };
 const measures = {
-  busbw: {label: "busbw, GB/s", text: v => number_text(v, 3), value: v => `${number_text(v)} GB/s`},
+  busbw: {label: "busbw, GB/s", text: v => number_text(v, 3).replace(/\.0+$/, ""), value: v => `${number_text(v)} GB/s`},
   time_us: {label: "time, µs", text: v => (v >= 1000 ? v.toLocaleString("en") : number_text(v, v < 1 ? 2 : 3).replace(/\.0+$/, "")), value: v => time_text(v * 1e6)},
 };
 

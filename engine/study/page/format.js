@@ -13,9 +13,9 @@ function number_text(value, digits = 4) {
 
 function time_text(ps, digits = 4) {
   if (!Number.isFinite(ps)) return "–";
-  if (ps === 0) return "0 µs";
+  if (ps === 0) return "0\u00a0µs";
   const [size, unit] = time_units.find(([least]) => Math.abs(ps) >= least) ?? time_units[4];
-  return `${number_text(ps / size, digits)} ${unit}`;
+  return `${number_text(ps / size, digits)}\u00a0${unit}`;  // never broken across lines
 }
 
 /** One unit for a whole axis, by its span. */
@@ -23,8 +23,8 @@ function time_unit(ps) { return time_units.find(([least]) => ps >= least) ?? tim
 
 function bytes_text(bytes) {
   for (const [size, unit] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]])
-    if (bytes >= size) return `${number_text(bytes / size, 4).replace(/\.0+$/, "")} ${unit}`;
-  return `${bytes} B`;
+    if (bytes >= size) return `${number_text(bytes / size, 4).replace(/\.0+$/, "")}\u00a0${unit}`;
+  return `${bytes}\u00a0B`;
 }
 
 /** As on the command line: 64K, 8M. */
@@ -34,7 +34,7 @@ function short_bytes(bytes) {
   return String(bytes);
 }
 
-function percent_text(share) { return `${number_text(100 * share, share >= 0.1 ? 3 : 2)} %`; }
+function percent_text(share) { return `${number_text(100 * share, share >= 0.1 ? 3 : 2)}\u00a0%`; }
 
 function plural(count, word) { return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`; }
 
@@ -61,6 +61,11 @@ const kind_spent = {
 const actor_words = {
   rank: "ranks", link: "links", ring_segment: "ring segments", dma: "DMA engines", nic: "NICs", switch: "switches",
   pcie: "PCIe", core: "cores",
+};
+/** Of a critical path: what is spent in hardware of a kind, and its colour. */
+const actor_spent = {
+  link: ["on links", "occupy"], ring_segment: ["on ring segments", "s4"], dma: ["in DMA engines", "s7"], nic: ["in NICs", "s3"],
+  switch: ["in switches", "s2"], pcie: ["on PCIe", "s5"], core: ["in cores", "compute"],
 };
 /** A wait is no work: it leaves its actor idle. */
 const is_wait = kind => kind === "wait_chunk" || kind === "wait_credit";

@@ -1,7 +1,7 @@
 // Actors over time. The window of time is shared by all charts of the page. A row is drawn in one step per pixel at most, found by
 // binary search, so that the number of spans does not matter.
 
-const label_width = 150, axis_height = 22;
+const label_width = 190, right_margin = 10, axis_height = 22;
 
 /** The visible window of time, common to all charts. */
 class time_window {
@@ -111,7 +111,7 @@ class gantt_view {
     this.surface = new surface(this.canvas, this.hooks.changed);
     this.box.addEventListener("scroll", this.hooks.changed);
     handle_time(this.canvas, this.view, {
-      left: label_width, right: 8, seek: this.hooks.seek,
+      left: label_width, right: right_margin, seek: this.hooks.seek,
       scroll: dy => { this.box.scrollTop += dy; },
       hover: (event, ps) => this.hover(event, ps),
     });
@@ -121,7 +121,7 @@ class gantt_view {
 
   draw(ps) {
     const {context: c, width, height} = this.surface, scroll = this.box.scrollTop;
-    this.width = Math.max(1, width - label_width - 8);
+    this.width = Math.max(1, width - label_width - right_margin);
     this.surface.clear(colours.panel);
     draw_time_axis(c, this.view, label_width, this.width, height);
     c.save();
@@ -201,13 +201,14 @@ class gantt_view {
     c.lineWidth = 1;
     c.save();
     c.beginPath(); c.rect(label_width, 0, this.width, this.surface.height); c.clip();
-    const path = this.run.critical_path;
+    const path = this.run.critical_path, visible = path.filter(p => p.end_ps >= this.view.from && p.begin_ps <= this.view.to).length;
+    const connected = visible * 10 < this.width;  // more of them would only be a grey area
     for (const piece of path) {
       if (piece.end_ps < this.view.from || piece.begin_ps > this.view.to) { before = null; continue; }
       const row = rows.get(piece.actor);
       if (!row) continue;
       const x = this.x_of(piece.begin_ps), y = row.top - scroll + row.height - 3;
-      if (before && before.y !== y && path.length < 2000) { c.globalAlpha = 0.45; c.beginPath(); c.moveTo(x, before.y + 1); c.lineTo(x, y + 1); c.stroke(); c.globalAlpha = 1; }
+      if (before && before.y !== y && connected) { c.globalAlpha = 0.45; c.beginPath(); c.moveTo(x, before.y + 1); c.lineTo(x, y + 1); c.stroke(); c.globalAlpha = 1; }
       c.fillRect(x, y, Math.max(1, this.x_of(piece.end_ps) - x), 3);
       before = {y};
     }
@@ -226,13 +227,16 @@ class gantt_view {
     const row = this.rows.find(r => y >= r.top && y < r.top + r.height);
     if (!row) return null;
     const lanes = this.run.lanes[row.actor], slack = (this.view.to - this.view.from) / this.width * 1.5;
-    const index = Math.min(lanes.length - 1, Math.max(0, Math.floor((y - row.top - 1) / (row.height - 3) * lanes.length)));
-    const lane = lanes[index];
-    if (!lane) return {actor: row.actor, span: -1};
-    let i = first_where(lane.length, k => this.run.span_end[lane[k]] > ps);
-    if (!(i < lane.length && this.run.span_begin[lane[i]] <= ps))
-      i = [i - 1, i].find(k => k >= 0 && k < lane.length && this.run.span_begin[lane[k]] - slack <= ps && this.run.span_end[lane[k]] + slack >= ps) ?? -1;
-    return {actor: row.actor, span: i >= 0 ? lane[i] : -1};
+    const pointed = Math.min(lanes.length - 1, Math.max(0, Math.floor((y - row.top - 1) / (row.height - 3) * lanes.length)));
+    // Where the pointed lane is idle, the nearest one of the row that is not.
+    const nearest = lanes.map((_, i) => i).sort((a, b) => Math.abs(a - pointed) - Math.abs(b - pointed));
+    const hit = (lane, i, near) => i >= 0 && i < lane.length && this.run.span_begin[lane[i]] - near <= ps && this.run.span_end[lane[i]] + near >= ps;
+    for (const near of [0, slack])
+      for (const lane of nearest.map(i => lanes[i])) {
+        const i = first_where(lane.length, k => this.run.span_end[lane[k]] > ps), found = [i, i - 1].find(k => hit(lane, k, near));
+        if (found !== undefined) return {actor: row.actor, span: lane[found]};
+      }
+    return {actor: row.actor, span: -1};
   }
 
   hover(event, ps) {
@@ -256,7 +260,6 @@ class gantt_view {
 class heat_view {
   constructor(run, view, hooks) {
     Object.assign(this, {run, view, hooks});
-    this.right = 110;
     const share = new Map(run.utilisation.map(u => [u.actor, u]));
     this.rows = run.actor_order.filter(a => run.lanes[a].length || share.has(a)).map(actor => ({actor, total: share.get(actor)}));
     this.row_height = this.rows.length > 40 ? 10 : 16;
@@ -270,7 +273,7 @@ class heat_view {
   attach() {
     this.surface = new surface(this.canvas, () => { this.cache.clear(); this.hooks.changed(); });
     this.box.addEventListener("scroll", this.hooks.changed);
-    handle_time(this.canvas, this.view, {left: label_width, right: this.right, seek: this.hooks.seek,
+    handle_time(this.canvas, this.view, {left: label_width, right: right_margin, seek: this.hooks.seek,
       scroll: dy => { this.box.scrollTop += dy; }, hover: (event, ps) => this.hover(event, ps)});
   }
 
@@ -283,7 +286,7 @@ class heat_view {
 
   draw(ps) {
     const {context: c, width, height} = this.surface, scroll = this.box.scrollTop, shades = ramp(colours["heat-0"], colours["heat-1"], colours["heat-2"]).words;
-    this.width = Math.max(1, width - label_width - this.right);
+    this.width = Math.max(1, width - label_width - right_margin);
     this.bins = Math.max(8, Math.round(this.width / 5));
     this.surface.clear(colours.panel);
     draw_time_axis(c, this.view, label_width, this.width, axis_height);
@@ -295,19 +298,19 @@ class heat_view {
       const top = axis_height + i * this.row_height - scroll;
       if (top < -this.row_height || top > height) return;
       const bins = this.bins_of(row.actor);
-      for (let b = 0; b < this.bins; ++b) {
-        c.fillStyle = shades[Math.round(bins[b] * 255)];
-        c.fillRect(label_width + b * cell, top, cell + 0.4, this.row_height - 1);
+      for (let b = 0, next; b < this.bins; b = next) {
+        const shade = Math.round(bins[b] * 255), x = Math.round(label_width + b * cell);
+        for (next = b + 1; next < this.bins && Math.round(bins[next] * 255) === shade;) ++next;
+        c.fillStyle = shades[shade];
+        c.fillRect(x, top, Math.round(label_width + next * cell) - x, this.row_height - 1);
       }
       if (i % labels) return;
       c.font = text_font(this.row_height >= 12 ? 11 : 10);
       c.textAlign = "right";
       c.fillStyle = colours.ink;
-      c.fillText(fitted(c, this.run.actors[row.actor].name, label_width - 14), label_width - 8, top + this.row_height / 2);
-      if (!row.total) return;
-      c.fillText(percent_text(row.total.share), width - 58, top + this.row_height / 2);
+      c.fillText(fitted(c, this.run.actors[row.actor].name, label_width - 64), label_width - 58, top + this.row_height / 2);
       c.fillStyle = colours.soft;
-      c.fillText(row.total.bytes > 0 ? bytes_text(row.total.bytes).replace(/(\.\d)\d+/, "$1") : "", width - 2, top + this.row_height / 2);
+      if (row.total) c.fillText(percent_text(row.total.share), label_width - 8, top + this.row_height / 2);
     });
     c.restore();
     const x = label_width + (ps - this.view.from) / (this.view.to - this.view.from) * this.width;

@@ -142,15 +142,19 @@ class study_run {
   spent_on({actor, begin_ps, end_ps}) {
     const who = this.actors[actor];
     if (!who) return ["elsewhere", "sync"];
-    if (who.kind !== "rank") return [`${who.kind === "link" || who.kind === "pcie" || who.kind === "ring_segment" ? "on" : "in"} ${actor_words[who.kind] ?? who.kind}`, "occupy"];
-    let most = 0, kind = null;
+    if (who.kind !== "rank") return actor_spent[who.kind] ?? [`in ${who.kind}`, "sync"];
+    // A wait that lies under work of half the time is only the work's other side.
+    const overlap = new Map();
     for (const lane of this.lanes[actor]) {
       let i = first_where(lane.length, k => this.span_end[lane[k]] > begin_ps);
       for (; i < lane.length && this.span_begin[lane[i]] < end_ps; ++i) {
         const shared = Math.min(end_ps, this.span_end[lane[i]]) - Math.max(begin_ps, this.span_begin[lane[i]]);
-        if (shared > most) [most, kind] = [shared, this.span_kinds[this.span_kind[lane[i]]]];
+        const kind = this.span_kinds[this.span_kind[lane[i]]];
+        overlap.set(kind, (overlap.get(kind) ?? 0) + shared);
       }
     }
+    const sorted = [...overlap].sort((a, b) => b[1] - a[1]);
+    const [kind] = sorted.find(([k, ps]) => !is_wait(k) && ps * 2 >= end_ps - begin_ps) ?? sorted[0] ?? [null];
     return kind ? [kind_spent[kind] ?? kind, kind] : ["in ranks", "send"];
   }
 

@@ -176,17 +176,18 @@ class study_page {
       element("button", {type: "button", "data-measure": measure, onclick: () => choose(measure)}, words)));
     const curves = has_curve || keys.length > 0;
     if (curves) choose("busbw");
-    const single = !keys.length && has_curve;
+    const single = keys.length + has_curve === 1;
     return this.section("results", "Results", curves ? toggle : null, element("div", {class: single ? "beside" : "below"}, table, charts));
   }
 
   choreography() {
-    const legend = element("div", {class: "legend"},
-      element("span", {}, element("i", {class: "swatch", style: "background:var(--empty)"}), "not there"),
-      element("span", {}, element("i", {class: "swatch partial"}), "partly reduced"),
-      element("span", {}, element("i", {class: "swatch", style: "background:var(--complete)"}), "complete"),
-      element("span", {}, element("i", {class: "dot", style: "background:var(--copy)"}), "message, copied"),
-      element("span", {}, element("i", {class: "diamond", style: "background:var(--reduce)"}), "message, reduced"));
+    const reduction = this.runs.some(run => run.journey?.reduction), key = (attributes, words) => element("span", {}, element("i", attributes), words);
+    const legend = !this.runs.some(run => run.journey) ? null : element("div", {class: "legend"},
+      key({class: "swatch", style: "background:var(--empty)"}, "not there"),
+      ...(reduction ? [key({class: "swatch partial"}, "partly reduced")] : []),
+      key({class: "swatch", style: "background:var(--complete)"}, reduction ? "complete" : "there"),
+      key({class: "dot", style: "background:var(--copy)"}, "message, copied"),
+      ...(reduction ? [key({class: "diamond", style: "background:var(--reduce)"}, "message, reduced")] : []));
     return this.section("choreography", "Choreography", legend, this.columns(run => {
       if (!run.journey) return missing(run.move_count ? `${plural(run.ranks * run.cells, "tile")} are too many to follow in this page` : "The journeys of the chunks were not recorded", run,
         "Study fewer ranks or a smaller message to see who holds what, and when.");
@@ -222,7 +223,7 @@ class study_page {
   }
 
   heat() {
-    const scale = element("div", {class: "legend"}, element("span", {}, "idle", element("i", {class: "swatch scale"}), "busy all the time"));
+    const scale = !this.runs.some(run => run.span_count) ? null : element("div", {class: "legend"}, element("span", {}, "idle", element("i", {class: "swatch scale"}), "busy all the time"));
     return this.section("heat", "Utilisation", scale, this.stacked(run => {
       if (!run.span_count) return run.utilisation.length ? utilisation_table(run) : missing("Utilisation was not recorded", run, "");
       const view = new heat_view(run, this.view, {changed: () => this.changed(), seek: ps => this.seek(ps), most_height: this.runs.length > 1 ? 260 : 380});
@@ -320,10 +321,16 @@ const number_columns = [["size", "B", r => r.bytes.toLocaleString("en")], ["coun
   ["bound", "µs", r => (r.bound_us > 0 ? number_text(r.bound_us, 5) : "–")], ["time/bound", "", r => (r.bound_us > 0 ? number_text(r.time_us / r.bound_us, 3) : "–")],
   ["steps", "", r => r.steps.toLocaleString("en")], ["messages", "", r => r.messages.toLocaleString("en")]];
 
-function table_of(id, columns, rows, current) {
+/** groups: [[heading, number of columns], …] above the columns' own names. */
+function table_of(id, columns, rows, current, groups = []) {
+  const firsts = new Set();
+  groups.reduce((at, [, count]) => { firsts.add(at); return at + count; }, 0);
+  const first = i => (i > 0 && firsts.has(i) ? "first" : null);
+  const above = groups.length ? [element("tr", {}, ...groups.map(([heading, count], i) => element("th", {colspan: count, class: i ? "group first" : "group"}, heading)))] : [];
   return element("div", {class: "scroll"}, element("table", {id, class: "numbers"},
-    element("thead", {}, element("tr", {}, ...columns.map(([name, unit]) => element("th", {scope: "col"}, ...[name].flat(), unit ? element("small", {}, unit) : "")))),
-    element("tbody", {}, ...rows.map(row => element("tr", {class: current(row) ? "current" : null, title: current(row) ? "the run shown below" : null}, ...columns.map(([, , text]) => element("td", {}, text(row))))))));
+    element("thead", {}, ...above, element("tr", {}, ...columns.map(([name, unit], i) => element("th", {scope: "col", class: first(i)}, name, unit ? element("small", {}, unit) : "")))),
+    element("tbody", {}, ...rows.map(row => element("tr", {class: current(row) ? "current" : null, title: current(row) ? "the run shown below" : null},
+      ...columns.map(([, , text], i) => element("td", {class: first(i)}, text(row))))))));
 }
 
 function rows_table(run) {
@@ -334,11 +341,10 @@ function rows_table(run) {
 function comparison_table(a, b) {
   const sizes = [...new Set([...a.rows, ...b.rows].map(r => r.bytes))].sort((x, y) => x - y);
   const rows = sizes.map(bytes => ({bytes, a: a.rows.find(r => r.bytes === bytes), b: b.rows.find(r => r.bytes === bytes)}));
-  const of = (letter, name, text) => row => (row[letter] ? text(row[letter]) : "–");
-  return table_of("rows", [["size", "B", r => r.bytes.toLocaleString("en")],
-    ...["a", "b"].flatMap((l, i) => [[[badge([a, b][i]), " time"], "µs", of(l, "time", r => number_text(r.time_us, 5))], [[badge([a, b][i]), " busbw"], "GB/s", of(l, "busbw", r => number_text(r.busbw))],
-      [[badge([a, b][i]), " bound"], "µs", of(l, "bound", r => (r.bound_us > 0 ? number_text(r.bound_us, 5) : "–"))], [[badge([a, b][i]), " messages"], "", of(l, "messages", r => r.messages.toLocaleString("en"))]]),
-    ["time A / B", "", r => (r.a && r.b ? number_text(r.a.time_us / r.b.time_us, 3) : "–")]], rows, row => rows.length > 1 && row.bytes === a.doc.bytes);
+  const of = side => [["time", "µs", r => number_text(r.time_us, 5)], ["busbw", "GB/s", r => number_text(r.busbw)], ["bound", "µs", r => (r.bound_us > 0 ? number_text(r.bound_us, 5) : "–")],
+    ["messages", "", r => r.messages.toLocaleString("en")]].map(([name, unit, text]) => [name, unit, row => (row[side] ? text(row[side]) : "–")]);
+  return table_of("rows", [["size", "B", r => r.bytes.toLocaleString("en")], ...of("a"), ...of("b"), ["time A / B", "", r => (r.a && r.b ? number_text(r.a.time_us / r.b.time_us, 3) : "–")]],
+    rows, row => rows.length > 1 && row.bytes === a.doc.bytes, [["", 1], [badge(a), 4], [badge(b), 4], ["", 1]]);
 }
 
 function utilisation_table(run) {

@@ -35,7 +35,13 @@ class choreography_view {
 
   /** Boxes of ranks: on a circle, or on a small circle for each server. */
   place() {
-    const {width: w, height: h} = this.surface, groups = this.run.groups(), count = groups.length, margin = 8;
+    const groups = this.run.groups(), count = groups.length, margin = 8;
+    // Two servers need half the height that a circle needs.
+    if (count === 2) {
+      const height = `${Math.round(Math.min(540, this.surface.width / 2 + margin))}px`;
+      if (this.canvas.style.height !== height) { this.canvas.style.height = height; this.surface.fit(); }
+    }
+    const {width: w, height: h} = this.surface;
     this.group_boxes = [];
     this.nodes = new Array(this.run.ranks);
     const sine = Math.sin(Math.PI / Math.max(2, count)), half = Math.min(w, h) / 2 - margin;
@@ -47,14 +53,17 @@ class choreography_view {
       if (count > 1) this.group_boxes.push({x: cx, y: cy, radius: cluster, name: group.name});
       const n = group.ranks.length, wide = count === 1 ? Math.min(1.35, (w / 2 - margin) / cluster) : 1;
       let size = 110;
+      const room = width => (n > 24 ? width * 1.6 + 8 : width / 2) + (count > 1 ? 12 : 0);  // numbers and backward messages stand outside
       for (let i = 0; i < 12; ++i) {
-        const reach = Math.max(8, cluster - size / 2 - (count > 1 ? 12 : 0));
+        const reach = Math.max(8, cluster - room(size));
         size = n === 1 ? Math.min(110, cluster) : Math.max(9, Math.min(110, cluster * 0.62, 2 * reach * Math.sin(Math.PI / n) * 0.86));
       }
-      const reach = n === 1 ? 0 : cluster - size / 2 - (count > 1 ? 12 : 0);
+      const reach = n === 1 ? 0 : cluster - room(size);
       group.ranks.forEach((rank, i) => {
         const angle = 2 * Math.PI * i / n - Math.PI / 2 + (n === 4 || n === 2 ? (n === 4 ? -Math.PI / 4 : 0) : 0);
         this.nodes[rank] = this.node_at(cx + reach * wide * Math.cos(angle), cy + reach * Math.sin(angle), size);
+        const every = [1, 2, 4, 8, 16, 32, 64, 128, 256].find(k => k * size > 30) ?? 512, out = size * 0.9 + 6;
+        if (!this.nodes[rank].label && i % every === 0) this.nodes[rank].number = [out * Math.cos(angle), out * Math.sin(angle)];
       });
     });
   }
@@ -67,7 +76,7 @@ class choreography_view {
       const tile = Math.min((width - 6) / columns, (height - label - 6) / Math.ceil(cells / columns));
       if (tile > best.tile) best = {tile, columns};
     }
-    const tile = Math.min(26, best.tile), rows = Math.ceil(cells / best.columns);
+    const tile = Math.min(36, best.tile), rows = Math.ceil(cells / best.columns);
     return {x, y, width, height, label, tile, columns: best.columns,
       left: x - best.columns * tile / 2, top: y - height / 2 + label + (height - label - rows * tile) / 2};
   }
@@ -102,8 +111,10 @@ class choreography_view {
 
   way(m) {
     const a = this.nodes[this.run.move_from[m]], b = this.nodes[this.run.move_to[m]];
-    const dx = b.x - a.x, dy = b.y - a.y, far = Math.hypot(dx, dy) || 1, bend = 0.14;
-    return {a, b, far, x: (a.x + b.x) / 2 + dy * bend, y: (a.y + b.y) / 2 - dx * bend, trim: Math.min(0.3, a.width * 0.5 / far)};
+    const dx = b.x - a.x, dy = b.y - a.y, far = Math.hypot(dx, dy) || 1, close = far < a.width * 1.6;
+    // To one side, so that both directions are apart; clear of the boxes where they stand close. Clockwise is inside of a circle.
+    const bend = close ? 1.9 * a.width / far : 0.14;
+    return {a, b, far, x: (a.x + b.x) / 2 - dy * bend, y: (a.y + b.y) / 2 + dx * bend, trim: close ? 0.2 : Math.min(0.3, a.width * 0.5 / far)};
   }
 
   draw_ways() {
@@ -128,7 +139,7 @@ class choreography_view {
       const way = this.way(m), done = (ps - run.move_begin[m]) / (run.move_end[m] - run.move_begin[m] || 1);
       const t = way.trim + done * (1 - 2 * way.trim), u = 1 - t;
       const x = u * u * way.a.x + 2 * u * t * way.x + t * t * way.b.x, y = u * u * way.a.y + 2 * u * t * way.y + t * t * way.b.y;
-      const radius = (many ? 2 : 3.2) + (many ? 1 : 2.4) * Math.sqrt(run.move_bytes[m] / run.largest_move);
+      const radius = Math.min(many ? 3 : 5.6, Math.max(2, way.a.width * 0.14)) * (0.6 + 0.4 * Math.sqrt(run.move_bytes[m] / run.largest_move));
       c.globalAlpha = this.followed >= 0 && run.move_cell[m] !== this.followed ? 0.12 : 1;
       c.fillStyle = run.move_reduces[m] ? colours.reduce : colours.copy;
       c.beginPath();
@@ -151,6 +162,11 @@ class choreography_view {
       c.fillStyle = colours.ink;
       c.font = text_font(11, 600);
       c.fillText(node.width >= 56 ? `rank ${rank}` : rank, node.x, node.y - node.height / 2 + node.label / 2 + 2);
+    }
+    if (node.number) {
+      c.fillStyle = colours.soft;
+      c.font = text_font(10);
+      c.fillText(rank, node.x + node.number[0], node.y + node.number[1]);
     }
     if (node.tile < 3) return this.draw_gauge(node, rank);
     const gap = node.tile > 6 ? 1 : 0.5;
@@ -184,7 +200,7 @@ class choreography_view {
 
   matrix_box() {
     const left = 40, top = 30, {width, height} = this.matrix;
-    const w = Math.min((width - left - 6) / this.run.cells, 46), h = Math.min((height - top - 6) / this.run.ranks, 34);
+    const w = Math.min((width - left - 6) / this.run.cells, 64), h = Math.min((height - top - 6) / this.run.ranks, 44);
     return {left, top, w, h};
   }
 
