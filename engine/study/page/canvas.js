@@ -33,6 +33,10 @@ class surface {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
     new ResizeObserver(() => { this.fit(); changed(); }).observe(canvas);
+    // What is out of sight keeps its old picture until it comes into sight again.
+    this.visible = true;
+    new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; if (this.visible) changed(); }, {rootMargin: "100px"}).observe(canvas);
+    window.addEventListener("beforeprint", () => { this.visible = true; });
     this.fit();
   }
   fit() {

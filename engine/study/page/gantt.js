@@ -37,13 +37,17 @@ function draw_time_axis(c, view, left, width, height) {
   }
 }
 
+let last_scroll = -Infinity;
+document.addEventListener("scroll", () => { last_scroll = performance.now(); });
+
 /** Zoom by wheel, pan by drag, click to set the cursor: the same on every chart of time. */
 function handle_time(target, view, {left, right, seek, scroll, hover}) {
   const width = () => Math.max(1, target.getBoundingClientRect().width - left - right);
   const time_at = event => view.from + (event.clientX - target.getBoundingClientRect().left - left) / width() * (view.to - view.from);
   let held = null;
   target.addEventListener("wheel", event => {
-    if (event.clientX - target.getBoundingClientRect().left < left || (view.whole && event.deltaY > 0 && !event.ctrlKey)) return;
+    // Whoever scrolls the page past a chart does not want to zoom it.
+    if (performance.now() - last_scroll < 250 || event.clientX - target.getBoundingClientRect().left < left || (view.whole && event.deltaY > 0 && !event.ctrlKey)) return;
     event.preventDefault();
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) view.shift(event.deltaX / width() * (view.to - view.from));
     else view.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), time_at(event));
@@ -120,6 +124,7 @@ class gantt_view {
   x_of(ps) { return label_width + (ps - this.view.from) / (this.view.to - this.view.from) * this.width; }
 
   draw(ps) {
+    if (!this.surface.visible) return;
     const {context: c, width, height} = this.surface, scroll = this.box.scrollTop;
     this.width = Math.max(1, width - label_width - right_margin);
     this.surface.clear(colours.panel);
@@ -285,6 +290,7 @@ class heat_view {
   }
 
   draw(ps) {
+    if (!this.surface.visible) return;
     const {context: c, width, height} = this.surface, scroll = this.box.scrollTop, shades = ramp(colours["heat-0"], colours["heat-1"], colours["heat-2"]).words;
     this.width = Math.max(1, width - label_width - right_margin);
     this.bins = Math.max(8, Math.round(this.width / 5));

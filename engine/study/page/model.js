@@ -27,7 +27,7 @@ class study_run {
     const last = (column) => column.reduce((most, value) => Math.max(most, value), 0);
     this.end_ps = doc.end_ps || Math.max(last(this.span_end), last(this.move_end), 1);
     this.journey = this.move_count ? follow_contributions(this) : null;
-    this.row = this.rows.find(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
+    this.row = this.rows.findLast(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
   }
 
   get label() { return this.letter ? `${this.letter} · ${this.title}` : this.title; }
@@ -75,9 +75,13 @@ class study_run {
     });
   }
 
-  read_moves(rows) {
+  read_moves(all) {
+    // A token moves no cell.
+    const rows = all.filter(([, from, to, , , block, part]) => from >= 0 && from < this.ranks && to >= 0 && to < this.ranks &&
+      block >= 0 && block < this.blocks && part >= 0 && part < this.parts);
     const n = rows.length;
-    this.move_count = this.ranks > 0 && this.cells > 0 ? n : 0;
+    this.move_count = n;
+    this.only_tokens = all.length > 0 && n === 0;
     this.move_flow = new Int32Array(n);
     this.move_from = new Int32Array(n);
     this.move_to = new Int32Array(n);

@@ -50,7 +50,7 @@ class study_page {
 
   draw() {
     for (const drawing of this.drawings) drawing.draw(this.clock.ps);
-    for (const view of this.choreographies) if (view.surface) view.tell(this.clock.ps);
+    for (const view of this.choreographies) view.tell(this.clock.ps);
     this.draw_controls();
   }
 
@@ -189,6 +189,7 @@ class study_page {
       key({class: "dot", style: "background:var(--copy)"}, "message, copied"),
       ...(reduction ? [key({class: "diamond", style: "background:var(--reduce)"}, "message, reduced")] : []));
     return this.section("choreography", "Choreography", legend, this.columns(run => {
+      if (run.only_tokens) return element("p", {class: "missing"}, "Only tokens move here, no data: there is nothing to hold. Who waits for whom is shown below.");
       if (!run.journey) return missing(run.move_count ? `${plural(run.ranks * run.cells, "tile")} are too many to follow in this page` : "The journeys of the chunks were not recorded", run,
         "Study fewer ranks or a smaller message to see who holds what, and when.");
       const view = new choreography_view(run, this, () => this.changed());

@@ -27,7 +27,7 @@ class choreography_view {
 
   follow(cell) {
     this.followed = cell === this.followed ? -1 : cell;
-    this.follow_note.replaceChildren(this.followed < 0 ? "Click a tile to follow it." : `Following ${this.run.cell_name(this.followed)}. `);
+    this.follow_note.replaceChildren(this.followed < 0 ? "Click a tile to follow it. Space plays, ← and → step." : `Following ${this.run.cell_name(this.followed)}. `);
     if (this.followed >= 0)
       this.follow_note.append(element("button", {class: "link", type: "button", onclick: () => this.follow(-1)}, "Follow all"));
     this.changed();
@@ -83,13 +83,12 @@ class choreography_view {
 
   draw(ps) {
     const journey = this.run.journey;
-    if (!journey) return;
     journey.seek(ps);
     this.part_ramp = ramp(colours["part-low"], colours["part-high"]);
     this.flying = [];
     this.run.in_flight(ps, m => this.flying.push(m));
-    this.draw_stage(ps);
-    this.draw_matrix();
+    if (this.surface.visible) this.draw_stage(ps);
+    if (this.matrix.visible) this.draw_matrix();
   }
 
   draw_stage(ps) {
@@ -113,7 +112,7 @@ class choreography_view {
     const a = this.nodes[this.run.move_from[m]], b = this.nodes[this.run.move_to[m]];
     const dx = b.x - a.x, dy = b.y - a.y, far = Math.hypot(dx, dy) || 1, close = far < a.width * 1.6;
     // To one side, so that both directions are apart; clear of the boxes where they stand close. Clockwise is inside of a circle.
-    const bend = close ? 1.9 * a.width / far : 0.14;
+    const bend = close ? (a.label ? 0.3 : 1.9 * a.width / far) : 0.14;
     return {a, b, far, x: (a.x + b.x) / 2 - dy * bend, y: (a.y + b.y) / 2 + dx * bend, trim: close ? 0.2 : Math.min(0.3, a.width * 0.5 / far)};
   }
 
@@ -285,7 +284,6 @@ class choreography_view {
   /** What happens at this very moment, in words; three sentences at most. */
   tell(ps) {
     const {run} = this, {journey} = run;
-    if (!journey) return;
     const said = [], most = 3;
     let happened = 0;
     const say = sentence => { if (++happened <= most) said.push(sentence()); };
