@@ -33,7 +33,8 @@ void append_data(std::string& to, std::span<const std::string> documents) {
 
 std::string study_page(std::span<const std::string> documents_json) {
   if (documents_json.empty() || documents_json.size() > 2)
-    throw error(errc::invalid_argument, "a report shows one study, or compares two; there are " + std::to_string(documents_json.size()));
+    throw error(errc::invalid_argument,
+                "a report shows one study, or compares two; there are " + std::to_string(documents_json.size()));
   std::string page;
   page.reserve(page_files::html.size() + page_files::style.size() + page_files::script.size() + documents_json[0].size() +
                documents_json.back().size() + 1024);

@@ -15,6 +15,8 @@ class choreography_view {
 
   attach() {
     this.surface = new surface(this.canvas, () => { this.place(); this.changed(); });
+    const least = 36 + 44 * this.run.ranks;
+    if (least < this.matrix_canvas.getBoundingClientRect().height) this.matrix_canvas.style.height = `${least}px`;
     this.matrix = new surface(this.matrix_canvas, this.changed);
     this.place();
     this.canvas.addEventListener("mousemove", e => this.hover_stage(e));
