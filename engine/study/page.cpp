@@ -36,8 +36,8 @@ std::string study_page(std::span<const std::string> documents_json) {
     throw error(errc::invalid_argument,
                 "a report shows one study, or compares two; there are " + std::to_string(documents_json.size()));
   std::string page;
-  page.reserve(page_files::html.size() + page_files::style.size() + page_files::script.size() + documents_json[0].size() +
-               documents_json.back().size() + 1024);
+  page.reserve(page_files::html.size() + page_files::style.size() + page_files::script.size() +
+               documents_json[0].size() + documents_json.back().size() + 1024);
   // The places are taken in the order of the template, so that nothing which is put in is searched again.
   std::string_view rest = page_files::html;
   const auto until = [&](std::string_view place) {

@@ -105,15 +105,16 @@ def document(title, collective, choreography, ranks, size, blocks, parts, messag
         if kind not in (WAIT_CHUNK, WAIT_CREDIT):
             busy[a] += e - b
             carried[a] += n if kind in (OCCUPY, SEND) else 0
+    next_start = end
     path, at = [], max(range(len(messages)), key=lambda i: done[i])
     while at is not None:
         begin, arrive, before, link = cause[at]
         m = messages[at]
-        if m.reduces:
+        if m.reduces and done[at] <= next_start:  # else the next one waited for the link, not for the sum
             path.append({"begin_ps": arrive, "end_ps": done[at], "actor": m.receiver, "text": f"rank {m.receiver} reduced {m.size} bytes from rank {m.sender}"})
         path.append({"begin_ps": begin, "end_ps": arrive, "actor": index[link],
                      "text": f"rank {m.receiver} waited {(arrive - begin) / 1e6:.3g} µs for {link.name}"})
-        at = before
+        at, next_start = before, begin
     path.reverse()
     if not record:
         flat, moves, path = [], [], []
