@@ -42,6 +42,12 @@ class completion {
     }
   }
 
+  /// For another use. @pre done, and nobody else knows it
+  void reset() noexcept {
+    done_.store(false, std::memory_order_relaxed);
+    why_ = nullptr;
+  }
+
   /// Calls back when done; at once if it is.
   void then(std::function<void()> callback) {
     {

@@ -55,6 +55,7 @@ class remembered_calls {
     return std::exchange(places_[place_of(fresh->what)], std::move(fresh));
   }
 
+  bool is_last(const call& what) const { return last_ != nullptr && alike(last_->what, what); }
   /// @pre something was recalled or put
   entry& last() const { return *last_; }
 

@@ -62,6 +62,8 @@ bool slot_desk::drive(seat& s, bool& moved) {
 
 /// Makes the operation's call the last remembered one.
 void slot_desk::recall(seat& s, const operation& op) {
+  // Only the owner changes them, so he need not lock to look.
+  if (s.calls.is_last(op.what) && s.calls.last().how == op.plan) return;
   {
     const locker lock(s);
     if (s.calls.recall(op.what) && s.calls.last().how == op.plan) return;
@@ -94,7 +96,7 @@ bool slot_desk::next_operation(seat& s) {
   if (op.stalled) return true;  // cancelled before it was launched
   try {
     recall(s, op);
-    s.running = s.calls.last().code;
+    if (s.running != s.calls.last().code) s.running = s.calls.last().code;
     set_up(s, *s.running, *op.plan, op.what, op.input, op.output, s.calls.last().fingerprint);
   } catch (const std::exception& e) {
     stall(op, e.what());
@@ -155,13 +157,14 @@ void slot_desk::settle_failures(seat& s) {
 
 /// The current operation is over.
 void slot_desk::finish(seat& s, failure_ptr why) {
-  operation_ptr op = s.current;
-  if (!why) why = failure_of(s, op->epoch);
-  else drop(s, op->sequence);
-  if (!why) divide_average(op->what, s.rank, ranks_, op->output);
+  const operation* over = s.current.get();
+  if (!why) why = failure_of(s, over->epoch);
+  else drop(s, over->sequence);
+  if (!why) divide_average(over->what, s.rank, ranks_, over->output);
+  operation_ptr op;
   {
     const locker lock(s);
-    s.current.reset();
+    op = std::move(s.current);
   }
   complete(s, op, std::move(why));
 }

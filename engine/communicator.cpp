@@ -67,7 +67,7 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
   return op;
 }
 
-void society::prepare(actors::operation& op, rank_t rank, call_description&& what) {
+void society::prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known) {
   check_call(what, rank, ranks);
   op.input = what.input;
   op.output = what.output;
@@ -84,7 +84,8 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   c.level = what.options.level.value_or(core->options.level);
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
-    if (desk->has_slots()) op.plan = desk->plan_again(rank, c);
+    op.plan = known;
+    if (!op.plan && desk->has_slots()) op.plan = desk->plan_again(rank, c);
     if (!op.plan) op.plan = core->plans.plan_for(c, placement);
   } else {
     // Blocks of other ranks are known only when all have called.
@@ -118,9 +119,9 @@ bool society::run_over_slots(rank_t rank, call_description& what) {
   return true;
 }
 
-void society::number(rank_t rank, const actors::operation_ptr& which) {
+void society::number(rank_t rank, actors::operation_ptr which) {
   actors::operation& op = *which;
-  if (over_slots(op)) return desk->submit(rank, which);
+  if (over_slots(op)) return desk->submit(rank, std::move(which));
   if (op.peer < 0) return desk->number(rank, op);
   seat& mine = *seats[static_cast<std::size_t>(rank)];
   const std::lock_guard lock(mine.mutex);
@@ -128,14 +129,12 @@ void society::number(rank_t rank, const actors::operation_ptr& which) {
   op.epoch = (next++ & ~point_to_point) | point_to_point;
 }
 
-namespace {
-
-[[noreturn]] void refuse_closed() {
-  throw error(errc::engine_closed, "the engine was destroyed; its communicators cannot be used any more");
-}
-[[noreturn]] void refuse_empty() {
+void refuse_closed() { throw error(errc::engine_closed, "the engine was destroyed; its communicators cannot be used any more"); }
+void refuse_empty() {
   throw error(errc::invalid_argument, "this communicator is empty (moved from, or a split with a negative color)");
 }
+
+namespace {
 
 void submit(society& of, rank_t rank, actors::operation_ptr op) {
   of.number(rank, op);
@@ -182,12 +181,16 @@ request communicator::join(group& in, call_description what) {
   if (!inside) refuse_closed();
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   of.prepare(made->op, impl_->rank, std::move(what));
-  if (in.requests_.empty()) in.requests_.reserve(8);
-  const request r{std::shared_ptr<request::state>(made, &made->caller)};
-  auto shared = request::started::share(made);
-  in.requests_.push_back(r);
-  made->caller.member = impl_;
-  made->caller.to_launch = std::move(shared);  // a circle until the group launches it, or gives it up
+  return in.add(made, impl_);
+}
+
+request group::add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member) {
+  if (requests_.empty()) requests_.reserve(8);
+  const request r{std::shared_ptr<request::state>(what, &what->caller)};
+  auto shared = request::started::share(what);
+  requests_.push_back(r);
+  what->caller.member = std::move(member);
+  what->caller.to_launch = std::move(shared);  // a circle until the group launches it, or gives it up
   return r;
 }
 
@@ -200,9 +203,10 @@ actors::operation_ptr request::started::share(const std::shared_ptr<started>& al
 /// Numbers the operation last of all, when nothing can stop it any more: a number that is never submitted would hold up those
 /// behind it.
 void request::state::begin(actors::operation_ptr op) {
-  slots = over_slots(*op);
-  of->number(rank, op);
-  key = {op->epoch, op->peer, op->sending};
+  const actors::operation& mine = *op;  // kept with this state
+  slots = over_slots(mine);
+  of->number(rank, slots ? std::move(op) : op);
+  key = {mine.epoch, mine.peer, mine.sending};
   if (!slots) of->core->stage->submit(*of->members, rank, std::move(op));
   launched.store(true);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/calls.hpp"
+#include "engine/persistent.hpp"
 #include "engine/request.hpp"
 
 namespace troupe {
@@ -15,10 +16,11 @@ class group;
 
 /// One rank's membership in a group of ranks.
 ///
-/// Every collective comes in three forms with the arguments that engine/calls.hpp describes:
+/// Every collective comes in four forms with the arguments that engine/calls.hpp describes:
 ///   all_reduce(args…)              blocking; throws error
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
+///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
 /// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
 /// and until it does, or leaves, or a deadline passes, the others wait for it.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
@@ -52,6 +54,10 @@ class communicator {
   template <class... Arguments>                                                \
   request NAME##_async(group& in, Arguments&&... arguments) {                  \
     return join(in, calls::NAME(std::forward<Arguments>(arguments)...));       \
+  }                                                                            \
+  template <class... Arguments>                                                \
+  [[nodiscard]] persistent NAME##_init(Arguments&&... arguments) {             \
+    return prepare(calls::NAME(std::forward<Arguments>(arguments)...));        \
   }
 
   TROUPE_COLLECTIVE(all_reduce)
@@ -82,6 +88,7 @@ class communicator {
   void run(call_description what);
   [[nodiscard]] request start(call_description what);
   request join(group& in, call_description what);
+  [[nodiscard]] persistent prepare(call_description what);
 
   // -- communicators --------------------------------------------------------------------------------------------------
 
@@ -103,6 +110,7 @@ class communicator {
  private:
   friend class engine;
   friend class group;
+  friend class persistent;
   friend struct communicator_access;
   struct impl;
   explicit communicator(std::shared_ptr<impl> i);
@@ -128,6 +136,8 @@ class group {
 
  private:
   friend class communicator;
+  friend class persistent;
+  request add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member);
   void launch_all();
   std::vector<request> requests_;
   std::size_t launched_ = 0;  ///< of them, from the first

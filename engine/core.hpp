@@ -71,10 +71,10 @@ struct society : std::enable_shared_from_this<society> {
   std::map<std::pair<epoch_t, int>, division> divisions;  ///< (which operation, color)
 
   /// Checks the description and makes an operation of it, without its place in the order. Throws error.
-  void prepare(actors::operation& op, rank_t rank, call_description&& what);
+  void prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known = nullptr);
   actors::operation_ptr prepare(rank_t rank, call_description what);
   /// Gives it its place in the order of the rank's calls, and has it begun if it goes over slots.
-  void number(rank_t rank, const actors::operation_ptr& op);
+  void number(rank_t rank, actors::operation_ptr op);
   /// A blocking collective that may go over slots. False: it goes another way, and has not begun.
   bool run_over_slots(rank_t rank, call_description& what);
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
@@ -117,6 +117,15 @@ struct request::started {
     caller.done = op.done;
   }
 
+  /// Makes it ready to be begun once more. @pre over slots, done, and nobody else refers to it
+  void again() {
+    done.reset();
+    op.registered = op.stalled = false;
+    op.begun = {};
+    op.expires = actors::no_deadline;
+    caller.launched.store(false);
+    caller.cancel_wanted.store(false);
+  }
   /// For those who perform it.
   static actors::operation_ptr share(const std::shared_ptr<started>& all);
 
@@ -129,6 +138,8 @@ struct request::started {
 /// of ranges). Throws error with what is wrong and what would be right.
 void check_call(call_description& what, rank_t rank, int ranks);
 
+[[noreturn]] void refuse_closed();
+[[noreturn]] void refuse_empty();
 /// Throws the failure as error.
 [[noreturn]] void throw_failure(const failure_ptr& why);
 

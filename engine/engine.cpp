@@ -153,7 +153,7 @@ std::vector<std::string> engine::traced_routes() const {
 
 namespace {
 
-[[noreturn]] void refuse_closed() { throw error(errc::engine_closed, "the engine is being destroyed; it makes no communicators any more"); }
+[[noreturn]] void refuse_closing() { throw error(errc::engine_closed, "the engine is being destroyed; it makes no communicators any more"); }
 
 std::shared_ptr<society> found_world(const std::shared_ptr<engine_core>& core, int ranks,
                                      std::shared_ptr<actors::cast> players) {
@@ -196,7 +196,7 @@ const actors::crew& crew_of(const communicator& of) {
 
 std::vector<communicator> engine::communicators(int ranks) {
   const gate::pass inside{impl_->core->door};
-  if (!inside) refuse_closed();
+  if (!inside) refuse_closing();
   const auto world = found_world(impl_->core, ranks, nullptr);
   std::vector<communicator> result;
   for (rank_t r = 0; r < ranks; ++r) {
@@ -227,7 +227,7 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   std::vector<communicator> comms;
   {
     const gate::pass inside{impl_->core->door};
-    if (!inside) refuse_closed();
+    if (!inside) refuse_closing();
     const auto world = found_world(impl_->core, ranks, players);
     for (rank_t r = 0; r < ranks; ++r) {
       auto i = std::make_shared<communicator::impl>();

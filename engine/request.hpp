@@ -52,6 +52,7 @@ class request {
  private:
   friend class communicator;
   friend class group;
+  friend class persistent;
   struct state;
   struct started;
   explicit request(std::shared_ptr<state> s);

@@ -1,7 +1,7 @@
 // Troupe itself, in the three ways a program may drive its ranks.
 //   troupe_ranks MODE RANKS all_reduce:8 all_reduce:65536
 // MODE threads: a thread per rank, blocking calls.   async: a thread per rank, start and wait.
-//      group:   one thread drives all ranks, one group per call.
+//      group:   one thread drives all ranks, one group per call.   persistent: the same with operations that are planned once.
 // Engine settings come from TROUPE_… variables or the file named by TROUPE_BENCH_CONFIG (docs/config.md).
 
 #include "bench/harness/team.hpp"
@@ -77,7 +77,8 @@ class thread_member {
 /// One thread, all ranks.
 class one_thread_member {
  public:
-  explicit one_thread_member(std::vector<communicator> ranks) : ranks_(std::move(ranks)), buffers_(ranks_.size()) {}
+  one_thread_member(std::vector<communicator> ranks, bool persistent)
+      : ranks_(std::move(ranks)), buffers_(ranks_.size()), persistent_(persistent) {}
   int ranks() const { return static_cast<int>(ranks_.size()); }
   bool supports(collective, std::size_t) const { return true; }
   std::string note() const { return {}; }
@@ -85,6 +86,12 @@ class one_thread_member {
     what_ = r.what, count_ = s.count;
     roots_.restart(r.rotate, ranks());
     for (int rank = 0; rank < ranks(); ++rank) own(rank).shape_for(r.what, s, rank, ranks(), sets);
+    planned_.clear();
+    if (!persistent_) return;
+    planned_.resize(sets);  // of the first root, whatever root_order says: who plans once has one root
+    for (std::size_t set = 0; set < sets; ++set)
+      for (std::size_t i = 0; i < ranks_.size(); ++i)
+        planned_[set].push_back(ranks_[i].prepare(describe_call(what_, buffers_[i].input(set), buffers_[i].output(set), count_, 0)));
   }
   void rewrite() {
     for (auto& each : buffers_) each.rewrite();
@@ -97,8 +104,12 @@ class one_thread_member {
   double largest(double value) { return value; }
 
   void call(std::size_t set) {
-    const int root = roots_.next();
     troupe::group all;
+    if (persistent_) {
+      for (troupe::persistent& each : planned_[set]) each.start(all);
+      return all.wait();
+    }
+    const int root = roots_.next();
     for (std::size_t i = 0; i < ranks_.size(); ++i)
       ranks_[i].join(all, describe_call(what_, buffers_[i].input(set), buffers_[i].output(set), count_, root));
     all.wait();
@@ -109,6 +120,8 @@ class one_thread_member {
 
   std::vector<communicator> ranks_;
   std::vector<bench::rank_buffers> buffers_;
+  bool persistent_;
+  std::vector<std::vector<troupe::persistent>> planned_;  ///< by set and rank
   collective what_{};
   bench::root_order roots_;
   std::size_t count_ = 0;
@@ -124,14 +137,14 @@ troupe::engine make_engine() {
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 2 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
-  if (ranks < 1 || (mode != "threads" && mode != "async" && mode != "group"))
-    throw std::runtime_error("usage: troupe_ranks threads|async|group RANKS [COLLECTIVE:BYTES …]");
+  if (ranks < 1 || (mode != "threads" && mode != "async" && mode != "group" && mode != "persistent"))
+    throw std::runtime_error("usage: troupe_ranks threads|async|group|persistent RANKS [COLLECTIVE:BYTES …]");
   bench::control from(argc - 2, argv + 2, 0);
   troupe::engine engine = make_engine();
-  if (mode == "group") {
+  if (mode == "group" || mode == "persistent") {
     bench::team alone(1);
-    one_thread_member m(engine.communicators(ranks));
-    bench::serve(m, 0, alone, &from, "troupe-group");
+    one_thread_member m(engine.communicators(ranks), mode == "persistent");
+    bench::serve(m, 0, alone, &from, mode == "group" ? "troupe-group" : "troupe-persistent");
     return 0;
   }
   bench::team all(ranks);
