@@ -103,15 +103,17 @@ class slot_desk::locker {
 /// Ends the wait of a blocking caller.
 class slot_desk::patience final : public slot_watch {
  public:
-  patience(const slot_desk& desk, seat& s) : desk_(desk), seat_(s) {}
+  patience(const slot_desk& desk, seat& s, steady_time expires) : desk_(desk), seat_(s), expires_(expires) {}
   bool stop() noexcept override {
     return tired_ || desk_.is_broken_.load(std::memory_order_acquire) || desk_.has_failed(seat_, epoch_of(seat_.sequence));
   }
-  void impatient() override { tired_ = true; }
+  /// An operation that all ranks work on ends, or its caller's deadline passes.
+  void impatient() override { tired_ = !seat_.performer->together() || clock::now() >= expires_; }
 
  private:
   const slot_desk& desk_;
   seat& seat_;
+  steady_time expires_;
   bool tired_ = false;
 };
 
@@ -229,7 +231,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
       if (spin(s) == slot_performer::status::performed) {
         ended = slot_wait_result::ended::performed;
       } else {
-        patience watch(*this, s);
+        patience watch(*this, s, deadline ? expiry(begun, deadline) : no_deadline);
         slot_wait_options how = waiting_;
         how.spin = 0;
         how.patience = deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, 0ns, long_wait) : long_wait;

@@ -264,6 +264,49 @@ contender* plan_choice::best_over_slots(std::vector<contender*> all, const plann
   }
 }
 
+// -- direct -----------------------------------------------------------------------------------------------------------
+
+namespace {
+/// Ranks look at each other's seats one by one.
+constexpr int most_direct_ranks = 64;
+}  // namespace
+
+bool plan_choice::may_be_direct(const planning_task& task) const {
+  if (!troupe::may_use_slots(options_) || (options_.protocol != "auto" && options_.protocol != "direct")) return false;
+  if (!task.placement.is_flat() || task.ranks() < 2 || task.ranks() > most_direct_ranks) return false;
+  return task.what.uniform && !has_root(task.what.what) && !task.rules.scaled;
+}
+
+/// Two meetings and the memory's traffic. Measured on two cores (bench): a meeting is a cache line from every rank, or a turn
+/// of every rank where they share cores.
+void plan_choice::price_direct(contender& c, const planning_task& task) const {
+  c.direct_seconds = std::numeric_limits<double>::infinity();
+  if (!c.eligible() || c.widened || !c.lowered->touches_other_ranks) return;
+  const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
+  std::vector<std::shared_ptr<const program>> all;
+  for (rank_t r = 0; r < task.ranks(); ++r)
+    all.push_back(std::make_shared<const program>(compile(*c.lowered->notes, r, sizes, cutting{})));
+  if (!why_not_direct(all).empty()) return;
+  const direct_program made = compile_direct(all, {task.what.what, c.on.in_place, task.largest_block() * sizes.element_size});
+  const bool own_cores = task.ranks() <= machine_.cores;
+  const double rate = made.stores == store_hint::streamed ? 30e9 : 100e9;
+  c.direct_seconds = 0.2e-6 + task.ranks() * (own_cores ? 0.06e-6 : 0.6e-6) +
+                     static_cast<double>(made.bytes) / (rate * std::min(task.ranks(), machine_.cores));
+}
+
+contender* plan_choice::best_direct(std::vector<contender*> all, const planning_task& task) {
+  for (contender* c : all) price_direct(*c, task);
+  while (true) {
+    contender* first = nullptr;
+    for (contender* c : all)
+      if (c->eligible() && std::isfinite(c->direct_seconds) && (!first || c->direct_seconds < first->direct_seconds)) first = c;
+    if (!first) return nullptr;
+    if (first->settled && first->lowered->verified(1)->ok()) return first;
+    if (first->settled) first->direct_seconds = std::numeric_limits<double>::infinity();
+    else settle(*first, task), price_direct(*first, task);
+  }
+}
+
 // -- choosing ---------------------------------------------------------------------------------------------------------
 
 contender* plan_choice::best(std::vector<contender>& all, const planning_task& task) {

@@ -41,6 +41,7 @@ struct contender {
   double seconds = 0;
   std::shared_ptr<lowered_score> lowered;
   double slot_seconds = 0;  ///< over slots; infinite if it cannot
+  double direct_seconds = 0;  ///< over the direct board; infinite if it cannot
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -64,6 +65,11 @@ class plan_choice {
   /// Whether a call may go over slots at all. @param forced as far as the memory of the slots allows, not as far as it pays
   bool may_use_slots(const planning_task& task, bool forced) const;
   void price_slots(contender& c, const planning_task& task) const;
+
+  /// Whether a call's ranks may meet at the direct board, and who would be the cheapest of `all` there, settled; nullptr: nobody.
+  bool may_be_direct(const planning_task& task) const;
+  contender* best_direct(std::vector<contender*> all, const planning_task& task);
+
   /// What a call costs in messages between actors, whatever it does.
   double actor_seconds(const planning_task& task) const;
 
@@ -72,6 +78,7 @@ class plan_choice {
 
  private:
   void shape(contender& c, const planning_task& task);
+  void price_direct(contender& c, const planning_task& task) const;
   void price(contender& c, const planning_task& task, const cutting& cut);
   std::vector<double> estimated_steps(const planning_task& task);
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;

@@ -34,6 +34,7 @@
 #include <memory>
 
 #include "protocols/collective.hpp"
+#include "protocols/direct_board.hpp"
 #include "protocols/slot_formats.hpp"
 
 namespace troupe {
@@ -135,6 +136,8 @@ public:
     slot_channel* found = at(source, destination).load(std::memory_order_acquire);
     return found != nullptr ? *found : make_channel(source, destination);
   }
+  /// Where the same ranks meet to work on each other's buffers; they share the numbers, `done` and the sleep.
+  direct_board& direct() { return direct_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
 
@@ -222,6 +225,7 @@ private:
   int ranks_;
   bool membarrier_;
   slots::tear_hook tear_ = nullptr;
+  direct_board direct_;
   std::unique_ptr<rank_words[]> words_;
   std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
 };
