@@ -65,7 +65,10 @@ direct_performer::status direct_performer::meet() {
                                                 other.output.load(std::memory_order_acquire),
                                                 other.scratch.load(std::memory_order_acquire)};
     if (other.here.load(std::memory_order_relaxed) != mark_) return status::waiting;  // gave up: the failure is on its way
-    if (!same) return status::mismatch;
+    if (!same) {
+      stage_ = stage::at_odds;
+      return status::mismatch;
+    }
   }
   stage_ = stage::working;
   return status::performed;
@@ -73,6 +76,7 @@ direct_performer::status direct_performer::meet() {
 
 direct_performer::status direct_performer::advance() {
   if (stage_ == stage::none) return status::performed;
+  if (stage_ == stage::at_odds) return status::mismatch;
   const bool first = stage_ == stage::coming;
   if (first) come();
   if (stage_ == stage::meeting) {
@@ -184,8 +188,9 @@ void direct_performer::tell_all() const {
 }
 
 void direct_performer::wake_helpers() const {
-  const int helpers = std::min(board_->ranks(), cores()) - 1;
-  for (int k = 1; k <= helpers; ++k) board_->notify((rank_ + k) % board_->ranks(), rank_);
+  int helpers = std::min(board_->ranks(), cores()) - 1;
+  for (rank_t k = 1; k < board_->ranks() && helpers > 0; ++k)
+    if (board_->notify((rank_ + k) % board_->ranks(), rank_)) --helpers;
 }
 
 }  // namespace troupe

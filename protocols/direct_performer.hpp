@@ -32,7 +32,8 @@ public:
   void start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction, std::uint64_t sequence,
              std::uint64_t fingerprint);
 
-  /// Throws what a user's function throws; then the operation cannot be performed any more, by nobody.
+  /// `mismatch`: missing() called something else; stays so until abandon(). Throws what a user's function throws; then nobody can
+  /// perform the operation any more.
   status advance();
 
   /// When this returns, no peer touches this rank's buffers, nor will. Waits for units that peers are at. Nothing if idle().
@@ -40,13 +41,13 @@ public:
 
   bool idle() const { return stage_ == stage::none; }
   /// Every rank has come: the operation ends without any rank's doing more than what it is at.
-  bool together() const { return stage_ > stage::meeting; }
+  bool together() const { return stage_ > stage::at_odds; }
   /// Who is not here yet, or called something else; −1: nobody.
-  rank_t missing() const { return stage_ == stage::meeting ? met_ : -1; }
+  rank_t missing() const { return stage_ == stage::meeting || stage_ == stage::at_odds ? met_ : -1; }
   std::size_t steps_taken() const { return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0); }
 
 private:
-  enum class stage : std::uint8_t { none, coming, meeting, working, leaving };
+  enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
     std::byte* output;

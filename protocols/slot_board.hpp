@@ -155,11 +155,12 @@ public:
 
   // -- sleeping -------------------------------------------------------------------------------------------------------
 
-  /// After a writer's stores to `rank`: wakes it if it sleeps and waits for `writer`. Costs a load.
-  void notify(rank_t rank, rank_t writer) {
+  /// After a writer's stores to `rank`: wakes it if it sleeps and waits for `writer`. Costs a load. True: it slept.
+  bool notify(rank_t rank, rank_t writer) {
     const std::uint64_t seen = looked_at(words(rank).sleeping);
     if (seen != 0) [[unlikely]]
       wake_sleeper(seen, writer);
+    return seen != 0;
   }
   /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
   void wake(rank_t rank);
