@@ -47,6 +47,7 @@ bool alike(const call& a, const call& b) {
   if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
                                a.reduction.associative != b.reduction.associative))
     return false;
+  if (has_root(a.what) && a.root != b.root) return false;
   return a.choreography == b.choreography;
 }
 
@@ -54,7 +55,8 @@ steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> de
   return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
 }
 
-void divide_average(const call& what, int ranks, void* output) {
+void divide_average(const call& what, rank_t rank, int ranks, void* output) {
+  if (has_root(what.what) && what.root != rank) return;
   if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0)
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
 }
@@ -244,7 +246,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
   }
   if (ended == slot_wait_result::ended::performed) {
     why = failure_of(s, epoch_of(sequence));
-    if (!why) divide_average(s.what, ranks_, output);
+    if (!why) divide_average(s.what, s.rank, ranks_, output);
     release(s);
     return {std::move(why), nullptr};
   }
@@ -524,7 +526,7 @@ void slot_desk::finish(seat& s, failure_ptr why) {
   operation_ptr op = s.current;
   if (!why) why = failure_of(s, op->epoch);
   else drop(s, op->sequence);
-  if (!why) divide_average(op->what, ranks_, op->output);
+  if (!why) divide_average(op->what, s.rank, ranks_, op->output);
   {
     const locker lock(s);
     s.current.reset();

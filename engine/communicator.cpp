@@ -91,7 +91,7 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
 
 bool society::run_over_slots(rank_t rank, call_description& what) {
   actors::slot_desk& mine = *desk;
-  if (!mine.has_slots() || what.pair || !what.what.uniform || has_root(what.what.what)) return false;
+  if (!mine.has_slots() || what.pair || !what.what.uniform) return false;
   check_call(what, rank, ranks);
   call& c = what.what;
   c.level = what.options.level.value_or(core->options.level);

@@ -274,7 +274,7 @@ constexpr int most_direct_ranks = 64;
 bool plan_choice::may_be_direct(const planning_task& task) const {
   if (!troupe::may_use_slots(options_) || (options_.protocol != "auto" && options_.protocol != "direct")) return false;
   if (!task.placement.is_flat() || task.ranks() < 2 || task.ranks() > most_direct_ranks) return false;
-  return task.what.uniform && !has_root(task.what.what) && !task.rules.scaled;
+  return task.what.uniform && !task.rules.scaled;
 }
 
 /// Two meetings and the memory's traffic. Measured on two cores (bench): a meeting is a cache line from every rank, or a turn
@@ -288,6 +288,9 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     all.push_back(std::make_shared<const program>(compile(*c.lowered->notes, r, sizes, cutting{})));
   if (!why_not_direct(all).empty()) return;
   const direct_program made = compile_direct(all, {task.what.what, c.on.in_place, task.largest_block() * sizes.element_size});
+  // At the root of a reduce, input and output may be one memory: one pass may read what it writes, several may not.
+  const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
+  if (task.what.what == collective::reduce && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) return;
   const bool own_cores = task.ranks() <= machine_.cores;
   const double rate = made.stores == store_hint::streamed ? 30e9 : 100e9;
   c.direct_seconds = 0.2e-6 + task.ranks() * (own_cores ? 0.06e-6 : 0.6e-6) +

@@ -195,7 +195,9 @@ struct planner::impl {
     contender* best = choice.best_direct(able, task);
     if (!best) return;
     const double otherwise = o.over_slots ? o.chosen->slot_seconds : o.chosen->seconds + choice.actor_seconds(task);
-    if (options.protocol != "direct" && best->direct_seconds >= otherwise) return;
+    // The same steps without messages are never slower, whatever the two prices say.
+    const bool same_steps = best == o.chosen && !o.over_slots;
+    if (options.protocol != "direct" && !same_steps && best->direct_seconds >= otherwise) return;
     o.chosen = best;
     o.direct = true;
     o.over_slots = false;
