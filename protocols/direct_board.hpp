@@ -61,8 +61,8 @@ public:
   static constexpr std::uint64_t given_up = 1;
   static constexpr std::uint64_t first_claim(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
 
-  alignas(128) std::atomic<std::size_t> left{0};      ///< units that are not finished; set by rank 0 when it comes
-  alignas(128) std::atomic<std::uint64_t> over{0};    ///< mark of the last operation that was performed by all
+  alignas(128) std::atomic<std::size_t> left{0};    ///< units that are not finished; set by rank 0 when it comes
+  alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
 
 private:
   std::unique_ptr<seat[]> seats_;

@@ -80,7 +80,8 @@ direct_performer::status direct_performer::meet() {
     buffers_[static_cast<std::size_t>(met_)] = {other.input.load(std::memory_order_acquire),
                                                 other.output.load(std::memory_order_acquire),
                                                 other.scratch.load(std::memory_order_acquire)};
-    if (other.here.load(std::memory_order_relaxed) != mark_) return status::waiting;  // gave up: the failure is on its way
+    if (other.here.load(std::memory_order_relaxed) != mark_)
+      return status::waiting;  // gave up: the failure is on its way
     if (!same) {
       stage_ = stage::at_odds;
       return status::mismatch;
@@ -188,7 +189,8 @@ std::byte* direct_performer::address(const location& at) const {
 
 void direct_performer::perform(const direct_program::body& body, std::uint32_t unit) {
   for (const direct_program::pass& p : body.passes) {
-    const std::size_t begin = part_begin(p.elements, body.units, unit), end = part_begin(p.elements, body.units, unit + 1);
+    const std::size_t begin = part_begin(p.elements, body.units, unit),
+                      end = part_begin(p.elements, body.units, unit + 1);
     const std::size_t offset = begin * code_->element_size;
     const location* operand = code_->operands.data() + p.operands;
     for (std::size_t i = 0; i < p.inputs; ++i) in_[i] = address(*operand++) + offset;

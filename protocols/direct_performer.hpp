@@ -29,8 +29,8 @@ public:
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
   /// @param sequence greater than that of any operation of this rank before, the same at all ranks.
   /// @pre idle(). Throws std::bad_alloc before anything is changed.
-  void start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction, std::uint64_t sequence,
-             std::uint64_t fingerprint);
+  void start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction,
+             std::uint64_t sequence, std::uint64_t fingerprint);
 
   /// `mismatch`: missing() called something else; stays so until abandon(). Throws what a user's function throws; then nobody can
   /// perform the operation any more.
@@ -44,7 +44,9 @@ public:
   bool together() const { return stage_ > stage::at_odds; }
   /// Who is not here yet, or called something else; −1: nobody.
   rank_t missing() const { return stage_ == stage::meeting || stage_ == stage::at_odds ? met_ : -1; }
-  std::size_t steps_taken() const { return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0); }
+  std::size_t steps_taken() const {
+    return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0);
+  }
 
 private:
   enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };

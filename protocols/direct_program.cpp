@@ -82,7 +82,7 @@ location canonical(location at, const direct_setting& setting) {
 }
 
 class body_maker {
- public:
+public:
   body_maker(direct_program& made, const direct_setting& setting) : made_(made), setting_(setting) {}
 
   direct_program::body make(const program& code, rank_t rank) {
@@ -103,7 +103,7 @@ class body_maker {
     return body;
   }
 
- private:
+private:
   direct_program::pass make_pass(const program& code, const instruction& i, rank_t rank) {
     direct_program::pass made;
     made.operands = static_cast<std::uint32_t>(made_.operands.size());
@@ -143,7 +143,8 @@ class body_maker {
     const location a = canonical(x, setting_), b = canonical(y, setting_);
     if (a.buffer != b.buffer || a.owner != b.owner) return false;
     if (a.offset == b.offset && x_elements == y_elements) return false;
-    return a.offset < b.offset + y_elements * made_.element_size && b.offset < a.offset + x_elements * made_.element_size;
+    return a.offset < b.offset + y_elements * made_.element_size &&
+           b.offset < a.offset + x_elements * made_.element_size;
   }
 
   direct_program& made_;
@@ -161,7 +162,8 @@ std::string why_not_direct(program_list all) {
     const auto lane = only_lane(code);
     if (lane.empty()) return "rank " + std::to_string(r) + " has not exactly one lane";
     const sections s = sections_of(lane);
-    if (const std::string why = wrong_step(code, lane, s); !why.empty()) return "rank " + std::to_string(r) + ": " + why;
+    if (const std::string why = wrong_step(code, lane, s); !why.empty())
+      return "rank " + std::to_string(r) + ": " + why;
     for (const instruction& i : lane.first(s.begin)) {
       if (i.kind == step_kind::send) ++sent[{static_cast<rank_t>(r), i.to}];
       if (i.kind == step_kind::recv) ++received[{i.from, static_cast<rank_t>(r)}];
@@ -170,13 +172,15 @@ std::string why_not_direct(program_list all) {
   for (const auto& [pair, count] : received) {
     const auto at = sent.find(pair);
     if (at == sent.end() || at->second < count)
-      return "rank " + std::to_string(pair.second) + " begins its local steps after some of rank " + std::to_string(pair.first);
+      return "rank " + std::to_string(pair.second) + " begins its local steps after some of rank " +
+             std::to_string(pair.first);
   }
   return {};
 }
 
 direct_program compile_direct(program_list all, const direct_setting& setting) {
-  if (const std::string why = why_not_direct(all); !why.empty()) throw error(errc::unsupported, "not for the direct port: " + why);
+  if (const std::string why = why_not_direct(all); !why.empty())
+    throw error(errc::unsupported, "not for the direct port: " + why);
   direct_program made;
   made.element_size = all.front()->element_size;
   body_maker maker{made, setting};

@@ -95,7 +95,9 @@ TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   const auto peer = with_lane({token(true, 0), token(false, 0), little, token(true, 0), token(false, 0)});
   const direct_setting apart{collective::all_reduce, false, std::size_t{8} << 20};
   const auto units = [&](location from, const direct_setting& setting) {
-    return compile_direct(std::vector<std::shared_ptr<const program>>{with_lane(body(from)), peer}, setting).bodies[0].units;
+    return compile_direct(std::vector<std::shared_ptr<const program>>{with_lane(body(from)), peer}, setting)
+        .bodies[0]
+        .units;
   };
   CHECK(units({0, self, buffer_kind::output}, apart) > 1);
   CHECK(units({8, self, buffer_kind::output}, apart) == 1);
@@ -112,8 +114,10 @@ TEST_CASE("direct: local steps that a token orders behind a peer's are refused")
   CHECK(why_not_direct(list({token(true, 1), token(false, 1), work, token(true, 1)},
                             {token(false, 0), token(false, 0), token(true, 0), work}))
             .find("begins its local steps after some of rank 0") != std::string::npos);
-  CHECK(why_not_direct(list({work, token(true, 1), work}, {token(false, 0), work})).find("between") != std::string::npos);
-  CHECK_FALSE(why_not_direct(list({work}, {copying({0, self, buffer_kind::l2}, {0, self, buffer_kind::output}, 4)})).empty());
+  CHECK(why_not_direct(list({work, token(true, 1), work}, {token(false, 0), work})).find("between") !=
+        std::string::npos);
+  CHECK_FALSE(
+      why_not_direct(list({work}, {copying({0, self, buffer_kind::l2}, {0, self, buffer_kind::output}, 4)})).empty());
 }
 
 TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the next operation whole") {
