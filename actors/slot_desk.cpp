@@ -153,7 +153,7 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
       if (spin(s) == slot_performer::status::performed) {
         ended = slot_wait_result::ended::performed;
       } else {
-        patience watch(*this, s);
+        patience watch(*this, s, deadline ? expiry(begun, deadline) : no_deadline);
         slot_wait_options how = waiting_;
         how.spin = 0;
         how.patience = deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, 0ns, long_wait) : long_wait;

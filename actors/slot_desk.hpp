@@ -104,7 +104,12 @@ class slot_desk {
 
    private:
     friend class slot_desk;
-    std::vector<std::pair<slot_desk*, rank_t>> queued_;
+    struct queued {
+      slot_desk* desk;
+      rank_t rank;
+      bool elsewhere;
+    };
+    std::vector<queued> queued_;
     gathering* outer_;
   };
 
@@ -164,6 +169,7 @@ class slot_desk {
   bool claim(seat& s);
   void park(seat& s);
   void start_here(rank_t rank);
+  void begin_somewhere(rank_t rank, bool elsewhere);
   bool look_again(seat& s, const completion& done);
   void help_others(const seat& own);
   bool sleep_for(seat& s, steady_time until);

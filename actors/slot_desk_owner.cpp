@@ -15,6 +15,11 @@ using clock = std::chrono::steady_clock;
 thread_local slot_desk::gathering* my_gathering = nullptr;
 thread_local int callbacks = 0;
 
+/// Starting it must not be performing it: the caller has something else to do meanwhile.
+constexpr std::size_t long_bytes = 16 * 1024;
+
+bool takes_long(const operation& op) { return op.what.count > long_bytes / size_of(op.what.type); }
+
 }  // namespace
 
 bool slot_desk::in_callback() noexcept { return callbacks > 0; }
@@ -184,6 +189,7 @@ void slot_desk::submit(rank_t rank, operation_ptr op) {
     op->begun = clock::now();
     op->expires = expiry(op->begun, op->deadline);
   }
+  const bool elsewhere = takes_long(*op);
   {
     const locker lock(s);
     op->sequence = s.next++;
@@ -191,8 +197,13 @@ void slot_desk::submit(rank_t rank, operation_ptr op) {
     s.queue.push_back(std::move(op));
     if (s.owned) return;
   }
-  if (my_gathering != nullptr) my_gathering->queued_.emplace_back(this, rank);
-  else if (callbacks > 0) ask_attendant(rank, false);  // begun here, it could end here, and its callback begin the next …
+  if (my_gathering != nullptr) my_gathering->queued_.push_back({this, rank, elsewhere});
+  else begin_somewhere(rank, elsewhere);
+}
+
+void slot_desk::begin_somewhere(rank_t rank, bool elsewhere) {
+  // Begun here inside a callback, it could end here, and its callback begin the next …
+  if (elsewhere || callbacks > 0) ask_attendant(rank, false);
   else start_here(rank);
 }
 
@@ -249,10 +260,11 @@ void slot_desk::help_others(const seat& own) {
 /// Sleeps until the rank is written to. False: for long, the attendant shall see to it.
 bool slot_desk::sleep_for(seat& s, steady_time until) {
   if (s.current->stalled) return false;
-  patience watch(*this, s);
+  const steady_time expires = std::min(until, s.current->expires);
+  patience watch(*this, s, expires);
   slot_wait_options how = waiting_;
   how.spin = how.yields = 0;
-  how.patience = std::clamp<std::chrono::nanoseconds>(std::min(until, s.current->expires) - clock::now(), std::chrono::nanoseconds{0}, long_wait);
+  how.patience = std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, long_wait);
   how.watch = &watch;
   try {
     wait_slots(*s.performer, how);
@@ -268,10 +280,9 @@ slot_desk::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
 
 slot_desk::gathering::~gathering() {
   my_gathering = outer_;
-  for (const auto& [desk, rank] : queued_) {
-    if (my_gathering != nullptr) my_gathering->queued_.emplace_back(desk, rank);
-    else if (callbacks > 0) desk->ask_attendant(rank, false);
-    else desk->start_here(rank);
+  for (const queued& one : queued_) {
+    if (my_gathering != nullptr) my_gathering->queued_.push_back(one);
+    else one.desk->begin_somewhere(one.rank, one.elsewhere);
   }
 }
 
@@ -282,8 +293,8 @@ void slot_desk::gathering::drive() {
   };
   std::vector<rank_here> here;
   my_gathering = outer_;  // what callbacks begin is not part of it
-  for (const auto& [desk, rank] : queued_)
-    if (desk->claim(desk->at(rank))) here.push_back({desk, &desk->at(rank)});
+  for (const queued& one : queued_)
+    if (one.desk->claim(one.desk->at(one.rank))) here.push_back({one.desk, &one.desk->at(one.rank)});
   queued_.clear();
   for (int idle = 0; !here.empty();) {
     bool moved = false;

@@ -78,16 +78,18 @@ struct alignas(128) slot_desk::seat {
 /// Ends the wait of a caller that performs for its rank.
 class slot_desk::patience final : public slot_watch {
  public:
-  patience(const slot_desk& desk, seat& s) : desk_(desk), seat_(s) {}
+  patience(const slot_desk& desk, seat& s, steady_time expires) : desk_(desk), seat_(s), expires_(expires) {}
   bool stop() noexcept override {
     return tired_ || desk_.is_broken_.load(std::memory_order_acquire) || desk_.has_failed(seat_, epoch_of(seat_.sequence));
   }
-  void impatient() override { tired_ = true; }
+  /// An operation that all ranks work on ends, or its caller's deadline passes.
+  void impatient() override { tired_ = !seat_.performer->together() || std::chrono::steady_clock::now() >= expires_; }
   bool tired() const { return tired_; }
 
  private:
   const slot_desk& desk_;
   seat& seat_;
+  steady_time expires_;
   bool tired_ = false;
 };
 

@@ -21,7 +21,7 @@ constexpr std::array schema{
     config_setting{"engine.layout", text, "", "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 4+3; empty: flat"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{"engine.choreography", text, "auto", "of every collective that it offers; auto: the planner chooses"},
-    config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, "auto|simple|ll|ll128"},
+    config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, "auto|simple|direct|ll|ll128"},
     config_setting{"engine.channels", integer, "0", "pieces of a message performed side by side; 0: the planner decides", 0, 64},
     config_setting{"engine.chunk_bytes", bytes, "0", "largest slice of a channel's cell; 0: the planner decides"},
     config_setting{"engine.credits", integer, "8", "chunks under way per (source, destination, lane)", 1, 64},

@@ -51,9 +51,9 @@ engine_options checked(engine_options o) {
   if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
     throw error(errc::bad_config, "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
   set_up_log(o.log_level);
-  static constexpr std::array<std::string_view, 4> protocols = {"auto", "simple", "ll", "ll128"};
+  static constexpr std::array<std::string_view, 5> protocols = {"auto", "simple", "direct", "ll", "ll128"};
   if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
-    throw error(errc::bad_config, "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"ll\" or \"ll128\"");
+    throw error(errc::bad_config, "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"direct\", \"ll\" or \"ll128\"");
   return o;
 }
 

@@ -28,24 +28,25 @@ struct fault_options {
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "4+3" … (topology/layout.hpp). Empty: flat.
   std::string layout;
-  int nic_ports = 1;                ///< per server
-  std::string choreography = "auto"; ///< of every collective that offers it; "auto": the planner chooses
+  int nic_ports = 1;                  ///< per server
+  std::string choreography = "auto";  ///< of every collective that offers it; "auto": the planner chooses
   std::map<std::string, std::string> choreography_of;  ///< collective name → choreography, stronger than `choreography`
   std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
-  /// "simple": messages between actors. "ll", "ll128": small collectives are performed by their callers over slots of that kind
-  /// wherever that is possible. "auto": the planner decides.
+  /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
+  /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
+  /// possible. "auto": the planner decides.
   std::string protocol = "auto";
-  int channels = 0;                  ///< pieces of a message performed side by side; 0: the planner decides
-  std::size_t chunk_bytes = 0;       ///< largest slice of a channel's cell; 0: the planner decides
-  int credits = 8;                   ///< chunks under way per (source, destination, lane), 1 … 64
-  int streams = 4;                   ///< exchanges at once in direct_full_mesh
-  bool through_scratch = false;      ///< pairwise: BCopy instead of ZCopy
+  int channels = 0;              ///< pieces of a message performed side by side; 0: the planner decides
+  std::size_t chunk_bytes = 0;   ///< largest slice of a channel's cell; 0: the planner decides
+  int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
+  int streams = 4;               ///< exchanges at once in direct_full_mesh
+  bool through_scratch = false;  ///< pairwise: BCopy instead of ZCopy
   determinism level = determinism::run_stable;
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
-  int workers = -1;                  ///< threads of the engine's own; −1: one a core; 0: only callers perform
-  int spin = 64;                     ///< how often an idle thread looks again before it sleeps
-  bool trace_routes = false;         ///< record the elements that chunks pass
-  std::string log_level = "warn";    ///< trace, debug, info, warn, error, off
+  int workers = -1;                ///< threads of the engine's own; −1: one a core; 0: only callers perform
+  int spin = 64;                   ///< how often an idle thread looks again before it sleeps
+  bool trace_routes = false;       ///< record the elements that chunks pass
+  std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
 };
 

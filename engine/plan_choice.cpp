@@ -220,7 +220,7 @@ constexpr std::size_t most_slot_bytes = 32 * 1024;
 constexpr std::size_t most_forced_slot_bytes = 64 * 1024;
 constexpr int most_slot_ranks = 64;
 /// Everybody with everybody: beyond, somebody else is always cheaper.
-constexpr int most_direct_ranks = 16;
+constexpr int most_direct_token_ranks = 16;
 }  // namespace
 
 bool plan_choice::may_use_slots(const planning_task& task, bool forced) const {
@@ -263,7 +263,7 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
   c.slot_seconds = std::numeric_limits<double>::infinity();
   for (const agreement_form form : agreement_forms) {
     const bool direct = form == agreement_form::direct;
-    if (direct ? task.ranks() > most_direct_ranks : task.ranks() <= 2) continue;
+    if (direct ? task.ranks() > most_direct_token_ranks : task.ranks() <= 2) continue;
     const auto made = library_.get({c.choreography, c.on, c.rank_order_fold, c.rank_order_fold, form});
     if (!made) continue;
     const double seconds = seconds_over_slots(c, *made, task);
@@ -294,6 +294,52 @@ contender* plan_choice::best_over_slots(std::vector<contender*> all, const plann
     } else {
       first->slot_seconds = std::numeric_limits<double>::infinity();
     }
+  }
+}
+
+// -- direct -----------------------------------------------------------------------------------------------------------
+
+namespace {
+/// Ranks look at each other's seats one by one.
+constexpr int most_direct_ranks = 64;
+}  // namespace
+
+bool plan_choice::may_be_direct(const planning_task& task) const {
+  if (!troupe::may_use_slots(options_) || (options_.protocol != "auto" && options_.protocol != "direct")) return false;
+  if (!task.placement.is_flat() || task.ranks() < 2 || task.ranks() > most_direct_ranks) return false;
+  return task.what.uniform && !task.rules.scaled;
+}
+
+/// Two meetings and the memory's traffic. Measured on two cores (bench): a meeting is a cache line from every rank, or a turn
+/// of every rank where they share cores.
+void plan_choice::price_direct(contender& c, const planning_task& task) const {
+  c.direct_seconds = std::numeric_limits<double>::infinity();
+  if (!c.eligible() || c.widened || !c.lowered->touches_other_ranks) return;
+  const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
+  std::vector<std::shared_ptr<const program>> all;
+  for (rank_t r = 0; r < task.ranks(); ++r)
+    all.push_back(std::make_shared<const program>(compile(*c.lowered->notes, r, sizes, cutting{})));
+  if (!why_not_direct(all).empty()) return;
+  const direct_program made = compile_direct(all, {task.what.what, c.on.in_place, task.largest_block() * sizes.element_size});
+  // At the root of a reduce, input and output may be one memory: one pass may read what it writes, several may not.
+  const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
+  if (task.what.what == collective::reduce && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) return;
+  const bool own_cores = task.ranks() <= machine_.cores;
+  const double rate = made.stores == store_hint::streamed ? 30e9 : 100e9;
+  c.direct_seconds = 0.2e-6 + task.ranks() * (own_cores ? 0.06e-6 : 0.6e-6) +
+                     static_cast<double>(made.bytes) / (rate * std::min(task.ranks(), machine_.cores));
+}
+
+contender* plan_choice::best_direct(std::vector<contender*> all, const planning_task& task) {
+  for (contender* c : all) price_direct(*c, task);
+  while (true) {
+    contender* first = nullptr;
+    for (contender* c : all)
+      if (c->eligible() && std::isfinite(c->direct_seconds) && (!first || c->direct_seconds < first->direct_seconds)) first = c;
+    if (!first) return nullptr;
+    if (first->settled && first->lowered->verified(1)->ok()) return first;
+    if (first->settled) first->direct_seconds = std::numeric_limits<double>::infinity();
+    else settle(*first, task), price_direct(*first, task);
   }
 }
 

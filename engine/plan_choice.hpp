@@ -42,6 +42,7 @@ struct contender {
   double seconds = 0;
   std::shared_ptr<lowered_score> lowered;
   double slot_seconds = std::numeric_limits<double>::infinity();  ///< over slots; infinite if it cannot
+  double direct_seconds = std::numeric_limits<double>::infinity();  ///< over the direct board; infinite if it cannot
   agreement_form agreement = agreement_form::none;  ///< of `over_slots`
   std::shared_ptr<lowered_score> over_slots;  ///< as performed there, rooted collectives with an agreement; null until asked for
 
@@ -70,6 +71,11 @@ class plan_choice {
   void price_slots(contender& c, const planning_task& task) const;
   /// Makes `over_slots`, in the form of agreement that is cheapest, and adds its price. @pre priced
   void agree_over_slots(contender& c, const planning_task& task);
+
+  /// Whether a call's ranks may meet at the direct board, and who would be the cheapest of `all` there, settled; nullptr: nobody.
+  bool may_be_direct(const planning_task& task) const;
+  contender* best_direct(std::vector<contender*> all, const planning_task& task);
+
   /// What a call costs in messages between actors, whatever it does.
   double actor_seconds(const planning_task& task) const;
 
@@ -79,6 +85,7 @@ class plan_choice {
  private:
   double seconds_over_slots(const contender& c, const lowered_score& s, const planning_task& task) const;
   void shape(contender& c, const planning_task& task);
+  void price_direct(contender& c, const planning_task& task) const;
   void price(contender& c, const planning_task& task, const cutting& cut);
   std::vector<double> estimated_steps(const planning_task& task);
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;

@@ -100,8 +100,8 @@ struct planner::impl {
     if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
     if (o.channels < 0 || o.channels > 1024) wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
     if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
-    if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "ll" && o.protocol != "ll128")
-      wrong("there is no protocol " + o.protocol + "; there are auto, simple, ll and ll128");
+    if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "direct" && o.protocol != "ll" && o.protocol != "ll128")
+      wrong("there is no protocol " + o.protocol + "; there are auto, simple, direct, ll and ll128");
     return o;
   }
 
@@ -158,11 +158,13 @@ struct planner::impl {
     forced_name force;
     bool only = false;        ///< nobody but `chosen` may, because of who asked or of the bits that are promised
     bool over_slots = false;  ///< `chosen` performs it so
+    bool direct = false;      ///< or over the direct board
   };
 
   outcome choose(const planning_task& task, bool everybody) {
     outcome o = choose_for_actors(task, everybody);
     consider_slots(o, task);
+    consider_direct(o, task);
     return o;
   }
 
@@ -182,6 +184,32 @@ struct planner::impl {
     } else if (forced) {
       planner_log()->info("{}: goes through the actors, not over {} slots", to_string(task.what), options.protocol);
     }
+  }
+
+  /// Or by working on each other's buffers, which spares every message.
+  void consider_direct(outcome& o, const planning_task& task) {
+    if (!o.chosen || !choice.may_be_direct(task)) return;
+    std::vector<contender*> able;
+    for (contender& c : o.all)
+      if (!o.only || &c == o.chosen) able.push_back(&c);
+    contender* best = choice.best_direct(able, task);
+    if (!best) return;
+    const double otherwise = o.over_slots ? o.chosen->slot_seconds : o.chosen->seconds + choice.actor_seconds(task);
+    // The same steps without messages are never slower, whatever the two prices say.
+    const bool same_steps = best == o.chosen && !o.over_slots;
+    if (options.protocol != "direct" && !same_steps && best->direct_seconds >= otherwise) return;
+    o.chosen = best;
+    o.direct = true;
+    o.over_slots = false;
+  }
+
+  static void make_direct(plan& made, const contender& c) {
+    made.cut = cutting{};
+    made.verified = c.lowered->verified(1);
+    made.slots = slot_format::ll128;
+    made.direct = true;
+    made.protocol = "direct";
+    made.predicted_seconds = c.direct_seconds;
   }
 
   slot_format format_of_slots() const {
@@ -268,7 +296,8 @@ struct planner::impl {
   /// With the protocol in which it is faster.
   candidate row_of(const contender& c, const outcome& o, const planning_task& task) const {
     const bool chosen = &c == o.chosen;
-    const double through_actors = c.seconds + (o.over_slots ? choice.actor_seconds(task) : 0);
+    if (chosen && o.direct) return {c.choreography, "direct", 1, 1, c.direct_seconds, c.why_rejected, true, c.rank_order_fold};
+    const double through_actors = c.seconds + (o.over_slots || o.direct ? choice.actor_seconds(task) : 0);
     const bool slots = o.over_slots && c.eligible() && (chosen || c.slot_seconds < through_actors);
     const std::string protocol = !slots ? "simple" : format_of_slots() == slot_format::ll ? "ll" : "ll128";
     return {c.choreography, protocol, slots ? 1 : c.cut.channels, slots ? 1 : c.cut.slices, slots ? c.slot_seconds : through_actors,
@@ -294,7 +323,9 @@ struct planner::impl {
     made->scaled = task.rules.scaled;
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
+    made->in_place = c.on.in_place;
     if (o.over_slots) put_on_slots(*made, c);
+    if (o.direct) make_direct(*made, c);
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
                          made->protocol, name(o.over_slots ? c.agreement : agreement_form::none), made->cut.channels,
                          made->cut.slices, made->predicted_seconds * 1e6);

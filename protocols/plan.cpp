@@ -19,11 +19,35 @@ std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std
 
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
   const auto code = program_of(rank);
+  const auto shared = direct ? direct_program_of_all() : nullptr;
   const std::lock_guard lock(mutex_);
   if (slot_programs_.empty()) slot_programs_.resize(static_cast<std::size_t>(notes->ranks));
   auto& mine = slot_programs_[static_cast<std::size_t>(rank)];
+  if (!mine && direct) {
+    slot_program made;
+    made.ranks = notes->ranks;
+    made.element_size = code->element_size;
+    made.scratch_bytes = code->scratch_bytes;
+    made.direct = shared;
+    mine = std::make_shared<const slot_program>(std::move(made));
+  }
   if (!mine) mine = std::make_shared<const slot_program>(compile_slots(*code, *slots));
   return mine;
+}
+
+/// One for all ranks: each may perform units of any.
+std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (direct_program_) return direct_program_;
+  }
+  std::vector<std::shared_ptr<const program>> all;
+  for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(program_of(r));
+  const direct_setting setting{notes->what, in_place, count * size_of(work_type)};
+  auto made = std::make_shared<const direct_program>(compile_direct(all, setting));
+  const std::lock_guard lock(mutex_);
+  if (!direct_program_) direct_program_ = std::move(made);
+  return direct_program_;
 }
 
 }  // namespace troupe

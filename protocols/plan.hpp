@@ -20,8 +20,10 @@ namespace troupe {
 class plan {
  public:
   std::string choreography;
-  std::string protocol = "simple";          ///< or "ll", "ll128": over slots
+  std::string protocol = "simple";          ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
   std::optional<slot_format> slots;         ///< performed over the slot board, by whoever calls, in this format
+  bool direct = false;                      ///< with `slots`: over its direct board, as direct_program.hpp says
+  bool in_place = false;                    ///< of the call
   std::shared_ptr<const score> notes;       ///< lowered and verified
   std::shared_ptr<const verdict> verified;
   std::size_t count = 0;                    ///< elements per block
@@ -44,9 +46,12 @@ class plan {
   call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
 
  private:
+  std::shared_ptr<const direct_program> direct_program_of_all() const;
+
   mutable std::mutex mutex_;  // taken once an operation; held while a program is compiled the first time
   mutable std::vector<std::shared_ptr<const program>> programs_;
   mutable std::vector<std::shared_ptr<const slot_program>> slot_programs_;
+  mutable std::shared_ptr<const direct_program> direct_program_;
 };
 
 }  // namespace troupe

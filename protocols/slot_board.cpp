@@ -114,6 +114,7 @@ void slot_channel::clear(unsigned parity, std::size_t lines) {
 slot_board::slot_board(int ranks, bool membarrier)
     : ranks_(ranks),
       membarrier_(membarrier && slots_have_membarrier()),
+      direct_(ranks),
       words_(std::make_unique<rank_words[]>(static_cast<std::size_t>(ranks))),
       channels_(std::make_unique<std::atomic<slot_channel*>[]>(static_cast<std::size_t>(ranks) *
                                                                static_cast<std::size_t>(ranks))) {}

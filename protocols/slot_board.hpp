@@ -34,6 +34,7 @@
 #include <memory>
 
 #include "protocols/collective.hpp"
+#include "protocols/direct_board.hpp"
 #include "protocols/slot_formats.hpp"
 
 namespace troupe {
@@ -135,6 +136,8 @@ public:
     slot_channel* found = at(source, destination).load(std::memory_order_acquire);
     return found != nullptr ? *found : make_channel(source, destination);
   }
+  /// Where the same ranks meet to work on each other's buffers; they share the numbers, `done` and the sleep.
+  direct_board& direct() { return direct_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
 
@@ -152,11 +155,12 @@ public:
 
   // -- sleeping -------------------------------------------------------------------------------------------------------
 
-  /// After a writer's stores to `rank`: wakes it if it sleeps and waits for `writer`. Costs a load.
-  void notify(rank_t rank, rank_t writer) {
+  /// After a writer's stores to `rank`: wakes it if it sleeps and waits for `writer`. Costs a load. True: it slept.
+  bool notify(rank_t rank, rank_t writer) {
     const std::uint64_t seen = looked_at(words(rank).sleeping);
     if (seen != 0) [[unlikely]]
       wake_sleeper(seen, writer);
+    return seen != 0;
   }
   /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
   void wake(rank_t rank);
@@ -222,6 +226,7 @@ private:
   int ranks_;
   bool membarrier_;
   slots::tear_hook tear_ = nullptr;
+  direct_board direct_;
   std::unique_ptr<rank_words[]> words_;
   std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
 };

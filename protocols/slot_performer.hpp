@@ -16,6 +16,7 @@
 
 #include "memory/kernels.hpp"
 #include "memory/types.hpp"
+#include "protocols/direct_performer.hpp"
 #include "protocols/performer.hpp"
 #include "protocols/slot_board.hpp"
 #include "protocols/slot_program.hpp"
@@ -28,7 +29,7 @@ public:
   enum class status : std::uint8_t { waiting, performed, mismatch };
 
   /// @param board outlives the performer.
-  slot_performer(slot_board& board, rank_t rank) : board_(&board), rank_(rank) {}
+  slot_performer(slot_board& board, rank_t rank) : board_(&board), direct_(board, rank), rank_(rank) {}
 
   /// Begins an operation; nothing is sent before advance(). Cost of repeating the last program: no allocation, no look-up.
   /// @param code outlives the operation. @param sequence greater than that of any operation of this rank before, the same at all
@@ -45,6 +46,8 @@ public:
   void abandon();
 
   bool idle() const { return unfinished_ == 0; }
+  /// The operation is performed straight on all ranks' buffers, and all have come: it ends soon.
+  bool together() const { return is_direct_ && direct_.together(); }
   rank_t rank() const { return rank_; }
   slot_board& board() const { return *board_; }
   std::uint64_t sequence() const { return sequence_; }
@@ -91,10 +94,13 @@ private:
   void reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes);
   void combine(const slot_step& s, const std::byte* in, const std::byte* own, std::byte* out, std::size_t bytes) const;
   status finish();
+  status advance_direct();
 
   std::uint32_t tag_of(const slot_step& s) const { return tag_ ^ s.salt; }
 
   slot_board* board_;
+  direct_performer direct_;
+  bool is_direct_ = false;
   const slot_program* code_ = nullptr;
   std::vector<slot_channel*> channels_;  ///< as slot_program::channels
   std::vector<lane_state> lanes_;

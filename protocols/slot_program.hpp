@@ -10,11 +10,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "protocols/direct_program.hpp"
 #include "protocols/program.hpp"
 #include "protocols/slot_formats.hpp"
 
@@ -67,6 +69,7 @@ struct slot_program {
   std::size_t largest = 0;  ///< bytes of the largest step
   bool reduces = false;
   std::uint64_t identity = 0;  ///< no other program has it
+  std::shared_ptr<const direct_program> direct;  ///< performed over the direct board instead; nothing else but the sizes counts then
 };
 
 /// How much a pair may exchange in an epoch, in lines of 128 bytes (≤ slot_channel::most_lines).

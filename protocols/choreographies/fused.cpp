@@ -15,9 +15,11 @@ namespace {
 using namespace notation;
 
 constexpr collective offered[] = {collective::all_reduce, collective::reduce_scatter, collective::all_gather,
-                                  collective::broadcast};
+                                  collective::broadcast,  collective::reduce,         collective::all_to_all};
 
 std::string refuses(const stage& on) {
+  if ((on.what == collective::all_to_all || on.what == collective::reduce) && on.in_place)
+    return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
   if (on.uniform) return {};
   return "fused writes into other ranks' buffers, where blocks of different sizes have places that only their owner "
          "knows";
@@ -47,7 +49,7 @@ void reduce_scatter(score_builder& s, lane_writer& me, rank_t r) {
 
 score write(const stage& on) {
   if (on.ranks == 1) return alone(on, "fused");
-  const bool one_block = on.what == collective::all_reduce || on.what == collective::broadcast;
+  const bool one_block = on.what == collective::all_reduce || on.what == collective::broadcast || on.what == collective::reduce;
   score_builder s{on, "fused", one_block ? on.ranks : 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -59,6 +61,10 @@ score write(const stage& on) {
         break;
       case collective::broadcast:
         for (rank_t q = 0; q < on.ranks; ++q) me.copy_own(input.of(on.root)[r], output.of(q)[r]);
+        break;
+      case collective::reduce: fold(me, on, r, output.of(on.root)[r]); break;
+      case collective::all_to_all:
+        for (rank_t q = 0; q < on.ranks; ++q) me.copy(input.of((r + q) % on.ranks)[r], output[(r + q) % on.ranks]);
         break;
       default: all_reduce(me, on, r);
     }

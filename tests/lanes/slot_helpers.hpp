@@ -19,6 +19,8 @@ namespace slot_test {
 
 using namespace troupe;
 
+struct direct_port {};
+
 /// One collective on i64 over a board's ranks, compiled once.
 struct operation {
   operation(std::string_view choreography, stage on, std::size_t elements, slot_format format, cutting cut = {},
@@ -30,6 +32,20 @@ struct operation {
     shape.count = count;
     shape.element_size = sizeof(std::int64_t);
     for (rank_t r = 0; r < on.ranks; ++r) code.push_back(compile_slots(compile(s, r, shape, cut), format, most_lines));
+  }
+
+  operation(std::string_view choreography, stage on, std::size_t elements, direct_port) : where(on), count(elements) {
+    const score s = lower_syncs(write_score(*find_choreography(choreography), on));
+    shape.count = count;
+    shape.element_size = sizeof(std::int64_t);
+    std::vector<std::shared_ptr<const program>> all;
+    for (rank_t r = 0; r < on.ranks; ++r) all.push_back(std::make_shared<const program>(compile(s, r, shape, {})));
+    const direct_setting setting{on.what, on.in_place, count * sizeof(std::int64_t)};
+    const auto shared = std::make_shared<const direct_program>(compile_direct(all, setting));
+    for (const auto& one : all) {
+      code.emplace_back().direct = shared;
+      code.back().scratch_bytes = one->scratch_bytes;
+    }
   }
 
   std::size_t inputs(rank_t r) const {

@@ -1,0 +1,72 @@
+#pragma once
+// Where the ranks of one address space meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has a
+// seat that the others read.
+//
+// An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
+//   come     `next` := (e, 0), addresses and fingerprint, then `here` := mark(e)
+//   meet     wait until every `here` is mark(e); take the addresses and compare fingerprints, and look at `here` again: a rank that gave
+//            up may have come to a later operation in between
+//   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — of the own body first, then of others' — and
+//            perform them; `touching` := 0
+//   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before
+//            others had done everything and left
+//   give up  (only when the operation has failed) `here` := mark(e) | 1, wait until nobody's `touching` is mark(e)
+//
+// Why nothing is read or written that is not there any more:
+//   1. Whoever touches a buffer has `touching` = mark(e), and after setting it has seen every `here` = mark(e).
+//   2. A rank that gives up changes `here` and then looks at every `touching`. These four accesses are sequentially consistent, so either
+//      the worker sees the change and touches nothing, or the rank sees the worker and waits for it. A worker looks again before
+//      every unit, so the wait is as long as a unit or the rest of one.
+//   3. A rank that leaves has seen `over` = mark(e): every unit was finished, and none is claimed twice or again: a claim is a
+//      compare-and-swap of `next`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
+// `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
+// left out, and ranks that gave operations up may be any number of them apart.
+//
+// Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
+// may be cores for, because the others find nothing to do.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+class direct_board {
+public:
+  static constexpr unsigned unit_bits = 16;
+
+  struct seat {
+    // Read by everybody once an operation, written by the rank.
+    alignas(128) std::atomic<std::uint64_t> here{0};
+    // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
+    std::atomic<std::uint64_t> fingerprint{0};
+    std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
+    /// Written by the rank's performer, read by ranks that give up.
+    alignas(128) std::atomic<std::uint64_t> touching{0};
+    /// Number and next unit of the rank's body; written by who claims.
+    alignas(128) std::atomic<std::uint64_t> next{0};
+  };
+
+  explicit direct_board(int ranks) : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
+  direct_board(const direct_board&) = delete;
+  direct_board& operator=(const direct_board&) = delete;
+
+  int ranks() const { return ranks_; }
+  seat& at(rank_t rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+
+  static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
+  static constexpr std::uint64_t given_up = 1;
+  static constexpr std::uint64_t first_claim(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
+
+  alignas(128) std::atomic<std::size_t> left{0};    ///< units that are not finished; set by rank 0 when it comes
+  alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
+
+private:
+  std::unique_ptr<seat[]> seats_;
+  int ranks_;
+};
+
+}  // namespace troupe
