@@ -12,7 +12,7 @@
 // A rank's operations on the board are begun in the order of their numbers; later ones queue up behind.
 //
 // So that starting an operation wakes nobody, the attendant naps instead of sleeping as long as seats were left unattended lately: it
-// looks every `nap_length`, and takes what it finds for the second time. Who leaves a seat raises its flag, then looks whether the
+// looks now and then, and takes what it finds for the second time. Who leaves a seat raises its flag, then looks whether the
 // attendant sleeps; who falls asleep says so, then looks for flags (both sequentially consistent): one of them sees the other.
 //
 // Failure. Slots hold copies, so a failed operation is dropped at once; but nobody else knows that it was begun. So whoever has
@@ -213,7 +213,9 @@ class slot_desk {
   std::atomic<bool> idle_{true};         ///< the attendant sleeps, or there is none
   std::atomic<bool> asleep_{true};       ///< it sleeps, or there is none: who leaves a seat unattended has to wake it
   steady_time next_look_{};              ///< the attendant's: at unattended seats
-  int restless_ = 0;                     ///< the attendant's: how many more naps
+  int restless_ = 0;                     ///< the attendant's: how many more naps …
+  int futile_looks_ = 0;                 ///< … in a row it found nothing to take …
+  std::chrono::nanoseconds nap_{50'000}; ///< … and how long the next one is
   std::atomic<std::uint64_t> asked_{0}, answered_{0};  ///< see stands_still()
 };
 

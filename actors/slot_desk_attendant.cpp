@@ -12,10 +12,12 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Between two looks at unattended seats; a caller that waits for what it has begun comes sooner. It is what an operation that nobody
-/// waits for is late by, at most twice.
-constexpr std::chrono::nanoseconds nap_length = std::chrono::microseconds{50};
-/// Then there have been none for a while.
+/// Between two looks at unattended seats: what an operation that nobody waits for is late by, at most twice. Looks that find nothing to
+/// take become rarer: callers wait for what they begin then, and a thread that wakes every 50 µs keeps Linux from moving one of two
+/// callers that share a core to the other core (a core that is never idle for long looks for no work).
+constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds{50}, longest_nap = std::chrono::milliseconds{2};
+constexpr int short_naps = 4;
+/// Then there has been nothing unattended for a while.
 constexpr int most_naps = 100;
 
 }  // namespace
@@ -115,15 +117,19 @@ void slot_desk::attend() {
 /// Takes the seats that have been unattended for a nap.
 void slot_desk::adopt(std::vector<seat*>& mine, bool closed, steady_time now) {
   if (now < next_look_ && !closed) return;
-  next_look_ = now + nap_length;
   restless_ = std::max(0, restless_ - 1);
+  bool taken = false;
   for (const auto& s : seats_) {
     std::uint8_t seen = s->unattended.load();
     if (seen == 0) continue;
     restless_ = most_naps;
     if (seen == 1 && !closed) s->unattended.compare_exchange_strong(seen, 2);
-    else if (claim(*s)) mine.push_back(s.get());
+    else if (claim(*s)) mine.push_back(s.get()), taken = true;
   }
+  futile_looks_ = taken ? 0 : futile_looks_ + 1;
+  if (taken) nap_ = shortest_nap;
+  else if (futile_looks_ > short_naps) nap_ = std::min(nap_ * 2, longest_nap);
+  next_look_ = now + nap_;
 }
 
 /// False: seats have been left unattended meanwhile.
@@ -204,19 +210,21 @@ void slot_desk::wait_for_work(std::uint64_t asked) {
   std::unique_lock lock(mutex_);
   const auto called = [&] { return fresh_.load() || asked_.load() != asked; };
   if (restless_ > 0) {
-    something_.wait_for(lock, nap_length, called);
+    something_.wait_for(lock, nap_, called);
     return;
   }
   if (!fall_asleep()) return;
   answered_.store(asked);
   idle_.store(true);
   something_.wait(lock, called);
+  nap_ = shortest_nap;
+  futile_looks_ = 0;
   idle_.store(false);
   asleep_.store(false);
 }
 
 void slot_desk::sleep(std::vector<seat*>& mine, steady_time until, std::uint64_t asked) {
-  if (restless_ > 0) until = std::min(until, clock::now() + nap_length);
+  if (restless_ > 0) until = std::min(until, clock::now() + nap_);
   else if (!fall_asleep()) return;
   const rank_t leader = mine.front()->rank;
   {

@@ -15,10 +15,13 @@ using clock = std::chrono::steady_clock;
 thread_local slot_desk::gathering* my_gathering = nullptr;
 thread_local int callbacks = 0;
 
-/// Starting it must not be performing it: the caller has something else to do meanwhile.
-constexpr std::size_t long_bytes = 16 * 1024;
+/// Of all ranks together, which who starts last may have to work on alone: some 10 µs. Starting more than that must not be performing it:
+/// the caller has something else to do meanwhile.
+constexpr std::size_t long_bytes = 512 * 1024;
 
-bool takes_long(const operation& op) { return op.what.count > long_bytes / size_of(op.what.type); }
+bool takes_long(const operation& op, int ranks) {
+  return op.what.count > long_bytes / size_of(op.what.type) / static_cast<std::size_t>(ranks);
+}
 
 }  // namespace
 
@@ -189,7 +192,7 @@ void slot_desk::submit(rank_t rank, operation_ptr op) {
     op->begun = clock::now();
     op->expires = expiry(op->begun, op->deadline);
   }
-  const bool elsewhere = takes_long(*op);
+  const bool elsewhere = takes_long(*op, ranks_);
   {
     const locker lock(s);
     op->sequence = s.next++;
