@@ -73,10 +73,10 @@ struct study_row {
   cutting cut;
   double time_us = 0;
   double algbw = 0, busbw = 0;  ///< GB/s (1e9)
-  double latency_bound_us = 0;  ///< no schedule on this hardware is faster, whatever the size …
-  double bandwidth_bound_us = 0;///< … or the latency: what one rank must at least send and receive
+  double latency_bound_us = 0;   ///< no schedule on this hardware is faster than the sum …
+  double bandwidth_bound_us = 0; ///< … of these two (bounds.hpp)
   double busiest_us = 0;        ///< this schedule's: the time that its busiest element is occupied
-  double bound_us() const;      ///< the largest of the first two
+  double bound_us() const;       ///< their sum
   std::int64_t wrong = -1;      ///< payload real: wrong elements; −1: not checked
   bool verified = false;        ///< the score was verified at this number of ranks; else see study_result::remarks
   double wall_seconds = 0;      ///< of the simulation itself, without writing the score
