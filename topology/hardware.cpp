@@ -102,14 +102,15 @@ std::string class_field(element_class& c, std::string_view field, const field_ac
   return {};
 }
 
-constexpr std::array<std::string_view, 11> host_fields{"launch",    "step",        "send",             "receive", "transfer",     "finish",
-                                                       "copy_rate", "reduce_rate", "receive_in_place", "sync",    "work_uses_dma"};
+constexpr std::array<std::string_view, 12> host_fields{"launch",    "step",        "send",             "receive", "forward",       "transfer",
+                                                       "finish",    "copy_rate",   "reduce_rate", "receive_in_place", "sync",    "work_uses_dma"};
 
 std::string host_field(host_costs& h, std::string_view field, const field_access& access, const std::string_view* value) {
   if (field == "launch") return access.time(h.launch);
   if (field == "step") return access.time(h.step);
   if (field == "send") return access.time(h.send);
   if (field == "receive") return access.time(h.receive);
+  if (field == "forward") return access.time(h.forward);
   if (field == "transfer") return access.time(h.transfer);
   if (field == "finish") return access.time(h.finish);
   if (field == "copy_rate") return access.rate(h.copy_rate);
@@ -281,16 +282,12 @@ picoseconds hardware::occupancy(element_index of, std::uint64_t bytes) const {
 picoseconds hardware::time_alone(int from, int to, int channel, std::uint64_t bytes) const {
   std::vector<element_index> elements_passed;
   route(from, to, channel, elements_passed);
-  picoseconds head{0}, arrival{0}, handshake{0};
-  std::vector<picoseconds> ends;
+  picoseconds head{0}, arrival{0}, handshake{0};  // arrival: of the tail at the next element
   for (const element_index at : elements_passed) {
     const element_class& c = class_of(at);
     handshake = std::max(handshake, c.handshake);
     head += c.overhead;
-    picoseconds tail = head + occupancy(at, bytes);
-    for (picoseconds& e : ends) tail = std::max(tail, e);
-    arrival = tail + c.latency;
-    ends.assign(1, arrival);
+    arrival = std::max(head + occupancy(at, bytes), arrival) + c.latency;
     head = c.passing == forwarding::cut_through ? head + c.latency : arrival;
   }
   return arrival + handshake;

@@ -67,6 +67,7 @@ struct host_costs {
   picoseconds step{0};     ///< every step
   picoseconds send{0};     ///< every step that sends, besides
   picoseconds receive{0};  ///< every step that receives, besides
+  picoseconds forward{0};  ///< every step that both receives and sends, besides: the next kernel's launch where the host drives each hop
   picoseconds transfer{0}; ///< every dma_get and dma_put, besides
   picoseconds finish{0};   ///< once, after a rank's last step
   std::uint64_t copy_rate = 0;    ///< bytes of result per second, of copies; 0: no time

@@ -58,12 +58,13 @@ public:
   struct departure {
     std::int64_t time = 0;
     std::uint32_t message = 0;
+    std::int64_t joined_at = 0;
   };
 
   /// `alone`: how long the message would take by itself.
   void join(std::int64_t now, std::uint32_t message, std::int64_t alone) {
     settle(now);
-    members_.push_back({attained_ + (static_cast<wide>(alone) << fraction), joined_++, message});
+    members_.push_back({attained_ + (static_cast<wide>(alone) << fraction), joined_++, now, message});
     std::push_heap(members_.begin(), members_.end(), later);
   }
   bool empty() const { return members_.empty(); }
@@ -73,7 +74,7 @@ public:
     const wide left = members_.front().done_at > attained_ ? members_.front().done_at - attained_ : 0;
     const wide time = left * members_.size();
     constexpr wide one = wide{1} << fraction;
-    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), members_.front().message};
+    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), members_.front().message, members_.front().joined_at};
   }
   /// Removes next(). @pre `now` is its time
   void leave(std::int64_t now) {
@@ -88,6 +89,7 @@ private:
   struct member {
     wide done_at;
     std::uint64_t joined;
+    std::int64_t joined_at;
     std::uint32_t message;
   };
   static bool later(const member& a, const member& b) {

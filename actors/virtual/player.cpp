@@ -13,7 +13,7 @@ namespace troupe::actors {
 ensemble::ensemble(const score& s, const lazy_sizes& sizes, const hardware& h, const virtual_options& o, traffic& w, recorder* r)
     : notes(s), on(h), options(o), ways(w), record(r), lanes(sizes.lanes()), channels(sizes.cut().channels) {
   const host_costs& c = h.host;
-  free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.transfer.count() == 0 && c.copy_rate == 0 &&
+  free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 && c.transfer.count() == 0 && c.copy_rate == 0 &&
                c.reduce_rate == 0 && c.sync.count() < 0 && h.places.empty();
   barriers.resize(static_cast<std::size_t>(lanes * channels));
   finished.assign(static_cast<std::size_t>(s.ranks), -1);
@@ -85,7 +85,7 @@ bool player_state::port::begin_work(int lane, const instruction& i) {
   if (with.record) {
     const virtual_message* taken = receives(i.kind) ? with.ways.front(in(lane, i.from)) : nullptr;
     const reason why = now > l.since ? l.waits_for : l.waits_for == reason::start ? reason::start : reason::own_step;
-    with.record->step(of.rank_, global, i, l.since, now, end, why, taken ? taken->flow : -1);
+    with.record->step(of.rank_, global, i, i.elements * of.code_.element_size, l.since, now, end, why, taken ? taken->flow : -1);
   }
   l.since = end;
   l.waits_for = is_barrier ? reason::sync : reason::other_lane;  // unless a look for a chunk or a credit says otherwise
@@ -115,6 +115,7 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
   std::int64_t alone = host.step.count();
   if (receives(i.kind)) alone += host.receive.count();
   if (sends(i.kind)) alone += host.send.count();
+  if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
   if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
     alone += host.transfer.count();
     if (at.dma == no_element) return now + alone;
@@ -137,12 +138,16 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
 bool player_state::reach_barrier(std::int32_t lane) {
   const std::int64_t delay = with_.on.host.sync.count();
   if (delay < 0) throw error(errc::invalid_argument, "the score has sync steps, but the hardware has no barrier (host.sync); lower them to messages first");
-  auto& barrier = with_.barriers[static_cast<std::size_t>(lane)];
-  barrier.ranks.push_back(rank_);
-  if (static_cast<int>(barrier.ranks.size()) < with_.notes.ranks) return false;
+  auto& waiting = with_.barriers[static_cast<std::size_t>(lane)];
   virtual_scheduler& time = with_.ways.time();
-  for (const rank_t r : barrier.ranks) time.at(time.now() + delay, with_.ways.players[static_cast<std::size_t>(r)], work_event{lane});
-  barrier.ranks.clear();
+  waiting.push_back({rank_, time.now()});
+  if (static_cast<int>(waiting.size()) < with_.notes.ranks) return false;
+  const std::int64_t end = time.now() + delay;
+  for (const auto& [rank, since] : waiting) {
+    time.at(end, with_.ways.players[static_cast<std::size_t>(rank)], work_event{lane});
+    if (with_.record) with_.record->synchronised(rank, lane, rank_, since, end);
+  }
+  waiting.clear();
   return false;
 }
 
@@ -159,6 +164,12 @@ player_state::player_state(ensemble& with, rank_t rank, lazy_program code, const
 
 void player_state::on_start() {
   const virtual_options& o = with_.options;
+  if (with_.record && with_.on.host.launch.count() > 0) {
+    virtual_span span;
+    span.actor = rank_, span.kind = span_kind::launch, span.end = with_.ways.time().now();
+    span.begin = span.end - with_.on.host.launch.count();
+    with_.record->span(span);
+  }
   if (o.compute > 0) {
     ++unfinished_;
     compute_block(0);

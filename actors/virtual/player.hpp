@@ -33,12 +33,11 @@ struct ensemble {
   const int lanes, channels;
   bool free_steps;  ///< a rank's own work takes no time at all
 
-  struct barrier {
-    int waiting = 0;
-    std::vector<std::int32_t> lanes;  ///< global lane that waits, by order of coming
-    std::vector<rank_t> ranks;
+  struct waiting_rank {
+    rank_t rank;
+    std::int64_t since;
   };
-  std::vector<barrier> barriers;      ///< by global lane, for hardware syncs
+  std::vector<std::vector<waiting_rank>> barriers;  ///< hardware syncs: who waits, by channel × lanes + lane
   std::vector<std::vector<std::byte>> slots;  ///< payload::real: results of recv_reduce_send, connection × credits
   std::uint64_t steps = 0;
   std::int64_t waited_chunk = 0, waited_credit = 0;

@@ -12,8 +12,8 @@ span_kind kind_of(const instruction& i) {
 
 }  // namespace
 
-void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::int64_t since, std::int64_t begin, std::int64_t end,
-                    virtual_cause::reason why, std::int64_t flow) {
+void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin,
+                    std::int64_t end, virtual_cause::reason why, std::int64_t flow) {
   using reason = virtual_cause::reason;
   virtual_span s;
   s.actor = rank, s.lane = lane, s.step = i.score_step, s.flow = flow;
@@ -26,8 +26,8 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::i
   s.kind = kind_of(i);
   s.begin = begin, s.end = end;
   s.from = i.from, s.to = i.to;
-  s.bytes = static_cast<std::int64_t>(i.elements);
-  span(s);
+  s.bytes = static_cast<std::int64_t>(bytes);
+  if (s.kind != span_kind::sync) span(s);  // synchronised() knows how long
 
   virtual_cause c;
   c.why = why, c.rank = rank, c.lane = lane, c.step = i.score_step, c.slice = i.slice, c.begin = begin, c.end = end;
@@ -39,6 +39,8 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::i
     c.element = j.element;
     c.queued = j.queued;
   }
+  if (why == reason::credit) c.previous = credit_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())];
+  if (why == reason::other_lane && i.after_lane >= 0) c.previous = last_of(rank, lane / lanes_ * lanes_ + i.after_lane);
   last_of(rank, lane) = static_cast<std::int32_t>(into_.causes.size());
   into_.causes.push_back(c);
 }
@@ -63,7 +65,16 @@ void recorder::taken(rank_t rank, std::int32_t lane, std::int64_t flow) {
   const std::int32_t cause = last_of(rank, lane);
   if (cause < 0) return;
   const troupe::step& at = step_at(rank, lane, into_.causes[static_cast<std::size_t>(cause)].step);
-  move_of(flow).reduces = reduces(at.kind);
+  virtual_move& m = move_of(flow);
+  m.reduces = reduces(at.kind);
+  credit_[static_cast<std::size_t>(&last_of(m.from, lane) - last_.data())] = cause;
+}
+
+void recorder::synchronised(rank_t rank, std::int32_t lane, rank_t last, std::int64_t since, std::int64_t end) {
+  virtual_span s;
+  s.actor = rank, s.kind = span_kind::sync, s.lane = lane, s.begin = since, s.end = end;
+  span(s);
+  last_of(rank, lane) = last_of(last, lane);  // whoever came last is what all waited for
 }
 
 void recorder::finished(rank_t rank, std::int64_t) {

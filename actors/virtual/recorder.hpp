@@ -19,6 +19,7 @@ public:
     lanes_ = static_cast<std::int32_t>(lanes);
     width_ = lanes * static_cast<std::size_t>(channels);
     last_.assign(notes.players.size() * width_, -1);
+    credit_.assign(last_.size(), -1);
     into_.spans.clear(), into_.moves.clear(), into_.causes.clear();
     into_.complete = true, into_.last = -1;
   }
@@ -31,10 +32,12 @@ public:
   // -- steps --
 
   /// A lane begins a step, whose work will end at `end`. `waited` since `since`, for `why`; `flow`: the message that it takes, −1: none.
-  void step(rank_t rank, std::int32_t lane, const instruction& i, std::int64_t since, std::int64_t begin, std::int64_t end,
+  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin, std::int64_t end,
             virtual_cause::reason why, std::int64_t flow);
   /// The rank's present step on `lane` sends message `flow` now.
   void sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow, std::int64_t now, std::uint64_t bytes);
+  /// `rank` met the others at a hardware barrier; `last` came last.
+  void synchronised(rank_t rank, std::int32_t lane, rank_t last, std::int64_t since, std::int64_t end);
   void arrived(std::int64_t flow, std::int64_t now) { move_of(flow).end = now; }
   /// `rank`'s present step on `lane` has taken it.
   void taken(rank_t rank, std::int32_t lane, std::int64_t flow);
@@ -65,7 +68,8 @@ private:
   std::int32_t lanes_ = 0;
   std::size_t width_ = 0;
   std::vector<std::int32_t> last_;  ///< cause of the present step of every (rank, lane)
-  std::vector<journey> journeys_;   ///< by flow
+  std::vector<std::int32_t> credit_;  ///< cause of the step that gave the last credit to a (rank, lane)
+  std::vector<journey> journeys_;     ///< by flow
 };
 
 }  // namespace troupe::actors

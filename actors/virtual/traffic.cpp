@@ -127,7 +127,13 @@ void traffic::find_ways() {
       c.handshake = std::max(c.handshake, of.handshake.count());
       if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window)) c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
+    bool behind_fair = false;
     for (const element_index at : way) {
+      const element_class& of = on_.class_of(at);
+      if (behind_fair && of.passing == forwarding::store_and_forward)
+        throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name + " stores and forwards what comes from a fair "
+                    "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
+      behind_fair = behind_fair || of.discipline == service::fair;
       hops_.push_back({at, false, behind});
       behind -= elements_[static_cast<std::size_t>(at)].latency;
     }
@@ -357,7 +363,7 @@ void traffic::on_done(element_index element, std::uint64_t generation) {
   fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
   if (generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
   const std::int64_t now = time_.now();
-  const std::uint32_t index = f.members.next().message;
+  const auto [due, index, joined_at] = f.members.next();
   f.members.leave(now);
   if (f.members.empty()) e.use.busy_ps += now - f.busy_since;
   virtual_message& m = messages_[index];
@@ -365,7 +371,7 @@ void traffic::on_done(element_index element, std::uint64_t generation) {
   std::uint32_t hop = 0;
   while (hops_[c.first_hop + hop].element != element) ++hop;
   m.arrival = std::max(m.arrival, now + hops_[c.first_hop + hop].behind);
-  if (record_) record_->occupied(element, c.from, c.to, m.flow, m.sent, now, m.wire, 0);
+  if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
   plan_departure(element);
 }
