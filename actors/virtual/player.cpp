@@ -84,7 +84,8 @@ bool player_state::port::begin_work(int lane, const instruction& i) {
   const std::int64_t end = with.free_steps || is_barrier ? now : of.end_of_work(i, now);
   if (with.record) {
     const virtual_message* taken = receives(i.kind) ? with.ways.front(in(lane, i.from)) : nullptr;
-    const reason why = now > l.since ? l.waits_for : l.waits_for == reason::start ? reason::start : reason::own_step;
+    const bool first = l.waits_for == reason::start;  // and neither a chunk nor a credit was missed: `after` was, if anything
+    const reason why = now > l.since ? (first ? reason::other_lane : l.waits_for) : first ? reason::start : reason::own_step;
     with.record->step(of.rank_, global, i, i.elements * of.code_.element_size, l.since, now, end, why, taken ? taken->flow : -1);
   }
   l.since = end;

@@ -31,7 +31,7 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
 
   virtual_cause c;
   c.why = why, c.rank = rank, c.lane = lane, c.step = i.score_step, c.slice = i.slice, c.begin = begin, c.end = end;
-  c.previous = last_of(rank, lane);
+  c.previous = c.own_previous = last_of(rank, lane);
   if (flow >= 0) c.from = i.from;
   if (why == reason::arrival && flow >= 0) {
     const journey& j = journeys_[static_cast<std::size_t>(flow)];
@@ -40,7 +40,12 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
     c.queued = j.queued;
   }
   if (why == reason::credit) c.previous = credit_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())];
-  if (why == reason::other_lane && i.after_lane >= 0) c.previous = last_of(rank, lane / lanes_ * lanes_ + i.after_lane);
+  if (why == reason::other_lane && i.after_lane >= 0) {
+    c.previous = last_of(rank, lane / lanes_ * lanes_ + i.after_lane);
+    // That lane may have gone on to work that has not ended.
+    while (c.previous >= 0 && into_.causes[static_cast<std::size_t>(c.previous)].end > begin)
+      c.previous = into_.causes[static_cast<std::size_t>(c.previous)].own_previous;
+  }
   last_of(rank, lane) = static_cast<std::int32_t>(into_.causes.size());
   into_.causes.push_back(c);
 }

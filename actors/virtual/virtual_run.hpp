@@ -55,6 +55,7 @@ struct virtual_cause {
   std::int32_t lane = -1, step = -1, slice = 0;
   std::int64_t begin = 0, end = 0;  ///< of the step's work
   std::int32_t previous = -1;       ///< index of the cause that this one followed, −1: the start
+  std::int32_t own_previous = -1;   ///< of the lane's step before this one, −1: it is the first
   std::int32_t element = -1;        ///< arrival: the element in whose queue the message lost most time, −1: none
   std::int64_t queued = 0;          ///< arrival: how much it lost there
   rank_t from = -1;                 ///< arrival: sender
