@@ -45,11 +45,14 @@ lazy_lane lazy_program::lane(int channel, int l) const {
 
 std::size_t lazy_program::elements_of(const place& at, int channel, int slice) const {
   const score& s = sizes_->notes();
+  const bool own = at.owner == self || at.owner == rank_;
+  if (at.count > 1 && own && sizes_->uncut_and_uniform() && (at.buffer == buffer_kind::input || at.buffer == buffer_kind::output))
+    return sizes_->elements_before(at.cell + at.count) - sizes_->elements_before(at.cell);
   std::size_t sum = 0;
   for (std::int32_t i = 0; i < at.count; ++i) {
     const std::int32_t cell = at.cell + i;
     extent e;
-    if (at.owner != self && at.owner != rank_) {
+    if (!own) {
       e = extent_of(s, at.owner, at.buffer, cell);
     } else {
       switch (at.buffer) {
@@ -84,6 +87,11 @@ instruction lazy_program::expand(const step& from, std::int32_t position, int ch
     made.elements = std::max(made.elements, source_elements);
   } else {
     made.elements = elements_of(from.target.count > 0 ? from.target : from.source, channel, slice);
+    // Whose memory it is, without the place in it: accesses of others' memory have a way of their own.
+    made.source.buffer = from.source.buffer;
+    made.source.owner = from.source.owner == rank_ ? self : from.source.owner;
+    made.target.buffer = from.target.buffer;
+    made.target.owner = from.target.owner == rank_ ? self : from.target.owner;
   }
   made.after_lane = from.after.lane;
   if (from.after.lane >= 0) {

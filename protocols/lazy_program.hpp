@@ -32,6 +32,13 @@ public:
     return whole_cells_ ? whole : piece(whole, channel, slice);
   }
 
+  bool uncut_and_uniform() const { return whole_cells_ && !begins_.empty(); }
+  /// Elements of the first `cells` cells of a packed buffer. @pre uncut_and_uniform
+  std::size_t elements_before(std::int32_t cells) const {
+    const auto parts = static_cast<std::int32_t>(begins_.size()) - 1;
+    return static_cast<std::size_t>(cells / parts) * begins_.back() + begins_[static_cast<std::size_t>(cells % parts)];
+  }
+
 private:
   std::size_t elements_of_part(const extent& e) const;
   std::size_t piece(std::size_t whole, int channel, int slice) const;
@@ -66,7 +73,8 @@ private:
 /// One rank's. The members that basic_performer reads are named as in `program`.
 class lazy_program {
 public:
-  /// @param places also say where cells lie (payload::real). Without, all locations are empty, and the program costs no memory beyond itself.
+  /// @param places also say where cells lie (payload::real). Without, locations only say whose memory it is, and
+  /// the program costs no memory beyond itself.
   lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank, bool places);
   lazy_program(lazy_program&&) noexcept;
   ~lazy_program();

@@ -222,7 +222,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
   }
 
   switch (i.kind) {
-    case step_kind::send: port.send(lane, i.to, memory_.at(i.source), bytes); break;
+    case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
     case step_kind::recv:
       if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
       port.consume(lane, i.from);
@@ -234,7 +234,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     case step_kind::recv_copy_send:
       if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
       port.consume(lane, i.from);
-      port.send(lane, i.to, memory_.at(i.target), bytes);
+      port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
       break;
     case step_kind::recv_reduce_send: {
       std::byte* out = port.slot(lane, i.to, bytes);
@@ -247,7 +247,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     case step_kind::recv_reduce_copy_send:
       if (carries) combine(i, incoming->data, memory_.at(i.source), memory_.at(i.target));
       port.consume(lane, i.from);
-      if (sends(i.kind)) port.send(lane, i.to, memory_.at(i.target), bytes);
+      if (sends(i.kind)) port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
       break;
     case step_kind::dma_get:
     case step_kind::dma_put:

@@ -268,6 +268,16 @@ void hardware::validate() const {
 void hardware::route(int from, int to, int channel, std::vector<element_index>& into) const {
   into.clear();
   way(from, to, channel, into);
+  resolve(into);
+}
+
+void hardware::access(int rank, int owner, bool writes, std::vector<element_index>& into) const {
+  into.clear();
+  memory_way(rank, owner, writes, into);
+  resolve(into);
+}
+
+void hardware::resolve(std::vector<element_index>& into) const {
   for (element_index& at : into) {
     const hardware_element& e = elements[static_cast<std::size_t>(at)];
     if (e.twin != no_element && classes[e.of].directions == duplex::half) at = std::min(at, e.twin);
@@ -358,6 +368,35 @@ constexpr std::array<std::string_view, element_kind_count> class_names{"dma", "r
 
 }  // namespace
 
+namespace {
+
+/// The element that is the other direction of the same wire.
+machine_element opposite(machine_element e) {
+  if (e.kind == element_kind::card_link) std::swap(e.card, e.index);
+  else e.way = e.way == direction::clockwise ? direction::counterclockwise : direction::clockwise;
+  return e;
+}
+
+/// Returns the element of every machine element's `out`; a DMA engine and a NIC, which work in both directions at once, have
+/// another one for `in` behind it.
+std::vector<element_index> add_machine_elements(hardware& h, const machine& of) {
+  std::vector<element_index> first(of.element_count());
+  for (element_id id = 0; id < first.size(); ++id) {
+    const machine_element e = of.at(id);
+    const auto c = static_cast<class_id>(e.kind);
+    if (e.kind == element_kind::dma || e.kind == element_kind::nic) first[id] = h.add_pair(c, of.to_string(e) + " out", of.to_string(e) + " in").first;
+    else first[id] = h.add(c, of.to_string(e));
+  }
+  for (element_id id = 0; id < first.size(); ++id) {
+    const machine_element e = of.at(id);
+    if (e.kind == element_kind::ring_segment || e.kind == element_kind::card_link)
+      h.elements[static_cast<std::size_t>(first[id])].twin = first[of.id_of(opposite(e))];
+  }
+  return first;
+}
+
+}  // namespace
+
 hardware machine_hardware(const machine& of) {
   hardware h{"machine", of.ranks().size()};
   h.about = "the elements of the layout " + of.ranks().to_string();
@@ -375,17 +414,24 @@ hardware machine_hardware(const machine& of) {
     if (kind == element_kind::network_switch) c.units = 64;  // does not block: routes of a machine do not name its ports
     h.add_class(c);
   }
-  // A dma engine and a nic work in both directions at once: two elements each, the second for `in`.
-  const auto count = of.element_count();
-  h.elements.reserve(2 * count);
-  for (element_id id = 0; id < count; ++id) {
-    const machine_element e = of.at(id);
-    h.add_pair(static_cast<class_id>(e.kind), of.to_string(e) + " out", of.to_string(e) + " in");
-  }
-  h.way = [of](int from, int to, int channel, std::vector<element_index>& way) {
-    for (const hop& at : route_between(of, from, to, channel).hops)
-      way.push_back(static_cast<element_index>(2 * at.id + (at.way == direction::in ? 1 : 0)));
+  const std::vector<element_index> first = add_machine_elements(h, of);
+  h.way = [of, first](int from, int to, int channel, std::vector<element_index>& way) {
+    for (const hop& at : route_between(of, from, to, channel).hops) way.push_back(first[at.id] + (at.way == direction::in ? 1 : 0));
   };
+  h.memory_way = [of, first, message = h.way](int rank, int owner, bool writes, std::vector<element_index>& way) {
+    if (owner != shared_segment) return writes ? message(rank, owner, 0, way) : message(owner, rank, 0, way);
+    const coordinates at = of.ranks().of(rank);
+    if (of.ranks().servers * of.ranks().cards > 1)
+      throw error(errc::unsupported, "a segment that all ranks share needs a machine of one card, not " + of.ranks().to_string());
+    way.push_back(first[of.id_of({element_kind::dma, at.server, at.card, at.core_group})] + (writes ? 0 : 1));
+    if (const int segments = of.ring_segments_per_card(); segments > 0)
+      way.push_back(first[of.id_of({element_kind::ring_segment, at.server, at.card, at.core_group % segments,
+                                    writes ? direction::clockwise : direction::counterclockwise})]);
+  };
+  for (int r = 0; r < h.ranks; ++r) {
+    const coordinates at = of.ranks().of(r);
+    h.place(r, {no_element, first[of.id_of({element_kind::dma, at.server, at.card, at.core_group})]});
+  }
   return h;
 }
 

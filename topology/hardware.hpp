@@ -113,6 +113,12 @@ struct rank_place {
 /// Must be pure; called once a (from, to, channel). @pre from ≠ to, both are ranks
 using router = std::function<void(int from, int to, int channel, std::vector<element_index>& way)>;
 
+/// The same for a rank that reads or writes memory of rank `owner`, or of the segment that all share (L2, spec 1) for owner −1, in a copy,
+/// reduction, dma_get or dma_put. Include the rank's own DMA engine where it carries such transfers.
+/// May throw error(unsupported) for memory that `rank` cannot reach.
+using memory_router = std::function<void(int rank, int owner, bool writes, std::vector<element_index>& way)>;
+inline constexpr int shared_segment = -1;
+
 /// A machine. Build it with the members in the middle, then treat it as a constant: it may be read from any thread.
 ///
 ///   hardware h{"star", ranks};
@@ -154,6 +160,8 @@ public:
   }
   /// The elements that `from` → `to` occupies; directions of half-duplex pairs are resolved to the one that stands for both.
   void route(int from, int to, int channel, std::vector<element_index>& way) const;
+  /// The elements that an access to another rank's memory, or to the shared segment, occupies. @pre memory_way
+  void access(int rank, int owner, bool writes, std::vector<element_index>& way) const;
   /// How long `bytes` occupy a unit, without overhead. Rounded up to a picosecond; saturates.
   picoseconds occupancy(element_index of, std::uint64_t bytes) const;
   /// Alone on its way, all latencies and overheads included, protocol and host costs not.
@@ -169,8 +177,12 @@ public:
   std::vector<hardware_element> elements;
   std::vector<rank_place> places;        ///< by rank; empty: nobody has any
   router way;
+  memory_router memory_way;              ///< empty: ranks share no memory, and choreographies that need it are refused
   host_costs host;
   std::vector<protocol_costs> protocols; ///< plain_protocols() unless replaced
+
+private:
+  void resolve(std::vector<element_index>& way) const;
 };
 
 /// Formats and slots of spec 5, without latency: simple (cut at no size), ll (4 of 8 bytes), ll128 (120 of 128).
@@ -206,6 +218,8 @@ hardware build_preset(std::string_view name, const preset_request& wanted);
 /// down element, nowhere else. (SimGrid: SPLITDUPLEX links through one router, `lat` = α/2.) Defaults: 1 µs, 10 GB/s: round figures.
 hardware flat_hardware(int ranks);
 /// The elements and routes of topology/graph.hpp, with the constants of links.hpp: any layout of servers × cards × core groups.
+/// Ranks reach each other's memory by the ways of messages; on a single card also a shared segment, spread over its core groups: an
+/// access passes the rank's DMA engine and the ring segment next to it (an assumption, sources do not say where segments lie).
 hardware machine_hardware(const machine& of);
 
 }  // namespace troupe

@@ -91,6 +91,8 @@ bool player_state::port::begin_work(int lane, const instruction& i) {
   l.since = end;
   l.waits_for = is_barrier ? reason::sync : reason::other_lane;  // unless a look for a chunk or a credit says otherwise
   if (is_barrier) return of.reach_barrier(global);
+  l.work_end = end;
+  if (of.access_shared(i, global)) return false;
   if (end == now) return true;
   with.ways.time().at(end, with.ways.players[static_cast<std::size_t>(of.rank_)], work_event{global});
   return false;
@@ -106,7 +108,26 @@ std::int64_t time_for(std::uint64_t bytes, std::uint64_t rate) {
 /// Bytes that a step's kernels read and write, for work that passes the DMA engine.
 std::uint64_t touched(const instruction& i, std::uint64_t bytes) { return (reduces(i.kind) ? 3 : 2) * bytes; }
 
+bool is_shared(const location& at) {
+  return at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self);
+}
+
 }  // namespace
+
+/// Begins the step's accesses to others' memory. False: there are none.
+bool player_state::access_shared(const instruction& i, std::int32_t lane) {
+  const bool local = i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get || i.kind == step_kind::dma_put;
+  if (!local || (!is_shared(i.source) && !is_shared(i.target))) return false;
+  const std::uint64_t bytes = i.elements * code_.element_size;
+  const auto begin = [&](const location& at, bool writes) {
+    ++lanes_[static_cast<std::size_t>(lane)].accesses;
+    with_.ways.access(rank_, lane, at.buffer == buffer_kind::l2 ? shared_segment : at.owner, writes, bytes);
+  };
+  if (is_shared(i.source)) begin(i.source, false);
+  if (is_shared(i.target)) begin(i.target, true);
+  if (is_shared(i.target) && i.kind == step_kind::reduce) begin(i.target, false);
+  return true;
+}
 
 /// When the step's own work is done, if it begins now.
 std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
@@ -119,7 +140,7 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
   if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
   if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
     alone += host.transfer.count();
-    if (at.dma == no_element) return now + alone;
+    if (at.dma == no_element || is_shared(i.source) || is_shared(i.target)) return now + alone;  // shared: the engine is part of the way
     const element_class& engine = with_.on.class_of(at.dma);
     return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
            engine.latency.count() + alone;
@@ -213,9 +234,19 @@ void player_state::on_arrival(std::uint32_t message) {
 
 void player_state::on_work(std::int32_t lane) {
   const int channel = lane / with_.lanes;
-  lanes_[static_cast<std::size_t>(lane)].since = with_.ways.time().now();
+  lane_info& l = lanes_[static_cast<std::size_t>(lane)];
+  l.since = with_.ways.time().now();
+  if (with_.record && l.waits_for != reason::sync) with_.record->ended(rank_, lane, l.since);
   performers_[static_cast<std::size_t>(channel)].transferred(lane % with_.lanes);
   advance(channel);
+}
+
+void player_state::on_access(std::int32_t lane) {
+  lane_info& l = lanes_[static_cast<std::size_t>(lane)];
+  if (--l.accesses > 0) return;
+  virtual_scheduler& time = with_.ways.time();
+  if (l.work_end > time.now()) time.at(l.work_end, with_.ways.players[static_cast<std::size_t>(rank_)], work_event{lane});
+  else on_work(lane);
 }
 
 void player_state::on_credit(std::int32_t lane) { advance(lane / with_.lanes); }
@@ -264,6 +295,7 @@ public:
     return {
         [this](arrival_event e) { guarded([&] { state_.on_arrival(e.message); }); },
         [this](work_event e) { guarded([&] { state_.on_work(e.lane); }); },
+        [this](access_event e) { guarded([&] { state_.on_access(e.lane); }); },
         [this](credit_event e) { guarded([&] { state_.on_credit(e.lane); }); },
         [this](compute_event e) { guarded([&] { state_.on_compute(e.block); }); },
         [this](start_event) { guarded([&] { state_.on_start(); }); },

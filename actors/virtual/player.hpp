@@ -5,6 +5,7 @@
 //   start              its rank begins (once)
 //   arrival(message)   a message has come to one of its lanes
 //   work(lane)         the work of the lane's present step has ended; only now the step consumes and sends
+//   access(lane)       an access of the lane's present step to other ranks' memory has ended
 //   credit(lane)       a message that the lane sent has been consumed, and it had waited for that
 //   compute(block)     a block of the computation beside the collective has ended
 
@@ -54,6 +55,7 @@ public:
   void on_start();
   void on_arrival(std::uint32_t message);
   void on_work(std::int32_t lane);
+  void on_access(std::int32_t lane);
   void on_credit(std::int32_t lane);
   void on_compute(std::int32_t block);
 
@@ -64,7 +66,9 @@ private:
   using reason = virtual_cause::reason;
   struct lane_info {
     std::int64_t since = 0;        ///< end of the lane's last step
+    std::int64_t work_end = 0;     ///< of the rank's own part of a step that accesses others' memory
     std::uint32_t in_hint = 0, out_hint = 0;
+    int accesses = 0;              ///< under way
     reason waits_for = reason::start;
   };
   struct port;
@@ -75,6 +79,7 @@ private:
   void compute_block(std::int32_t block);
   bool reach_barrier(std::int32_t lane);
   std::int64_t end_of_work(const instruction& i, std::int64_t now);
+  bool access_shared(const instruction& i, std::int32_t lane);
 
   ensemble& with_;
   rank_t rank_;

@@ -27,7 +27,9 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
   s.begin = begin, s.end = end;
   s.from = i.from, s.to = i.to;
   s.bytes = static_cast<std::int64_t>(bytes);
+  const std::size_t before = into_.spans.size();
   if (s.kind != span_kind::sync) span(s);  // synchronised() knows how long
+  span_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())] = into_.spans.size() > before ? static_cast<std::int64_t>(before) : -1;
 
   virtual_cause c;
   c.why = why, c.rank = rank, c.lane = lane, c.step = i.score_step, c.slice = i.slice, c.begin = begin, c.end = end;
@@ -48,6 +50,12 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
   }
   last_of(rank, lane) = static_cast<std::int32_t>(into_.causes.size());
   into_.causes.push_back(c);
+}
+
+void recorder::ended(rank_t rank, std::int32_t lane, std::int64_t now) {
+  const auto at = static_cast<std::size_t>(&last_of(rank, lane) - last_.data());
+  if (last_[at] >= 0) into_.causes[static_cast<std::size_t>(last_[at])].end = now;
+  if (span_[at] >= 0) into_.spans[static_cast<std::size_t>(span_[at])].end = now;
 }
 
 void recorder::sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow, std::int64_t now, std::uint64_t bytes) {

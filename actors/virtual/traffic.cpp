@@ -26,6 +26,10 @@ traffic::~traffic() = default;
 
 namespace {
 
+bool is_shared(const place& at, rank_t rank) {
+  return at.buffer == buffer_kind::l2 || (at.owner != self && at.owner != rank && at.buffer != buffer_kind::none);
+}
+
 /// The distinct peers of a lane, sorted. Lanes mostly repeat a few peers, so it is kept short on the way.
 class peer_list {
 public:
@@ -63,8 +67,10 @@ void traffic::find_connections(const lazy_sizes& sizes) {
       const std::size_t row = static_cast<std::size_t>(r) * lanes + l;
       peers.clear();
       if (const auto& player = s.players[static_cast<std::size_t>(r)]; l < player.lanes.size())
-        for (const step& at : player.lanes[l])
+        for (const step& at : player.lanes[l]) {
           if (sends(at.kind)) peers.add(at.to);
+          shares_memory_ = shares_memory_ || is_shared(at.source, r) || is_shared(at.target, r);
+        }
       for (const rank_t to : peers.tidied()) {
         out_.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
         ++in_.begins[static_cast<std::size_t>(to) * lanes + l + 1];
@@ -118,31 +124,36 @@ void traffic::find_ways() {
     on_.route(c.from, c.to, c.lane / lanes_, way);
     if (way.size() > 1000) throw error(errc::bad_config, on_.name + ": the way from rank " + std::to_string(c.from) + " to rank " +
                                                              std::to_string(c.to) + " has more than 1000 elements");
-    c.first_hop = static_cast<std::uint32_t>(hops_.size());
-    c.hops = static_cast<std::uint16_t>(way.size());
-    std::int64_t behind = protocol_latency_;
+    add_hops(c, way, protocol_latency_);
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
-      behind += of.latency.count();
       c.handshake = std::max(c.handshake, of.handshake.count());
       if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window)) c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
-    bool behind_fair = false;
-    for (const element_index at : way) {
-      const element_class& of = on_.class_of(at);
-      if (behind_fair && of.passing == forwarding::store_and_forward)
-        throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name + " stores and forwards what comes from a fair "
-                    "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
-      behind_fair = behind_fair || of.discipline == service::fair;
-      hops_.push_back({at, false, behind});
-      behind -= elements_[static_cast<std::size_t>(at)].latency;
-    }
+  }
+}
+
+/// `behind`: latency after the last element.
+void traffic::add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind) {
+  c.first_hop = static_cast<std::uint32_t>(hops_.size());
+  c.hops = static_cast<std::uint16_t>(way.size());
+  for (const element_index at : way) behind += elements_[static_cast<std::size_t>(at)].latency;
+  bool behind_fair = false;
+  for (const element_index at : way) {
+    const element_class& of = on_.class_of(at);
+    if (behind_fair && of.passing == forwarding::store_and_forward)
+      throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name + " stores and forwards what comes from a fair "
+                  "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
+    behind_fair = behind_fair || of.discipline == service::fair;
+    hops_.push_back({at, false, behind});
+    behind -= elements_[static_cast<std::size_t>(at)].latency;
   }
 }
 
 /// An element follows another one if all its messages come from that one, which passes heads on in the order in which it got them:
 /// then the order at both is the same, and reserving them together is the same as one after the other.
 void traffic::find_followers() {
+  if (shares_memory_) return;  // accesses enter elements at times of their own
   constexpr std::int32_t unknown = -1, several = -2;
   std::vector<std::int32_t> feeder(elements_.size(), unknown);
   for (const connection& c : connections_)
@@ -247,6 +258,38 @@ std::uint32_t traffic::arrived(std::uint32_t index) {
   return m.connection;
 }
 
+std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
+  const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank)) << 33 |
+                            static_cast<std::uint64_t>(static_cast<std::uint32_t>(owner + 1)) << 1 | (writes ? 1u : 0u);
+  const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
+  if (!fresh) return at->second;
+  if (!on_.memory_way)
+    throw error(errc::unsupported, "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
+  std::vector<element_index> way;
+  on_.access(rank, owner, writes, way);
+  connection c;
+  c.from = writes ? rank : owner;
+  c.to = writes ? owner : rank;
+  add_hops(c, way, 0);
+  connections_.push_back(c);
+  return at->second;
+}
+
+void traffic::access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes) {
+  const std::uint32_t by = access_way(rank, owner, writes);
+  const std::uint32_t index = new_message();
+  virtual_message& m = messages_[index];
+  m = {};
+  m.sent = m.arrival = time_.now();
+  m.flow = -1;
+  m.payload = m.wire = bytes;
+  m.connection = by;
+  m.access = lane;
+  m.number = static_cast<std::uint32_t>(rank);  // whose it is: L2 has no rank, and an end of the connection may be L2
+  if (connections_[by].hops == 0) arrive(m, index);
+  else pass(index, m.sent);
+}
+
 std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint64_t bytes) {
   const std::int64_t now = time_.now();
   if (element == no_element) return now + alone;
@@ -288,6 +331,12 @@ const caf::actor& traffic::actor_of(element_index element) {
 }
 
 void traffic::arrive(const virtual_message& m, std::uint32_t index) {
+  if (m.access >= 0) {
+    time_.at(m.arrival, players[m.number], access_event{m.access});
+    messages_[index].next = free_message_;
+    free_message_ = index;
+    return;
+  }
   time_.at(m.arrival, players[static_cast<std::size_t>(connections_[m.connection].to)], arrival_event{index});
 }
 

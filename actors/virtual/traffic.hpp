@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/caf_compat.hpp"
@@ -36,6 +37,9 @@ struct work_event {  ///< to a player: the work of a lane's step has ended
   std::int32_t lane;
 };
 struct credit_event {  ///< to a player: a lane that waited for a credit may look again
+  std::int32_t lane;
+};
+struct access_event {  ///< to a player: an access of its lane to others' memory has ended
   std::int32_t lane;
 };
 struct compute_event {  ///< to a player: a block of its computation has ended
@@ -78,6 +82,7 @@ struct virtual_message {
   std::uint32_t next = no_message;
   std::uint16_t hop = 0;      ///< that its head has come to
   std::uint16_t unfinished = 0;  ///< fair elements that still serve it
+  std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
 };
 
 class traffic {
@@ -116,6 +121,9 @@ public:
   /// A message whose arrival_event has come; returns its connection.
   std::uint32_t arrived(std::uint32_t message);
   const connection& at(std::uint32_t index) const { return connections_[index]; }
+
+  /// `rank`'s lane reads or writes `bytes` of another rank's memory, or of the shared segment; an access_event tells the end.
+  void access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
 
   /// Occupies an element with a rank's own work; returns when that is done. `element` may be no_element: `alone` from now.
   std::int64_t work(element_index element, std::int64_t alone, std::uint64_t bytes);
@@ -179,6 +187,8 @@ private:
   void plan_departure(element_index element);
   void arrive(const virtual_message& m, std::uint32_t index);
   const caf::actor& actor_of(element_index element);
+  std::uint32_t access_way(rank_t rank, rank_t owner, bool writes);
+  void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind);
 
   virtual_scheduler& time_;
   const hardware& on_;
@@ -188,6 +198,8 @@ private:
   std::uint64_t wire_, payload_;
   std::int64_t protocol_latency_;
   peer_table out_, in_;
+  bool shares_memory_ = false;        ///< the score touches others' memory
+  std::unordered_map<std::uint64_t, std::uint32_t> access_ways_;  ///< by rank, owner and direction; only looked up, never walked
   std::uint32_t per_channel_ = 0;  ///< connections of one channel
   std::vector<connection> connections_;
   std::vector<hop_entry> hops_;
@@ -209,5 +221,6 @@ TROUPE_LOCAL_MESSAGE(troupe::actors::arrival_event)
 TROUPE_LOCAL_MESSAGE(troupe::actors::work_event)
 TROUPE_LOCAL_MESSAGE(troupe::actors::credit_event)
 TROUPE_LOCAL_MESSAGE(troupe::actors::compute_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::access_event)
 TROUPE_LOCAL_MESSAGE(troupe::actors::head_event)
 TROUPE_LOCAL_MESSAGE(troupe::actors::done_event)

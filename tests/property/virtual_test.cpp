@@ -35,8 +35,8 @@ hardware random_hardware(std::mt19937_64& random, const layout& placed, bool fai
     choose("units", {"1", "1", "2", "3"});
     choose("handshake", {"0", "0", "2us"});
     choose("logical_channels", {"0", "0", "1", "2"});
-    if (fair) choose("discipline", {"fifo", "fair"});
-    else choose("passing", {"cut_through", "store_and_forward"});
+    if (fair && c.name != "dma") choose("discipline", {"fifo", "fair"});  // ranks work on their DMA engines
+    else if (!fair) choose("passing", {"cut_through", "store_and_forward"});
   }
   if (random() % 2 == 0) {
     h.host.step = picoseconds{static_cast<std::int64_t>(random() % 100'000)};
@@ -68,6 +68,7 @@ task random_task(std::mt19937_64& random, bool fair) {
     if (!refusal(by, on).empty()) continue;
     task t{std::string{by.name} + " " + std::string{name(on.what)} + " on " + on.placement.to_string(),
            one_cell_per_step(lower_syncs(write_score(by, on))), random_hardware(random, on.placement, fair), {}, {}, {}};
+    if (!t.notes.l2.empty() && on.placement.servers * on.placement.cards > 1) continue;  // L2 is a card's
     t.shape.count = random() % 3000;
     t.shape.element_size = 4;
     t.cut = {1 + static_cast<int>(random() % 2), 1 + static_cast<int>(random() % 3)};
