@@ -78,14 +78,9 @@ constexpr std::array schema{
     config_setting{"study.in_place", boolean, "false", "the call is in place"},
     config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
     config_setting{"study.through_scratch", boolean, "false", "pairwise: BCopy through scratch instead of ZCopy"},
-    config_setting{"study.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
     config_setting{"study.preset", text, "flat", "the machine; troupe study --presets lists all"},
     config_setting{"study.ranks", integer, "0", "number of ranks; 0: the preset's own", 0, 16777216},
     config_setting{"study.layout", text, "", "servers x cards x core groups, where the preset has one; empty: its own"},
-    config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
-    config_setting{"study.hardware.**", scalar, "", "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},
-    config_setting{"study.slow.**", real, "", "an element by its name = how many times as slow it is", 0.001, 1000},
-    config_setting{"study.skew.*", text, "", "a rank = how late it begins"},
     config_setting{"study.skew_spread", text, "0", "every rank begins late by a random time below this"},
     config_setting{"study.seed", integer, "1", "of the random times", 0, unlimited},
     config_setting{"study.payload", choice, "none", "real: bytes are moved, reduced and checked; none: only their time is spent", 0, 0, "none|real"},
@@ -94,6 +89,11 @@ constexpr std::array schema{
     config_setting{"study.compute_blocks", integer, "1", "equal pieces of it", 1, 1e6},
     config_setting{"study.compute_dma_bytes", bytes, "0", "that a piece moves through the rank's DMA engine"},
     config_setting{"study.overlap", boolean, "false", "the computation goes on beside the collective"},
+    config_setting{"study.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
+    config_setting{"study.hardware.**", scalar, "", "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},
+    config_setting{"study.slow.**", real, "", "an element by its name = how many times as slow it is", 0.001, 1000},
+    config_setting{"study.skew.*", text, "", "a rank = how late it begins"},
 };
 
 std::string number_text(double value) {
