@@ -61,6 +61,39 @@ constexpr std::array schema{
     config_setting{"workload.run.determinism", choice, "", "of this run; empty: the engine's", 0, 0, levels},
     config_setting{"workload.run.counts", counts, "", "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
     config_setting{"workload.run.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
+    config_setting{"study.title", text, "", "heading of reports; empty: made from the rest"},
+    config_setting{"study.collective", text, "all_reduce", "what is studied; all_reduce … barrier, the v-forms"},
+    config_setting{"study.choreography", text, "auto", "one of troupe list or of study.score_files; auto: the fastest of all that can"},
+    config_setting{"study.protocol", text, "simple", "of the preset's table (simple, ll, ll128); auto: the fastest"},
+    config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1, 64},
+    config_setting{"study.slices", integer, "0", "pieces that follow one another; 0: as many as the chunk size asks for", 0, 1e6},
+    config_setting{"study.chunk_bytes", bytes, "0", "largest chunk; 0: what the protocol's slot holds"},
+    config_setting{"study.credits", integer, "0", "chunks under way per (source, destination, lane); 0: the protocol's slots", 0, 1e6},
+    config_setting{"study.sizes", sizes, "1M", "bytes, as nccl-tests counts them: the whole buffer of a rank"},
+    config_setting{"study.counts", counts, "", "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
+    config_setting{"study.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
+    config_setting{"study.type", text, "f32", "element type"},
+    config_setting{"study.op", text, "sum", "reduction"},
+    config_setting{"study.root", integer, "0", "root (of rooted collectives)", 0, 16777215},
+    config_setting{"study.in_place", boolean, "false", "the call is in place"},
+    config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
+    config_setting{"study.through_scratch", boolean, "false", "pairwise: BCopy through scratch instead of ZCopy"},
+    config_setting{"study.preset", text, "flat", "the machine; troupe study --presets lists all"},
+    config_setting{"study.ranks", integer, "0", "number of ranks; 0: the preset's own", 0, 16777216},
+    config_setting{"study.layout", text, "", "servers x cards x core groups, where the preset has one; empty: its own"},
+    config_setting{"study.skew_spread", text, "0", "every rank begins late by a random time below this"},
+    config_setting{"study.seed", integer, "1", "of the random times", 0, unlimited},
+    config_setting{"study.payload", choice, "none", "real: bytes are moved, reduced and checked; none: only their time is spent", 0, 0, "none|real"},
+    config_setting{"study.any_order", boolean, "false", "contributions may be combined in the order of arrival (determinism fast)"},
+    config_setting{"study.compute", text, "0", "a computation of every rank, on its core, before the collective"},
+    config_setting{"study.compute_blocks", integer, "1", "equal pieces of it", 1, 1e6},
+    config_setting{"study.compute_dma_bytes", bytes, "0", "that a piece moves through the rank's DMA engine"},
+    config_setting{"study.overlap", boolean, "false", "the computation goes on beside the collective"},
+    config_setting{"study.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
+    config_setting{"study.hardware.**", scalar, "", "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},
+    config_setting{"study.slow.**", real, "", "an element by its name = how many times as slow it is", 0.001, 1000},
+    config_setting{"study.skew.*", text, "", "a rank = how late it begins"},
 };
 
 std::string number_text(double value) {
@@ -108,6 +141,7 @@ std::string what_is_right(const config_setting& s) {
                                  : "an integer from " + number_text(s.least) + " to " + number_text(s.most);
     case real: return "a number from " + number_text(s.least) + " to " + number_text(s.most);
     case text: return "a text";
+    case scalar: return "a text, a number, true or false";
     case choice: {
       std::string list = "one of ";
       for (const char c : s.choices) list += c == '|' ? std::string{", "} : std::string(1, c);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -33,15 +34,20 @@ std::string place_of(const config_origin& origin) {
   return origin.from == source::command_line ? "--set" : origin.where.empty() ? to_string(origin) : origin.where;
 }
 
-bool is_wild(std::string_view key) { return key.ends_with(".*"); }
+/// "….*" stands for one name, "….**" for any text, dots included.
+bool is_wild(std::string_view key) { return key.ends_with(".*") || key.ends_with(".**"); }
+bool is_deep(std::string_view key) { return key.ends_with(".**"); }
+/// "engine.score_files." of "engine.score_files.*". @pre is_wild
+std::string_view table_of(std::string_view wild) { return wild.substr(0, wild.find('*')); }
 
 /// The setting of a key; wild cards stand for one name.
 const config_setting* find_setting(std::string_view key) {
   for (const config_setting& s : config_schema()) {
     if (s.key == key) return &s;
     if (!is_wild(s.key)) continue;
-    const std::string_view table = s.key.substr(0, s.key.size() - 1);
-    if (key.starts_with(table) && key.size() > table.size() && key.find('.', table.size()) == std::string_view::npos) return &s;
+    const std::string_view table = table_of(s.key);
+    if (key.starts_with(table) && key.size() > table.size() && (is_deep(s.key) || key.find('.', table.size()) == std::string_view::npos))
+      return &s;
   }
   return nullptr;
 }
@@ -178,6 +184,12 @@ std::optional<config_value> value_of(const config_setting& s, const toml::node& 
     case config_kind::text:
       if (words) return *words;
       break;
+    case config_kind::scalar:
+      if (words) return *words;
+      if (const auto flag = node.value_exact<bool>()) return std::string{*flag ? "true" : "false"};
+      if (const auto n = node.value_exact<std::int64_t>()) return std::to_string(*n);
+      if (const auto n = node.value_exact<double>()) return (std::ostringstream{} << std::setprecision(17) << *n).str();
+      break;
     case config_kind::choice:
       if (words && among(s.choices, *words)) return *words;
       break;
@@ -216,7 +228,7 @@ config_value checked_value(const config_setting& s, std::string_view key, const 
 /// A value written on the command line or in a variable: TOML where it is TOML and fits, else the text itself.
 config_value value_from_text(const config_setting& s, std::string_view key, std::string_view text, const config_origin& origin) {
   toml::table line;
-  const bool wants_text = s.kind == config_kind::text || s.kind == config_kind::choice || s.kind == config_kind::duration;
+  const bool wants_text = s.kind == config_kind::text || s.kind == config_kind::scalar || s.kind == config_kind::choice || s.kind == config_kind::duration;
   const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'');
   try {
     if (!wants_text || quoted) line = toml::parse("x = " + std::string{text});
@@ -249,8 +261,8 @@ public:
     }
     for (const auto& [key, node] : document) {
       const std::string table{key.str()};
-      if (table != "engine" && table != "workload")
-        fail(at(node).where, "unknown table [" + table + "]; there are [engine] and [workload]" + wrong_top_level(table));
+      if (table != "engine" && table != "workload" && table != "study")
+        fail(at(node).where, "unknown table [" + table + "]; there are [engine], [workload] and [study]" + wrong_top_level(table));
       if (!node.is_table()) fail(at(node).where, table + " is " + describe(node) + "; it must be a table: [" + table + "]");
       read_table(table, *node.as_table());
     }
@@ -266,14 +278,25 @@ private:
     return {source::file, name_ + ":" + std::to_string(node.source().begin.line)};
   }
 
+  /// "engine.faults", "study.hardware": keys begin with it.
+  static bool is_table_of_keys(std::string_view name) {
+    const auto& all = config_schema();
+    return name.find('.') != std::string_view::npos && !name.starts_with("workload") &&
+           std::any_of(all.begin(), all.end(), [&](const config_setting& s) {
+             return s.key.size() > name.size() && s.key.starts_with(name) && s.key[name.size()] == '.';
+           });
+  }
+
   void read_table(const std::string& prefix, const toml::table& table) {
     for (const auto& [name, node] : table) {
       const std::string key = prefix + "." + std::string{name.str()};
       if (key == "workload.run") {
         read_runs(node);
       } else if (const config_setting* s = find_setting(key); s != nullptr && !key.starts_with(run_prefix)) {
-        put(*s, key, node);
-      } else if (key == "engine.choreography_of" || key == "engine.score_files" || key == "engine.faults") {
+        // nic.bandwidth = … and [study.hardware.nic] are the same key.
+        if (is_wild(s->key) && is_deep(s->key) && node.is_table()) read_table(key, *node.as_table());
+        else put(*s, key, node);
+      } else if (is_table_of_keys(key)) {
         if (!node.is_table()) fail(at(node).where, key + " is " + describe(node) + "; it must be a table: [" + key + "]");
         read_table(key, *node.as_table());
       } else {
@@ -284,7 +307,7 @@ private:
 
   void put(const config_setting& s, const std::string& key, const toml::node& node) {
     config_value value = checked_value(s, key, node, at(node));
-    if (key.starts_with("engine.score_files.") && !folder_.empty()) {
+    if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.")) && !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
       if (file.is_relative()) value = (std::filesystem::path{folder_} / file).lexically_normal().string();
     }
@@ -316,7 +339,8 @@ private:
 
 configuration::configuration() {
   for (const config_setting& s : config_schema())
-    if (!is_wild(s.key) && !s.key.starts_with(run_prefix))
+    // Counts have no default: they are there or not.
+    if (!is_wild(s.key) && !s.key.starts_with(run_prefix) && s.kind != config_kind::counts)
       values_[std::string{s.key}] = {value_from_text(s, s.key, s.initial, {}), {}};
 }
 
@@ -365,8 +389,9 @@ std::string key_of_variable(std::string_view variable) {
   for (const config_setting& s : config_schema()) {
     const std::string whole = variable_of(s.key);
     if (!is_wild(s.key) && whole == variable) return std::string{s.key};
-    if (is_wild(s.key) && variable.size() >= whole.size() && variable.starts_with(std::string_view{whole}.substr(0, whole.size() - 1)))
-      return std::string{s.key.substr(0, s.key.size() - 1)} + lower(variable.substr(whole.size() - 1));
+    const auto fixed = whole.find('*');
+    if (is_wild(s.key) && variable.size() > fixed && variable.starts_with(std::string_view{whole}.substr(0, fixed)))
+      return std::string{table_of(s.key)} + lower(variable.substr(fixed));
   }
   // TROUPE_WORKLOAD_RUN_0_TYPE
   constexpr std::string_view runs = "TROUPE_WORKLOAD_RUN_";
@@ -383,7 +408,7 @@ std::string key_of_variable(std::string_view variable) {
 void refuse_short_variable(std::string_view name) {
   constexpr std::string_view prefix = "TROUPE_";
   if (!name.starts_with(prefix)) return;
-  for (const char* table : {"TROUPE_ENGINE_", "TROUPE_WORKLOAD_"}) {
+  for (const char* table : {"TROUPE_ENGINE_", "TROUPE_WORKLOAD_", "TROUPE_STUDY_"}) {
     const std::string whole = table + std::string{name.substr(prefix.size())};
     if (!key_of_variable(whole).empty())
       fail(std::string{name}, "this environment variable names no key of the configuration; did you mean " + whole + "?");
@@ -397,7 +422,7 @@ void configuration::add_environment(std::span<const std::string> variables) {
     const auto equals = variable.find('=');
     const std::string_view name = std::string_view{variable}.substr(0, equals);
     if (equals == std::string::npos) continue;
-    if (!name.starts_with("TROUPE_ENGINE_") && !name.starts_with("TROUPE_WORKLOAD_")) {
+    if (!name.starts_with("TROUPE_ENGINE_") && !name.starts_with("TROUPE_WORKLOAD_") && !name.starts_with("TROUPE_STUDY_")) {
       refuse_short_variable(name);
       continue;
     }
@@ -424,7 +449,7 @@ void configuration::set_from_command_line(std::string_view assignment) {
 
 void configuration::set(std::string_view key, std::string_view value, const config_origin& origin) {
   std::string full{key};
-  for (const char* table : {"engine.", "workload."})
+  for (const char* table : {"engine.", "workload.", "study."})
     if (find_setting(full) == nullptr && find_setting(table + full) != nullptr) full = table + full;
   if (full.starts_with("run.")) full = "workload." + full;
   // workload.run.3.type
@@ -611,10 +636,10 @@ std::string configuration::dump(bool all) const {
   std::ostringstream out;
   std::string open;
   // Tables in the schema's order; within one the keys' order, names of wild cards by name.
-  const auto write = [&](const std::string& key, const config_entry& entry) {
+  const auto write = [&](const std::string& key, const config_entry& entry, std::size_t dot = std::string::npos) {
     if (!all && entry.origin.from == source::initial) return;
-    const auto dot = key.rfind('.');
-    // A user's name never contains a dot: find_setting() refuses it.
+    // Behind a wild card all of the rest is one (quoted) name.
+    dot = std::min(dot, key.rfind('.'));
     if (const std::string table = key.substr(0, dot); table != open) {
       out << (open.empty() ? "" : "\n") << '[' << table << "]\n";
       open = table;
@@ -623,10 +648,11 @@ std::string configuration::dump(bool all) const {
   };
   for (const config_setting& s : config_schema()) {
     if (s.key.starts_with(run_prefix)) continue;
+    if (!is_wild(s.key) && !has(s.key)) continue;
     if (!is_wild(s.key)) write(std::string{s.key}, at(s.key));
     else
-      for (const auto& [name, entry] : under(s.key.substr(0, s.key.size() - 2)))
-        write(std::string{s.key.substr(0, s.key.size() - 1)} + name, entry);
+      for (const auto& [name, entry] : under(table_of(s.key).substr(0, table_of(s.key).size() - 1)))
+        write(std::string{table_of(s.key)} + name, entry, table_of(s.key).size() - 1);
   }
   for (const config_table& run : runs_) {
     out << "\n[[workload.run]]\n";

@@ -3,7 +3,7 @@
 // `--set` on the command line, or the program (configuration::set); every value remembers which.
 //
 // A key's variable is TROUPE_ and the key in capitals, with '_' for '.': engine.credits → TROUPE_ENGINE_CREDITS. Every variable
-// that begins with TROUPE_ENGINE_ or TROUPE_WORKLOAD_ must name a key, and none may be a key's short form (TROUPE_CREDITS); others are
+// that begins with TROUPE_ENGINE_, TROUPE_WORKLOAD_ or TROUPE_STUDY_ must name a key, and none may be a key's short form (TROUPE_CREDITS); others are
 // not looked at.
 
 #include <cstddef>
@@ -28,6 +28,7 @@ enum class config_kind : std::uint8_t {
   integer,
   real,
   text,
+  scalar,    ///< a text, number or truth value, kept as text
   choice,
   bytes,     ///< an integer, or text such as "512K", "1M", "64MiB" (powers of 1024)
   duration,  ///< text such as "100ms", "5s"
@@ -37,7 +38,7 @@ enum class config_kind : std::uint8_t {
 
 /// One key of the schema.
 struct config_setting {
-  std::string_view key;      ///< "engine.credits"; "*" as the last part stands for any name
+  std::string_view key;      ///< "engine.credits"; "*" as the last part stands for any name, "**" for a name with dots
   config_kind kind = config_kind::text;
   std::string_view initial;  ///< the default, as --set would give it
   std::string_view help;     ///< one line
@@ -85,7 +86,7 @@ public:
   void add_environment();
   /// "NAME=value" strings, as in environ.
   void add_environment(std::span<const std::string> variables);
-  /// `key` in full, or without "engine." or "workload." where that says enough. "workload.run.type" sets it in every run,
+  /// `key` in full, or without "engine.", "workload." or "study." where that says enough (of several in this order). "workload.run.type" sets it in every run,
   /// "workload.run.0.type" in the first.
   void set(std::string_view key, std::string_view value,
            const config_origin& origin = {config_origin::source::api, "API"});

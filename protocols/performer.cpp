@@ -1,7 +1,5 @@
 #include "protocols/performer.hpp"
 
-#include <algorithm>
-
 namespace troupe {
 
 std::string to_string(const lane_wait& wait) {
@@ -17,56 +15,7 @@ std::string to_string(const lane_wait& wait) {
   return where;
 }
 
-performer::performer(const program& code, int channel, const memory_map& memory, datatype type, const op& reduction,
-                     bool any_order)
-    : code_(&code), memory_(memory), reduction_(reduction), type_(type),
-      any_order_(any_order && reduction.commutative && reduction.associative) {
-  lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
-  for (int l = 0; l < code.lanes_per_channel; ++l) {
-    at(l).code = code.lane(channel, l);
-    if (!at(l).code.empty()) ++unfinished_;
-  }
-}
-
-bool performer::ready(const instruction& i) const {
-  return i.after_lane < 0 ||
-         lanes_[static_cast<std::size_t>(i.after_lane)].next > static_cast<std::size_t>(i.after_index);
-}
-
-std::size_t performer::fan_size(const lane_state& l) const {
-  const std::size_t most = std::min<std::size_t>(l.code.size() - l.next, 64);
-  std::size_t size = 1;
-  while (size < most && l.code[l.next + size].fan == l.code[l.next].fan && l.code[l.next + size].slice == l.code[l.next].slice)
-    ++size;
-  return size;
-}
-
-void performer::go_on(lane_state& l) {
-  l.wait.why = lane_wait::reason::nothing;
-  if (++l.next == l.code.size()) --unfinished_;
-}
-
-performer::outcome performer::stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane) {
-  l.wait = {why, lane, peer, l.code[l.next].score_step};
-  return outcome::stuck;
-}
-
-std::vector<lane_wait> performer::waits() const {
-  std::vector<lane_wait> result;
-  for (std::size_t l = 0; l < lanes_.size(); ++l)
-    if (lanes_[l].next < lanes_[l].code.size()) {
-      lane_wait wait = lanes_[l].wait;
-      wait.lane = static_cast<int>(l);
-      if (wait.step < 0) wait.step = lanes_[l].code[lanes_[l].next].score_step;
-      result.push_back(wait);
-    }
-  return result;
-}
-
-void performer::combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out) const {
-  if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
-  else reduce(type_, reduction_, incoming, local, out, i.elements);
-}
+template class basic_performer<program>;
 
 void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
                    const op& reduction, std::size_t element_size) {

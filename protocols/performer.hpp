@@ -12,12 +12,21 @@
 //   void send(lane, to, data, bytes)          hands out a reference @pre can_send
 //   std::byte* slot(lane, to, bytes)          memory for the next message of this lane to `to` @pre can_send
 //   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
+// A port of a world where work takes time (virtual time) may offer besides:
+//   bool begin_work(lane, instruction)        called once the instruction lacks nothing: true if its work takes no time, false if its end
+//                                             is reported later by transferred(); only then it consumes and sends
+//   bool carries_payload()                    false: no kernel is called and no memory touched
+//
+// The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, and lane(channel, l), whose
+// result has size(), empty() and operator[] (by reference or by value).
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/kernels.hpp"
@@ -71,12 +80,20 @@ std::string to_string(const lane_wait& wait);
 void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
                    const op& reduction, std::size_t element_size);
 
-class performer {
+/// A port under which work takes time.
+template <class Port>
+concept timed_port = requires(Port& port, int lane, const instruction& i) {
+  { port.begin_work(lane, i) } -> std::same_as<bool>;
+  { port.carries_payload() } -> std::same_as<bool>;
+};
+
+template <class Code>
+class basic_performer {
  public:
   enum class status : std::uint8_t { waiting, performed, mismatch };
 
   /// @param code outlives the performer. @param any_order honour fans (determinism `fast`).
-  performer(const program& code, int channel, const memory_map& memory, datatype type, const op& reduction, bool any_order);
+  basic_performer(const Code& code, int channel, const memory_map& memory, datatype type, const op& reduction, bool any_order);
 
   /// Runs until nothing can go on. `mismatch`: a chunk has another size than the instruction expects (the sender performs a
   /// different call); nothing was written, and the performer must not be used any more.
@@ -93,8 +110,9 @@ class performer {
  private:
   enum class transfer_state : std::uint8_t { none, under_way, ended };
   enum class outcome : std::uint8_t { moved, stuck, mismatch };
+  using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
   struct lane_state {
-    std::span<const instruction> code;
+    lane_code code;
     std::size_t next = 0;
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
     transfer_state transfer = transfer_state::none;
@@ -114,7 +132,7 @@ class performer {
   static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane);
   void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out) const;
 
-  const program* code_;
+  const Code* code_;
   memory_map memory_;
   std::vector<lane_state> lanes_;
   std::size_t unfinished_ = 0;
@@ -123,10 +141,13 @@ class performer {
   bool any_order_;
 };
 
+using performer = basic_performer<program>;
+
 // -- implementation ---------------------------------------------------------------------------------------------------
 
+template <class Code>
 template <class Port>
-performer::status performer::advance(Port& port) {
+typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port) {
   bool moved = true;
   while (moved && unfinished_ > 0) {
     moved = false;
@@ -140,8 +161,9 @@ performer::status performer::advance(Port& port) {
   return unfinished_ == 0 ? status::performed : status::waiting;
 }
 
+template <class Code>
 template <class Port>
-performer::outcome performer::step_once(Port& port, int lane) {
+typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& port, int lane) {
   lane_state& l = at(lane);
   const instruction& i = l.code[l.next];
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
@@ -152,13 +174,16 @@ performer::outcome performer::step_once(Port& port, int lane) {
 }
 
 /// Performs whichever member of the fan has its chunk.
+template <class Code>
 template <class Port>
-performer::outcome performer::fan_once(Port& port, int lane) {
+typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& port, int lane) {
   lane_state& l = at(lane);
   const std::size_t size = fan_size(l);
   for (std::size_t k = 0; k < size; ++k) {
     if ((l.fan_done >> k & 1u) != 0) continue;
     const instruction& member = l.code[l.next + k];
+    if constexpr (timed_port<Port>)
+      if (l.transfer != transfer_state::none && member.score_step != l.wait.step) continue;  // another one's work is under way
     if (!ready(member) || port.front(lane, member.from) == nullptr) continue;
     if (const outcome result = perform(port, lane, member); result != outcome::moved) return result;
     l.fan_done |= std::uint64_t{1} << k;
@@ -172,8 +197,9 @@ performer::outcome performer::fan_once(Port& port, int lane) {
   return stuck(l, lane_wait::reason::chunk, l.code[l.next].from, lane);
 }
 
+template <class Code>
 template <class Port>
-performer::outcome performer::perform(Port& port, int lane, const instruction& i) {
+typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const instruction& i) {
   lane_state& l = at(lane);
   const std::size_t bytes = i.elements * code_->element_size;
   const chunk* incoming = nullptr;
@@ -183,47 +209,123 @@ performer::outcome performer::perform(Port& port, int lane, const instruction& i
     if (incoming->bytes != bytes) return outcome::mismatch;
   }
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
+  bool carries = true;
+  if constexpr (timed_port<Port>) {
+    if (l.transfer == transfer_state::none && !port.begin_work(lane, i)) l.transfer = transfer_state::under_way;
+    if (l.transfer == transfer_state::under_way) {
+      const outcome result = stuck(l, lane_wait::reason::transfer, -1, lane);
+      l.wait.step = i.score_step;  // of a fan not always the first one
+      return result;
+    }
+    l.transfer = transfer_state::none;
+    carries = port.carries_payload();
+  }
 
   switch (i.kind) {
-    case step_kind::send: port.send(lane, i.to, memory_.at(i.source), bytes); break;
+    case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
     case step_kind::recv:
-      troupe::copy(memory_.at(i.target), incoming->data, bytes);
+      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
       port.consume(lane, i.from);
       break;
     case step_kind::recv_reduce:
-      combine(i, incoming->data, memory_.at(i.target), memory_.at(i.target));
+      if (carries) combine(i, incoming->data, memory_.at(i.target), memory_.at(i.target));
       port.consume(lane, i.from);
       break;
     case step_kind::recv_copy_send:
-      troupe::copy(memory_.at(i.target), incoming->data, bytes);
+      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
       port.consume(lane, i.from);
-      port.send(lane, i.to, memory_.at(i.target), bytes);
+      port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
       break;
     case step_kind::recv_reduce_send: {
       std::byte* out = port.slot(lane, i.to, bytes);
-      combine(i, incoming->data, memory_.at(i.source), out);
+      if (carries) combine(i, incoming->data, memory_.at(i.source), out);
       port.consume(lane, i.from);
       port.send(lane, i.to, out, bytes);
       break;
     }
     case step_kind::recv_reduce_copy:
     case step_kind::recv_reduce_copy_send:
-      combine(i, incoming->data, memory_.at(i.source), memory_.at(i.target));
+      if (carries) combine(i, incoming->data, memory_.at(i.source), memory_.at(i.target));
       port.consume(lane, i.from);
-      if (sends(i.kind)) port.send(lane, i.to, memory_.at(i.target), bytes);
+      if (sends(i.kind)) port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
       break;
     case step_kind::dma_get:
     case step_kind::dma_put:
+      if (timed_port<Port> && !carries) break;
       if (l.transfer == transfer_state::none && !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
         l.transfer = transfer_state::under_way;
       if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
       l.transfer = transfer_state::none;
       break;
     default:
-      perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+      if (carries) perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
       break;
   }
   return outcome::moved;
 }
+
+template <class Code>
+basic_performer<Code>::basic_performer(const Code& code, int channel, const memory_map& memory, datatype type,
+                                       const op& reduction, bool any_order)
+    : code_(&code), memory_(memory), reduction_(reduction), type_(type),
+      any_order_(any_order && reduction.commutative && reduction.associative) {
+  lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
+  for (int l = 0; l < code.lanes_per_channel; ++l) {
+    at(l).code = code.lane(channel, l);
+    if (!at(l).code.empty()) ++unfinished_;
+  }
+}
+
+template <class Code>
+bool basic_performer<Code>::ready(const instruction& i) const {
+  return i.after_lane < 0 ||
+         lanes_[static_cast<std::size_t>(i.after_lane)].next > static_cast<std::size_t>(i.after_index);
+}
+
+template <class Code>
+std::size_t basic_performer<Code>::fan_size(const lane_state& l) const {
+  const std::size_t most = std::min<std::size_t>(l.code.size() - l.next, 64);
+  const instruction& first = l.code[l.next];
+  std::size_t size = 1;
+  for (; size < most; ++size) {
+    const instruction& member = l.code[l.next + size];
+    if (member.fan != first.fan || member.slice != first.slice) break;
+  }
+  return size;
+}
+
+template <class Code>
+void basic_performer<Code>::go_on(lane_state& l) {
+  l.wait.why = lane_wait::reason::nothing;
+  if (++l.next == l.code.size()) --unfinished_;
+}
+
+template <class Code>
+typename basic_performer<Code>::outcome basic_performer<Code>::stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane) {
+  l.wait = {why, lane, peer, l.code[l.next].score_step};
+  return outcome::stuck;
+}
+
+template <class Code>
+std::vector<lane_wait> basic_performer<Code>::waits() const {
+  std::vector<lane_wait> result;
+  for (std::size_t l = 0; l < lanes_.size(); ++l)
+    if (lanes_[l].next < lanes_[l].code.size()) {
+      lane_wait wait = lanes_[l].wait;
+      wait.lane = static_cast<int>(l);
+      if (wait.step < 0) wait.step = lanes_[l].code[lanes_[l].next].score_step;
+      result.push_back(wait);
+    }
+  return result;
+}
+
+template <class Code>
+void basic_performer<Code>::combine(const instruction& i, const std::byte* incoming, const std::byte* local,
+                                    std::byte* out) const {
+  if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
+  else reduce(type_, reduction_, incoming, local, out, i.elements);
+}
+
+extern template class basic_performer<program>;
 
 }  // namespace troupe

@@ -1,43 +1,18 @@
 #include "protocols/program.hpp"
 
 #include <algorithm>
-#include <limits>
 
-#include "memory/error.hpp"
+#include "protocols/cell_places.hpp"
 
 namespace troupe {
 
 namespace {
 
-constexpr std::size_t limit = std::numeric_limits<std::size_t>::max() / 4;
-
-std::size_t checked_add(std::size_t a, std::size_t b) {
-  if (a > limit || b > limit - a) throw error(errc::size_overflow, "the operation's buffers exceed the address space");
-  return a + b;
-}
-
-std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  if (b != 0 && a > limit / b) throw error(errc::size_overflow, "the operation's buffers exceed the address space");
-  return a * b;
-}
-
-/// A range of elements of a block.
-struct piece {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-piece cut_piece(piece whole, std::size_t n, std::size_t k) {
-  const std::size_t length = whole.end - whole.begin;
-  return {whole.begin + part_begin(length, n, k), whole.begin + part_begin(length, n, k + 1)};
-}
-
 class compiler {
  public:
   compiler(const score& s, rank_t rank, const call_shape& shape, const cutting& cut)
-      : score_(s), rank_(rank), shape_(shape), cut_(cut), player_(s.players[static_cast<std::size_t>(rank)]) {
-    lay_out();
-  }
+      : score_(s), shape_(shape), cut_(cut), player_(s.players[static_cast<std::size_t>(rank)]),
+        places_(s, rank, shape, cut) {}
 
   program run() {
     // The same at every rank, because messages name their lane by its place among those of all channels.
@@ -47,6 +22,9 @@ class compiler {
     result_.channels = cut_.channels;
     result_.ranks = score_.ranks;
     result_.element_size = shape_.element_size;
+    result_.scratch_bytes = places_.scratch_bytes;
+    result_.l0_bytes = places_.l0_bytes;
+    result_.l2_bytes = places_.l2_bytes;
     result_.lanes.resize(lanes * static_cast<std::size_t>(cut_.channels));
     positions_.resize(lanes);
     for (int channel = 0; channel < cut_.channels; ++channel) {
@@ -59,99 +37,6 @@ class compiler {
   }
 
  private:
-  // -- where cells lie ------------------------------------------------------------------------------------------------
-
-  piece part_of(const extent& e) const {
-    return cut_piece({0, shape_.elements(e.block)}, static_cast<std::size_t>(score_.parts),
-                     static_cast<std::size_t>(e.part));
-  }
-
-  std::vector<std::size_t> pack(const std::vector<extent>& cells, std::size_t& bytes) const {
-    std::vector<std::size_t> begins;
-    begins.reserve(cells.size());
-    std::size_t at = 0;
-    for (const extent& e : cells) {
-      begins.push_back(at);
-      const piece p = part_of(e);
-      at = checked_add(at, p.end - p.begin);
-    }
-    bytes = checked_multiply(at, shape_.element_size);
-    return begins;
-  }
-
-  void lay_out() {
-    scratch_ = pack(player_.scratch, result_.scratch_bytes);
-    l2_ = pack(score_.l2, result_.l2_bytes);
-    // L0 is reused by every slice, so a cell there is as large as the largest slice of what it holds; each channel has its own.
-    std::size_t at = 0;
-    for (const extent& e : player_.l0) {
-      l0_.push_back(at);
-      const piece p = part_of(e);
-      std::size_t largest = 0;
-      for (int c = 0; c < cut_.channels; ++c)
-        for (int s = 0; s < cut_.slices; ++s) {
-          const piece q = slice_of(p, c, s);
-          largest = std::max(largest, q.end - q.begin);
-        }
-      at += largest;
-    }
-    l0_per_channel_ = at;
-    result_.l0_bytes = checked_multiply(checked_multiply(at, static_cast<std::size_t>(cut_.channels)), shape_.element_size);
-    for (const buffer_kind b : {buffer_kind::input, buffer_kind::output}) block_begins(b);
-  }
-
-  void block_begins(buffer_kind buffer) {
-    auto& begins = buffer == buffer_kind::input ? input_ : output_;
-    const auto displacements = buffer == buffer_kind::input ? shape_.input_displacements : shape_.output_displacements;
-    const block_run run = buffer == buffer_kind::input ? input_blocks(score_.what, score_.ranks, score_.root, rank_)
-                                                       : output_blocks(score_.what, score_.ranks, score_.root, rank_);
-    std::size_t at = 0;
-    for (int i = 0; i < run.count; ++i) {
-      const auto index = static_cast<std::size_t>(i);
-      begins.push_back(displacements.empty() ? at : displacements[index]);
-      at = checked_add(at, shape_.elements(run.first + static_cast<std::int64_t>(i) * run.stride));
-    }
-    checked_multiply(at, shape_.element_size);
-  }
-
-  piece slice_of(piece p, int channel, int slice) const {
-    return cut_piece(cut_piece(p, static_cast<std::size_t>(cut_.channels), static_cast<std::size_t>(channel)),
-                     static_cast<std::size_t>(cut_.slices), static_cast<std::size_t>(slice));
-  }
-
-  /// Begin and length (elements) of a place in this channel and slice. Several cells only when nothing is cut.
-  location locate(const place& at, int channel, int slice, std::size_t& elements) {
-    if (at.buffer == buffer_kind::none || at.count == 0) return {};
-    const rank_t owner = at.owner == self ? rank_ : at.owner;
-    const extent first = extent_of(score_, owner, at.buffer, at.cell);
-    const piece whole = part_of(first);
-    const piece mine = slice_of(whole, channel, slice);
-    elements = mine.end - mine.begin;
-    for (std::int32_t i = 1; i < at.count; ++i) {
-      const piece next = part_of(extent_of(score_, owner, at.buffer, at.cell + i));
-      elements += next.end - next.begin;
-    }
-    std::size_t begin = 0;
-    const auto cell = static_cast<std::size_t>(at.cell);
-    const bool foreign = owner != rank_ && at.buffer != buffer_kind::l2;
-    switch (at.buffer) {
-      case buffer_kind::input:
-      case buffer_kind::output: {
-        // Another rank's buffer is packed and uniform (foreign memory is refused otherwise when the plan is made).
-        const std::size_t index = cell / static_cast<std::size_t>(score_.parts);
-        const auto& begins = at.buffer == buffer_kind::input ? input_ : output_;
-        begin = (foreign ? index * shape_.count : begins[index]) + mine.begin;
-        break;
-      }
-      case buffer_kind::scratch: begin = scratch_[cell] + (mine.begin - whole.begin); break;
-      case buffer_kind::l2: begin = l2_[cell] + (mine.begin - whole.begin); break;
-      case buffer_kind::l0: begin = static_cast<std::size_t>(channel) * l0_per_channel_ + l0_[cell]; break;
-      case buffer_kind::none: break;
-    }
-    if (foreign || at.buffer == buffer_kind::l2) result_.shares_memory = true;
-    return {begin * shape_.element_size, foreign ? owner : self, at.buffer};
-  }
-
   // -- steps ----------------------------------------------------------------------------------------------------------
 
   void add_slice(int channel, std::size_t l, int slice) {
@@ -169,8 +54,9 @@ class compiler {
       next.score_step = static_cast<std::int32_t>(i);
       next.slice = slice;
       std::size_t source_elements = 0;
-      next.source = locate(from.source, channel, slice, source_elements);
-      next.target = locate(from.target, channel, slice, next.elements);
+      next.source = places_.locate(from.source, channel, slice, source_elements);
+      next.target = places_.locate(from.target, channel, slice, next.elements);
+      result_.shares_memory = result_.shares_memory || places_.is_shared(from.source) || places_.is_shared(from.target);
       next.elements = std::max(next.elements, source_elements);
       next.after_lane = from.after.lane;
       next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);
@@ -237,13 +123,11 @@ class compiler {
   }
 
   const score& score_;
-  rank_t rank_;
   const call_shape& shape_;
   cutting cut_;
   const part& player_;
   program result_;
-  std::vector<std::size_t> scratch_, l0_, l2_, input_, output_;  ///< begin of each cell (or block), in elements
-  std::size_t l0_per_channel_ = 0;
+  cell_places places_;
   bool run_is_single_ = false;  ///< the last instruction was made of steps on single cells
   std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every (slice, step)
 };

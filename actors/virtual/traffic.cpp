@@ -1,0 +1,469 @@
+#include "actors/virtual/traffic.hpp"
+
+#include <caf/event_based_actor.hpp>
+
+#include <algorithm>
+#include <limits>
+
+#include "actors/virtual/recorder.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+// -- before the run ---------------------------------------------------------------------------------------------------
+
+traffic::traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time,
+                 recorder* record)
+    : time_(time),
+      on_(on),
+      record_(record),
+      ranks_(sizes.notes().ranks),
+      lanes_(sizes.lanes()),
+      channels_(sizes.cut().channels),
+      credits_(static_cast<std::uint32_t>(options.protocol.slots)),
+      wire_(static_cast<std::uint64_t>(options.protocol.wire)),
+      payload_(static_cast<std::uint64_t>(options.protocol.payload)),
+      protocol_latency_(options.protocol.latency.count()) {
+  find_connections(sizes);
+  set_up_elements();
+  find_ways();
+  find_followers();
+}
+
+traffic::~traffic() = default;
+
+namespace {
+
+bool is_shared(const place& at, rank_t rank) {
+  return at.buffer == buffer_kind::l2 || (at.owner != self && at.owner != rank && at.buffer != buffer_kind::none);
+}
+
+/// The distinct peers of a lane, sorted. Lanes mostly repeat a few peers, so it is kept short on the way.
+class peer_list {
+public:
+  void clear() { peers_.clear(), last_ = -1; }
+  void add(rank_t peer) {
+    if (peer == last_) return;
+    last_ = peer;
+    peers_.push_back(peer);
+    if (peers_.size() >= next_tidy_) tidy();
+  }
+  const std::vector<rank_t>& tidied() { return tidy(), peers_; }
+
+private:
+  void tidy() {
+    std::sort(peers_.begin(), peers_.end());
+    peers_.erase(std::unique(peers_.begin(), peers_.end()), peers_.end());
+    next_tidy_ = std::max<std::size_t>(1024, 2 * peers_.size());
+  }
+  std::vector<rank_t> peers_;
+  std::size_t next_tidy_ = 1024;
+  rank_t last_ = -1;
+};
+
+}  // namespace
+
+void traffic::find_connections(const lazy_sizes& sizes) {
+  const score& s = sizes.notes();
+  const auto lanes = static_cast<std::size_t>(lanes_);
+  const std::size_t rows = static_cast<std::size_t>(ranks_) * lanes;
+  out_.begins.assign(rows + 1, 0);
+  in_.begins.assign(rows + 1, 0);
+  peer_list peers;
+  for (rank_t r = 0; r < s.ranks; ++r)
+    for (std::size_t l = 0; l < lanes; ++l) {
+      const std::size_t row = static_cast<std::size_t>(r) * lanes + l;
+      peers.clear();
+      if (const auto& player = s.players[static_cast<std::size_t>(r)]; l < player.lanes.size())
+        for (const step& at : player.lanes[l]) {
+          if (sends(at.kind)) peers.add(at.to);
+          shares_memory_ = shares_memory_ || is_shared(at.source, r) || is_shared(at.target, r);
+        }
+      for (const rank_t to : peers.tidied()) {
+        out_.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
+        ++in_.begins[static_cast<std::size_t>(to) * lanes + l + 1];
+        connection c;
+        c.from = r, c.to = to, c.lane = static_cast<std::int32_t>(l);
+        connections_.push_back(c);
+      }
+      out_.begins[row + 1] = static_cast<std::uint32_t>(out_.entries.size());
+    }
+  for (std::size_t row = 0; row < rows; ++row) in_.begins[row + 1] += in_.begins[row];
+  // By sender, as the connections are: so every row of the receivers is sorted too.
+  in_.entries.resize(connections_.size());
+  auto at = in_.begins;
+  for (std::uint32_t c = 0; c < connections_.size(); ++c) {
+    const connection& made = connections_[c];
+    in_.entries[at[static_cast<std::size_t>(made.to) * lanes + static_cast<std::size_t>(made.lane)]++] = {made.from, c};
+  }
+  per_channel_ = static_cast<std::uint32_t>(connections_.size());
+  connections_.reserve(static_cast<std::size_t>(per_channel_) * static_cast<std::size_t>(channels_));
+  for (int channel = 1; channel < channels_; ++channel)
+    for (std::uint32_t c = 0; c < per_channel_; ++c) {
+      connections_.push_back(connections_[c]);
+      connections_.back().lane += channel * lanes_;
+    }
+}
+
+void traffic::set_up_elements() {
+  elements_.resize(on_.elements.size());
+  actors_.resize(on_.elements.size());
+  for (std::size_t i = 0; i < elements_.size(); ++i) {
+    const hardware_element& from = on_.elements[i];
+    const element_class& of = on_.classes[from.of];
+    element_data& e = elements_[i];
+    if (of.units > 1) e.queue = fifo_state{of.units};
+    e.latency = of.latency.count();
+    e.overhead = of.overhead.count();
+    e.rate = of.bytes_per_second;
+    e.slow_down = from.slow_down;
+    e.cut_through = of.passing == forwarding::cut_through;
+    if (of.discipline == service::fair) {
+      e.fair = static_cast<std::int32_t>(fair_.size());
+      fair_.emplace_back();
+    }
+  }
+}
+
+void traffic::find_ways() {
+  std::vector<element_index> way;
+  for (connection& c : connections_) {
+    if (c.from == c.to) throw error(errc::bad_score, "rank " + std::to_string(c.from) + " sends to itself");
+    on_.route(c.from, c.to, c.lane / lanes_, way);
+    if (way.size() > 1000) throw error(errc::bad_config, on_.name + ": the way from rank " + std::to_string(c.from) + " to rank " +
+                                                             std::to_string(c.to) + " has more than 1000 elements");
+    add_hops(c, way, protocol_latency_);
+    for (const element_index at : way) {
+      const element_class& of = on_.class_of(at);
+      c.handshake = std::max(c.handshake, of.handshake.count());
+      if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window))
+        c.window = static_cast<std::uint16_t>(of.logical_channels);
+    }
+  }
+}
+
+/// `behind`: latency after the last element.
+void traffic::add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind) {
+  c.first_hop = static_cast<std::uint32_t>(hops_.size());
+  c.hops = static_cast<std::uint16_t>(way.size());
+  for (const element_index at : way) behind += elements_[static_cast<std::size_t>(at)].latency;
+  bool behind_fair = false;
+  for (const element_index at : way) {
+    const element_class& of = on_.class_of(at);
+    if (behind_fair && of.passing == forwarding::store_and_forward)
+      throw error(errc::bad_config,
+                  on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name +
+                      " stores and forwards what comes from a fair "
+                      "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
+    behind_fair = behind_fair || of.discipline == service::fair;
+    hops_.push_back({at, false, behind});
+    behind -= elements_[static_cast<std::size_t>(at)].latency;
+  }
+}
+
+/// An element follows another one if all its messages come from that one, which passes heads on in the order in which it got them:
+/// then the order at both is the same, and reserving them together is the same as one after the other.
+void traffic::find_followers() {
+  if (shares_memory_) return;  // accesses enter elements at times of their own
+  constexpr std::int32_t unknown = -1, several = -2;
+  std::vector<std::int32_t> feeder(elements_.size(), unknown);
+  for (const connection& c : connections_)
+    for (std::uint32_t h = 0; h < c.hops; ++h) {
+      const auto at = static_cast<std::size_t>(hops_[c.first_hop + h].element);
+      const std::int32_t before = h == 0 ? several : hops_[c.first_hop + h - 1].element;
+      feeder[at] = feeder[at] == unknown || feeder[at] == before ? before : several;
+    }
+  // A rank's own work may occupy an element out of this order.
+  for (const rank_place& p : on_.places)
+    for (const element_index own : {p.core, p.dma})
+      if (own != no_element) feeder[static_cast<std::size_t>(own)] = several;
+  for (const connection& c : connections_)
+    for (std::uint32_t h = 1; h < c.hops; ++h) {
+      hop_entry& hop = hops_[c.first_hop + h];
+      const element_data& before = elements_[static_cast<std::size_t>(hops_[c.first_hop + h - 1].element)];
+      hop.follows = feeder[static_cast<std::size_t>(hop.element)] >= 0 && before.cut_through && before.fair < 0 &&
+                    elements_[static_cast<std::size_t>(hop.element)].fair < 0;
+    }
+}
+
+// -- players ----------------------------------------------------------------------------------------------------------
+
+std::uint32_t traffic::find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
+  const std::size_t row = static_cast<std::size_t>(rank) * static_cast<std::size_t>(lanes_) + static_cast<std::size_t>(lane);
+  const std::uint32_t begin = in.begins[row], end = in.begins[row + 1];
+  const std::uint32_t offset = static_cast<std::uint32_t>(channel) * per_channel_;
+  if (begin + hint < end && in.entries[begin + hint].peer == peer) return in.entries[begin + hint].connection + offset;
+  const auto first = in.entries.begin() + begin, last = in.entries.begin() + end;
+  const auto at = std::lower_bound(first, last, peer, [](const peer_entry& e, rank_t wanted) { return e.peer < wanted; });
+  if (at == last || at->peer != peer) return no_connection;
+  hint = static_cast<std::uint32_t>(at - first);
+  return at->connection + offset;
+}
+
+std::uint32_t traffic::new_message() {
+  if (free_message_ == no_message) {
+    messages_.emplace_back();
+    return static_cast<std::uint32_t>(messages_.size() - 1);
+  }
+  const std::uint32_t at = free_message_;
+  free_message_ = messages_[at].next;
+  return at;
+}
+
+void traffic::send(std::uint32_t at, const std::byte* data, std::uint64_t bytes) {
+  connection& c = connections_[at];
+  const std::uint32_t index = new_message();
+  virtual_message& m = messages_[index];
+  m = {};
+  m.sent = time_.now();
+  m.flow = static_cast<std::int64_t>(sent_++);
+  m.payload = bytes;
+  m.wire = wire_ == payload_ ? bytes : (bytes * wire_ + payload_ - 1) / payload_;
+  m.data = data;
+  m.connection = at;
+  m.number = c.sent++;
+  payload_sent_ += bytes;
+  if (record_) record_->sent(c.from, c.to, c.lane, m.flow, m.sent, bytes);
+  if (c.window != 0) {
+    if (c.under_way == c.window) {
+      std::uint32_t* last = &c.held;
+      while (*last != no_message) last = &messages_[*last].next;
+      *last = index;
+      return;
+    }
+    ++c.under_way;
+  }
+  enter(index);
+}
+
+void traffic::consume(std::uint32_t at) {
+  connection& c = connections_[at];
+  const std::uint32_t index = c.arrived;
+  c.arrived = messages_[index].next;
+  messages_[index].next = free_message_;
+  free_message_ = index;
+  ++c.consumed;
+  if (!c.sender_waits) return;
+  c.sender_waits = false;
+  time_.at(time_.now(), players[static_cast<std::size_t>(c.from)], credit_event{c.lane});
+}
+
+std::uint32_t traffic::arrived(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  connection& c = connections_[m.connection];
+  // Messages may overtake each other on fair elements and several units; the receiver takes them in the order in which they were
+  // sent.
+  std::uint32_t* at = &c.arrived;
+  while (*at != no_message && messages_[*at].number - c.consumed < m.number - c.consumed) at = &messages_[*at].next;
+  m.next = *at;
+  *at = index;
+  if (record_) record_->arrived(m.flow, time_.now());
+  if (c.window != 0) {
+    --c.under_way;
+    if (const std::uint32_t held = c.held; held != no_message) {
+      c.held = messages_[held].next;
+      messages_[held].next = no_message;
+      ++c.under_way;
+      enter(held);
+    }
+  }
+  return m.connection;
+}
+
+std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
+  const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank)) << 33 |
+                            static_cast<std::uint64_t>(static_cast<std::uint32_t>(owner + 1)) << 1 | (writes ? 1u : 0u);
+  const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
+  if (!fresh) return at->second;
+  if (!on_.memory_way)
+    throw error(errc::unsupported, "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
+  std::vector<element_index> way;
+  on_.access(rank, owner, writes, way);
+  connection c;
+  c.from = writes ? rank : owner;
+  c.to = writes ? owner : rank;
+  add_hops(c, way, 0);
+  connections_.push_back(c);
+  return at->second;
+}
+
+void traffic::access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes) {
+  const std::uint32_t by = access_way(rank, owner, writes);
+  const std::uint32_t index = new_message();
+  virtual_message& m = messages_[index];
+  m = {};
+  m.sent = m.arrival = time_.now();
+  m.flow = -1;
+  m.payload = m.wire = bytes;
+  m.connection = by;
+  m.access = lane;
+  m.number = static_cast<std::uint32_t>(rank);  // whose it is: L2 has no rank, and an end of the connection may be L2
+  if (connections_[by].hops == 0) arrive(m, index);
+  else pass(index, m.sent);
+}
+
+std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint64_t bytes) {
+  const std::int64_t now = time_.now();
+  if (element == no_element) return now + alone;
+  element_data& e = elements_[static_cast<std::size_t>(element)];
+  const auto served = e.queue.reserve(now, alone);
+  e.use.busy_ps += alone;
+  e.use.bytes += bytes;
+  ++e.use.messages;
+  e.use.queued_ps += served.start - now;
+  if (record_) record_->occupied(element, -1, -1, -1, served.start, served.end, bytes, served.start - now);
+  return served.end;
+}
+
+// -- elements ---------------------------------------------------------------------------------------------------------
+
+std::int64_t traffic::occupancy(element_data& e, std::uint64_t bytes) {
+  if (e.memo_bytes == bytes) return e.memo_time;
+  __extension__ using wide = unsigned __int128;
+  constexpr std::uint64_t picoseconds_a_permille = 1'000'000'000;
+  std::int64_t time = 0;
+  if (e.rate != 0) {
+    const std::uint64_t factor = picoseconds_a_permille * static_cast<std::uint32_t>(e.slow_down);
+    if (bytes < std::numeric_limits<std::uint64_t>::max() / 2 / factor) {
+      time = static_cast<std::int64_t>((bytes * factor + e.rate - 1) / e.rate);
+    } else {
+      const wide exact = (wide{bytes} * factor + e.rate - 1) / e.rate;
+      constexpr auto most = static_cast<wide>(std::numeric_limits<std::int64_t>::max() / 4);
+      time = static_cast<std::int64_t>(std::min(exact, most));
+    }
+  }
+  e.memo_bytes = bytes;
+  return e.memo_time = time;
+}
+
+const caf::actor& traffic::actor_of(element_index element) {
+  caf::actor& at = actors_[static_cast<std::size_t>(element)];
+  if (!at) at = spawn_virtual_element(time_.system(), *this, element);
+  return at;
+}
+
+void traffic::arrive(const virtual_message& m, std::uint32_t index) {
+  if (m.access >= 0) {
+    time_.at(m.arrival, players[m.number], access_event{m.access});
+    messages_[index].next = free_message_;
+    free_message_ = index;
+    return;
+  }
+  time_.at(m.arrival, players[static_cast<std::size_t>(connections_[m.connection].to)], arrival_event{index});
+}
+
+void traffic::enter(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  const std::int64_t now = time_.now();
+  if (c.hops == 0) {
+    m.arrival = now + protocol_latency_;
+    arrive(m, index);
+  } else if (c.handshake > 0) {
+    time_.at(now + c.handshake, actor_of(hops_[c.first_hop].element), head_event{index});
+  } else {
+    pass(index, now);
+  }
+}
+
+/// The head has come to the message's present element at `head`.
+void traffic::pass(std::uint32_t index, std::int64_t head) {
+  virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  for (;;) {
+    const hop_entry& hop = hops_[c.first_hop + m.hop];
+    element_data& e = elements_[static_cast<std::size_t>(hop.element)];
+    std::int64_t next_head = 0;
+    if (e.fair >= 0) {
+      join(index, hop.element, head);
+      next_head = head + e.overhead + e.latency;
+    } else {
+      const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
+      const auto served = e.queue.reserve(head, occupied);
+      e.use.busy_ps += occupied;
+      e.use.bytes += m.wire;
+      ++e.use.messages;
+      e.use.queued_ps += served.start - head;
+      m.arrival = std::max(m.arrival, served.end + hop.behind);
+      next_head = e.cut_through ? served.start + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
+      if (record_) record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
+    }
+    if (++m.hop == c.hops) {
+      if (m.unfinished == 0) arrive(m, index);
+      return;
+    }
+    const hop_entry& next = hops_[c.first_hop + m.hop];
+    if (!next.follows) {
+      time_.at(next_head, actor_of(next.element), head_event{index});
+      return;
+    }
+    head = next_head;
+  }
+}
+
+void traffic::join(std::uint32_t index, element_index element, std::int64_t now) {
+  element_data& e = elements_[static_cast<std::size_t>(element)];
+  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
+  virtual_message& m = messages_[index];
+  ++m.unfinished;
+  if (f.members.empty()) f.busy_since = now;
+  e.use.bytes += m.wire;
+  ++e.use.messages;
+  f.members.join(now, index, e.overhead + occupancy(e, m.wire));
+  plan_departure(element);
+}
+
+void traffic::plan_departure(element_index element) {
+  fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
+  ++f.generation;
+  if (!f.members.empty()) time_.at(f.members.next().time, actor_of(element), done_event{f.generation});
+}
+
+void traffic::on_done(element_index element, std::uint64_t generation) {
+  element_data& e = elements_[static_cast<std::size_t>(element)];
+  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
+  if (generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
+  const std::int64_t now = time_.now();
+  const auto [due, index, joined_at] = f.members.next();
+  f.members.leave(now);
+  if (f.members.empty()) e.use.busy_ps += now - f.busy_since;
+  virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  std::uint32_t hop = 0;
+  while (hops_[c.first_hop + hop].element != element) ++hop;
+  m.arrival = std::max(m.arrival, now + hops_[c.first_hop + hop].behind);
+  if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
+  if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
+  plan_departure(element);
+}
+
+std::vector<element_use> traffic::use() const {
+  std::vector<element_use> all;
+  all.reserve(elements_.size());
+  for (const element_data& e : elements_) all.push_back(e.use);
+  return all;
+}
+
+namespace {
+
+class virtual_element final : public caf::event_based_actor {
+public:
+  virtual_element(caf::actor_config& config, traffic& of, element_index which)
+      : event_based_actor(config), of_(of), which_(which) {}
+  caf::behavior make_behavior() override {
+    return {[this](head_event e) { of_.on_head(e.message); }, [this](done_event e) { of_.on_done(which_, e.generation); }};
+  }
+  const char* name() const override { return "virtual_element"; }
+
+private:
+  traffic& of_;
+  element_index which_;
+};
+
+}  // namespace
+
+caf::actor spawn_virtual_element(caf::actor_system& system, traffic& of, element_index which) {
+  return system.spawn<virtual_element, caf::lazy_init + caf::hidden>(std::ref(of), which);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,226 @@
+#pragma once
+// Everything between the players of a virtual run: connections, messages under way, and the elements that they pass.
+//
+// A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
+// that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
+// event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
+// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
+//
+// Owner: the thread that runs the scheduler. Nothing here is synchronised.
+
+#include <caf/actor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/caf_compat.hpp"
+#include "actors/virtual/element_state.hpp"
+#include "actors/virtual/virtual_run.hpp"
+#include "actors/virtual/virtual_scheduler.hpp"
+#include "protocols/lazy_program.hpp"
+
+namespace troupe::actors {
+
+class recorder;
+
+// -- events -----------------------------------------------------------------------------------------------------------
+
+struct start_event {};  ///< to a player: its rank begins
+struct arrival_event {  ///< to a player: a message has come
+  std::uint32_t message;
+};
+struct work_event {  ///< to a player: the work of a lane's step has ended
+  std::int32_t lane;
+};
+struct credit_event {  ///< to a player: a lane that waited for a credit may look again
+  std::int32_t lane;
+};
+struct access_event {  ///< to a player: an access of its lane to others' memory has ended
+  std::int32_t lane;
+};
+struct compute_event {  ///< to a player: a block of its computation has ended
+  std::int32_t block;
+};
+struct head_event {  ///< to an element: a message's head comes
+  std::uint32_t message;
+};
+struct done_event {  ///< to a fair element: its next message is done, unless the members have changed since
+  std::uint64_t generation;
+};
+
+// -- state ------------------------------------------------------------------------------------------------------------
+
+inline constexpr std::uint32_t no_message = 0xffffffffu;
+inline constexpr std::uint32_t no_connection = 0xffffffffu;
+
+struct connection {
+  rank_t from = -1, to = -1;
+  std::int32_t lane = 0;            ///< channel × lanes per channel + lane
+  std::uint32_t first_hop = 0;
+  std::uint16_t hops = 0;
+  std::uint16_t window = 0;         ///< messages under way at once; 0: no limit
+  std::uint32_t under_way = 0;      ///< if there is a window
+  std::uint32_t sent = 0, consumed = 0;
+  std::uint32_t arrived = no_message;  ///< not consumed yet, in order of their numbers
+  std::uint32_t held = no_message;     ///< not yet under way because of the window, in order
+  bool sender_waits = false;        ///< for a credit
+  std::int64_t handshake = 0;
+};
+
+struct virtual_message {
+  std::int64_t arrival = 0;   ///< at the destination, as far as known
+  std::int64_t sent = 0;
+  std::int64_t flow = 0;
+  std::uint64_t payload = 0, wire = 0;
+  const std::byte* data = nullptr;
+  std::uint32_t connection = 0;
+  std::uint32_t number = 0;   ///< 0, 1, 2 … of the connection
+  std::uint32_t next = no_message;
+  std::uint16_t hop = 0;      ///< that its head has come to
+  std::uint16_t unfinished = 0;  ///< fair elements that still serve it
+  std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
+};
+
+class traffic {
+public:
+  /// @pre notes, hardware and options outlive it
+  traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time, recorder* record);
+  ~traffic();
+
+  // -- players --
+
+  std::vector<caf::actor> players;  ///< by rank; set by whoever makes them
+
+  /// The connection of `rank`'s lane from or to `peer`. `hint` remembers the place between calls. @pre the score has it
+  std::uint32_t incoming(rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
+    return find(in_, rank, channel, lane, peer, hint);
+  }
+  std::uint32_t outgoing(rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
+    return find(out_, rank, channel, lane, peer, hint);
+  }
+
+  /// The next message in order, or nullptr.
+  const virtual_message* front(std::uint32_t at) const {
+    const connection& c = connections_[at];
+    if (c.arrived == no_message || messages_[c.arrived].number != c.consumed) return nullptr;
+    return &messages_[c.arrived];
+  }
+  void consume(std::uint32_t at);
+  /// False: the sender is told with a credit_event when it may look again.
+  bool can_send(std::uint32_t at) {
+    connection& c = connections_[at];
+    if (c.sent - c.consumed < credits_) return true;
+    c.sender_waits = true;
+    return false;
+  }
+  void send(std::uint32_t at, const std::byte* data, std::uint64_t bytes);
+  /// A message whose arrival_event has come; returns its connection.
+  std::uint32_t arrived(std::uint32_t message);
+  const connection& at(std::uint32_t index) const { return connections_[index]; }
+
+  /// `rank`'s lane reads or writes `bytes` of another rank's memory, or of the shared segment; an access_event tells the end.
+  void access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
+
+  /// Occupies an element with a rank's own work; returns when that is done. `element` may be no_element: `alone` from now.
+  std::int64_t work(element_index element, std::int64_t alone, std::uint64_t bytes);
+
+  // -- elements --
+
+  void on_head(std::uint32_t message) { pass(message, time_.now()); }
+  void on_done(element_index element, std::uint64_t generation);
+
+  // -- afterwards --
+
+  std::vector<element_use> use() const;
+  std::uint64_t messages_sent() const { return sent_; }
+  std::uint64_t payload_sent() const { return payload_sent_; }
+  std::size_t connection_count() const { return connections_.size(); }
+  virtual_scheduler& time() { return time_; }
+  const hardware& on() const { return on_; }
+
+private:
+  struct peer_entry {
+    rank_t peer;
+    std::uint32_t connection;
+  };
+  /// Peers of every (rank, lane of the score), sorted.
+  struct peer_table {
+    std::vector<std::uint32_t> begins;  ///< rank × lanes + lane
+    std::vector<peer_entry> entries;
+  };
+  struct hop_entry {
+    element_index element;
+    bool follows;             ///< is reserved together with the hop before
+    std::int64_t behind;      ///< latency from this element's tail to the destination
+  };
+  struct fair_part {
+    fair_state members;
+    std::uint64_t generation = 0;
+    std::int64_t busy_since = 0;
+  };
+  struct element_data {
+    fifo_state queue;
+    std::int64_t latency = 0, overhead = 0;
+    std::uint64_t rate = 0;
+    std::int32_t slow_down = 1000;
+    bool cut_through = true;
+    std::int32_t fair = -1;   ///< index into fair_
+    element_use use;
+    std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
+    std::int64_t memo_time = 0;
+  };
+
+  void find_connections(const lazy_sizes& sizes);
+  void find_ways();
+  void set_up_elements();
+  void find_followers();
+  std::uint32_t find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const;
+  std::int64_t occupancy(element_data& e, std::uint64_t bytes);
+  std::uint32_t new_message();
+  void enter(std::uint32_t message);
+  void pass(std::uint32_t message, std::int64_t head);
+  void join(std::uint32_t message, element_index element, std::int64_t now);
+  void plan_departure(element_index element);
+  void arrive(const virtual_message& m, std::uint32_t index);
+  const caf::actor& actor_of(element_index element);
+  std::uint32_t access_way(rank_t rank, rank_t owner, bool writes);
+  void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind);
+
+  virtual_scheduler& time_;
+  const hardware& on_;
+  recorder* record_;
+  int ranks_, lanes_, channels_;
+  std::uint32_t credits_;
+  std::uint64_t wire_, payload_;
+  std::int64_t protocol_latency_;
+  peer_table out_, in_;
+  bool shares_memory_ = false;        ///< the score touches others' memory
+  std::unordered_map<std::uint64_t, std::uint32_t> access_ways_;  ///< by rank, owner and direction; only looked up, never walked
+  std::uint32_t per_channel_ = 0;  ///< connections of one channel
+  std::vector<connection> connections_;
+  std::vector<hop_entry> hops_;
+  std::vector<element_data> elements_;
+  std::vector<fair_part> fair_;
+  std::vector<caf::actor> actors_;  ///< of elements, spawned when they get their first event
+  std::vector<virtual_message> messages_;
+  std::uint32_t free_message_ = no_message;
+  std::uint64_t sent_ = 0, payload_sent_ = 0;
+};
+
+/// An element as an actor: it gets head_event and done_event.
+caf::actor spawn_virtual_element(caf::actor_system& system, traffic& of, element_index which);
+
+}  // namespace troupe::actors
+
+TROUPE_LOCAL_MESSAGE(troupe::actors::start_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::arrival_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::work_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::credit_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::compute_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::access_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::head_event)
+TROUPE_LOCAL_MESSAGE(troupe::actors::done_event)

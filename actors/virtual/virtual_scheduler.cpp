@@ -1,0 +1,142 @@
+#include "actors/virtual/virtual_scheduler.hpp"
+
+#include <caf/actor_system_config.hpp>
+#include <caf/detail/simple_actor_clock.hpp>
+#include <caf/event_based_actor.hpp>
+#include <caf/execution_unit.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduled_actor.hpp>
+#include <caf/send.hpp>
+
+#include <iostream>
+#include <stdexcept>
+
+#include "actors/caf_compat.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Messages that an actor may consume before others run. An event makes one; only actors that talk to each other have more.
+constexpr std::size_t most_messages_a_turn = 64;
+
+caf::behavior print_to_stdout(caf::event_based_actor*) {
+  return {
+      [](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text << std::flush; },
+      [](caf::flush_atom, caf::actor_id) {},
+      [](caf::delete_atom, caf::actor_id) {},
+  };
+}
+
+}  // namespace
+
+class virtual_scheduler::unit final : public caf::execution_unit {
+public:
+  unit(caf::actor_system* system, virtual_scheduler* owner) : caf::execution_unit(system), owner_(owner) {}
+  void exec_later(caf::resumable* job) override { owner_->enqueue(job); }
+
+private:
+  virtual_scheduler* owner_;
+};
+
+/// CAF's simple clock, told the virtual time. Its resolution is a nanosecond; what is due within one is due at its end.
+class virtual_scheduler::virtual_clock final : public caf::detail::simple_actor_clock {
+public:
+  explicit virtual_clock(const virtual_scheduler& owner) : owner_(owner) {}
+  time_point now() const noexcept override { return point(owner_.now()); }
+  bool idle() const { return schedule().empty(); }
+  virtual_scheduler::time_type next_time() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(schedule().begin()->first.time_since_epoch()).count() * 1000;
+  }
+  /// Delivers what is due.
+  void dispatch() { trigger_expired_timeouts(); }
+
+private:
+  static time_point point(virtual_scheduler::time_type time) { return time_point{std::chrono::nanoseconds{(time + 999) / 1000}}; }
+  const virtual_scheduler& owner_;
+};
+
+virtual_scheduler::virtual_scheduler(caf::actor_system& system)
+    : caf::scheduler::abstract_coordinator(system), unit_(new unit(&system, this)), clock_(new virtual_clock(*this)) {}
+
+virtual_scheduler::~virtual_scheduler() { stop(); }
+
+virtual_scheduler& virtual_scheduler::of(caf::actor_system& system) {
+  if (auto* found = dynamic_cast<virtual_scheduler*>(&system.scheduler())) return *found;
+  throw std::logic_error(
+      "troupe: this actor system runs another scheduler; call load_virtual_scheduler(config) before constructing it");
+}
+
+void virtual_scheduler::enqueue(caf::resumable* job) {
+  ready_.push_back(job);
+  if (stopped_) run_ready();
+}
+
+void virtual_scheduler::run_ready() {
+  while (next_ready_ < ready_.size()) {
+    caf::resumable* job = ready_[next_ready_++];
+    if (next_ready_ == ready_.size()) ready_.clear(), next_ready_ = 0;
+    if (job->resume(unit_.get(), most_messages_a_turn) == caf::resumable::resume_later) ready_.push_back(job);
+    else caf::intrusive_ptr_release(job);
+  }
+}
+
+/// Actor ids count up from the system's first actor, so they are the same in every run.
+void virtual_scheduler::note(const event& what) noexcept {
+  std::uint64_t words[2];
+  std::memcpy(words, what.what, sizeof words);
+  for (const std::uint64_t word :
+       {static_cast<std::uint64_t>(now_), static_cast<std::uint64_t>(what.to->id()), words[0], words[1]}) {
+    trace_ = (trace_ ^ word) * 0x9e3779b97f4a7c15u;
+    trace_ ^= trace_ >> 32;
+  }
+}
+
+bool virtual_scheduler::step() {
+  if (!clock_->idle() && (events_due_.empty() || clock_->next_time() <= events_due_.next_time())) {
+    now_ = std::max(now_, clock_->next_time());
+    ++events_;
+    clock_->dispatch();
+    run_ready();
+    return true;
+  }
+  if (events_due_.empty()) return false;
+  const auto [time, what] = events_due_.pop();
+  now_ = time;
+  ++events_;
+  note(what);
+  what.deliver(what, unit_.get());
+  run_ready();
+  return true;
+}
+
+caf::actor_clock& virtual_scheduler::clock() noexcept { return *clock_; }
+
+void virtual_scheduler::init(caf::actor_system_config&) {
+  max_throughput_ = most_messages_a_turn;
+  num_workers_ = 1;
+}
+
+void virtual_scheduler::start() {
+  // Not the base class's start: its printer is a thread. Lazy: costs nothing until somebody prints.
+  utility_actors_[printer_id] = spawn_actor<caf::hidden + caf::lazy_init>(system(), print_to_stdout);
+}
+
+/// What is still due is dropped; actors that are ready handle what they have, and die with their last reference.
+void virtual_scheduler::stop() {
+  if (stopped_) return;
+  if (auto& last = utility_actors_[printer_id]) {
+    caf::anon_send_exit(last, caf::exit_reason::user_shutdown);
+    last = nullptr;
+  }
+  run_ready();
+  stopped_ = true;
+  clock_->cancel_all();
+}
+
+void load_virtual_scheduler(caf::actor_system_config& config) {
+  config.module_factories.push_back(
+      [](caf::actor_system& system) -> caf::actor_system::module* { return new virtual_scheduler(system); });
+}
+
+}  // namespace troupe::actors

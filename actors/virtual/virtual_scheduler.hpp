@@ -1,0 +1,112 @@
+#pragma once
+// CAF scheduler module of virtual time: one thread, a virtual clock, and a queue of events.
+//
+// The order of everything. An event is a message for an actor at a time. The event that is due first is taken; of equal times the
+// one that was caused first. The clock moves to its time, its message is put into the actor's mailbox, and then every actor that is
+// ready runs, in the order in which they became ready, until none is. Only then comes the next event. Ordinary CAF messages between
+// actors thus take no virtual time, and what happens depends on nothing but what was caused in which order: the same program gives
+// the same trace, bit for bit.
+//
+// Delayed messages and timeouts of CAF (`delayed_send`, `request` with a time) are kept by virtual_clock and are due at virtual
+// times too, before events of the same time.
+
+#include <caf/actor.hpp>
+#include <caf/actor_cast.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/message_id.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "actors/virtual/event_queue.hpp"
+
+namespace troupe::actors {
+
+class virtual_scheduler final : public caf::scheduler::abstract_coordinator {
+public:
+  using time_type = std::int64_t;  ///< picoseconds since the begin
+
+  explicit virtual_scheduler(caf::actor_system& system);
+  ~virtual_scheduler() override;
+
+  /// The scheduler of a system that loaded this module (load_virtual_scheduler). Throws std::logic_error if it runs another one.
+  static virtual_scheduler& of(caf::actor_system& system);
+
+  time_type now() const noexcept { return now_; }
+  std::uint64_t events() const noexcept { return events_; }
+  /// Hash over every event so far, in order: its time, its actor (by the order of their making) and its message.
+  std::uint64_t trace() const noexcept { return trace_; }
+
+  /// At `time`, `to` gets `what`. The actor must stay alive until then: events hold no references. Times that are past are now.
+  /// Message types are small and trivially copyable: an event is copied, not allocated.
+  template <class Message>
+  void at(time_type time, const caf::actor& to, const Message& what) {
+    static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) <= event::room);
+    event e{};
+    e.to = caf::actor_cast<caf::abstract_actor*>(to);
+    e.deliver = [](const event& due, caf::execution_unit* context) {
+      Message message;
+      std::memcpy(static_cast<void*>(&message), due.what, sizeof message);
+      due.to->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, message), context);
+    };
+    if constexpr (!std::is_empty_v<Message>) std::memcpy(e.what, &what, sizeof what);
+    events_due_.push(time < now_ ? now_ : time, e);
+  }
+
+  /// Runs until no event is left and no actor is ready, or `go_on` (called every `every` events) says no. Returns whether all is
+  /// done.
+  template <class GoOn>
+  bool run(std::uint64_t every, GoOn go_on) {
+    run_ready();
+    for (std::uint64_t until = events_ + every; step();)
+      if (events_ >= until) {
+        until = events_ + every;
+        if (!go_on()) return false;
+      }
+    return true;
+  }
+  bool run() {
+    return run(~std::uint64_t{0} / 2, [] { return true; });
+  }
+
+  // -- overridden functions --
+  void enqueue(caf::resumable* job) override;
+  caf::actor_clock& clock() noexcept override;
+  void init(caf::actor_system_config& config) override;
+  void start() override;
+  void stop() override;
+
+private:
+  struct event {
+    static constexpr std::size_t room = 16;
+    caf::abstract_actor* to;
+    void (*deliver)(const event&, caf::execution_unit*);
+    alignas(8) unsigned char what[room];
+  };
+  class unit;
+  class virtual_clock;
+
+  bool step();
+  void note(const event& what) noexcept;
+  void run_ready();
+
+  time_type now_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint64_t trace_ = 0;
+  event_queue<event> events_due_;
+  std::vector<caf::resumable*> ready_;  ///< from next_ready_ on
+  std::size_t next_ready_ = 0;
+  bool stopped_ = false;
+  std::unique_ptr<unit> unit_;
+  std::unique_ptr<virtual_clock> clock_;
+};
+
+/// Makes systems built from `config` use this scheduler.
+void load_virtual_scheduler(caf::actor_system_config& config);
+
+}  // namespace troupe::actors

@@ -1,0 +1,140 @@
+// troupe study FILE
+#include "engine/cli/cli.hpp"
+
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "engine/report.hpp"
+#include "engine/study/study.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe study config/studies/ring.toml
+  troupe study config/studies/ring.toml --set choreography=double_binary_tree --set hardware.link.latency=5us
+  troupe study config/studies/ring.toml --sweep ranks=8,16,32,64 --csv curve.csv
+  troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
+  troupe study --presets
+
+Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
+
+struct arguments {
+  std::string file, json, csv, trace;
+  std::vector<std::string> assignments, sweeps;
+  bool presets = false, path = false;
+};
+
+/// "ring" means study.ring here, not the engine's or the workload's key of that name.
+std::string in_study(const std::string& assignment) {
+  const auto equals = assignment.find('=');
+  const std::string key = assignment.substr(0, equals);
+  for (const char* table : {"engine.", "workload.", "study."})
+    if (key.starts_with(table)) return assignment;
+  return "study." + assignment;
+}
+
+study_sweep parse_sweep(const std::string& text) {
+  study_sweep sweep;
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    usage_error("--sweep \"" + text + "\" is no sweep; write key=a,b,c, for example ranks=8,16,32");
+  sweep.key = text.substr(0, equals);
+  std::istringstream values{text.substr(equals + 1)};
+  for (std::string value; std::getline(values, value, ',');) sweep.values.push_back(value);
+  return sweep;
+}
+
+configuration configured(const arguments& a, const std::string& also = {}) {
+  std::vector<std::string> assignments;
+  for (const std::string& assignment : a.assignments) assignments.push_back(in_study(assignment));
+  if (!also.empty()) assignments.push_back(in_study(also));
+  return read_configuration(a.file, assignments);
+}
+
+int list_presets() {
+  for (const preset& p : all_presets()) {
+    const hardware h = p.build({});
+    std::cout << p.name << ": " << p.summary << "\n  " << plural(static_cast<std::size_t>(h.ranks), "rank");
+    if (!p.structure.empty()) std::cout << "; structure: " << p.structure;
+    std::cout << '\n';
+    for (const auto& [key, value] : h.settings())
+      if (value != "0" && value != "unlimited") std::cout << "  " << key << " = " << value << '\n';
+    for (const element_class& c : h.classes) std::cout << "  # " << c.name << ": " << c.source << '\n';
+    std::cout << '\n';
+  }
+  return exit_ok;
+}
+
+bool any_wrong(const study_result& r) {
+  for (const study_row& row : r.rows)
+    if (row.wrong > 0) return true;
+  return false;
+}
+
+int run(const arguments& a) {
+  if (a.presets) return list_presets();
+  if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
+  for (const std::string* path : {&a.json, &a.csv, &a.trace})
+    if (!path->empty()) check_writable(*path);
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  study_run_options options;
+  options.record = !a.json.empty() || !a.trace.empty() || a.path;
+  options.progress = [&](const std::string& text) { progress.show(text); };
+  options.go_on = [&] { return !interrupted.load(); };
+
+  const study_result result = run_study(read_study(configured(a)), options);
+  progress.clear();
+  print_study(std::cout, result);
+  bool wrong = any_wrong(result);
+  options.record = false;
+  std::vector<study_sweep_result> sweeps;
+  for (const std::string& text : a.sweeps) {
+    sweeps.push_back({parse_sweep(text), {}});
+    for (const std::string& value : sweeps.back().what.values) {
+      sweeps.back().points.emplace_back(value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
+      wrong = wrong || any_wrong(sweeps.back().points.back().second);
+    }
+    progress.clear();
+    std::cout << '\n';
+    print_sweep(std::cout, sweeps.back());
+  }
+  if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
+  if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
+  if (!a.trace.empty() && !result.recording)
+    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
+  if (!a.trace.empty()) write_text(a.trace, study_trace(result));
+  return wrong ? exit_wrong : exit_ok;
+}
+
+}  // namespace
+
+void add_study(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("study", "perform a collective in virtual time, on modelled hardware");
+  sub->add_option("file", a->file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
+      ->type_name("KEY=A,B,C")
+      ->expected(1)
+      ->take_all();
+  sub->add_flag("--path", a->path, "print the critical path of the last size");
+  sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
+      ->type_name("FILE");
+  sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
+  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")->type_name("FILE");
+  sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+}
+
+}  // namespace troupe::cli

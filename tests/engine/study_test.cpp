@@ -1,0 +1,317 @@
+#include "engine/study/study.hpp"
+
+#include "engine/engine.hpp"
+#include "engine/planner.hpp"
+#include "engine/study/bounds.hpp"
+#include "memory/error.hpp"
+#include "tests/seed.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+using namespace troupe;
+using json = nlohmann::json;
+
+namespace {
+
+study_scenario scenario(const std::string& toml) {
+  configuration c;
+  c.add_text(toml, "study.toml");
+  return read_study(c);
+}
+
+study_result run(const std::string& toml, bool record = false) {
+  study_run_options o;
+  o.record = record;
+  return run_study(scenario(toml), o);
+}
+
+constexpr const char* ring = R"(
+[study]
+choreography = "ring"
+ranks = 4
+sizes = ["1K", "4K"]
+[study.hardware]
+link.latency = "500ns"
+link.bandwidth = "10 GB/s"
+)";
+
+}  // namespace
+
+TEST_CASE("study: a file becomes a row a size") {
+  const study_result r = run(ring);
+  REQUIRE(r.rows.size() == 2);
+  CHECK(r.rows[0].bytes == 1024);
+  CHECK(r.rows[0].count == 256);
+  CHECK(r.rows[0].outcome.end_ps == 6 * (1'000'000 + 256 * 100));
+  CHECK(r.rows[1].outcome.end_ps == 6 * (1'000'000 + 1024 * 100));
+  CHECK(r.rows[0].time_us == doctest::Approx(6.1536));
+  CHECK(r.rows[0].busbw == doctest::Approx(1024 / 6.1536e3 * 1.5));
+  CHECK(r.rows[0].verified);
+  CHECK(r.rows[0].latency_bound_us == doctest::Approx(1.0));
+  CHECK(r.rows[0].bandwidth_bound_us == doctest::Approx(1.5 * 1024 / 10e3));
+  CHECK(r.rows[0].busiest_us == doctest::Approx(6 * 0.0256));
+  CHECK(r.remarks.empty());
+}
+
+TEST_CASE("study: nested tables, dotted keys and --set name the same constant") {
+  const auto overrides = [](const std::string& toml) { return scenario(toml).overrides; };
+  const auto expected = overrides("[study.hardware]\nlink.latency = \"2us\"\nlink.units = 2\n");
+  CHECK(expected == std::vector<std::pair<std::string, std::string>>{{"link.latency", "2us"}, {"link.units", "2"}});
+  CHECK(overrides("[study.hardware.link]\nlatency = \"2us\"\nunits = 2\n") == expected);
+  CHECK(overrides("[study.hardware]\n\"link.latency\" = \"2us\"\n\"link.units\" = \"2\"\n") == expected);
+  configuration c;
+  c.set("study.hardware.link.latency", "2us");
+  c.set("hardware.link.units", "2");
+  CHECK(read_study(c).overrides == expected);
+  configuration again;  // a dump reads back the same
+  again.add_text(c.dump(), "dump");
+  CHECK(read_study(again).overrides == expected);
+}
+
+TEST_CASE("study: mistakes are told where they are, with what would be right") {
+  const auto wrong = [](const std::string& toml, const char* text) {
+    CAPTURE(toml);
+    CHECK_THROWS_WITH_AS(run(toml), doctest::Contains(text), error);
+  };
+  wrong("[study]\nchoreografy = \"ring\"", "did you mean study.choreography");
+  wrong("[study]\nchoreography = \"rings\"", "did you mean ring?");
+  wrong("[study]\ncollective = \"send_recv\"", "no collective \"send_recv\" to study");
+  wrong("[study]\npreset = \"flatt\"", "did you mean flat?");
+  wrong("[study]\nprotocol = \"lll\"", "there are auto, simple, ll, ll128");
+  wrong("[study.hardware]\nlink.latencies = \"1us\"", "did you mean link.latency?");
+  wrong("[study.hardware]\nlink.latency = \"1 meter\"", "must be a time");
+  wrong("[study.hardware]\nlink.bandwidth = \"-3 GB/s\"", "must be a rate");
+  wrong("[study.hardware]\nlink.units = 0", "from 1 to 64");
+  wrong("[study.hardware]\nlink.discipline = \"lifo\"", "one of fifo, fair");
+  wrong("[study.slow]\n\"up 77\" = 2.0", "no element \"up 77\"");
+  wrong("[study.skew]\nten = \"1us\"", "name a rank by its number");
+  wrong("[study.skew]\n99 = \"1us\"", "no rank 99");
+  wrong("[study]\ncollective = \"reduce\"\nroot = 8", "no rank 8");
+  wrong("[study.structure]\nradix = 4", "preset flat has no radix");
+  wrong("[study]\npreset = \"machine\"\nlayout = \"2x4\"\nranks = 5", "leave ranks away");
+  wrong("[study]\nchoreography = \"csc\"", "ranks of flat do not share");
+  wrong("[study]\nchoreography = \"pairwise\"", "does not offer all_reduce");
+  wrong("[study]\nchoreography = \"ring\"\nranks = 1000000", "million steps");
+}
+
+TEST_CASE("study: auto takes the fastest of all that can, and a small message another one than a large one") {
+  const std::string machine = "[study]\nranks = 16\nsizes = [\"64\", \"64M\"]\nprotocol = \"auto\"\n";
+  const study_result best = run(machine);
+  REQUIRE(best.rows.size() == 2);
+  CHECK(best.rows[0].choreography != best.rows[1].choreography);
+  for (const char* by : {"ring", "recursive_doubling", "double_binary_tree", "halving_doubling"})
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(run(machine + "choreography = \"" + by + "\"\n").rows[i].time_us >= best.rows[i].time_us);
+}
+
+TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {
+  const auto time = [](const std::string& more) {
+    return run("[study]\nchoreography = \"ring\"\ncollective = \"broadcast\"\nranks = 2\nsizes = [\"1M\"]\n" + more).rows[0];
+  };
+  const auto simple = time(""), ll = time("protocol = \"ll\"\n"), ll128 = time("protocol = \"ll128\"\n");
+  CHECK(simple.cut.slices == 1);
+  CHECK(ll.cut.slices == 64);
+  CHECK(ll128.cut.slices == 2);
+  CHECK(ll.outcome.use[0].bytes == 2 * simple.outcome.use[0].bytes);
+  CHECK(ll128.outcome.use[0].bytes == doctest::Approx(static_cast<double>(simple.outcome.use[0].bytes) * 128 / 120).epsilon(1e-5));
+  CHECK(time("slices = 4\n").cut.slices == 4);
+  CHECK(time("chunk_bytes = \"64K\"\n").cut.slices == 16);
+  CHECK(time("credits = 1\nslices = 16\n").time_us > time("slices = 16\n").time_us);
+}
+
+TEST_CASE("study: v-forms with counts, and real payloads are checked") {
+  const std::string counts = "[study]\npayload = \"real\"\ncollective = \"all_to_all_v\"\nchoreography = \"pairwise\"\nranks = 3\n"
+                             "counts = [[1, 2, 3], [40, 0, 60], [7, 8, 9]]\nunit = 100\n";
+  const study_result r = run(counts);
+  CHECK(r.rows[0].wrong == 0);
+  // Rank 1 sends 4000 and 6000 elements: nobody can be faster than its up link.
+  CHECK(r.rows[0].bandwidth_bound_us == doctest::Approx(4.0));
+  CHECK(r.rows[0].time_us >= r.rows[0].bound_us());
+}
+
+TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
+  const study_result r = run(std::string{ring} + "host.reduce_rate = \"20GB/s\"\n", true);
+  const json j = json::parse(study_json(r));
+  CHECK(j["troupe_study"] == 1);
+  CHECK(j["collective"] == "all_reduce");
+  CHECK(j["choreography"] == "ring");
+  CHECK(j["ranks"] == 4);
+  CHECK(j["bytes"] == 4096);
+  CHECK(j["end_ps"] == r.rows[1].outcome.end_ps);
+  CHECK(j["parts"] == 4);
+  CHECK(j["scenario"]["study.choreography"] == "ring");
+  CHECK(j["actors"].size() == 4 + 8);
+  CHECK(j["actors"][4]["name"] == "up 0");
+  CHECK(j["moves"].size() == r.rows[1].outcome.messages);
+  CHECK(j["rows"].size() == 2);
+  std::set<std::string> kinds;
+  for (const auto& s : j["spans"]) {
+    REQUIRE(s.size() == 8);
+    REQUIRE(s[0] < 12);
+    REQUIRE(s[1] <= s[2]);
+    kinds.insert(j["span_kinds"][s[3].get<std::size_t>()]);
+  }
+  CHECK(kinds == std::set<std::string>{"copy", "occupy", "reduce", "send", "wait_chunk"});
+  // Each of the four parts is reduced three times, and moved on three times.
+  int reducing = 0;
+  for (const auto& m : j["moves"]) {
+    reducing += m[8].get<int>();
+    CHECK(m[5] == 0);
+    CHECK(m[6] >= 0);
+    CHECK(m[6] < 4);
+  }
+  CHECK(reducing == 12);
+  std::int64_t at = 0;
+  for (const auto& s : j["critical_path"]) {
+    CHECK(s["begin_ps"] == at);
+    at = s["end_ps"];
+    CHECK(s["text"].get<std::string>().find("{time}") == std::string::npos);
+  }
+  CHECK(at == j["end_ps"]);
+  const json trace = json::parse(study_trace(r));
+  std::size_t begins = 0, ends = 0;
+  for (const auto& e : trace["traceEvents"]) begins += e["ph"] == "s", ends += e["ph"] == "f";
+  CHECK(begins == r.rows[1].outcome.messages);
+  CHECK(ends == begins);
+  std::istringstream csv{study_csv(r)};
+  int lines = 0;
+  for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 18);
+  CHECK(lines == 3);
+}
+
+TEST_CASE("study: a real run gives the same bits as the same plan in virtual time") {
+  std::mt19937_64 random(seed());
+  std::uniform_real_distribution<float> any{-1e6F, 1e6F};
+  for (const char* by : {"ring", "double_binary_tree", "recursive_doubling", "halving_doubling", "one_shot", "direct_full_mesh"}) {
+    const int ranks = 2 + static_cast<int>(random() % 6);
+    const std::size_t count = 1 + random() % 40000;
+    engine_options options;
+    options.choreography_of["all_reduce"] = by;
+    options.protocol = "simple";
+    options.channels = 1 + static_cast<int>(random() % 2);
+    call what;
+    what.what = collective::all_reduce;
+    what.type = datatype::f32;
+    what.reduction = sum;
+    what.count = count;
+    const auto plan = planner{options}.plan_for(what, layout::flat(ranks));
+    std::vector<std::vector<float>> in(static_cast<std::size_t>(ranks), std::vector<float>(count)), real = in, study = in;
+    for (auto& buffer : in)
+      for (float& x : buffer) x = any(random);
+    engine on{options};
+    on.run(ranks, [&](communicator& comm) {
+      const auto r = static_cast<std::size_t>(comm.rank());
+      comm.all_reduce(std::span<const float>(in[r]), std::span<float>(real[r]), sum);
+    });
+    std::vector<memory_map> maps(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; r < maps.size(); ++r) {
+      maps[r].input = reinterpret_cast<std::byte*>(in[r].data());
+      maps[r].output = reinterpret_cast<std::byte*>(study[r].data());
+    }
+    const hardware machine = flat_hardware(ranks);
+    virtual_options o;
+    o.protocol = machine.protocols[0];
+    o.carry = payload::real;
+    o.memory = maps;
+    perform_virtually(*plan->notes, plan->shape(), plan->cut, machine, o);
+    CAPTURE(by);
+    for (std::size_t r = 0; r < maps.size(); ++r) CHECK(std::memcmp(real[r].data(), study[r].data(), count * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("study: stuck lanes, foreign hardware and cancelling are errors, not hangs") {
+  const hardware two = flat_hardware(2);
+  score s;
+  s.choreography = "stuck";
+  s.what = collective::barrier;
+  s.ranks = 2;
+  s.players.resize(2);
+  step waits;
+  waits.kind = step_kind::recv;
+  waits.from = 1;
+  s.players[0].lanes = {{waits}};
+  virtual_options o;
+  o.protocol = two.protocols[0];
+  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, two, o),
+                       doctest::Contains("rank 0 lane 0 step 0 waits for a chunk from rank 1"), error);
+  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, flat_hardware(3), o), doctest::Contains("has 3 ranks, the score 2"), error);
+  study_run_options stop;
+  stop.go_on = [] { return false; };
+  CHECK_THROWS_AS(run_study(scenario(ring), stop), error);
+}
+
+TEST_CASE("bounds: what ranks must send and receive over what they can") {
+  const auto on = flat_hardware(8);
+  job j;
+  j.bytes = 8 << 20;
+  const auto bound = [&](collective what) {
+    j.kind.what = what;
+    return bounds_of(on, j.kind, shape_of(j, 8), 4, 0).bandwidth_us;
+  };
+  const double whole = (8 << 20) / 10e3;  // µs of S at 10 GB/s
+  CHECK(bound(collective::all_reduce) == doctest::Approx(2 * 7.0 / 8 * whole));
+  for (const collective what :
+       {collective::all_gather, collective::reduce_scatter, collective::gather, collective::scatter, collective::all_to_all})
+    CHECK(bound(what) == doctest::Approx(7.0 / 8 * whole));
+  CHECK(bound(collective::broadcast) == doctest::Approx(whole));
+  CHECK(bound(collective::reduce) == doctest::Approx(whole));
+}
+
+TEST_CASE("troupe study: table, sweeps and files") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("troupe_study_test_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  std::ofstream{folder / "ring.toml"} << ring;
+  const auto call = [&](const std::string& arguments) {
+    const std::string line = "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study " + arguments + " >out 2>err </dev/null";
+    return WEXITSTATUS(std::system(line.c_str()));
+  };
+  const auto text = [&](const char* name) {
+    std::ifstream file{folder / name};
+    return std::string{std::istreambuf_iterator<char>{file}, {}};
+  };
+  CHECK(call("ring.toml --sweep ranks=2,8 --json j --csv c --trace t --path --set payload=real") == 0);
+  CHECK(text("out").find("ring, simple") != std::string::npos);
+  CHECK(text("out").find("Critical path") != std::string::npos);
+  const json j = json::parse(text("j"));
+  REQUIRE(j["sweeps"].size() == 1);
+  CHECK(j["sweeps"][0]["points"].size() == 4);
+  CHECK(j["rows"][0]["wrong"] == 0);
+  CHECK(json::parse(text("t")).contains("traceEvents"));
+  CHECK(call("ring.toml --set choreography=ringg") == 2);
+  CHECK(text("err").find("did you mean ring?") != std::string::npos);
+  CHECK(call("ring.toml --sweep ranks") == 2);
+  CHECK(call("missing.toml") == 2);
+  CHECK(call("") == 2);
+  CHECK(call("--presets") == 0);
+  CHECK(text("out").find("link.latency") != std::string::npos);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("every file in config/studies can be studied") {
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator{TROUPE_SOURCE_DIR "/config/studies"}) {
+    if (file.path().extension() != ".toml") continue;
+    CAPTURE(file.path().filename().string());
+    configuration c;
+    c.add_file(file.path().string());
+    study_scenario s = read_study(c);
+    s.sizes.resize(1);
+    CHECK(run_study(s).rows.size() == 1);
+    ++files;
+  }
+  CHECK(files > 0);
+}
