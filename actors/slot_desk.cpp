@@ -110,11 +110,9 @@ void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const
 slot_performer::status slot_desk::spin(seat& s) const {
   auto status = s.performer->advance();
   for (int i = 0; i < s.spin && status == slot_performer::status::waiting; ++i) {
-    if (i >= least_spin) rest_core(i);
+    if (i >= least_spin) pause_core();
     status = s.performer->advance();
   }
-  if (status == slot_performer::status::waiting) does_not_pay(s);
-  else pays(s);
   return status;
 }
 
@@ -158,7 +156,9 @@ slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
         how.spin = 0;
         how.patience = deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, 0ns, long_wait) : long_wait;
         how.watch = &watch;
+        const auto asleep = clock::now();
         ended = wait_slots(*s.performer, how).how;
+        learn(s, clock::now() - asleep);
       }
     } catch (const std::exception& e) {
       problem = e.what();

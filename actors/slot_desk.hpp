@@ -149,8 +149,7 @@ class slot_desk {
   turn take_turn(seat& s);
   void remember(seat& s, const call& what, const plan_ptr& how);
   slot_performer::status spin(seat& s) const;
-  void pays(seat& s) const;
-  void does_not_pay(seat& s) const;
+  void learn(seat& s, std::chrono::nanoseconds slept) const;
   void set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
               std::uint64_t fingerprint);
   operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;

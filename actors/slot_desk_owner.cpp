@@ -236,18 +236,17 @@ void slot_desk::help(rank_t rank, const completion& done, steady_time until) {
 bool slot_desk::look_again(seat& s, const completion& done) {
   const auto before = s.performer->steps_taken();
   const int looks = std::max(s.spin, 1);
-  for (int i = 0; i < looks + most_yields; ++i) {
+  for (int i = 0; i < looks + waiting_.yields; ++i) {
     if (s.current->stalled || done.done()) return false;
     try {
-      if (s.performer->advance() != slot_performer::status::waiting || s.performer->steps_taken() != before) return pays(s), true;
+      if (s.performer->advance() != slot_performer::status::waiting || s.performer->steps_taken() != before) return true;
     } catch (const std::exception& e) {
       return stall(*s.current, e.what()), false;
     }
     if (i % 16 == 15) help_others(s);
     if (i >= looks) std::this_thread::yield();
-    else if (i >= least_spin) rest_core(i);
+    else if (i >= least_spin) pause_core();
   }
-  does_not_pay(s);
   return false;
 }
 
@@ -269,8 +268,10 @@ bool slot_desk::sleep_for(seat& s, steady_time until) {
   how.spin = how.yields = 0;
   how.patience = std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, long_wait);
   how.watch = &watch;
+  const auto asleep = clock::now();
   try {
     wait_slots(*s.performer, how);
+    learn(s, clock::now() - asleep);
   } catch (const std::exception& e) {
     stall(*s.current, e.what());
   }

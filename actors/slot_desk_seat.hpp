@@ -93,15 +93,13 @@ class slot_desk::patience final : public slot_watch {
   bool tired_ = false;
 };
 
-/// Spinning was worth while: longer next time.
-inline void slot_desk::pays(seat& s) const { s.spin = std::min(waiting_.spin, s.spin + s.spin / 4 + 1); }
-/// It was not: the peers have no core of their own, or are busy with something else.
-inline void slot_desk::does_not_pay(seat& s) const { s.spin = std::max(s.spin / 4, std::min(waiting_.spin, least_spin)); }
+/// Who slept so short should have looked on instead: it is about what sleeping and being woken cost.
+inline constexpr std::chrono::nanoseconds brief_sleep = std::chrono::microseconds{100};
 
-/// After the i-th idle look. Now and then a yield: the peer may be waiting for this very core.
-inline void rest_core(int i) {
-  if (i % 1024 == 1023) std::this_thread::yield();
-  else pause_core();
+/// A wait was longer than the looks of its caller, by `slept`. Decides how long he looks next time. (Not by whether looking sufficed: who
+/// is woken late is looked for late, and then nobody would ever look long enough again.)
+inline void slot_desk::learn(seat& s, std::chrono::nanoseconds slept) const {
+  s.spin = slept < brief_sleep ? waiting_.spin : std::max(s.spin / 4, std::min(waiting_.spin, least_spin));
 }
 
 class slot_desk::locker {

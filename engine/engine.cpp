@@ -12,6 +12,7 @@
 
 #include "engine/core.hpp"
 #include "memory/error.hpp"
+#include "topology/placement.hpp"
 
 namespace troupe {
 
@@ -239,6 +240,7 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto play = [&](rank_t r) {
+    begin_on_cpu(r);
     actors::runtime::sit(players, r);
     communicator mine = std::move(comms[static_cast<std::size_t>(r)]);
     try {

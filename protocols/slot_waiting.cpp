@@ -107,7 +107,10 @@ private:
 
 slot_wait_options slot_waiting_for(int threads, int cores) {
   slot_wait_options made;
+  // A thread that yields stays where it is: two that share a core while another one idles would hand it to and fro for tens of
+  // milliseconds. One that sleeps is woken on the idle core.
   if (threads > cores) made.spin = 0;
+  else made.yields = 0;
   return made;
 }
 

@@ -36,7 +36,7 @@ struct slot_wait_options {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   slot_watch* watch = nullptr;
 };
-/// Spins only if every rank that works at the same time can have a core of its own.
+/// Spins, and then sleeps, if every rank that works at the same time can have a core of its own; yields before it sleeps if not.
 slot_wait_options slot_waiting_for(int threads, int cores);
 
 struct slot_wait_result {
