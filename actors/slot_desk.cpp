@@ -47,7 +47,7 @@ bool alike(const call& a, const call& b) {
   if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
                                a.reduction.associative != b.reduction.associative))
     return false;
-  return a.choreography == b.choreography;
+  return a.protocol == b.protocol && a.choreography == b.choreography;
 }
 
 steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {

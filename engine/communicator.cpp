@@ -77,6 +77,7 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
     return op;
   }
   c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
     op->plan = core->plans.plan_for(c, placement);
@@ -95,6 +96,7 @@ bool society::run_over_slots(rank_t rank, call_description& what) {
   check_call(what, rank, ranks);
   call& c = what.what;
   c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
   std::swap(c.choreography, what.options.choreography);
   auto turn = mine.begin_again(rank, c);
   if (!turn)

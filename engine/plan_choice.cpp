@@ -6,7 +6,10 @@
 
 #include "engine/planner.hpp"
 #include "memory/error.hpp"
+#include "protocols/lowering.hpp"
 #include "protocols/reduction_forest.hpp"
+#include "protocols/slot_program.hpp"
+#include "protocols/verifier_structure.hpp"
 
 namespace troupe {
 
@@ -24,6 +27,8 @@ constexpr int few_ranks = 64;
 /// Scores with fewer steps than this are tried on any number of ranks; longer ones if they are not so many times longer than others.
 constexpr double most_steps_tried = 30'000;
 constexpr double many_times = 8;
+using verifying::max_cells;
+using verifying::max_lanes;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
 
@@ -117,49 +122,75 @@ void plan_choice::prepare(contender& c, const planning_task& task, bool widened)
 }
 
 std::vector<contender> plan_choice::consider_all(const planning_task& task) {
-  const std::vector<double> steps = estimated_steps(task);
-  const double least = *std::min_element(steps.begin(), steps.end());
+  const std::vector<extent> extents = estimated(task);
+  // Whoever cannot be verified says nothing about who takes too long.
+  double least = std::numeric_limits<double>::infinity();
+  for (const extent& e : extents)
+    if (e.steps > 0 && e.too_large.empty()) least = std::min(least, e.steps);
   std::vector<contender> all;
   for (std::size_t i = 0; i < library_.names().size(); ++i) {
     const std::string& name = library_.names()[i];
-    if (steps[i] <= std::max(most_steps_tried, many_times * least)) {
+    const extent& e = extents[i];
+    if (e.too_large.empty() && (e.steps == 0 || e.steps <= std::max(most_steps_tried, many_times * least))) {
       all.push_back(consider(name, task, false));
       continue;
     }
     contender c;
     c.choreography = name;
-    c.why_rejected = "on " + std::to_string(task.ranks()) + " ranks it takes about " +
-                     std::to_string(static_cast<long long>(steps[i] / least)) + " times as many steps as others";
+    c.why_rejected = "on " + std::to_string(task.ranks()) + " ranks it " +
+                     (e.too_large.empty() ? "takes about " + std::to_string(static_cast<long long>(e.steps / least)) + " times as many steps as others"
+                                          : e.too_large);
     all.push_back(std::move(c));
   }
   return all;
 }
 
-/// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks the number of
-/// steps is therefore guessed from the scores for 16 and for 32 ranks first. 0: few ranks, or it cannot be told.
-std::vector<double> plan_choice::estimated_steps(const planning_task& task) {
-  std::vector<double> steps;
-  for (const std::string& name : library_.names()) {
-    const choreography* which = find_choreography(name);
-    double guess = 0;
-    if (which != nullptr && task.ranks() > few_ranks) {
-      double sizes[2] = {0, 0};
-      for (const int doubled : {0, 1}) {
-        const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
-        if (troupe::refusal(*which, small).empty()) sizes[doubled] = static_cast<double>(step_total(which->write(small)));
-      }
-      if (sizes[0] > 0 && sizes[1] > 0)
-        guess = sizes[1] * std::pow(task.ranks() / 32.0, std::log2(sizes[1] / sizes[0]));
-    }
-    steps.push_back(guess);
+namespace {
+
+/// Of a score: what grows with the ranks.
+struct measure_of_score {
+  double steps = 0, lanes = 0, cells = 0;
+};
+
+measure_of_score measure(const score& s) {
+  measure_of_score m{static_cast<double>(step_total(s)), 0, static_cast<double>(s.l2.size())};
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    const part& player = s.players[static_cast<std::size_t>(r)];
+    m.lanes += static_cast<double>(player.lanes.size());
+    const int buffers = input_blocks(s.what, s.ranks, s.root, r).count + output_blocks(s.what, s.ranks, s.root, r).count;
+    m.cells += static_cast<double>(player.scratch.size() + player.l0.size()) + static_cast<double>(buffers) * s.parts;
   }
-  // Those that do not offer the collective are refused at no cost, and say nothing about the others.
-  double least = std::numeric_limits<double>::infinity();
-  for (const double s : steps)
-    if (s > 0) least = std::min(least, s);
-  for (double& s : steps)
-    if (s == 0) s = std::isfinite(least) ? least : 0;
-  return steps;
+  return m;
+}
+
+}  // namespace
+
+/// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks its extent is
+/// therefore guessed from the scores for 16 and for 32 ranks first. Nothing is known for few ranks, users' scores, and
+/// choreographies that do not offer the collective.
+std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& task) {
+  std::vector<extent> all(library_.names().size());
+  if (task.ranks() <= few_ranks) return all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const choreography* which = find_choreography(library_.names()[i]);
+    if (which == nullptr) continue;
+    measure_of_score sizes[2];
+    for (const int doubled : {0, 1}) {
+      const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
+      if (troupe::refusal(*which, small).empty()) sizes[doubled] = measure(lower_syncs(which->write(small)));
+    }
+    const auto grown = [&](double measure_of_score::*what) {
+      if (sizes[0].*what <= 0 || sizes[1].*what <= 0) return 0.0;
+      return sizes[1].*what * std::pow(task.ranks() / 32.0, std::log2(sizes[1].*what / sizes[0].*what));
+    };
+    all[i].steps = grown(&measure_of_score::steps);
+    const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
+    if (const double lanes = grown(&measure_of_score::lanes); lanes > 1.01 * static_cast<double>(max_lanes))
+      all[i].too_large = "has " + about(lanes) + " lanes, and the verifier takes at most " + std::to_string(max_lanes);
+    else if (const double cells = grown(&measure_of_score::cells); cells > 1.01 * static_cast<double>(max_cells))
+      all[i].too_large = "has " + about(cells) + " cells, and the verifier takes at most " + std::to_string(max_cells);
+  }
+  return all;
 }
 
 /// Chooses how to cut, and with it the lowering.
@@ -181,11 +212,27 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const bool split = c.rank_order_fold || !task.what.uniform || cut != cutting{};
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
-  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine_);
+  const machine_constants machine = machine_.through_actors(bytes_a_core(task, size_class(bytes)), c.work_type);
+  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine) + machine_.actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;
   c.lowered = lowered;
+}
+
+/// Of all ranks' buffers, what each core has to do with.
+double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_bytes) const {
+  const double n = task.ranks(), block = static_cast<double>(block_bytes);
+  double blocks = 2 * n;  // of all ranks' inputs and outputs
+  switch (task.what.what) {
+    case collective::all_gather:
+    case collective::reduce_scatter: blocks = n * (n + 1); break;
+    case collective::all_to_all: blocks = 2 * n * n; break;
+    case collective::broadcast: blocks = n; break;
+    case collective::reduce: blocks = n + 1; break;
+    default: break;
+  }
+  return std::max(1.0, block * blocks / std::max(1, std::min(machine_.machine.cores, task.ranks())));
 }
 
 /// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
@@ -196,7 +243,7 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
   std::vector<int> channels{options_.channels};
   if (options_.channels == 0) {
     channels = {1};
-    for (int n = 2; n <= most_channels && n * task.ranks() <= machine_.cores; n *= 2) channels.push_back(n);
+    for (int n = 2; n <= most_channels && n * task.ranks() <= machine_.machine.cores; n *= 2) channels.push_back(n);
   }
   const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes : whole.moves_chunks ? automatic_chunk : uncut_pass;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
@@ -215,52 +262,69 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
 // -- slots ------------------------------------------------------------------------------------------------------------
 
 namespace {
-/// Of all blocks together. Measured on two cores: beyond, a reference costs less than two copies.
-constexpr std::size_t most_slot_bytes = 32 * 1024;
-constexpr std::size_t most_forced_slot_bytes = 64 * 1024;
+/// Of all blocks together: every pair of ranks keeps room for its messages. Below, the cost model decides.
+constexpr std::size_t most_slot_bytes = 64 * 1024;
 constexpr int most_slot_ranks = 64;
 }  // namespace
 
-bool plan_choice::may_use_slots(const planning_task& task, bool forced) const {
+std::string plan_choice::why_no_slots(const planning_task& task) const {
   const call& c = task.what;
-  if (!troupe::may_use_slots(options_) || !task.placement.is_flat() || task.ranks() > most_slot_ranks) return false;
+  if (!options_.layout.empty() || !task.placement.is_flat()) return "slots are for ranks without a layout";
+  if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
+  if (task.ranks() > most_slot_ranks) return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
+  if (!c.uniform) return "slots are for blocks of equal size";
   // Who performs his part over slots has heard nothing of the others unless his end depends on their beginning.
-  if (!c.uniform || has_root(c.what)) return false;
-  if (task.rules.scaled || task.rules.sums_in_f32) return false;
-  const std::size_t block = task.largest_block() * size_of(c.type);
+  if (has_root(c.what)) return "slots are for collectives in which every rank waits for every other, not for " + std::string{name(c.what)};
+  if (task.rules.scaled) return "slots are not for operations that scale their inputs first";
+  if (task.rules.sums_in_f32) return "over slots, partial sums of " + std::string{name(c.type)} + " would be rounded";
   const auto blocks = static_cast<std::size_t>(c.what == collective::all_reduce ? 1 : task.ranks());
-  return block <= (forced ? most_forced_slot_bytes : most_slot_bytes) / blocks;
+  const std::size_t block = task.largest_block() * size_of(c.type);
+  if (block <= most_slot_bytes / blocks) return {};
+  return "slots are for at most " + std::to_string(most_slot_bytes) + " bytes in all blocks together, not " +
+         (blocks > 1 ? std::to_string(blocks) + " times " : "") + std::to_string(block);
 }
 
 /// A message over slots is a few stores and a look; where ranks share cores, somebody else's turn.
 void plan_choice::price_slots(contender& c, const planning_task& task) const {
-  c.slot_seconds = std::numeric_limits<double>::infinity();
+  c.slot_seconds.fill(std::numeric_limits<double>::infinity());
   if (!c.eligible() || c.widened || c.lowered->shares_memory || c.lowered->touches_other_ranks) return;
-  machine_constants slots = machine_;
-  slots.message = task.ranks() <= machine_.cores ? 0.06e-6 : 0.6e-6;
-  slots.step = 0.03e-6;
-  slots.copy_rate = 6e9;
-  slots.reduce_rate = 4e9;
   const score& notes = *c.lowered->notes;
-  const double cell = static_cast<double>(task.largest_block() * size_of(c.work_type)) / std::max(1, notes.parts);
+  const std::size_t block = task.largest_block() * size_of(c.work_type);
+  const double cell = static_cast<double>(block) / std::max(1, notes.parts);
+  const timing_sheet sheet(notes);
   constexpr int no_limit = 64;
-  c.slot_seconds = timing_sheet(notes).predict(cell, cutting{}, no_limit, slots);
+  for (const slot_format format : {slot_format::ll, slot_format::ll128})
+    c.slot_seconds[static_cast<std::size_t>(format)] =
+        machine_.slot_operation_seconds() +
+        sheet.predict(cell, cutting{}, no_limit, machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type));
 }
 
-double plan_choice::actor_seconds(const planning_task& task) const {
-  return 1e-6 + 4e-6 * task.ranks();  // measured
+bool plan_choice::fits_slots(const contender& c, slot_format format, const planning_task& task) const {
+  const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
+  for (rank_t r = 0; r < task.ranks(); ++r)
+    if (!troupe::why_no_slots(compile(*c.lowered->notes, r, sizes, cutting{}), format).empty()) return false;
+  return true;
 }
 
-contender* plan_choice::best_over_slots(std::vector<contender*> all, const planning_task& task) {
+plan_choice::slot_choice plan_choice::best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats,
+                                                      const planning_task& task) {
   for (contender* c : all) price_slots(*c, task);
   while (true) {
-    contender* first = nullptr;
+    slot_choice first;
     for (contender* c : all)
-      if (c->eligible() && std::isfinite(c->slot_seconds) && (!first || c->slot_seconds < first->slot_seconds)) first = c;
-    if (!first) return nullptr;
-    if (first->settled && first->lowered->verified(1)->ok()) return first;
-    if (first->settled) first->slot_seconds = std::numeric_limits<double>::infinity();
-    else settle(*first, task), price_slots(*first, task);
+      for (const slot_format format : formats) {
+        const slot_choice next{c, format};
+        if (c->eligible() && std::isfinite(next.seconds()) && (!first.who || next.seconds() < first.seconds())) first = next;
+      }
+    if (!first.who) return first;
+    contender& c = *first.who;
+    if (!c.settled) {
+      settle(c, task);
+      price_slots(c, task);
+      continue;
+    }
+    if (c.lowered->verified(1)->ok() && fits_slots(c, first.format, task)) return first;
+    c.slot_seconds[static_cast<std::size_t>(first.format)] = std::numeric_limits<double>::infinity();
   }
 }
 

@@ -1,14 +1,17 @@
 #pragma once
 // The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
 
+#include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/options.hpp"
 #include "engine/reduction_rules.hpp"
 #include "engine/score_library.hpp"
+#include "engine/tuning.hpp"
 #include "protocols/call.hpp"
 
 namespace troupe {
@@ -38,9 +41,9 @@ struct contender {
   bool faulty = false;   ///< rejected because of the verifier
   datatype work_type = datatype::u8;
   cutting cut;
-  double seconds = 0;
+  double seconds = 0;    ///< through the actors
   std::shared_ptr<lowered_score> lowered;
-  double slot_seconds = 0;  ///< over slots; infinite if it cannot
+  std::array<double, 2> slot_seconds{};  ///< over slots, by slot_format; infinite if it cannot
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -48,7 +51,7 @@ struct contender {
 /// Not synchronised, as the library.
 class plan_choice {
  public:
-  plan_choice(const engine_options& options, score_library& library, const machine_constants& machine)
+  plan_choice(const engine_options& options, score_library& library, const tuning& machine)
       : options_(options), library_(library), machine_(machine) {}
 
   /// @param forced by the user: may share memory although the layout has several servers. @pre the library has `name`
@@ -59,13 +62,19 @@ class plan_choice {
   /// promise that is not kept yet can only make a contender dearer.
   contender* best(std::vector<contender>& all, const planning_task& task);
 
-  /// The cheapest of `all` over slots, settled; nullptr if there is none.
-  contender* best_over_slots(std::vector<contender*> all, const planning_task& task);
-  /// Whether a call may go over slots at all. @param forced as far as the memory of the slots allows, not as far as it pays
-  bool may_use_slots(const planning_task& task, bool forced) const;
+  /// The cheapest of `all` over slots in one of `formats`, settled; nobody if there is none.
+  struct slot_choice {
+    contender* who = nullptr;
+    slot_format format = slot_format::ll128;
+    double seconds() const { return who->slot_seconds[static_cast<std::size_t>(format)]; }
+  };
+  slot_choice best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats, const planning_task& task);
+  /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
+  std::string why_no_slots(const planning_task& task) const;
+  /// Sets slot_seconds. @pre why_no_slots(task) is empty
   void price_slots(contender& c, const planning_task& task) const;
-  /// What a call costs in messages between actors, whatever it does.
-  double actor_seconds(const planning_task& task) const;
+  /// Every rank's messages find room. Cost: compiles all ranks' programs.
+  bool fits_slots(const contender& c, slot_format format, const planning_task& task) const;
 
   /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
   void settle(contender& c, const planning_task& task);
@@ -73,14 +82,19 @@ class plan_choice {
  private:
   void shape(contender& c, const planning_task& task);
   void price(contender& c, const planning_task& task, const cutting& cut);
-  std::vector<double> estimated_steps(const planning_task& task);
+  struct extent {
+    double steps = 0;  ///< 0: unknown
+    std::string too_large;  ///< for the verifier: the end of a sentence
+  };
+  std::vector<extent> estimated(const planning_task& task);
+  double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
   void prepare(contender& c, const planning_task& task, bool widened);
 
   const engine_options& options_;
   score_library& library_;
-  const machine_constants& machine_;
+  const tuning& machine_;
 };
 
 /// Largest piece when `count` elements are cut in n parts.

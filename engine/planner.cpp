@@ -1,8 +1,12 @@
 #include "engine/planner.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <span>
 #include <unordered_map>
 
 #include "engine/plan_choice.hpp"
@@ -43,7 +47,7 @@ struct plan_key_hash {
     const auto add = [&](std::uint64_t word) { h = (h ^ word) * 0x100000001b3u, h ^= h >> 29; };
     const call& c = key.what;
     add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24);
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 | static_cast<std::uint64_t>(c.protocol) << 32);
     if (is_reduction(c.what)) add(static_cast<std::uint64_t>(c.reduction.kind));
     if (has_root(c.what)) add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)));
     if (c.uniform) add(c.count);
@@ -61,7 +65,7 @@ struct plan_key_equal {
   bool operator()(const plan_key_view& a, const plan_key_view& b) const {
     const call &x = a.what, &y = b.what;
     if (x.what != y.what || x.uniform != y.uniform || x.in_place != y.in_place || x.type != y.type || x.level != y.level ||
-        x.choreography != y.choreography)
+        x.protocol != y.protocol || x.choreography != y.choreography)
       return false;
     if (has_root(x.what) && x.root != y.root) return false;
     if (is_reduction(x.what) &&
@@ -90,7 +94,7 @@ std::string join(const std::vector<std::string>& names) {
 
 struct planner::impl {
   explicit impl(const engine_options& o)
-      : options(checked(o)), library(options.score_files, options.credits), machine(machine_of_this_process()),
+      : options(checked(o)), library(options.score_files, options.credits), machine(load_tuning(options)),
         choice(options, library, machine) {
     check_names();
   }
@@ -157,7 +161,8 @@ struct planner::impl {
     contender* chosen = nullptr;
     forced_name force;
     bool only = false;        ///< nobody but `chosen` may, because of who asked or of the bits that are promised
-    bool over_slots = false;  ///< `chosen` performs it so
+    std::optional<slot_format> slots;  ///< `chosen` performs it over them
+    std::string why_not_so;   ///< nobody may, because the call's protocol cannot do it
   };
 
   outcome choose(const planning_task& task, bool everybody) {
@@ -166,45 +171,51 @@ struct planner::impl {
     return o;
   }
 
+  message_protocol wanted_protocol(const call& what) const {
+    if (what.protocol != message_protocol::unset) return what.protocol;
+    return parse_message_protocol(options.protocol).value_or(message_protocol::automatic);
+  }
+
   /// Somebody may be better over slots than the best without.
   void consider_slots(outcome& o, const planning_task& task) {
-    const bool forced = options.protocol == "ll" || options.protocol == "ll128";
-    contender* best = nullptr;
-    if (o.chosen && choice.may_use_slots(task, forced)) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    if (wanted == message_protocol::simple || !o.chosen) return;
+    const bool forced = wanted != message_protocol::automatic;
+    std::string why = choice.why_no_slots(task);
+    if (why.empty()) {
       std::vector<contender*> able;
       for (contender& c : o.all)
         if (!o.only || &c == o.chosen) able.push_back(&c);
-      best = choice.best_over_slots(able, task);
+      const auto best = choice.best_over_slots(able, formats_of(wanted), task);
+      if (best.who && (forced || best.seconds() < o.chosen->seconds)) {
+        o.chosen = best.who;
+        o.slots = best.format;
+        return;
+      }
+      why = (o.only ? o.chosen->choreography + " needs more than slots: it" : std::string{"every choreography that could"}) +
+            " reads other ranks' memory, widens its elements, or sends more than a pair of ranks has slots for";
     }
-    if (best && fits_slots(*best, task) && (forced || best->slot_seconds < o.chosen->seconds + choice.actor_seconds(task))) {
-      o.chosen = best;
-      o.over_slots = true;
-    } else if (forced) {
-      planner_log()->info("{}: goes through the actors, not over {} slots", to_string(task.what), options.protocol);
+    if (!forced) return;
+    if (task.what.protocol != message_protocol::unset) {
+      o.chosen = nullptr;
+      o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
+    } else {
+      planner_log()->info("{}: goes through the actors, not over {} slots: {}", to_string(task.what), options.protocol, why);
     }
   }
 
-  slot_format format_of_slots() const {
-    if (options.protocol == "ll") return slot_format::ll;
-    if (options.protocol == "ll128") return slot_format::ll128;
-    return choose_slot_format({});
+  static std::span<const slot_format> formats_of(message_protocol wanted) {
+    static constexpr std::array both{slot_format::ll128, slot_format::ll};
+    const std::span<const slot_format> all{both};
+    return wanted == message_protocol::ll ? all.subspan(1, 1) : wanted == message_protocol::ll128 ? all.subspan(0, 1) : all;
   }
 
-  /// On every rank.
-  bool fits_slots(const contender& c, const planning_task& task) const {
-    const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
-    for (rank_t r = 0; r < task.ranks(); ++r)
-      if (!why_no_slots(compile(*c.lowered->notes, r, sizes, cutting{}), format_of_slots()).empty()) return false;
-    return true;
-  }
-
-  void put_on_slots(plan& made, const contender& c) const {
-    const slot_format format = format_of_slots();
+  void put_on_slots(plan& made, const contender& c, slot_format format) const {
     made.cut = cutting{};
     made.verified = c.lowered->verified(1);
     made.slots = format;
     made.protocol = format == slot_format::ll ? "ll" : "ll128";
-    made.predicted_seconds = c.slot_seconds;
+    made.predicted_seconds = c.slot_seconds[static_cast<std::size_t>(format)];
   }
 
   outcome choose_for_actors(const planning_task& task, bool everybody) {
@@ -246,6 +257,7 @@ struct planner::impl {
 
   [[noreturn]] void refuse(const planning_task& task, outcome& o) {
     const std::string title = to_string(task.what) + " on " + plural(static_cast<std::size_t>(task.ranks()), "rank");
+    if (!o.why_not_so.empty()) throw error(errc::unsupported, title + ": " + o.why_not_so);
     if (!o.force.name.empty()) {
       const contender& c = o.all.front();
       if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);
@@ -264,14 +276,17 @@ struct planner::impl {
     throw error(faulty ? errc::bad_score : errc::unsupported, text);
   }
 
-  /// With the protocol in which it is faster.
-  candidate row_of(const contender& c, const outcome& o, const planning_task& task) const {
+  /// A row for every protocol in which it could be performed.
+  void append_rows(std::vector<candidate>& rows, contender& c, const outcome& o, const planning_task& task) {
     const bool chosen = &c == o.chosen;
-    const double through_actors = c.seconds + (o.over_slots ? choice.actor_seconds(task) : 0);
-    const bool slots = o.over_slots && c.eligible() && (chosen || c.slot_seconds < through_actors);
-    const std::string protocol = !slots ? "simple" : format_of_slots() == slot_format::ll ? "ll" : "ll128";
-    return {c.choreography, protocol, slots ? 1 : c.cut.channels, slots ? 1 : c.cut.slices, slots ? c.slot_seconds : through_actors,
-            c.why_rejected, chosen, c.rank_order_fold};
+    rows.push_back({c.choreography, "simple", c.cut.channels, c.cut.slices, c.seconds, c.why_rejected, chosen && !o.slots, {}, c.rank_order_fold});
+    if (!c.eligible() || !choice.why_no_slots(task).empty()) return;
+    choice.price_slots(c, task);
+    for (const slot_format format : {slot_format::ll, slot_format::ll128}) {
+      const double seconds = c.slot_seconds[static_cast<std::size_t>(format)];
+      if (!std::isfinite(seconds) || !choice.fits_slots(c, format, task)) continue;
+      rows.push_back({c.choreography, format == slot_format::ll ? "ll" : "ll128", 1, 1, seconds, {}, chosen && o.slots == format, {}, c.rank_order_fold});
+    }
   }
 
   std::shared_ptr<const plan> make_plan(const planning_task& task) {
@@ -293,7 +308,7 @@ struct planner::impl {
     made->scaled = task.rules.scaled;
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
-    if (o.over_slots) put_on_slots(*made, c);
+    if (o.slots) put_on_slots(*made, c, *o.slots);
     planner_log()->debug("{}: {}, {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
                          made->protocol, made->cut.channels, made->cut.slices, made->predicted_seconds * 1e6);
     return made;
@@ -319,7 +334,7 @@ struct planner::impl {
 
   engine_options options;
   score_library library;
-  machine_constants machine;
+  tuning machine;
   plan_choice choice;
   std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
@@ -354,8 +369,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
     for (contender& c : o.all)
       while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
   std::vector<candidate> list;
-  for (const contender& c : o.all)
-    list.push_back(impl_->row_of(c, o, task));
+  for (contender& c : o.all) impl_->append_rows(list, c, o, task);
   std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {
     if (a.eligible() != b.eligible()) return a.eligible();
     return a.eligible() && a.predicted_seconds < b.predicted_seconds;

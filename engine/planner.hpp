@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,16 @@
 
 namespace troupe {
 
-/// One choreography that was considered for a call.
+/// One choreography with one protocol that was considered for a call.
 struct candidate {
   std::string choreography;
-  std::string protocol = "simple";
+  std::string protocol = "simple";  ///< or ll, ll128, each a row of its own where the call can go over slots
   int channels = 1;
   int slices = 1;
   double predicted_seconds = 0;   ///< by the cost model; meaningless if rejected
   std::string why_rejected;       ///< one sentence; empty: eligible
   bool chosen = false;
+  std::optional<double> measured_seconds;  ///< of a call, by whoever has measured it (engine/explain_measured.hpp)
   bool rank_order_fold = false;   ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
 
   bool eligible() const { return why_rejected.empty(); }
@@ -51,7 +53,7 @@ class planner {
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
                                        const std::vector<std::size_t>* counts = nullptr);
 
-  /// Every choreography: the eligible ones in order of predicted time, then the rejected ones. Verifies the chosen one, as
+  /// Every choreography with every protocol that it can be performed in: the eligible ones in order of predicted time, then the rejected ones. Verifies the chosen one, as
   /// plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,
   /// invalid_argument, a forced name that does not exist), never because nothing is eligible.
   std::vector<candidate> candidates(const call& what, const layout& placement,
