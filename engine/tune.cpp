@@ -45,7 +45,9 @@ class fitting {
     for (const calibration& c : measured) points_.push_back({calibration_model{c}, c.seconds});
   }
 
+  /// Typical ratio.
   double run(std::span<const constant> which) {
+    for (const constant c : which) begun_.emplace_back(c, constants_.*c);
     double least = badness();
     for (const double factor : {3.0, 1.7, 1.3, 1.1, 1.03, 1.01})
       for (bool better = true; better;) {
@@ -60,11 +62,20 @@ class fitting {
             else constants_.*c = before;
           }
       }
-    return std::exp(std::sqrt(least / static_cast<double>(std::max<std::size_t>(1, points_.size()))));
+    return std::exp(std::sqrt(deviation() / static_cast<double>(std::max<std::size_t>(1, points_.size()))));
   }
 
  private:
+  /// Constants that the points do not tell apart stay near where they began.
   double badness() const {
+    double total = deviation();
+    for (const auto& [c, begun] : begun_) {
+      const double off = std::log(constants_.*c / begun);
+      total += anchor * off * off;
+    }
+    return total;
+  }
+  double deviation() const {
     double sum_of_squares = 0;
     for (const auto& [model, seconds] : points_) {
       const double off = std::log(model.predict(constants_) / seconds);
@@ -77,8 +88,10 @@ class fitting {
     calibration_model model;
     double seconds;
   };
+  static constexpr double anchor = 0.02;  ///< beside one point's squared deviation
   tuning& constants_;
   std::vector<point> points_;
+  std::vector<std::pair<constant, double>> begun_;
 };
 
 }  // namespace
@@ -111,7 +124,10 @@ class measuring {
     result_.wake_ns = primitives::wake_ns(budget);
     memory();
     types();
-    fit(result_, collectives());
+    // The fit begins where the primitives are.
+    result_.slot_message_ns = result_.flag_exchange_ns;
+    result_.slot_turn_ns = result_.switch_ns;
+    result_.deviation = fit(result_, collectives());
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
     char text[32];

@@ -8,7 +8,7 @@
 
 namespace troupe::primitives {
 
-/// Medians over batches; ns. Threads are pinned to cores of their own where there are two.
+/// Tenth percentiles over batches; ns. Threads are pinned to cores of their own where there are two.
 double flag_exchange_ns(double budget_ms);
 /// One core goes from a thread to another and back, half of that.
 double switch_ns(double budget_ms);

@@ -39,6 +39,7 @@ constexpr std::array schema{
     tuning_key{"slots.step", "ns", "the same fit", &tuning::slot_step_ns},
     tuning_key{"slots.ll_line", "ns", "the same fit, 64 bytes of data", &tuning::ll_line_ns},
     tuning_key{"slots.ll128_line", "ns", "the same fit, 120 bytes of data", &tuning::ll128_line_ns},
+    tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
     tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag", &tuning::flag_exchange_ns},
     tuning_key{"threads.switch", "ns", "two threads on one core give it to each other", &tuning::switch_ns},
     tuning_key{"threads.wake", "ns", "two threads wake each other, half a round", &tuning::wake_ns},
@@ -319,7 +320,7 @@ std::string to_toml(const tuning& t) {
     const auto dot = k.key.find('.');
     if (const auto table = k.key.substr(0, dot); table != open) {
       open = table;
-      out << "\n[" << table << "]  # " << (k.number != nullptr ? "ns" : "[bytes that a core touches, GB/s of result and core]") << '\n';
+      out << "\n[" << table << "]  # " << (k.unit.empty() ? "a ratio" : k.number != nullptr ? "ns" : "[bytes that a core touches, GB/s of result and core]") << '\n';
     }
     out << k.key.substr(dot + 1) << " = " << (k.number != nullptr ? number(t.*k.number) : curve_text(t.*k.curve)) << "  # " << k.how << '\n';
   }

@@ -51,6 +51,8 @@ struct tuning {
   std::string measured;  ///< when; empty: assumed
   std::string file;      ///< where it was read from; empty: assumed
 
+  double deviation = 1;  ///< typical ratio of a predicted to a measured small collective, ≥ 1
+
   // Through the actors, ns.
   double actor_operation_ns = 1500;  ///< an operation, besides its steps
   double actor_rank_ns = 3000;       ///< each of its ranks, of a core's time
@@ -95,7 +97,7 @@ struct tuning_key {
   std::string_view key;   ///< "slots.message"
   std::string_view unit;
   std::string_view how;   ///< it is measured
-  double tuning::*number = nullptr;
+  double tuning::*number = nullptr;  ///< this or …
   rate_curve tuning::*curve = nullptr;
 };
 /// In the order of the file. [types] has a key for every datatype besides.

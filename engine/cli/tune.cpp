@@ -29,7 +29,7 @@ struct arguments {
 
 std::string value_of(const tuning& t, const tuning_key& k) {
   char text[64];
-  if (k.number != nullptr) return std::snprintf(text, sizeof text, "%.1f", t.*k.number), text;
+  if (k.number != nullptr) return std::snprintf(text, sizeof text, "%.*f", k.unit.empty() ? 2 : 1, t.*k.number), text;
   std::string all;
   for (const auto& p : (t.*k.curve).points()) {
     std::snprintf(text, sizeof text, "%s%s: %.1f", all.empty() ? "" : ", ", bytes_text(static_cast<std::uint64_t>(p.bytes)).c_str(), p.rate);
