@@ -282,7 +282,7 @@ struct planner::impl {
     rows.push_back({c.choreography, "simple", c.cut.channels, c.cut.slices, c.seconds, c.why_rejected, chosen && !o.slots, {}, c.rank_order_fold});
     if (!c.eligible() || !choice.why_no_slots(task).empty()) return;
     choice.price_slots(c, task);
-    for (const slot_format format : {slot_format::ll, slot_format::ll128}) {
+    for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
       const double seconds = c.slot_seconds[static_cast<std::size_t>(format)];
       if (!std::isfinite(seconds) || !choice.fits_slots(c, format, task)) continue;
       rows.push_back({c.choreography, format == slot_format::ll ? "ll" : "ll128", 1, 1, seconds, {}, chosen && o.slots == format, {}, c.rank_order_fold});
