@@ -80,7 +80,7 @@ actors::operation_ptr society::prepare(rank_t rank, call_description what) {
   c.protocol = what.options.protocol;
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
-    op->plan = core->plans.plan_for(c, placement);
+    op->plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
     op->make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
@@ -100,7 +100,7 @@ bool society::run_over_slots(rank_t rank, call_description& what) {
   std::swap(c.choreography, what.options.choreography);
   auto turn = mine.begin_again(rank, c);
   if (!turn)
-    if (const auto plan = core->plans.plan_for(c, placement); plan->slots) turn = mine.begin(rank, c, plan);
+    if (const auto plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan); plan->slots) turn = mine.begin(rank, c, plan);
   if (!turn) {
     std::swap(c.choreography, what.options.choreography);
     return false;

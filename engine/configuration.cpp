@@ -611,7 +611,7 @@ std::string bare_or_quoted(std::string_view name) {
 std::string origin_text(std::string_view name, const config_entry& entry) {
   if (name != "tuning" || entry.origin.from != source::initial) return to_string(entry.origin);
   const tuning_place place = find_tuning({});
-  using from = tuning_place::source;
+  using from = tuning_place::found;
   if (place.from == from::environment) return "environment TROUPE_TUNING: " + (place.path.empty() ? std::string{"none"} : place.path);
   return place.from == from::default_place ? "default: " + place.path : "default: assumed constants";
 }

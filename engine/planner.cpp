@@ -73,7 +73,7 @@ struct plan_key_equal {
          x.reduction.associative != y.reduction.associative))
       return false;
     if (x.uniform ? x.count != y.count : !a.counts || !b.counts || *a.counts != *b.counts) return false;
-    return a.placement == b.placement;
+    return &a.placement == &b.placement || a.placement == b.placement;
   }
 };
 
@@ -358,6 +358,22 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   auto made = impl_->make_plan(task);
   impl_->keep({what, placement, task.counts}, made);
   return made;
+}
+
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {
+  if (last.taken_.exchange(true, std::memory_order_acquire)) return plan_for(what, placement);
+  struct release {
+    std::atomic<bool>& taken;
+    ~release() { taken.store(false, std::memory_order_release); }
+  } const at_end{last.taken_};
+  if (last.plan_ && plan_key_equal{}({last.what_, placement, nullptr}, {what, placement, nullptr})) return last.plan_;
+  const auto made = plan_for(what, placement);
+  // Ranks that share a plan would otherwise fight for its reference count with every call.
+  auto own = std::make_shared<std::shared_ptr<const plan>>(made);
+  const plan* target = made.get();
+  last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
+  last.what_ = what;
+  return last.plan_;
 }
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {

@@ -338,7 +338,7 @@ std::string default_tuning_path() {
 }
 
 tuning_place find_tuning(const std::string& option) {
-  using from = tuning_place::source;
+  using from = tuning_place::found;
   if (option == "none") return {{}, from::options};
   if (!option.empty()) return {option, from::options};
   if (const char* named = std::getenv("TROUPE_TUNING"); named != nullptr && *named != '\0')

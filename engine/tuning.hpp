@@ -45,7 +45,8 @@ machine_fingerprint this_machine();
 /// "cpu is …, here it is …; …"; empty if they are the same.
 std::string differences(const machine_fingerprint& measured, const machine_fingerprint& here);
 
-/// The assumed values are `troupe tune`'s on two cores of an AMD EPYC (family 26) of 2024, rounded.
+/// The assumed values are what `troupe tune` measured on two cores of an AMD EPYC (family 26, 2.6 GHz, 1 MiB L2 a core, 32 MiB L3,
+/// virtual machine), rounded.
 struct tuning {
   machine_fingerprint machine;
   std::string measured;  ///< when; empty: assumed
@@ -54,35 +55,35 @@ struct tuning {
   double deviation = 1;  ///< typical ratio of a predicted to a measured small collective, ≥ 1
 
   // Through the actors, ns.
-  double actor_operation_ns = 1500;  ///< an operation, besides its steps
-  double actor_rank_ns = 3000;       ///< each of its ranks, of a core's time
-  double actor_message_ns = 500;     ///< one chunk and its credit through two channels, until the receiver runs
+  double actor_operation_ns = 2000;  ///< an operation, besides its steps
+  double actor_rank_ns = 13000;       ///< each of its ranks, of a core's time
+  double actor_message_ns = 850;     ///< one chunk and its credit through two channels, until the receiver runs
   double actor_step_ns = 50;         ///< one instruction of a performer, without its bytes
   double actor_operand_ns = 10;      ///< one more input or output of a pass over several
 
   // Over slots, ns.
-  double slot_operation_ns = 40;  ///< an operation, besides its steps
-  double slot_message_ns = 60;    ///< until a line has come to the receiver, if it runs on another core
-  double slot_turn_ns = 700;      ///< until it has come, where ranks share cores: the receiver's turn on the core
-  double slot_step_ns = 15;
-  double ll_line_ns = 12;         ///< 128 bytes that carry 64, written by one thread and read by another
-  double ll128_line_ns = 8;       ///< 128 bytes that carry 120
+  double slot_operation_ns = 70;  ///< an operation, besides its steps
+  double slot_message_ns = 10;    ///< until a line has come to the receiver, if it runs on another core
+  double slot_turn_ns = 900;      ///< until it has come, where ranks share cores: the receiver's turn on the core
+  double slot_step_ns = 50;
+  double ll_line_ns = 9;         ///< 128 bytes that carry 64, written by one thread and read by another
+  double ll128_line_ns = 10.5;       ///< 128 bytes that carry 120
 
   // Threads, ns. For people; the model has what follows from them above.
-  double flag_exchange_ns = 60;  ///< two threads on two cores, each sees the other's flag
-  double switch_ns = 500;        ///< a core goes from one thread to another
-  double wake_ns = 5000;         ///< from waking a sleeping thread until it runs
+  double flag_exchange_ns = 56;  ///< two threads on two cores, each sees the other's flag
+  double switch_ns = 550;        ///< a core goes from one thread to another
+  double wake_ns = 16000;         ///< from waking a sleeping thread until it runs
 
   // Memory, GB/s of result and core, by the bytes that one core touches (inputs and output).
-  rate_curve copy = std::vector<rate_curve::point>{{16384, 60}, {1 << 19, 40}, {1 << 22, 20}, {1 << 26, 9}};             ///< all cores at work
-  rate_curve copy_one_core = std::vector<rate_curve::point>{{16384, 60}, {1 << 19, 40}, {1 << 22, 22}, {1 << 26, 14}};
-  rate_curve copy_streamed = std::vector<rate_curve::point>{{16384, 15}, {1 << 26, 15}};                                   ///< non-temporal, all cores
-  rate_curve reduce = std::vector<rate_curve::point>{{16384, 50}, {1 << 19, 30}, {1 << 22, 16}, {1 << 26, 7}};            ///< f32 sum of two, all cores
-  rate_curve reduce_one_core = std::vector<rate_curve::point>{{16384, 50}, {1 << 19, 30}, {1 << 22, 18}, {1 << 26, 10}};
-  rate_curve pass = std::vector<rate_curve::point>{{16384, 20}, {1 << 19, 12}, {1 << 22, 7}, {1 << 26, 3}};               ///< f32 sum of four into four, all cores
+  rate_curve copy = std::vector<rate_curve::point>{{16384, 154}, {1 << 18, 126}, {1 << 20, 100}, {1 << 22, 53}, {1 << 24, 50}, {1 << 26, 22}};  ///< all cores at work
+  rate_curve copy_one_core = std::vector<rate_curve::point>{{16384, 155}, {1 << 18, 125}, {1 << 20, 105}, {1 << 22, 56}, {1 << 24, 60}, {1 << 26, 41}};
+  rate_curve copy_streamed = std::vector<rate_curve::point>{{16384, 38}, {1 << 18, 48}, {1 << 24, 48}, {1 << 26, 22}};  ///< non-temporal, all cores
+  rate_curve reduce = std::vector<rate_curve::point>{{16384, 127}, {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36}, {1 << 24, 28}, {1 << 26, 10}};  ///< f32 sum of two, all cores
+  rate_curve reduce_one_core = std::vector<rate_curve::point>{{16384, 125}, {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36}, {1 << 24, 38}, {1 << 26, 18}};
+  rate_curve pass = std::vector<rate_curve::point>{{16384, 25}, {1 << 18, 17}, {1 << 20, 15}, {1 << 22, 14}, {1 << 24, 9}, {1 << 26, 3.5}};  ///< f32 sum of four into four, all cores
 
-  /// Sum of two in the first-level cache, GB/s of result: how fast a type can be computed at best.
-  std::vector<double> type_rate = std::vector<double>(all_datatypes.size(), 20.0);
+  /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
+  std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
 
   /// What a score through the actors costs that keeps every core busy with `bytes_a_core`.
   machine_constants through_actors(double bytes_a_core, datatype type) const;
@@ -115,7 +116,7 @@ std::string to_toml(const tuning& t);
 /// Which file an engine with these options loads, and why: options, TROUPE_TUNING, the default place. Empty path: none.
 struct tuning_place {
   std::string path;
-  enum class source : std::uint8_t { none, options, environment, default_place } from = source::none;
+  enum class found : std::uint8_t { nowhere, options, environment, default_place } from = found::nowhere;
 };
 tuning_place find_tuning(const std::string& option);
 /// $XDG_CONFIG_HOME/troupe/tuning.toml, else ~/.config/troupe/tuning.toml; empty if neither variable is set.
