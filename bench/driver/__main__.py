@@ -163,12 +163,15 @@ def report(options, data):
     """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
     points = tables.Points(data["points"])
     data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data)
+    wanted = data.get("rows") or range(1, 11)
+    data["targets"] = [row for row in data["targets"] if int(row["row"]) in wanted]
     with open(os.path.join(options.out, "results.json"), "w") as file:
         json.dump(data, file, indent=1)
     about = data["machine"]
     text = [f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, revision {about['revision']}, {about['date']}.",
-            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more."]
-    if data["rounds"] > 1:
+            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more.",
+            f"Tuning: {data.get('tuning', 'unknown')}."]
+    if data["rounds"] > 1 and points.all:
         text.append(f"Repetitions of a point spread by {tables.noise(points):.0%} (median of (max − min)/median).")
     if about["load_before"] > 0.3 * about["cores"]:
         text.append(f"**The machine was not idle (load {about['load_before']:.1f} before the run): do not judge by these numbers.**")
@@ -197,6 +200,14 @@ def report(options, data):
         update(options.update, summary)
     print(f"\n{summary}\n\nMore in {options.out}: results.md, results.json, plots.")
     return not wrong
+
+
+def tuning_in_use(options):
+    """By which constants the planner chose, in its own words."""
+    command = [os.path.join(options.build, "troupe"), "run", os.path.join(ROOT, "config", "quickstart.toml"), "--dump-config"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout
+    line = next((line for line in said.splitlines() if line.startswith("tuning = ")), "")
+    return line.partition("#")[2].strip() or "unknown"
 
 
 def update(path, text):
@@ -237,7 +248,7 @@ def main():
         print("bench: nothing was measured")
         return 2
     data = {"machine": about, "rounds": min((len(a) for a in samples.values()), default=options.rounds), "fresh": options.fresh, "rotate_root": options.rotate_root, "commands": commands,
-            "budget_ms": options.budget_ms, "points": tables.summarise(samples), **more}
+            "budget_ms": options.budget_ms, "points": tables.summarise(samples), "tuning": tuning_in_use(options), "rows": sorted(options.rows), **more}
     return 0 if report(options, data) else 1
 
 
