@@ -68,7 +68,9 @@ def draw_choices(pyplot, choices, folder):
         for panel in panels.flat:
             for handle, text in zip(*panel.get_legend_handles_labels()):
                 handles.setdefault(text, handle)
-        panels[0][0].legend(handles.values(), handles.keys(), fontsize=6)
+        last = handles.pop("the planner's choice", None)
+        proxies = [pyplot.Line2D([], [], color=handle.get_color()) for handle in handles.values()] + ([last] if last else [])
+        panels[0][0].legend(proxies, [*handles, *(["the planner's choice"] if last else [])], fontsize=6)
         figure.supylabel("µs per call (simple: solid, LL128: dashed, LL: dotted)", fontsize=9)
         for ending in ("svg", "png"):
             name = f"choices-{ranks}.{ending}"
