@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
   std::printf("%-28s %6s %8s %10s %10s\n", "# a call whose plan is there", "ranks", "threads", "10% ns", "median ns");
   const int cores = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
   // A cache with something in it.
-  for (std::size_t count = 1; count < 300; ++count) by.plan_for(call_of(collective::all_gather, count), layout::flat(2));
+  for (std::size_t count = 1; count < 300; ++count)
+    by.plan_for(call_of(collective::all_gather, count), layout::flat(2));
   for (const int threads : {1, cores})
     for (const bool memo : {true, false})
       for (const int ranks : {2, 256}) {

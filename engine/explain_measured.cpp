@@ -14,7 +14,8 @@ double seconds_of(engine& on, const job& what, const workload& how) {
   const job_result result = bench_runner{on, how}.run(what);
   const measurement& m = result.out_of_place ? *result.out_of_place : *result.in_place;
   if (m.wrong.value_or(0) > 0 || result.out_of_bounds > 0)
-    throw std::runtime_error(name(what.kind) + " by " + result.choreography + " (" + result.protocol + "): wrong results");
+    throw std::runtime_error(name(what.kind) + " by " + result.choreography + " (" + result.protocol +
+                             "): wrong results");
   return std::max(m.time_us * 1e-6, 1e-9);
 }
 
@@ -44,7 +45,8 @@ void measure_candidates(explanation& e, engine& on, const job& what, const measu
       const candidate& c = e.candidates[i];
       if (!c.eligible()) continue;
       if (progress)
-        progress(c.choreography + " (" + c.protocol + "), round " + std::to_string(round + 1) + " of " + std::to_string(limits.rounds));
+        progress(c.choreography + " (" + c.protocol + "), round " + std::to_string(round + 1) + " of " +
+                 std::to_string(limits.rounds));
       job one = what;
       one.choreography = c.choreography;
       one.protocol = parse_message_protocol(c.protocol).value_or(message_protocol::unset);

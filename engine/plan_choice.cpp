@@ -40,8 +40,9 @@ bool can_be_in_place(collective what) {
 void check_counts(const planning_task& task) {
   const auto blocks = static_cast<std::size_t>(block_count(task.what.what, task.ranks()));
   if (task.what.uniform || task.counts.size() == blocks) return;
-  throw error(errc::invalid_argument, to_string(task.what) + " has " + std::to_string(blocks) + " blocks, but the sizes of " +
-                                          std::to_string(task.counts.size()) + " were given");
+  throw error(errc::invalid_argument, to_string(task.what) + " has " + std::to_string(blocks) +
+                                          " blocks, but the sizes of " + std::to_string(task.counts.size()) +
+                                          " were given");
 }
 
 /// Bytes that a rank converts or scales before and after, on average.
@@ -138,7 +139,8 @@ std::vector<contender> plan_choice::consider_all(const planning_task& task) {
     contender c;
     c.choreography = name;
     c.why_rejected = "on " + std::to_string(task.ranks()) + " ranks it " +
-                     (e.too_large.empty() ? "takes about " + std::to_string(static_cast<long long>(e.steps / least)) + " times as many steps as others"
+                     (e.too_large.empty() ? "takes about " + std::to_string(static_cast<long long>(e.steps / least)) +
+                                                " times as many steps as others"
                                           : e.too_large);
     all.push_back(std::move(c));
   }
@@ -157,7 +159,8 @@ measure_of_score measure(const score& s) {
   for (rank_t r = 0; r < s.ranks; ++r) {
     const part& player = s.players[static_cast<std::size_t>(r)];
     m.lanes += static_cast<double>(player.lanes.size());
-    const int buffers = input_blocks(s.what, s.ranks, s.root, r).count + output_blocks(s.what, s.ranks, s.root, r).count;
+    const int buffers =
+        input_blocks(s.what, s.ranks, s.root, r).count + output_blocks(s.what, s.ranks, s.root, r).count;
     m.cells += static_cast<double>(player.scratch.size() + player.l0.size()) + static_cast<double>(buffers) * s.parts;
   }
   return m;
@@ -213,7 +216,8 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
   const machine_constants machine = machine_.through_actors(bytes_a_core(task, size_class(bytes)), c.work_type);
-  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine) + machine_.actor_operation_seconds(task.ranks());
+  const double seconds =
+      lowered->predict(bytes, cut, staging_bytes(c, task), machine) + machine_.actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;
@@ -237,19 +241,24 @@ double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_by
 
 /// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
 /// slice at least one element of the largest cell.
-std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& task, const lowered_score& whole) const {
-  const std::size_t cell = largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, whole.notes->parts)));
+std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& task,
+                                       const lowered_score& whole) const {
+  const std::size_t cell =
+      largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, whole.notes->parts)));
   if (cell == 0) return {cutting{}};
   std::vector<int> channels{options_.channels};
   if (options_.channels == 0) {
     channels = {1};
     for (int n = 2; n <= most_channels && n * task.ranks() <= machine_.machine.cores; n *= 2) channels.push_back(n);
   }
-  const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes : whole.moves_chunks ? automatic_chunk : uncut_pass;
+  const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes
+                            : whole.moves_chunks     ? automatic_chunk
+                                                     : uncut_pass;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
   std::vector<cutting> found;
   for (const int wanted : channels) {
-    const std::size_t repeats = std::max<std::size_t>(1, most_instructions / std::max<std::size_t>(1, whole.single_steps));
+    const std::size_t repeats =
+        std::max<std::size_t>(1, most_instructions / std::max<std::size_t>(1, whole.single_steps));
     const std::size_t side = std::min({static_cast<std::size_t>(wanted), cell, repeats});
     const std::size_t length = largest_part(cell, side);
     const std::size_t most = std::max<std::size_t>(1, repeats / side);
@@ -271,10 +280,12 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
   const call& c = task.what;
   if (!options_.layout.empty() || !task.placement.is_flat()) return "slots are for ranks without a layout";
   if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
-  if (task.ranks() > most_slot_ranks) return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
+  if (task.ranks() > most_slot_ranks)
+    return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
   if (!c.uniform) return "slots are for blocks of equal size";
   // Who performs his part over slots has heard nothing of the others unless his end depends on their beginning.
-  if (has_root(c.what)) return "slots are for collectives in which every rank waits for every other, not for " + std::string{name(c.what)};
+  if (has_root(c.what))
+    return "slots are for collectives in which every rank waits for every other, not for " + std::string{name(c.what)};
   if (task.rules.scaled) return "slots are not for operations that scale their inputs first";
   if (task.rules.sums_in_f32) return "over slots, partial sums of " + std::string{name(c.type)} + " would be rounded";
   const auto blocks = static_cast<std::size_t>(c.what == collective::all_reduce ? 1 : task.ranks());
@@ -296,7 +307,8 @@ void plan_choice::price_slots(contender& c, const planning_task& task) const {
   for (const slot_format format : {slot_format::ll, slot_format::ll128})
     c.slot_seconds[static_cast<std::size_t>(format)] =
         machine_.slot_operation_seconds() +
-        sheet.predict(cell, cutting{}, no_limit, machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type));
+        sheet.predict(cell, cutting{}, no_limit,
+                      machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type));
 }
 
 bool plan_choice::fits_slots(const contender& c, slot_format format, const planning_task& task) const {
@@ -306,15 +318,16 @@ bool plan_choice::fits_slots(const contender& c, slot_format format, const plann
   return true;
 }
 
-plan_choice::slot_choice plan_choice::best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats,
-                                                      const planning_task& task) {
+plan_choice::slot_choice plan_choice::best_over_slots(const std::vector<contender*>& all,
+                                                      std::span<const slot_format> formats, const planning_task& task) {
   for (contender* c : all) price_slots(*c, task);
   while (true) {
     slot_choice first;
     for (contender* c : all)
       for (const slot_format format : formats) {
         const slot_choice next{c, format};
-        if (c->eligible() && std::isfinite(next.seconds()) && (!first.who || next.seconds() < first.seconds())) first = next;
+        if (c->eligible() && std::isfinite(next.seconds()) && (!first.who || next.seconds() < first.seconds()))
+          first = next;
       }
     if (!first.who) return first;
     contender& c = *first.who;
@@ -370,7 +383,8 @@ void plan_choice::settle(contender& c, const planning_task& task) {
 bool plan_choice::same_trees_in_place(const contender& c, const planning_task& task, const verdict& v) {
   if (!task.rules.trees.same_everywhere || task.rules.trees.left_fold || c.rank_order_fold) return true;
   // Where both kinds of call are staged, they are performed alike.
-  const bool always_staged = task.rules.scaled || (task.rules.sums_in_f32 && (task.rules.always_widened || !task.what.uniform));
+  const bool always_staged =
+      task.rules.scaled || (task.rules.sums_in_f32 && (task.rules.always_widened || !task.what.uniform));
   stage other = c.on;
   other.in_place = !other.in_place;
   if (always_staged || !can_be_in_place(other.what) || !library_.refusal(c.choreography, other).empty()) return true;

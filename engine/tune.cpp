@@ -16,7 +16,8 @@ namespace troupe {
 // -- the model --------------------------------------------------------------------------------------------------------
 
 calibration_model::calibration_model(const calibration& of) : of_(of) {
-  const score notes = lower_syncs(write_score(*find_choreography(of.choreography), flat_stage(collective::all_reduce, of.ranks)));
+  const score notes =
+      lower_syncs(write_score(*find_choreography(of.choreography), flat_stage(collective::all_reduce, of.ranks)));
   parts_ = std::max(1, notes.parts);
   sheet_ = std::make_shared<const timing_sheet>(notes);
 }
@@ -26,21 +27,25 @@ double calibration_model::predict(const tuning& t) const {
   const double bytes_a_core = 2 * block * of_.ranks / std::min(t.machine.cores, of_.ranks);
   constexpr int credits = 8, no_limit = 64;
   if (of_.slots)
-    return t.slot_operation_seconds() + sheet_->predict(cell, {}, no_limit, t.over_slots(of_.format, of_.ranks, bytes_a_core, datatype::f32));
-  return t.actor_operation_seconds(of_.ranks) + sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32));
+    return t.slot_operation_seconds() +
+           sheet_->predict(cell, {}, no_limit, t.over_slots(of_.format, of_.ranks, bytes_a_core, datatype::f32));
+  return t.actor_operation_seconds(of_.ranks) +
+         sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32));
 }
 
 namespace {
 
 using constant = double tuning::*;
-constexpr std::array<constant, 5> of_actors{&tuning::actor_operation_ns, &tuning::actor_rank_ns, &tuning::actor_message_ns,
-                                            &tuning::actor_step_ns, &tuning::actor_operand_ns};
-constexpr std::array<constant, 6> of_slots{&tuning::slot_operation_ns, &tuning::slot_message_ns, &tuning::slot_turn_ns,
-                                           &tuning::slot_step_ns, &tuning::ll_line_ns, &tuning::ll128_line_ns};
+constexpr std::array<constant, 5> of_actors{&tuning::actor_operation_ns, &tuning::actor_rank_ns,
+                                            &tuning::actor_message_ns, &tuning::actor_step_ns,
+                                            &tuning::actor_operand_ns};
+constexpr std::array<constant, 6> of_slots{&tuning::slot_operation_ns, &tuning::slot_message_ns,
+                                           &tuning::slot_turn_ns,      &tuning::slot_step_ns,
+                                           &tuning::ll_line_ns,        &tuning::ll128_line_ns};
 constexpr double least_ns = 1, most_ns = 1e6;
 
 class fitting {
- public:
+public:
   fitting(tuning& constants, std::span<const calibration> measured) : constants_(constants) {
     for (const calibration& c : measured) points_.push_back({calibration_model{c}, c.seconds});
   }
@@ -65,7 +70,7 @@ class fitting {
     return std::exp(std::sqrt(deviation() / static_cast<double>(std::max<std::size_t>(1, points_.size()))));
   }
 
- private:
+private:
   /// Constants that the points do not tell apart stay near where they began.
   double badness() const {
     double total = deviation();
@@ -100,7 +105,8 @@ double fit(tuning& constants, std::span<const calibration> measured) {
   double worst = 1;
   for (const bool slots : {false, true}) {
     std::vector<calibration> own;
-    std::copy_if(measured.begin(), measured.end(), std::back_inserter(own), [&](const calibration& c) { return c.slots == slots; });
+    std::copy_if(measured.begin(), measured.end(), std::back_inserter(own),
+                 [&](const calibration& c) { return c.slots == slots; });
     if (own.empty()) continue;
     fitting f{constants, own};
     worst = std::max(worst, slots ? f.run(of_slots) : f.run(of_actors));
@@ -113,7 +119,7 @@ double fit(tuning& constants, std::span<const calibration> measured) {
 namespace {
 
 class measuring {
- public:
+public:
   explicit measuring(const tune_options& options) : options_(options), result_(assumed_tuning()) {}
 
   tuning run() {
@@ -136,7 +142,7 @@ class measuring {
     return result_;
   }
 
- private:
+private:
   void tell(const std::string& what) const {
     if (options_.progress) options_.progress(what);
   }
@@ -144,7 +150,8 @@ class measuring {
   /// From the first-level cache to beyond all caches.
   std::vector<double> sizes() const {
     std::vector<double> list;
-    const double last = std::max(64.0 * (1 << 20), 3.0 * static_cast<double>(result_.machine.l3_bytes) / result_.machine.cores);
+    const double last =
+        std::max(64.0 * (1 << 20), 3.0 * static_cast<double>(result_.machine.l3_bytes) / result_.machine.cores);
     for (double bytes = 16 * 1024; bytes < last; bytes *= options_.quick ? 16 : 4) list.push_back(bytes);
     list.push_back(last);
     return list;
@@ -193,10 +200,12 @@ class measuring {
   std::vector<calibration> candidates() const {
     std::vector<calibration> list;
     for (const int ranks : rank_counts()) {
-      for (const char* name : {"fused", "one_shot", "recursive_doubling", "ring"}) list.push_back({name, ranks, 8, false, {}, 0});
+      for (const char* name : {"fused", "one_shot", "recursive_doubling", "ring"})
+        list.push_back({name, ranks, 8, false, {}, 0});
       for (const char* name : {"one_shot", "recursive_doubling", "halving_doubling", "ring"})
         for (const std::size_t bytes : {8, 2048, 16384})
-          for (const slot_format format : {slot_format::ll, slot_format::ll128}) list.push_back({name, ranks, bytes, true, format, 0});
+          for (const slot_format format : {slot_format::ll, slot_format::ll128})
+            list.push_back({name, ranks, bytes, true, format, 0});
     }
     return list;
   }
@@ -212,13 +221,15 @@ class measuring {
     for (int round = 0; round < rounds; ++round)
       for (std::size_t i = 0; i < list.size(); ++i) {
         const calibration& c = list[i];
-        tell("collectives: " + c.choreography + ", " + std::to_string(c.ranks) + " ranks, round " + std::to_string(round + 1) + " of " +
-             std::to_string(rounds));
+        tell("collectives: " + c.choreography + ", " + std::to_string(c.ranks) + " ranks, round " +
+             std::to_string(round + 1) + " of " + std::to_string(rounds));
         job one;
         one.bytes = c.bytes;
         one.places = job_places::out;
         one.choreography = c.choreography;
-        one.protocol = !c.slots ? message_protocol::simple : c.format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
+        one.protocol = !c.slots                      ? message_protocol::simple
+                       : c.format == slot_format::ll ? message_protocol::ll
+                                                     : message_protocol::ll128;
         try {
           times[i].push_back(measure_call(on, one, c.ranks, options_.quick ? 2 : 5));
         } catch (const error& e) {

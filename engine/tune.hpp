@@ -35,11 +35,11 @@ struct calibration {
 
 /// What the cost model says to it.
 class calibration_model {
- public:
+public:
   explicit calibration_model(const calibration& of);
   double predict(const tuning& constants) const;
 
- private:
+private:
   calibration of_;
   double parts_;
   std::shared_ptr<const timing_sheet> sheet_;

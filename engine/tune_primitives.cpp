@@ -26,7 +26,9 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-double ns_since(clock::time_point start) { return std::chrono::duration<double, std::nano>(clock::now() - start).count(); }
+double ns_since(clock::time_point start) {
+  return std::chrono::duration<double, std::nano>(clock::now() - start).count();
+}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -127,20 +129,21 @@ namespace {
 
 /// Regions of one mapping, each a line further into its page than the one before, so that they do not compete for the same sets.
 class regions {
- public:
-  regions(std::size_t each, int count) : pitch_((each + 4095) / 4096 * 4096 + 4096 + 64), bytes_(pitch_ * static_cast<std::size_t>(count)) {
-    base_ = static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{huge_page}));
+public:
+  regions(std::size_t each, int count)
+      : pitch_((each + 4095) / 4096 * 4096 + 4096 + 64), bytes_(pitch_ * static_cast<std::size_t>(count)) {
+    base_ = static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{huge_page}));
 #if defined(__linux__)
     madvise(base_, bytes_, MADV_HUGEPAGE);
 #endif
     std::fill(base_, base_ + bytes_, std::byte{0});  // ordinary numbers of every type
   }
-  ~regions() { ::operator delete(base_, std::align_val_t{huge_page}); }
+  ~regions() { ::operator delete (base_, std::align_val_t{huge_page}); }
   regions(const regions&) = delete;
   regions& operator=(const regions&) = delete;
   std::byte* at(int index) const { return base_ + pitch_ * static_cast<std::size_t>(index); }
 
- private:
+private:
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
   std::size_t pitch_, bytes_;
   std::byte* base_ = nullptr;
@@ -152,15 +155,16 @@ void perform(const pass& what, const regions& memory, std::size_t each) {
   void* out[8];
   for (int i = 0; i < what.inputs; ++i) in[i] = memory.at(i);
   for (int i = 0; i < what.outputs; ++i) out[i] = memory.at(what.inputs + i);
-  reduce_many(what.type, sum, {in, static_cast<std::size_t>(what.inputs)}, {out, static_cast<std::size_t>(what.outputs)},
-              each / size_of(what.type), what.hint);
+  reduce_many(what.type, sum, {in, static_cast<std::size_t>(what.inputs)},
+              {out, static_cast<std::size_t>(what.outputs)}, each / size_of(what.type), what.hint);
 }
 
 }  // namespace
 
 double rate(const pass& what, double bytes, int threads, double budget_ms) {
   const int buffers = what.inputs + what.outputs;
-  const auto each = std::max<std::size_t>(64, static_cast<std::size_t>(bytes) / static_cast<std::size_t>(buffers) / 64 * 64);
+  const auto each =
+      std::max<std::size_t>(64, static_cast<std::size_t>(bytes) / static_cast<std::size_t>(buffers) / 64 * 64);
   std::barrier meet{threads};
   std::vector<double> rates(static_cast<std::size_t>(threads));
   const auto work = [&](int me) {

@@ -40,18 +40,23 @@ constexpr std::array schema{
     tuning_key{"slots.ll_line", "ns", "the same fit, 64 bytes of data", &tuning::ll_line_ns},
     tuning_key{"slots.ll128_line", "ns", "the same fit, 120 bytes of data", &tuning::ll128_line_ns},
     tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
-    tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag", &tuning::flag_exchange_ns},
+    tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag",
+               &tuning::flag_exchange_ns},
     tuning_key{"threads.switch", "ns", "two threads on one core give it to each other", &tuning::switch_ns},
     tuning_key{"threads.wake", "ns", "two threads wake each other, half a round", &tuning::wake_ns},
     tuning_key{"memory.copy", "GB/s", "copy, every core its own", nullptr, &tuning::copy},
     tuning_key{"memory.copy_one_core", "GB/s", "copy, the other cores idle", nullptr, &tuning::copy_one_core},
-    tuning_key{"memory.copy_streamed", "GB/s", "copy with non-temporal stores, every core its own", nullptr, &tuning::copy_streamed},
+    tuning_key{"memory.copy_streamed", "GB/s", "copy with non-temporal stores, every core its own", nullptr,
+               &tuning::copy_streamed},
     tuning_key{"memory.reduce", "GB/s", "f32 sum of two, every core its own", nullptr, &tuning::reduce},
-    tuning_key{"memory.reduce_one_core", "GB/s", "f32 sum of two, the other cores idle", nullptr, &tuning::reduce_one_core},
+    tuning_key{"memory.reduce_one_core", "GB/s", "f32 sum of two, the other cores idle", nullptr,
+               &tuning::reduce_one_core},
     tuning_key{"memory.pass", "GB/s", "f32 sum of four into four, every core its own", nullptr, &tuning::pass},
 };
 
-[[noreturn]] void fail(const std::string& place, const std::string& sentence) { throw error(errc::bad_config, place + ": " + sentence); }
+[[noreturn]] void fail(const std::string& place, const std::string& sentence) {
+  throw error(errc::bad_config, place + ": " + sentence);
+}
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -142,7 +147,7 @@ namespace {
 
 /// One document; every key is asked for by name, and what was not asked for is an error.
 class tuning_reader {
- public:
+public:
   tuning_reader(const toml::table& document, std::string name) : document_(document), name_(std::move(name)) {}
 
   tuning read() {
@@ -163,15 +168,16 @@ class tuning_reader {
     return t;
   }
 
- private:
+private:
   std::string place(const toml::node& node) const { return name_ + ":" + std::to_string(node.source().begin.line); }
 
   void check_format() {
     const toml::node& node = find("format");
     const auto version = node.value_exact<std::int64_t>();
     if (version != file_format)
-      fail(place(node), "format is " + (version ? std::to_string(*version) : std::string{"no integer"}) + ", this version of troupe reads format " +
-                            std::to_string(file_format) + "; measure again with `troupe tune`");
+      fail(place(node), "format is " + (version ? std::to_string(*version) : std::string{"no integer"}) +
+                            ", this version of troupe reads format " + std::to_string(file_format) +
+                            "; measure again with `troupe tune`");
   }
 
   const toml::node& find(const std::string& key) {
@@ -180,14 +186,16 @@ class tuning_reader {
     const auto dot = key.find('.');
     if (dot != std::string::npos) in = document_[key.substr(0, dot)].as_table();
     const toml::node* node = in == nullptr ? nullptr : in->get(dot == std::string::npos ? key : key.substr(dot + 1));
-    if (node == nullptr) fail(name_, "lacks the key " + key + unknown_alike(key) + "; measure again with `troupe tune`");
+    if (node == nullptr)
+      fail(name_, "lacks the key " + key + unknown_alike(key) + "; measure again with `troupe tune`");
     return *node;
   }
 
   /// A misspelt key is missing first and unknown second: both belong in one sentence.
   std::string unknown_alike(const std::string& wanted) const {
     for (const auto& [name, where] : all_keys())
-      if (const std::array<std::string_view, 1> one{wanted}; name != wanted && !is_known(name) && !closest(name, one).empty())
+      if (const std::array<std::string_view, 1> one{wanted};
+          name != wanted && !is_known(name) && !closest(name, one).empty())
         return " (line " + std::to_string(where) + " has " + name + ", which is none: did you mean " + wanted + "?)";
     return {};
   }
@@ -204,7 +212,8 @@ class tuning_reader {
   }
   double real(const std::string& key, double most) { return real(find(key), key, most); }
   double real(const toml::node& node, const std::string& key, double most) const {
-    if (const auto value = node.value<double>(); node.is_number() && value && *value > 0 && *value <= most) return *value;
+    if (const auto value = node.value<double>(); node.is_number() && value && *value > 0 && *value <= most)
+      return *value;
     std::ostringstream limit;
     limit << most;
     fail(place(node), key + " must be a number above 0 and at most " + limit.str());
@@ -238,10 +247,12 @@ class tuning_reader {
   }
 
   static bool is_known(std::string_view key) {
-    static constexpr std::array<std::string_view, 7> others{"format", "measured", "machine.cpu", "machine.cores", "machine.l1_bytes",
-                                                            "machine.l2_bytes", "machine.l3_bytes"};
+    static constexpr std::array<std::string_view, 7> others{"format",          "measured",         "machine.cpu",
+                                                            "machine.cores",   "machine.l1_bytes", "machine.l2_bytes",
+                                                            "machine.l3_bytes"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
-    return std::find(others.begin(), others.end(), key) != others.end() || std::any_of(schema.begin(), schema.end(), is) ||
+    return std::find(others.begin(), others.end(), key) != others.end() ||
+           std::any_of(schema.begin(), schema.end(), is) ||
            (key.starts_with("types.") && parse_datatype(key.substr(6)));
   }
 
@@ -250,7 +261,9 @@ class tuning_reader {
       if (known_.contains(name)) continue;
       const std::vector<std::string_view> names{known_.begin(), known_.end()};
       const auto near = closest(name, names);
-      fail(name_ + ":" + std::to_string(line), "unknown key " + name + (near.empty() ? "; docs/tuning.md lists all" : "; did you mean " + std::string{near} + "?"));
+      fail(name_ + ":" + std::to_string(line),
+           "unknown key " + name +
+               (near.empty() ? "; docs/tuning.md lists all" : "; did you mean " + std::string{near} + "?"));
     }
   }
 
@@ -303,7 +316,8 @@ std::string number(double value) {
 std::string curve_text(const rate_curve& curve) {
   std::string text = "[";
   for (const auto& p : curve.points())
-    text += (text.size() > 1 ? ", [" : "[") + std::to_string(static_cast<std::int64_t>(p.bytes)) + ", " + number(p.rate) + "]";
+    text += (text.size() > 1 ? ", [" : "[") + std::to_string(static_cast<std::int64_t>(p.bytes)) + ", " +
+            number(p.rate) + "]";
   return text + "]";
 }
 
@@ -312,28 +326,37 @@ std::string curve_text(const rate_curve& curve) {
 std::string to_toml(const tuning& t) {
   std::ostringstream out;
   out << "# What this machine costs: written by `troupe tune`, read by every engine (docs/tuning.md).\n"
-      << "format = " << file_format << "\nmeasured = " << quoted(t.measured) << "\n\n[machine]\ncpu = " << quoted(t.machine.cpu)
-      << "\ncores = " << t.machine.cores << "\nl1_bytes = " << t.machine.l1_bytes << "\nl2_bytes = " << t.machine.l2_bytes
+      << "format = " << file_format << "\nmeasured = " << quoted(t.measured)
+      << "\n\n[machine]\ncpu = " << quoted(t.machine.cpu) << "\ncores = " << t.machine.cores
+      << "\nl1_bytes = " << t.machine.l1_bytes << "\nl2_bytes = " << t.machine.l2_bytes
       << "\nl3_bytes = " << t.machine.l3_bytes << '\n';
   std::string_view open;
   for (const tuning_key& k : schema) {
     const auto dot = k.key.find('.');
     if (const auto table = k.key.substr(0, dot); table != open) {
       open = table;
-      out << "\n[" << table << "]  # " << (k.unit.empty() ? "a ratio" : k.number != nullptr ? "ns" : "[bytes that a core touches, GB/s of result and core]") << '\n';
+      out << "\n[" << table << "]  # "
+          << (k.unit.empty()        ? "a ratio"
+              : k.number != nullptr ? "ns"
+                                    : "[bytes that a core touches, GB/s of result and core]")
+          << '\n';
     }
-    out << k.key.substr(dot + 1) << " = " << (k.number != nullptr ? number(t.*k.number) : curve_text(t.*k.curve)) << "  # " << k.how << '\n';
+    out << k.key.substr(dot + 1) << " = " << (k.number != nullptr ? number(t.*k.number) : curve_text(t.*k.curve))
+        << "  # " << k.how << '\n';
   }
   out << "\n[types]  # sum of two in the first-level cache, GB/s of result\n";
-  for (const datatype type : all_datatypes) out << name(type) << " = " << number(t.type_rate[static_cast<std::size_t>(type)]) << '\n';
+  for (const datatype type : all_datatypes)
+    out << name(type) << " = " << number(t.type_rate[static_cast<std::size_t>(type)]) << '\n';
   return out.str();
 }
 
 // -- finding ----------------------------------------------------------------------------------------------------------
 
 std::string default_tuning_path() {
-  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base != nullptr && *base != '\0') return std::string{base} + "/troupe/tuning.toml";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return std::string{home} + "/.config/troupe/tuning.toml";
+  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base != nullptr && *base != '\0')
+    return std::string{base} + "/troupe/tuning.toml";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::string{home} + "/.config/troupe/tuning.toml";
   return {};
 }
 
@@ -359,7 +382,9 @@ tuning load_tuning(const engine_options& options) {
     static std::set<std::string> told;
     const std::lock_guard lock(mutex);
     if (told.insert(place.path + why).second)
-      planner_log()->warn("{}: measured on another machine ({}); predictions may be wrong: measure again with `troupe tune`", place.path, why);
+      planner_log()->warn(
+          "{}: measured on another machine ({}); predictions may be wrong: measure again with `troupe tune`",
+          place.path, why);
   }
   t.machine.cores = here.cores;  // who may run at once is known, not measured
   return t;

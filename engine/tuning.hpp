@@ -18,7 +18,7 @@ namespace troupe {
 
 /// GB/s (10⁹) over bytes: straight lines between the points on logarithmic axes, constant beyond the first and the last.
 class rate_curve {
- public:
+public:
   struct point {
     double bytes = 0;
     double rate = 0;
@@ -30,7 +30,7 @@ class rate_curve {
   double at(double bytes) const;
   const std::vector<point>& points() const { return points_; }
 
- private:
+private:
   std::vector<point> points_;
 };
 
@@ -56,7 +56,7 @@ struct tuning {
 
   // Through the actors, ns.
   double actor_operation_ns = 2000;  ///< an operation, besides its steps
-  double actor_rank_ns = 13000;       ///< each of its ranks, of a core's time
+  double actor_rank_ns = 13000;      ///< each of its ranks, of a core's time
   double actor_message_ns = 850;     ///< one chunk and its credit through two channels, until the receiver runs
   double actor_step_ns = 50;         ///< one instruction of a performer, without its bytes
   double actor_operand_ns = 10;      ///< one more input or output of a pass over several
@@ -66,21 +66,28 @@ struct tuning {
   double slot_message_ns = 10;    ///< until a line has come to the receiver, if it runs on another core
   double slot_turn_ns = 900;      ///< until it has come, where ranks share cores: the receiver's turn on the core
   double slot_step_ns = 50;
-  double ll_line_ns = 9;         ///< 128 bytes that carry 64, written by one thread and read by another
-  double ll128_line_ns = 10.5;       ///< 128 bytes that carry 120
+  double ll_line_ns = 9;        ///< 128 bytes that carry 64, written by one thread and read by another
+  double ll128_line_ns = 10.5;  ///< 128 bytes that carry 120
 
   // Threads, ns. For people; the model has what follows from them above.
   double flag_exchange_ns = 56;  ///< two threads on two cores, each sees the other's flag
   double switch_ns = 550;        ///< a core goes from one thread to another
-  double wake_ns = 16000;         ///< from waking a sleeping thread until it runs
+  double wake_ns = 16000;        ///< from waking a sleeping thread until it runs
 
   // Memory, GB/s of result and core, by the bytes that one core touches (inputs and output).
-  rate_curve copy = std::vector<rate_curve::point>{{16384, 154}, {1 << 18, 126}, {1 << 20, 100}, {1 << 22, 53}, {1 << 24, 50}, {1 << 26, 22}};  ///< all cores at work
-  rate_curve copy_one_core = std::vector<rate_curve::point>{{16384, 155}, {1 << 18, 125}, {1 << 20, 105}, {1 << 22, 56}, {1 << 24, 60}, {1 << 26, 41}};
-  rate_curve copy_streamed = std::vector<rate_curve::point>{{16384, 38}, {1 << 18, 48}, {1 << 24, 48}, {1 << 26, 22}};  ///< non-temporal, all cores
-  rate_curve reduce = std::vector<rate_curve::point>{{16384, 127}, {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36}, {1 << 24, 28}, {1 << 26, 10}};  ///< f32 sum of two, all cores
-  rate_curve reduce_one_core = std::vector<rate_curve::point>{{16384, 125}, {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36}, {1 << 24, 38}, {1 << 26, 18}};
-  rate_curve pass = std::vector<rate_curve::point>{{16384, 25}, {1 << 18, 17}, {1 << 20, 15}, {1 << 22, 14}, {1 << 24, 9}, {1 << 26, 3.5}};  ///< f32 sum of four into four, all cores
+  rate_curve copy = std::vector<rate_curve::point>{{16384, 154},  {1 << 18, 126}, {1 << 20, 100}, {1 << 22, 53},
+                                                   {1 << 24, 50}, {1 << 26, 22}};  ///< all cores at work
+  rate_curve copy_one_core = std::vector<rate_curve::point>{{16384, 155},  {1 << 18, 125}, {1 << 20, 105},
+                                                            {1 << 22, 56}, {1 << 24, 60},  {1 << 26, 41}};
+  rate_curve copy_streamed = std::vector<rate_curve::point>{
+      {16384, 38}, {1 << 18, 48}, {1 << 24, 48}, {1 << 26, 22}};  ///< non-temporal, all cores
+  rate_curve reduce = std::vector<rate_curve::point>{{16384, 127},  {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36},
+                                                     {1 << 24, 28}, {1 << 26, 10}};  ///< f32 sum of two, all cores
+  rate_curve reduce_one_core = std::vector<rate_curve::point>{{16384, 125},  {1 << 16, 70}, {1 << 20, 52},
+                                                              {1 << 22, 36}, {1 << 24, 38}, {1 << 26, 18}};
+  rate_curve pass =
+      std::vector<rate_curve::point>{{16384, 25},  {1 << 18, 17}, {1 << 20, 15}, {1 << 22, 14},
+                                     {1 << 24, 9}, {1 << 26, 3.5}};  ///< f32 sum of four into four, all cores
 
   /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
   std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
@@ -95,9 +102,9 @@ struct tuning {
 
 /// One constant of the file.
 struct tuning_key {
-  std::string_view key;   ///< "slots.message"
+  std::string_view key;  ///< "slots.message"
   std::string_view unit;
-  std::string_view how;   ///< it is measured
+  std::string_view how;              ///< it is measured
   double tuning::*number = nullptr;  ///< this or …
   rate_curve tuning::*curve = nullptr;
 };

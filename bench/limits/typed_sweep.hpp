@@ -24,7 +24,9 @@ template <>
 struct lane<element::f16> {
   using sum = __m512;
   static constexpr std::size_t bytes = 32;
-  static sum load(const std::byte* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static sum load(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static sum add(sum a, sum b) { return _mm512_add_ps(a, b); }
   static void store(std::byte* p, sum v, bool streaming) {
     const __m256i packed = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
@@ -37,7 +39,8 @@ struct lane<element::bf16> {
   using sum = __m512;
   static constexpr std::size_t bytes = 32;
   static sum load(const std::byte* p) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
   }
   static sum add(sum a, sum b) { return _mm512_add_ps(a, b); }
   /// To nearest even; the values here are no NaN.

@@ -25,12 +25,16 @@ namespace {
 using clock_type = std::chrono::steady_clock;
 using troupe::communicator;
 
-double seconds_since(clock_type::time_point begin) { return std::chrono::duration<double>(clock_type::now() - begin).count(); }
+double seconds_since(clock_type::time_point begin) {
+  return std::chrono::duration<double>(clock_type::now() - begin).count();
+}
 
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto of = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
@@ -50,8 +54,10 @@ constexpr std::size_t reduced = 1024 / sizeof(float);
 /// Inputs and outputs of one rank.
 struct buffers {
   buffers(int ranks, int rank)
-      : block(std::max<std::size_t>(1, 65536 / sizeof(float) / static_cast<std::size_t>(ranks))), ranks_(ranks),
-        in(block * static_cast<std::size_t>(ranks)), out(in.size()) {
+      : block(std::max<std::size_t>(1, 65536 / sizeof(float) / static_cast<std::size_t>(ranks))),
+        ranks_(ranks),
+        in(block * static_cast<std::size_t>(ranks)),
+        out(in.size()) {
     for (std::size_t j = 0; j < in.size(); ++j) in[j] = static_cast<float>(rank % 1000 + static_cast<int>(j % 1000));
     small_in.assign(reduced, static_cast<float>(rank));
     small_out.assign(reduced, -1);
@@ -59,10 +65,16 @@ struct buffers {
   void check(work what, int rank) const {
     bool right = true;
     const auto n = static_cast<std::size_t>(ranks_), me = static_cast<std::size_t>(rank);
-    if (what == work::all_reduce) right = std::all_of(small_out.begin(), small_out.end(), [&](float x) { return x == static_cast<float>(ranks_) * static_cast<float>(ranks_ - 1) / 2; });
+    if (what == work::all_reduce)
+      right = std::all_of(small_out.begin(), small_out.end(), [&](float x) {
+        return x == static_cast<float>(ranks_) * static_cast<float>(ranks_ - 1) / 2;
+      });
     if (what == work::all_to_all)
-      for (std::size_t from = 0; from < n && right; ++from) right = out[from * block] == static_cast<float>(from % 1000 + me * block % 1000);
-    if (!right) std::fprintf(stderr, "many_ranks: wrong result of %s at rank %d\n", names[static_cast<int>(what)], rank), std::_Exit(1);
+      for (std::size_t from = 0; from < n && right; ++from)
+        right = out[from * block] == static_cast<float>(from % 1000 + me * block % 1000);
+    if (!right)
+      std::fprintf(stderr, "many_ranks: wrong result of %s at rank %d\n", names[static_cast<int>(what)], rank),
+          std::_Exit(1);
   }
   std::size_t block;
   int ranks_;
@@ -123,10 +135,10 @@ void run_group(int ranks, report& to) {
   const double with_buffers = resident();
   for (const work what : {work::barrier, work::all_reduce, work::all_to_all}) {
     to.add(what, timed([&] {
-      troupe::group together;
-      for (std::size_t r = 0; r < comms.size(); ++r) comms[r].join(together, describe(what, all[r]));
-      together.wait();
-    }));
+             troupe::group together;
+             for (std::size_t r = 0; r < comms.size(); ++r) comms[r].join(together, describe(what, all[r]));
+             together.wait();
+           }));
     for (int r = 0; r < ranks; ++r) all[static_cast<std::size_t>(r)].check(what, r);
   }
   to.add("bytes_per_rank_after", (resident() - with_buffers) / ranks);

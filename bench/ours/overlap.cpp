@@ -23,7 +23,9 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-double us_since(clock_type::time_point begin) { return std::chrono::duration<double, std::micro>(clock_type::now() - begin).count(); }
+double us_since(clock_type::time_point begin) {
+  return std::chrono::duration<double, std::micro>(clock_type::now() - begin).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -32,7 +34,7 @@ double median(std::vector<double> values) {
 
 /// The caller's own work.
 class computation {
- public:
+public:
   explicit computation(std::size_t bytes) : a_(bytes / sizeof(float) / 2, 1.0F), b_(a_.size(), 2.0F) {}
   /// One piece: 1 MiB.
   void piece() {
@@ -45,13 +47,13 @@ class computation {
     }
   }
 
- private:
+private:
   std::vector<float> a_, b_;
   std::size_t at_ = 0;
 };
 
 class driver {
- public:
+public:
   driver(int ranks, std::size_t bytes) : comms_(engine_.communicators(ranks)) {
     for (int r = 0; r < ranks; ++r) {
       in_.emplace_back(bytes / sizeof(float), static_cast<float>(r));
@@ -63,14 +65,15 @@ class driver {
     for (std::size_t r = 0; r < comms_.size(); ++r) in_[r][turn_ % in_[r].size()] += 1;
     ++turn_;
     requests_.clear();
-    for (std::size_t r = 0; r < comms_.size(); ++r) requests_.push_back(comms_[r].all_reduce_async(all, in_[r], out_[r]));
+    for (std::size_t r = 0; r < comms_.size(); ++r)
+      requests_.push_back(comms_[r].all_reduce_async(all, in_[r], out_[r]));
     all.launch();
   }
   bool done() const {
     return std::all_of(requests_.begin(), requests_.end(), [](const troupe::request& r) { return r.done(); });
   }
 
- private:
+private:
   troupe::engine engine_;
   std::vector<troupe::communicator> comms_;
   std::vector<std::vector<float>> in_, out_;
@@ -80,10 +83,11 @@ class driver {
 
 /// A plain thread that copies memory until told to stop; bytes as the operation moves them.
 class copier {
- public:
-  explicit copier(std::size_t bytes) : from_(bytes, 1), to_(bytes, 2), thread_([this] {
-    while (!over_.load(std::memory_order_relaxed)) std::memcpy(to_.data(), from_.data(), from_.size()), ++rounds_;
-  }) {
+public:
+  explicit copier(std::size_t bytes)
+      : from_(bytes, 1), to_(bytes, 2), thread_([this] {
+          while (!over_.load(std::memory_order_relaxed)) std::memcpy(to_.data(), from_.data(), from_.size()), ++rounds_;
+        }) {
     while (rounds_.load() == 0) std::this_thread::yield();
   }
   ~copier() {
@@ -91,7 +95,7 @@ class copier {
     thread_.join();
   }
 
- private:
+private:
   std::vector<char> from_, to_;
   std::atomic<bool> over_{false};
   std::atomic<long> rounds_{0};
@@ -153,10 +157,11 @@ row measure(driver& on, std::size_t own_bytes, std::size_t copied_bytes) {
 }
 
 void print(const char* kind, const row& r, const char* end) {
-  std::printf("\"%s\":{\"t_comm_us\":%.6g,\"t_comp_us\":%.6g,\"t_both_us\":%.6g,\"efficiency\":%.4g,\"piece_alone_us\":%.5g,"
-              "\"piece_during_us\":%.5g,\"piece_control_us\":%.5g,\"loss\":%.4g,\"loss_control\":%.4g}%s",
-              kind, r.comm, r.comp, r.both, r.efficiency, r.piece_alone, r.piece_during, r.piece_control,
-              r.piece_during / r.piece_alone - 1, r.piece_control / r.piece_alone - 1, end);
+  std::printf(
+      "\"%s\":{\"t_comm_us\":%.6g,\"t_comp_us\":%.6g,\"t_both_us\":%.6g,\"efficiency\":%.4g,\"piece_alone_us\":%.5g,"
+      "\"piece_during_us\":%.5g,\"piece_control_us\":%.5g,\"loss\":%.4g,\"loss_control\":%.4g}%s",
+      kind, r.comm, r.comp, r.both, r.efficiency, r.piece_alone, r.piece_during, r.piece_control,
+      r.piece_during / r.piece_alone - 1, r.piece_control / r.piece_alone - 1, end);
 }
 
 }  // namespace

@@ -27,13 +27,21 @@ struct typed {
   std::uint16_t one_per_rank[8];  ///< 1, 2, 3 … as the type has them
   std::uint16_t sums[9];          ///< by ranks: 1 + … + n
 };
-constexpr typed all_types[] = {
-    {element::f16, troupe::datatype::f16, 2, {0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800},
-     {0, 0x3c00, 0x4200, 0x4600, 0x4900, 0x4b80, 0x4d40, 0x4f00, 0x5080}},
-    {element::bf16, troupe::datatype::bf16, 2, {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100},
-     {0, 0x3f80, 0x4040, 0x40c0, 0x4120, 0x4170, 0x41a8, 0x41e0, 0x4210}},
-    {element::i8, troupe::datatype::i8, 1, {0x0101, 0x0202, 0x0303, 0x0404, 0x0505, 0x0606, 0x0707, 0x0808},
-     {0, 0x0101, 0x0303, 0x0606, 0x0a0a, 0x0f0f, 0x1515, 0x1c1c, 0x2424}}};
+constexpr typed all_types[] = {{element::f16,
+                                troupe::datatype::f16,
+                                2,
+                                {0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800},
+                                {0, 0x3c00, 0x4200, 0x4600, 0x4900, 0x4b80, 0x4d40, 0x4f00, 0x5080}},
+                               {element::bf16,
+                                troupe::datatype::bf16,
+                                2,
+                                {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100},
+                                {0, 0x3f80, 0x4040, 0x40c0, 0x4120, 0x4170, 0x41a8, 0x41e0, 0x4210}},
+                               {element::i8,
+                                troupe::datatype::i8,
+                                1,
+                                {0x0101, 0x0202, 0x0303, 0x0404, 0x0505, 0x0606, 0x0707, 0x0808},
+                                {0, 0x0101, 0x0303, 0x0606, 0x0a0a, 0x0f0f, 0x1515, 0x1c1c, 0x2424}}};
 
 /// All ranks' buffers of one set.
 struct set_of_buffers {
@@ -42,7 +50,7 @@ struct set_of_buffers {
 };
 
 class memory {
- public:
+public:
   memory(int ranks, std::size_t bytes) : ranks_(ranks), bytes_(bytes) {
     const std::size_t footprint = 2 * bytes * static_cast<std::size_t>(ranks);
     const std::size_t sets = std::max<std::size_t>(2, (4 * bench::cache_bytes() + footprint - 1) / footprint);
@@ -73,7 +81,7 @@ class memory {
   }
   const std::vector<set_of_buffers>& sets() const { return sets_; }
 
- private:
+private:
   int ranks_;
   std::size_t bytes_;
   std::vector<std::unique_ptr<bench::arena>> arenas_;
@@ -83,17 +91,21 @@ class memory {
 template <element T, bool Streaming>
 void sweep(int ranks, const set_of_buffers& s, std::size_t from, std::size_t to) {
   switch (ranks) {
-  case 2: return bench::typed_sweep<T, 2, Streaming>(s.in.data(), s.out.data(), from, to);
-  case 4: return bench::typed_sweep<T, 4, Streaming>(s.in.data(), s.out.data(), from, to);
-  default: return bench::typed_sweep<T, 8, Streaming>(s.in.data(), s.out.data(), from, to);
+    case 2: return bench::typed_sweep<T, 2, Streaming>(s.in.data(), s.out.data(), from, to);
+    case 4: return bench::typed_sweep<T, 4, Streaming>(s.in.data(), s.out.data(), from, to);
+    default: return bench::typed_sweep<T, 8, Streaming>(s.in.data(), s.out.data(), from, to);
   }
 }
 
 void sweep(element what, bool streaming, int ranks, const set_of_buffers& s, std::size_t from, std::size_t to) {
   switch (what) {
-  case element::f16: return streaming ? sweep<element::f16, true>(ranks, s, from, to) : sweep<element::f16, false>(ranks, s, from, to);
-  case element::bf16: return streaming ? sweep<element::bf16, true>(ranks, s, from, to) : sweep<element::bf16, false>(ranks, s, from, to);
-  case element::i8: return streaming ? sweep<element::i8, true>(ranks, s, from, to) : sweep<element::i8, false>(ranks, s, from, to);
+    case element::f16:
+      return streaming ? sweep<element::f16, true>(ranks, s, from, to) : sweep<element::f16, false>(ranks, s, from, to);
+    case element::bf16:
+      return streaming ? sweep<element::bf16, true>(ranks, s, from, to)
+                       : sweep<element::bf16, false>(ranks, s, from, to);
+    case element::i8:
+      return streaming ? sweep<element::i8, true>(ranks, s, from, to) : sweep<element::i8, false>(ranks, s, from, to);
   }
 }
 
@@ -119,7 +131,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void measure(const typed& t, int ranks, std::size_t bytes, int rounds, memory& all, std::vector<troupe::communicator>& comms) {
+void measure(const typed& t, int ranks, std::size_t bytes, int rounds, memory& all,
+             std::vector<troupe::communicator>& comms) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int sweepers = std::min(ranks, cores);
   std::vector<double> ours, limit[2];
@@ -143,8 +156,9 @@ void measure(const typed& t, int ranks, std::size_t bytes, int rounds, memory& a
     }
   }
   const double best = std::min(median(limit[0]), median(limit[1]));
-  std::printf("{\"type\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"us\":%.6g,\"limit_us\":%s%.6g%s,\"wrong\":%zu}\n", std::string(troupe::name(t.type)).c_str(), ranks,
-              bytes, median(ours), bench::has_typed_sweep ? "" : "null,\"untested_us\":", best, "", wrong);
+  std::printf("{\"type\":\"%s\",\"ranks\":%d,\"bytes\":%zu,\"us\":%.6g,\"limit_us\":%s%.6g%s,\"wrong\":%zu}\n",
+              std::string(troupe::name(t.type)).c_str(), ranks, bytes, median(ours),
+              bench::has_typed_sweep ? "" : "null,\"untested_us\":", best, "", wrong);
   std::fflush(stdout);
 }
 

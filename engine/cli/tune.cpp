@@ -32,7 +32,8 @@ std::string value_of(const tuning& t, const tuning_key& k) {
   if (k.number != nullptr) return std::snprintf(text, sizeof text, "%.*f", k.unit.empty() ? 2 : 1, t.*k.number), text;
   std::string all;
   for (const auto& p : (t.*k.curve).points()) {
-    std::snprintf(text, sizeof text, "%s%s: %.1f", all.empty() ? "" : ", ", bytes_text(static_cast<std::uint64_t>(p.bytes)).c_str(), p.rate);
+    std::snprintf(text, sizeof text, "%s%s: %.1f", all.empty() ? "" : ", ",
+                  bytes_text(static_cast<std::uint64_t>(p.bytes)).c_str(), p.rate);
     all += text;
   }
   return all;
@@ -54,12 +55,15 @@ void print_table(std::ostream& to, const tuning& t) {
 
 int tune(const arguments& a) {
   const std::string output = a.output.empty() ? default_tuning_path() : a.output;
-  if (output.empty()) usage_error("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the file; say one: --output FILE");
+  if (output.empty())
+    usage_error("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the file; say one: --output FILE");
   if (a.output.empty()) {
     std::error_code problem;
     const auto folder = std::filesystem::path{output}.parent_path();
     std::filesystem::create_directories(folder, problem);
-    if (problem) throw error(errc::io, folder.string() + " cannot be made: " + problem.message() + "; choose another place: --output FILE");
+    if (problem)
+      throw error(errc::io,
+                  folder.string() + " cannot be made: " + problem.message() + "; choose another place: --output FILE");
   }
   check_writable(output);
   const interrupt_guard guard;
@@ -68,7 +72,8 @@ int tune(const arguments& a) {
   line.clear();
   print_table(output == "-" ? std::cerr : std::cout, t);
   write_text(output, to_toml(t));
-  if (output != "-") std::cout << "written to " << output << (a.output.empty() ? "; engines load it from there\n" : "\n");
+  if (output != "-")
+    std::cout << "written to " << output << (a.output.empty() ? "; engines load it from there\n" : "\n");
   return exit_ok;
 }
 
@@ -76,8 +81,11 @@ int tune(const arguments& a) {
 
 void add_tune(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("tune", "measure what this machine costs, for the planner; writes the file that engines load");
-  sub->add_option("--output", a->output, "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")->type_name("FILE");
+  CLI::App* sub = program.add_subcommand(
+      "tune", "measure what this machine costs, for the planner; writes the file that engines load");
+  sub->add_option("--output", a->output,
+                  "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")
+      ->type_name("FILE");
   sub->add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return tune(*a); }; });

@@ -53,29 +53,31 @@ std::string failure_of(const std::string& toml) {
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 class temporary_file {
- public:
+public:
   explicit temporary_file(const std::string& text) {
     static int number = 0;
-    path_ = (std::filesystem::temp_directory_path() / ("troupe_tuning_" + std::to_string(seed()) + "_" + std::to_string(number++) + ".toml")).string();
+    path_ = (std::filesystem::temp_directory_path() /
+             ("troupe_tuning_" + std::to_string(seed()) + "_" + std::to_string(number++) + ".toml"))
+                .string();
     std::ofstream{path_} << text;
   }
   ~temporary_file() { std::filesystem::remove(path_); }
   const std::string& path() const { return path_; }
 
- private:
+private:
   std::string path_;
 };
 
 /// An environment variable, as it was at the end.
 class variable {
- public:
+public:
   variable(const char* name, const std::string& value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
     ::setenv(name, value.c_str(), 1);
   }
   ~variable() { ::setenv(name_, before_.c_str(), 1); }
 
- private:
+private:
   const char* name_;
   std::string before_;
 };
@@ -124,7 +126,8 @@ TEST_CASE("a tuning file reads back as it was written") {
         CHECK((back.*k.curve).points()[i].rate == doctest::Approx((t.*k.curve).points()[i].rate).epsilon(1e-3));
       }
   }
-  for (std::size_t i = 0; i < t.type_rate.size(); ++i) CHECK(back.type_rate[i] == doctest::Approx(t.type_rate[i]).epsilon(1e-3));
+  for (std::size_t i = 0; i < t.type_rate.size(); ++i)
+    CHECK(back.type_rate[i] == doctest::Approx(t.type_rate[i]).epsilon(1e-3));
   CHECK(to_toml(back) == to_toml(t));
 }
 
@@ -141,7 +144,8 @@ TEST_CASE("what is wrong with a tuning file is said with its line") {
   CHECK(std::regex_search(more, std::regex{"mine\\.toml:[0-9]+: "}));
   CHECK(has(failure_of(changed("step = [0-9.]+", "step = 0")), "must be a number above 0"));
   CHECK(has(failure_of(changed("step = [0-9.]+", "step = \"fast\"")), "must be a number above 0"));
-  CHECK(has(failure_of(changed("copy = \\[\\[1024", "copy = [[70000")), "memory.copy must be a list of [bytes, GB/s], bytes ascending"));
+  CHECK(has(failure_of(changed("copy = \\[\\[1024", "copy = [[70000")),
+            "memory.copy must be a list of [bytes, GB/s], bytes ascending"));
   CHECK(has(failure_of(changed("cores = [0-9]+", "cores = 0")), "machine.cores must be an integer from 1"));
   CHECK(has(failure_of(changed("bf16 = [^\n]*\n", "")), "lacks the key types.bf16"));
 }
@@ -201,7 +205,8 @@ TEST_CASE("constants of another machine are used, with a warning") {
   CHECK(used.slot_message_ns == doctest::Approx(t.slot_message_ns).epsilon(1e-3));
   CHECK(used.machine.cores == this_machine().cores);
   const temporary_file told{""};
-  const std::string line = "TROUPE_TUNING='" + file.path() + "' '" TROUPE_PROGRAM "' bench -b 8 -e 8 -n 1 -t 2 >'" + told.path() + "' 2>&1";
+  const std::string line =
+      "TROUPE_TUNING='" + file.path() + "' '" TROUPE_PROGRAM "' bench -b 8 -e 8 -n 1 -t 2 >'" + told.path() + "' 2>&1";
   REQUIRE(std::system(line.c_str()) == 0);
   std::ostringstream words;
   words << std::ifstream{told.path()}.rdbuf();
@@ -252,7 +257,8 @@ TEST_CASE("a fit finds the constants that made the measurements") {
     for (const char* name : {"one_shot", "recursive_doubling", "ring"}) {
       measured.push_back({name, ranks, 8, false, {}, 0});
       for (const std::size_t bytes : {8, 2048, 16384})
-        for (const slot_format format : {slot_format::ll, slot_format::ll128}) measured.push_back({name, ranks, bytes, true, format, 0});
+        for (const slot_format format : {slot_format::ll, slot_format::ll128})
+          measured.push_back({name, ranks, bytes, true, format, 0});
     }
   for (calibration& c : measured) c.seconds = calibration_model{c}.predict(truth);
   tuning found = assumed_tuning();
@@ -266,9 +272,11 @@ TEST_CASE("a fit finds the constants that made the measurements") {
 
 TEST_CASE("a call's protocol is kept to, or refused") {
   planner p{engine_options{}};
-  for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter, collective::all_to_all, collective::barrier})
-    for (const auto& [protocol, name] : {std::pair{message_protocol::simple, "simple"}, std::pair{message_protocol::ll, "ll"},
-                                         std::pair{message_protocol::ll128, "ll128"}}) {
+  for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                collective::all_to_all, collective::barrier})
+    for (const auto& [protocol, name] :
+         {std::pair{message_protocol::simple, "simple"}, std::pair{message_protocol::ll, "ll"},
+          std::pair{message_protocol::ll128, "ll128"}}) {
       call c = all_reduce_of(256);
       c.what = what;
       if (what == collective::barrier) c.count = 0;
