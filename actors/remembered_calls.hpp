@@ -32,7 +32,7 @@ class remembered_calls {
     if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
                                  a.reduction.associative != b.reduction.associative))
       return false;
-    return a.choreography == b.choreography;
+    return a.protocol == b.protocol && a.choreography == b.choreography;
   }
 
   /// The one that is like `what`, or null.

@@ -133,7 +133,7 @@ private:
     if (some_to_all && many_in) output_ = second_.data() + own_block();
   }
 
-  call_options options() const { return {std::nullopt, job_.level, job_.choreography}; }
+  call_options options() const { return {std::nullopt, job_.level, job_.choreography, job_.protocol}; }
   call_description sending() const { return calls::send(input_, shape_.count, job_.type, after(), options()); }
   call_description receiving() const { return calls::recv(output_, shape_.count, job_.type, before(), options()); }
   call_description describe_v(const void* input, void* output) const;
@@ -327,6 +327,7 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
                                c == collective::all_to_all);
   what.uniform = !result.what.kind.v_form;
   what.choreography = result.what.choreography;
+  what.protocol = result.what.protocol;
   what.level = result.what.level.value_or(engine_.options().level);
   const auto decided = planner_.plan_for(what, placement_, what.uniform ? nullptr : &result.shape.counts);
   result.choreography = decided->choreography;
@@ -379,7 +380,7 @@ std::string bench_runner::forced(const job& what) const {
 void bench_runner::check(const job& what) {
   stop_if_interrupted();
   job_result result = begin(what);
-  if (forced(what).empty()) return;
+  if (forced(what).empty() && what.protocol == message_protocol::unset) return;
   const bool in = what.places != job_places::out && what.kind.in_place_exists();
   if (what.places != job_places::in || !in) describe_plan(result, false);
   result.choreography.clear();

@@ -82,11 +82,12 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
     return;
   }
   c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
     op.plan = known;
     if (!op.plan && desk->has_slots()) op.plan = desk->plan_again(rank, c);
-    if (!op.plan) op.plan = core->plans.plan_for(c, placement);
+    if (!op.plan) op.plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
@@ -101,10 +102,11 @@ bool society::run_over_slots(rank_t rank, call_description& what) {
   check_call(what, rank, ranks);
   call& c = what.what;
   c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
   std::swap(c.choreography, what.options.choreography);
   auto turn = mine.begin_again(rank, c);
   if (!turn)
-    if (const auto plan = core->plans.plan_for(c, placement); plan->slots) turn = mine.begin(rank, c, plan);
+    if (const auto plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan); plan->slots) turn = mine.begin(rank, c, plan);
   if (!turn) {
     std::swap(c.choreography, what.options.choreography);
     return false;

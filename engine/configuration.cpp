@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "engine/engine.hpp"
+#include "engine/tuning.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreography.hpp"
 
@@ -307,9 +308,10 @@ private:
 
   void put(const config_setting& s, const std::string& key, const toml::node& node) {
     config_value value = checked_value(s, key, node, at(node));
-    if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.")) && !folder_.empty()) {
+    if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") || key == "engine.tuning") && !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
-      if (file.is_relative()) value = (std::filesystem::path{folder_} / file).lexically_normal().string();
+      const bool word = key == "engine.tuning" && (file.empty() || file == "none");
+      if (file.is_relative() && !word) value = (std::filesystem::path{folder_} / file).lexically_normal().string();
     }
     into_.put(key, std::move(value), at(node));
   }
@@ -422,6 +424,11 @@ void configuration::add_environment(std::span<const std::string> variables) {
     const auto equals = variable.find('=');
     const std::string_view name = std::string_view{variable}.substr(0, equals);
     if (equals == std::string::npos) continue;
+    // The one short name: also programs without a configuration look at it (engine/tuning.hpp).
+    if (name == "TROUPE_TUNING") {
+      if (equals + 1 < variable.size()) set("engine.tuning", std::string_view{variable}.substr(equals + 1), {source::environment, std::string{name}});
+      continue;
+    }
     if (!name.starts_with("TROUPE_ENGINE_") && !name.starts_with("TROUPE_WORKLOAD_") && !name.starts_with("TROUPE_STUDY_")) {
       refuse_short_variable(name);
       continue;
@@ -567,6 +574,7 @@ engine_options configuration::engine() const {
     o.score_files[name] = file;
   }
   o.protocol = text("engine.protocol");
+  o.tuning = text("engine.tuning");
   o.channels = number("engine.channels");
   o.chunk_bytes = bytes_of(at("engine.chunk_bytes"));
   o.credits = number("engine.credits");
@@ -624,10 +632,19 @@ std::string bare_or_quoted(std::string_view name) {
   return bare ? std::string{name} : toml_string(name);
 }
 
+/// Where a value came from; of the tuning file, also which one an engine would find by itself.
+std::string origin_text(std::string_view name, const config_entry& entry) {
+  if (name != "tuning" || entry.origin.from != source::initial) return to_string(entry.origin);
+  const tuning_place place = find_tuning({});
+  using from = tuning_place::found;
+  if (place.from == from::environment) return "environment TROUPE_TUNING: " + (place.path.empty() ? std::string{"none"} : place.path);
+  return place.from == from::default_place ? "default: " + place.path : "default: assumed constants";
+}
+
 void dump_line(std::ostringstream& out, std::string_view name, const config_entry& entry) {
   std::string line = bare_or_quoted(name) + " = " + toml_text(entry.value);
   line.resize(std::max<std::size_t>(line.size(), 39), ' ');
-  out << line << " # " << to_string(entry.origin) << '\n';
+  out << line << " # " << origin_text(name, entry) << '\n';
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ struct society : std::enable_shared_from_this<society> {
     static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
     static constexpr std::int64_t no_deadline = std::numeric_limits<std::int64_t>::max();
     std::atomic<std::int64_t> deadline_ns{unset};
+    plan_memo last_plan;
   };
 
   std::shared_ptr<engine_core> core;

@@ -6,8 +6,6 @@
 #include <limits>
 #include <unordered_map>
 
-#include "topology/discovery.hpp"
-
 namespace troupe {
 
 namespace {
@@ -31,12 +29,6 @@ bool continues(const lane& steps, std::size_t i) {
 }
 
 }  // namespace
-
-machine_constants machine_of_this_process() {
-  machine_constants m;
-  m.cores = std::max(1, discover().usable_cpus());
-  return m;
-}
 
 std::size_t size_class(std::size_t bytes) {
   if (bytes < 8) return bytes;
@@ -70,9 +62,8 @@ timing_sheet::timing_sheet(const score& s) {
           to.after = static_cast<std::int32_t>(begins[static_cast<std::size_t>(from.after.lane)]) + from.after.step;
         to.cells = std::max(from.source.count, from.target.count);
         to.continues = continues(lanes[l], i);
-        const float share = to.continues ? 0.5F : 1.0F;
-        if (reduces(from.kind)) to.reduced = share;
-        else if (writes(from.kind) && !(from.kind == step_kind::copy && from.source == from.target)) to.copied = share;
+        if (reduces(from.kind)) to.reduced = 1;
+        else if (writes(from.kind) && !(from.kind == step_kind::copy && from.source == from.target)) to.copied = 1;
         steps_.push_back(to);
       }
     }
@@ -85,6 +76,7 @@ class rehearsal {
  public:
   rehearsal(const timing_sheet& sheet, double bytes, int slices, int credits, const machine_constants& machine)
       : sheet_(sheet), machine_(machine), per_cell_copy_(bytes / machine.copy_rate), per_cell_reduce_(bytes / machine.reduce_rate),
+        per_cell_send_(bytes * machine.send_byte), per_cell_receive_(bytes * machine.receive_byte),
         slices_(slices), credits_(static_cast<std::size_t>(credits)), at_(sheet.lanes_.size()),
         ends_(sheet.steps_.size() * static_cast<std::size_t>(slices), -1), queues_(sheet.receiver_.size()),
         busy_(sheet.first_lane_.size(), 0) {}
@@ -165,10 +157,12 @@ class rehearsal {
       if (wanted >= out->taken.size()) return false;
       start = std::max(start, out->taken[wanted]);
     }
+    const double share = s.continues ? machine_.operand_share : 1;
     const double cost = (s.continues ? machine_.operand : machine_.step) +
-                        s.cells * (s.copied * per_cell_copy_ + s.reduced * per_cell_reduce_);
+                        s.cells * (share * (s.copied * per_cell_copy_ + s.reduced * per_cell_reduce_) + (in ? per_cell_receive_ : 0) +
+                                   (out ? per_cell_send_ : 0));
     p.clock = ends_[offset + index] = start + cost;
-    work_ += cost + (out ? machine_.message : 0);
+    work_ += cost + (out ? machine_.message * machine_.message_share : 0);
     busy_[static_cast<std::size_t>(lane.rank)] += cost;
     if (in) in->taken.push_back(p.clock), wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
     if (out) out->arrivals.push_back(p.clock + machine_.message), wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
@@ -177,7 +171,7 @@ class rehearsal {
 
   const timing_sheet& sheet_;
   const machine_constants& machine_;
-  double per_cell_copy_, per_cell_reduce_;
+  double per_cell_copy_, per_cell_reduce_, per_cell_send_, per_cell_receive_;
   int slices_;
   std::size_t credits_;
   std::vector<position> at_;

@@ -14,17 +14,19 @@
 namespace troupe {
 
 /// What a machine costs. Times in seconds, rates in bytes of result per second and core.
-/// The defaults are assumed round figures (a current x86-64 core, data in L3 or memory), not measurements.
+/// The defaults are round figures; the planner takes them from engine/tuning.hpp.
 struct machine_constants {
   double message = 0.5e-6;  ///< one chunk and its credit through two channels, until the receiver runs
   double step = 0.05e-6;    ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6; ///< one more input or output of a pass over several (program.hpp: fold)
+  double operand_share = 0.5; ///< what its bytes cost, of a step of its own
+  double message_share = 1;   ///< of `message`: how much of it a core works
+  double send_byte = 0;       ///< seconds a byte that a sender takes besides …
+  double receive_byte = 0;    ///< … and a receiver
   double copy_rate = 12e9;  ///< one read, one write
   double reduce_rate = 10e9;  ///< two reads, one write
   int cores = 1;            ///< that can really run at once
 };
-/// The defaults, with the cores this process may use.
-machine_constants machine_of_this_process();
 
 /// A score's steps reduced to what they cost. Independent of the size; immutable, so freely shared by threads.
 class timing_sheet {

@@ -16,17 +16,21 @@ struct explanation {
   layout placement;
   std::size_t bytes = 0;              ///< of the call as nccl-tests count them: bus_bytes()
   std::vector<candidate> candidates;  ///< as planner::candidates orders them
+  bool measured = false;              ///< show what was measured, too
 };
 
 /// Throws what planner::candidates throws. For blocks of different sizes what.count is the mean block, which `bytes` is counted from.
 /// @param counts as planner::candidates has it
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts = nullptr);
 
-/// A table: choreography, channels, slices, predicted time, bus bandwidth; then who is rejected, and why.
+/// The fastest of those that were measured; nullptr if none was.
+const candidate* best_measured(const explanation& e);
+
+/// A table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null,
-/// "candidates": [{"choreography", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "rank_order_fold",
-/// "why_rejected"}]}.
+/// {"collective", "ranks", "layout", "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null, "protocol",
+/// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
+/// measured, "rank_order_fold", "why_rejected"}], "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.
 std::string to_json(const explanation& e, int indent = 2);
 

@@ -34,8 +34,11 @@ struct engine_options {
   std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
   /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
   /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
-  /// possible. "auto": the planner decides.
+  /// possible. "auto": the planner decides. A wish, as `choreography`: call_options::protocol insists.
   std::string protocol = "auto";
+  /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
+  /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
+  std::string tuning;
   int channels = 0;              ///< pieces of a message performed side by side; 0: the planner decides
   std::size_t chunk_bytes = 0;   ///< largest slice of a channel's cell; 0: the planner decides
   int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
@@ -54,7 +57,8 @@ struct engine_options {
 struct call_options {
   std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
   std::optional<determinism> level;
-  std::string choreography;
+  std::string choreography;                          ///< empty: the engine's; a name that cannot do it: errc::unsupported
+  message_protocol protocol = message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
 };
 
 }  // namespace troupe

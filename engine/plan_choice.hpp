@@ -1,15 +1,18 @@
 #pragma once
 // The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/options.hpp"
 #include "engine/reduction_rules.hpp"
 #include "engine/score_library.hpp"
+#include "engine/tuning.hpp"
 #include "protocols/call.hpp"
 
 namespace troupe {
@@ -39,12 +42,20 @@ struct contender {
   bool faulty = false;   ///< rejected because of the verifier
   datatype work_type = datatype::u8;
   cutting cut;
-  double seconds = 0;
+  double seconds = 0;    ///< through the actors
   std::shared_ptr<lowered_score> lowered;
-  double slot_seconds = std::numeric_limits<double>::infinity();  ///< over slots; infinite if it cannot
+  /// Over slots, by slot_format.
+  struct slot_way {
+    double seconds = std::numeric_limits<double>::infinity();  ///< infinite if it cannot
+    std::string why_not;                                       ///< as the end of a sentence
+    agreement_form agreement = agreement_form::none;
+    std::shared_ptr<lowered_score> lowered;  ///< as performed there, rooted collectives with an agreement; null until asked for
+  };
+  std::array<slot_way, 2> over_slots;
+  slot_way& over(slot_format f) { return over_slots[static_cast<std::size_t>(f)]; }
+  const slot_way& over(slot_format f) const { return over_slots[static_cast<std::size_t>(f)]; }
   double direct_seconds = std::numeric_limits<double>::infinity();  ///< over the direct board; infinite if it cannot
-  agreement_form agreement = agreement_form::none;  ///< of `over_slots`
-  std::shared_ptr<lowered_score> over_slots;  ///< as performed there, rooted collectives with an agreement; null until asked for
+  std::string why_not_direct;
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -52,7 +63,7 @@ struct contender {
 /// Not synchronised, as the library.
 class plan_choice {
  public:
-  plan_choice(const engine_options& options, score_library& library, const machine_constants& machine)
+  plan_choice(const engine_options& options, score_library& library, const tuning& machine)
       : options_(options), library_(library), machine_(machine) {}
 
   /// @param forced by the user: may share memory although the layout has several servers. @pre the library has `name`
@@ -63,38 +74,49 @@ class plan_choice {
   /// promise that is not kept yet can only make a contender dearer.
   contender* best(std::vector<contender>& all, const planning_task& task);
 
-  /// The cheapest of `all` over slots, settled; nullptr if there is none.
-  contender* best_over_slots(std::vector<contender*> all, const planning_task& task);
-  /// Whether a call may go over slots at all. @param forced as far as the memory of the slots allows, not as far as it pays
-  bool may_use_slots(const planning_task& task, bool forced) const;
-  /// Without what a rooted collective's agreement costs.
+  /// The cheapest of `all` over slots in one of `formats`, settled; nobody if there is none.
+  struct slot_choice {
+    contender* who = nullptr;
+    slot_format format = slot_format::ll128;
+    double seconds() const { return who->over(format).seconds; }
+  };
+  slot_choice best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats, const planning_task& task);
+  /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
+  std::string why_no_slots(const planning_task& task) const;
+  /// Sets over_slots, without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
   void price_slots(contender& c, const planning_task& task) const;
-  /// Makes `over_slots`, in the form of agreement that is cheapest, and adds its price. @pre priced
+  /// Adds the agreement, for each format in the form that is cheapest. Nothing where that was done. @pre priced
   void agree_over_slots(contender& c, const planning_task& task);
+  /// Every rank's messages find room in the slots; else it cannot be performed so. Cost: compiles all ranks' programs. @pre agreed
+  bool fit_slots(contender& c, slot_format format, const planning_task& task) const;
 
-  /// Whether a call's ranks may meet at the direct board, and who would be the cheapest of `all` there, settled; nullptr: nobody.
-  bool may_be_direct(const planning_task& task) const;
-  contender* best_direct(std::vector<contender*> all, const planning_task& task);
-
-  /// What a call costs in messages between actors, whatever it does.
-  double actor_seconds(const planning_task& task) const;
+  /// Why a call's ranks may not meet at the direct board, as the end of a sentence; empty if they may.
+  std::string why_not_direct(const planning_task& task) const;
+  /// Sets direct_seconds. @pre why_not_direct(task) is empty
+  void price_direct(contender& c, const planning_task& task) const;
+  /// The cheapest of `all` there, settled; nullptr: nobody.
+  contender* best_direct(const std::vector<contender*>& all, const planning_task& task);
 
   /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
   void settle(contender& c, const planning_task& task);
 
  private:
-  double seconds_over_slots(const contender& c, const lowered_score& s, const planning_task& task) const;
+  double seconds_over_slots(const contender& c, const lowered_score& s, slot_format format, const planning_task& task) const;
   void shape(contender& c, const planning_task& task);
-  void price_direct(contender& c, const planning_task& task) const;
   void price(contender& c, const planning_task& task, const cutting& cut);
-  std::vector<double> estimated_steps(const planning_task& task);
+  struct extent {
+    double steps = 0;  ///< 0: unknown
+    std::string too_large;  ///< for the verifier: the end of a sentence
+  };
+  std::vector<extent> estimated(const planning_task& task);
+  double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
   void prepare(contender& c, const planning_task& task, bool widened);
 
   const engine_options& options_;
   score_library& library_;
-  const machine_constants& machine_;
+  const tuning& machine_;
 };
 
 /// Largest piece when `count` elements are cut in n parts.

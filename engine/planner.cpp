@@ -1,8 +1,12 @@
 #include "engine/planner.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <span>
 #include <unordered_map>
 
 #include "engine/plan_choice.hpp"
@@ -43,7 +47,7 @@ struct plan_key_hash {
     const auto add = [&](std::uint64_t word) { h = (h ^ word) * 0x100000001b3u, h ^= h >> 29; };
     const call& c = key.what;
     add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24);
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 | static_cast<std::uint64_t>(c.protocol) << 32);
     if (is_reduction(c.what)) add(static_cast<std::uint64_t>(c.reduction.kind));
     if (has_root(c.what)) add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)));
     if (c.uniform) add(c.count);
@@ -61,7 +65,7 @@ struct plan_key_equal {
   bool operator()(const plan_key_view& a, const plan_key_view& b) const {
     const call &x = a.what, &y = b.what;
     if (x.what != y.what || x.uniform != y.uniform || x.in_place != y.in_place || x.type != y.type || x.level != y.level ||
-        x.choreography != y.choreography)
+        x.protocol != y.protocol || x.choreography != y.choreography)
       return false;
     if (has_root(x.what) && x.root != y.root) return false;
     if (is_reduction(x.what) &&
@@ -69,7 +73,7 @@ struct plan_key_equal {
          x.reduction.associative != y.reduction.associative))
       return false;
     if (x.uniform ? x.count != y.count : !a.counts || !b.counts || *a.counts != *b.counts) return false;
-    return a.placement == b.placement;
+    return &a.placement == &b.placement || a.placement == b.placement;
   }
 };
 
@@ -90,7 +94,7 @@ std::string join(const std::vector<std::string>& names) {
 
 struct planner::impl {
   explicit impl(const engine_options& o)
-      : options(checked(o)), library(options.score_files, options.credits), machine(machine_of_this_process()),
+      : options(checked(o)), library(options.score_files, options.credits), machine(load_tuning(options)),
         choice(options, library, machine) {
     check_names();
   }
@@ -157,83 +161,98 @@ struct planner::impl {
     contender* chosen = nullptr;
     forced_name force;
     bool only = false;        ///< nobody but `chosen` may, because of who asked or of the bits that are promised
-    bool over_slots = false;  ///< `chosen` performs it so
-    bool direct = false;      ///< or over the direct board
+    message_protocol way = message_protocol::simple;  ///< how `chosen` performs it
+    std::string why_not_so;   ///< nobody may, because the call's protocol cannot do it
+
+    bool is(const contender& c, message_protocol so) const { return &c == chosen && way == so; }
+    double seconds() const {
+      return way == message_protocol::simple   ? chosen->seconds
+             : way == message_protocol::direct ? chosen->direct_seconds
+                                               : chosen->over(format_of(way)).seconds;
+    }
   };
+
+  static slot_format format_of(message_protocol which) {
+    return which == message_protocol::ll ? slot_format::ll : slot_format::ll128;
+  }
+  static message_protocol protocol_of(slot_format format) {
+    return format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
+  }
 
   outcome choose(const planning_task& task, bool everybody) {
     outcome o = choose_for_actors(task, everybody);
-    consider_slots(o, task);
-    consider_direct(o, task);
+    if (o.chosen) choose_protocol(o, task);
     return o;
   }
 
-  /// Somebody may be better over slots than the best without.
-  void consider_slots(outcome& o, const planning_task& task) {
-    const bool forced = options.protocol == "ll" || options.protocol == "ll128";
-    contender* best = nullptr;
-    if (o.chosen && choice.may_use_slots(task, forced)) {
-      std::vector<contender*> able;
-      for (contender& c : o.all)
-        if (!o.only || &c == o.chosen) able.push_back(&c);
-      best = choice.best_over_slots(able, task);
-    }
-    if (best && fits_slots(*best, task) && (forced || best->slot_seconds < o.chosen->seconds + choice.actor_seconds(task))) {
-      o.chosen = best;
-      o.over_slots = true;
-    } else if (forced) {
-      planner_log()->info("{}: goes through the actors, not over {} slots", to_string(task.what), options.protocol);
-    }
+  message_protocol wanted_protocol(const call& what) const {
+    if (what.protocol != message_protocol::unset) return what.protocol;
+    return parse_message_protocol(options.protocol).value_or(message_protocol::automatic);
   }
 
-  /// Or by working on each other's buffers, which spares every message.
-  void consider_direct(outcome& o, const planning_task& task) {
-    if (!o.chosen || !choice.may_be_direct(task)) return;
+  /// Somebody may be better without actors than the best through them; or the protocol is wanted. @pre o.chosen
+  void choose_protocol(outcome& o, const planning_task& task) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    if (wanted == message_protocol::simple) return;
     std::vector<contender*> able;
     for (contender& c : o.all)
       if (!o.only || &c == o.chosen) able.push_back(&c);
-    contender* best = choice.best_direct(able, task);
-    if (!best) return;
-    const double otherwise = o.over_slots ? o.chosen->slot_seconds : o.chosen->seconds + choice.actor_seconds(task);
-    // The same steps without messages are never slower, whatever the two prices say.
-    const bool same_steps = best == o.chosen && !o.over_slots;
-    if (options.protocol != "direct" && !same_steps && best->direct_seconds >= otherwise) return;
+    std::string why;
+    if (wanted != message_protocol::direct) why = consider_slots(o, able, wanted, task);
+    if (wanted == message_protocol::direct || wanted == message_protocol::automatic)
+      why = consider_direct(o, able, wanted, task);
+    if (wanted == message_protocol::automatic || why.empty()) return;
+    if (task.what.protocol != message_protocol::unset) {
+      o.chosen = nullptr;
+      o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
+    } else {
+      planner_log()->info("{}: goes through the actors, not by protocol {}: {}", to_string(task.what), name(wanted), why);
+    }
+  }
+
+  /// Why it cannot be done, as the end of a sentence; empty if it can, even if it does not pay.
+  std::string consider_slots(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
+                             const planning_task& task) {
+    static constexpr std::array formats{slot_format::ll128, slot_format::ll};
+    std::string why = choice.why_no_slots(task);
+    if (!why.empty()) return why;
+    const auto forced = format_of(wanted);
+    const bool free = wanted == message_protocol::automatic;
+    const auto best = choice.best_over_slots(able, free ? std::span<const slot_format>{formats} : std::span{&forced, 1}, task);
+    if (!best.who)
+      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->over(forced).why_not
+                    : "no choreography that may perform it can: see troupe explain";
+    if (free && best.seconds() >= o.seconds()) return {};
+    o.chosen = best.who;
+    o.way = protocol_of(best.format);
+    return {};
+  }
+
+  /// The same for working on each other's buffers, which spares every message.
+  std::string consider_direct(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
+                              const planning_task& task) {
+    std::string why = choice.why_not_direct(task);
+    if (!why.empty()) return why;
+    contender* const best = choice.best_direct(able, task);
+    if (!best)
+      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->why_not_direct
+                    : "no choreography that may perform it does so in one pass over all ranks' buffers";
+    if (wanted == message_protocol::automatic && best->direct_seconds > o.seconds()) return {};
     o.chosen = best;
-    o.direct = true;
-    o.over_slots = false;
+    o.way = message_protocol::direct;
+    return {};
   }
 
-  static void make_direct(plan& made, const contender& c) {
+  /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
+  static void leave_actors(plan& made, const contender& c, const outcome& o) {
     made.cut = cutting{};
-    made.verified = c.lowered->verified(1);
-    made.slots = slot_format::ll128;
-    made.direct = true;
-    made.protocol = "direct";
-    made.predicted_seconds = c.direct_seconds;
-  }
-
-  slot_format format_of_slots() const {
-    if (options.protocol == "ll") return slot_format::ll;
-    if (options.protocol == "ll128") return slot_format::ll128;
-    return choose_slot_format({});
-  }
-
-  /// On every rank.
-  bool fits_slots(const contender& c, const planning_task& task) const {
-    const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
-    for (rank_t r = 0; r < task.ranks(); ++r)
-      if (!why_no_slots(compile(*c.over_slots->notes, r, sizes, cutting{}), format_of_slots()).empty()) return false;
-    return true;
-  }
-
-  void put_on_slots(plan& made, const contender& c) const {
-    const slot_format format = format_of_slots();
-    made.cut = cutting{};
-    made.notes = c.over_slots->notes;
-    made.verified = c.over_slots->verified(1);
-    made.slots = format;
-    made.protocol = format == slot_format::ll ? "ll" : "ll128";
-    made.predicted_seconds = c.slot_seconds;
+    made.slots = format_of(o.way);
+    made.direct = o.way == message_protocol::direct;
+    made.protocol = name(o.way);
+    made.predicted_seconds = o.seconds();
+    lowered_score& as = made.direct ? *c.lowered : *c.over(format_of(o.way)).lowered;
+    made.notes = as.notes;
+    made.verified = as.verified(1);
   }
 
   outcome choose_for_actors(const planning_task& task, bool everybody) {
@@ -275,6 +294,7 @@ struct planner::impl {
 
   [[noreturn]] void refuse(const planning_task& task, outcome& o) {
     const std::string title = to_string(task.what) + " on " + plural(static_cast<std::size_t>(task.ranks()), "rank");
+    if (!o.why_not_so.empty()) throw error(errc::unsupported, title + ": " + o.why_not_so);
     if (!o.force.name.empty()) {
       const contender& c = o.all.front();
       if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);
@@ -293,15 +313,22 @@ struct planner::impl {
     throw error(faulty ? errc::bad_score : errc::unsupported, text);
   }
 
-  /// With the protocol in which it is faster.
-  candidate row_of(const contender& c, const outcome& o, const planning_task& task) const {
-    const bool chosen = &c == o.chosen;
-    if (chosen && o.direct) return {c.choreography, "direct", 1, 1, c.direct_seconds, c.why_rejected, true, c.rank_order_fold};
-    const double through_actors = c.seconds + (o.over_slots || o.direct ? choice.actor_seconds(task) : 0);
-    const bool slots = o.over_slots && c.eligible() && (chosen || c.slot_seconds < through_actors);
-    const std::string protocol = !slots ? "simple" : format_of_slots() == slot_format::ll ? "ll" : "ll128";
-    return {c.choreography, protocol, slots ? 1 : c.cut.channels, slots ? 1 : c.cut.slices, slots ? c.slot_seconds : through_actors,
-            c.why_rejected, chosen, c.rank_order_fold};
+  /// A row for every protocol, with the reason where it cannot be performed so. One row if it cannot be performed at all.
+  void append_rows(std::vector<candidate>& rows, contender& c, const outcome& o, const planning_task& task) {
+    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not) {
+      rows.push_back({c.choreography, std::string{name(how)}, cut.channels, cut.slices, seconds, std::move(why_not), o.is(c, how), {}, c.rank_order_fold});
+    };
+    add(message_protocol::simple, c.cut, c.seconds, c.why_rejected);
+    if (!c.eligible()) return;
+    const std::string no_slots = choice.why_no_slots(task), not_direct = choice.why_not_direct(task);
+    if (no_slots.empty()) choice.price_slots(c, task), choice.agree_over_slots(c, task);
+    for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
+      if (no_slots.empty() && std::isfinite(c.over(format).seconds)) choice.fit_slots(c, format, task);
+      const auto& way = c.over(format);
+      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots);
+    }
+    if (not_direct.empty()) choice.price_direct(c, task);
+    add(message_protocol::direct, {}, c.direct_seconds, not_direct.empty() ? c.why_not_direct : not_direct);
   }
 
   std::shared_ptr<const plan> make_plan(const planning_task& task) {
@@ -324,11 +351,10 @@ struct planner::impl {
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
     made->in_place = c.on.in_place;
-    if (o.over_slots) put_on_slots(*made, c);
-    if (o.direct) make_direct(*made, c);
+    if (o.way != message_protocol::simple) leave_actors(*made, c, o);
+    const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what), c.choreography,
-                         made->protocol, name(o.over_slots ? c.agreement : agreement_form::none), made->cut.channels,
-                         made->cut.slices, made->predicted_seconds * 1e6);
+                         made->protocol, name(agreement), made->cut.channels, made->cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 
@@ -352,7 +378,7 @@ struct planner::impl {
 
   engine_options options;
   score_library library;
-  machine_constants machine;
+  tuning machine;
   plan_choice choice;
   std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
@@ -378,6 +404,22 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   return made;
 }
 
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {
+  if (last.taken_.exchange(true, std::memory_order_acquire)) return plan_for(what, placement);
+  struct release {
+    std::atomic<bool>& taken;
+    ~release() { taken.store(false, std::memory_order_release); }
+  } const at_end{last.taken_};
+  if (last.plan_ && plan_key_equal{}({last.what_, placement, nullptr}, {what, placement, nullptr})) return last.plan_;
+  const auto made = plan_for(what, placement);
+  // Ranks that share a plan would otherwise fight for its reference count with every call.
+  auto own = std::make_shared<std::shared_ptr<const plan>>(made);
+  const plan* target = made.get();
+  last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
+  last.what_ = what;
+  return last.plan_;
+}
+
 std::vector<candidate> planner::candidates(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
   const std::lock_guard lock(impl_->planning);
   const planning_task task = make_task(what, placement, counts);
@@ -387,11 +429,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
     for (contender& c : o.all)
       while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
   std::vector<candidate> list;
-  if (o.over_slots)
-    for (contender& c : o.all)
-      if (&c != o.chosen) impl_->choice.price_slots(c, task), impl_->choice.agree_over_slots(c, task);
-  for (const contender& c : o.all)
-    list.push_back(impl_->row_of(c, o, task));
+  for (contender& c : o.all) impl_->append_rows(list, c, o, task);
   std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {
     if (a.eligible() != b.eligible()) return a.eligible();
     return a.eligible() && a.predicted_seconds < b.predicted_seconds;

@@ -5,8 +5,10 @@
 // cost_model.hpp) → the cheapest that gives the bits the determinism level promises is verified → cut for the size → plan.
 // Scores are shared by all sizes, plans by all calls that are alike.
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +19,16 @@
 
 namespace troupe {
 
-/// One choreography that was considered for a call.
+/// One choreography with one protocol that was considered for a call.
 struct candidate {
   std::string choreography;
-  std::string protocol = "simple";
+  std::string protocol = "simple";  ///< or ll, ll128, direct: each a row of its own
   int channels = 1;
   int slices = 1;
   double predicted_seconds = 0;   ///< by the cost model; meaningless if rejected
   std::string why_rejected;       ///< one sentence; empty: eligible
   bool chosen = false;
+  std::optional<double> measured_seconds;  ///< of a call, by whoever has measured it (engine/explain_measured.hpp)
   bool rank_order_fold = false;   ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
 
   bool eligible() const { return why_rejected.empty(); }
@@ -33,6 +36,16 @@ struct candidate {
 
 /// Whether plans of an engine may use slots: ranks of one machine without a layout, and no faults are injected.
 bool may_use_slots(const engine_options& options);
+
+/// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
+/// calls have the same placement. Thread-safe: whoever finds it taken goes without.
+class plan_memo {
+ private:
+  friend class planner;
+  std::atomic<bool> taken_{false};
+  call what_;
+  std::shared_ptr<const plan> plan_;  ///< with a count of its own
+};
 
 /// Chooses choreography, protocol, channels and slices for a call, makes the verified plan, and caches it. Thread-safe.
 class planner {
@@ -50,9 +63,11 @@ class planner {
   /// size_overflow, bad_root, invalid_argument (counts missing).
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
                                        const std::vector<std::size_t>* counts = nullptr);
+  /// The same for a uniform call, by way of the memo: no word that other ranks write.
+  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
 
-  /// Every choreography: the eligible ones in order of predicted time, then the rejected ones. Verifies the chosen one, as
-  /// plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,
+  /// Every choreography with every protocol (once, if it cannot at all): the eligible ones in order of predicted time, then the rejected
+  /// ones. Verifies the chosen one, as plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,
   /// invalid_argument, a forced name that does not exist), never because nothing is eligible.
   std::vector<candidate> candidates(const call& what, const layout& placement,
                                     const std::vector<std::size_t>* counts = nullptr);

@@ -42,10 +42,11 @@ class lowered_score {
   bool sums_in_one_pass();
 
   /// Predicted seconds, shared by all sizes of a class (size_class).
+  /// @param machine its latencies are always the same
   double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine);
 
  private:
-  using price_key = std::array<std::size_t, 4>;  ///< block bytes, channels, slices, staging bytes
+  using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates
 
   int credits_;
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices

@@ -46,6 +46,7 @@ public:
     job common;
     common.kind = *kind;
     common.choreography = choreography();
+    if (const std::string wanted = text("protocol", ""); !wanted.empty()) common.protocol = *parse_message_protocol(wanted);
     if (const std::string level = text("determinism", ""); !level.empty()) common.level = parse_determinism(level);
     const std::string places = text("in_place", "both");
     common.places = places == "out" ? job_places::out : places == "in" ? job_places::in : job_places::both;
@@ -88,6 +89,7 @@ private:
   static std::string title(const job& common) {
     std::string text = name(common.kind);
     if (!common.choreography.empty()) text += ", " + common.choreography;
+    if (common.protocol != message_protocol::unset) text += ", " + std::string{troupe::name(common.protocol)};
     if (common.level) text += ", " + std::string{name(*common.level)};
     return text;
   }

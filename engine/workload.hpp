@@ -46,6 +46,7 @@ struct job {
   rank_t root = 0;
   job_places places = job_places::both;
   std::string choreography;           ///< empty: the engine's
+  message_protocol protocol = message_protocol::unset;  ///< unset: the engine's
   std::optional<determinism> level;   ///< empty: the engine's
   /// v-forms: elements. all_to_all_v: of block (i, j) at i·n + j; others: of rank r's block. Empty: made from `bytes`, skewed.
   std::vector<std::size_t> counts;

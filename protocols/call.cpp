@@ -7,6 +7,7 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
+constexpr std::array<std::string_view, 6> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct"};
 
 /// FNV-1a over 64-bit words: cheap, and collisions between *different* calls of the same operation are what matters.
 struct hasher {
@@ -74,11 +75,20 @@ std::optional<determinism> parse_determinism(std::string_view text) {
   return std::nullopt;
 }
 
+std::string_view name(message_protocol which) { return protocol_names[static_cast<std::size_t>(which)]; }
+
+std::optional<message_protocol> parse_message_protocol(std::string_view text) {
+  for (std::size_t i = 0; i < protocol_names.size(); ++i)
+    if (protocol_names[i] == text) return static_cast<message_protocol>(i);
+  return std::nullopt;
+}
+
 std::uint64_t fingerprint(const call& c, std::uint64_t sequence) {
   hasher h;
   h.add(sequence);
   h.add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24);
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
+        static_cast<std::uint64_t>(c.protocol) << 32);
   if (is_reduction(c.what)) {
     h.add(static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
           (c.reduction.associative ? 0x200u : 0u));
@@ -108,6 +118,7 @@ std::string to_string(const call& c) {
   if (c.in_place) text += ", in place";
   if (c.level != determinism::run_stable) text += ", " + std::string{name(c.level)};
   if (!c.choreography.empty()) text += ", choreography " + c.choreography;
+  if (c.protocol != message_protocol::unset) text += ", protocol " + std::string{name(c.protocol)};
   return text + ')';
 }
 

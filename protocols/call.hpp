@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "memory/types.hpp"
@@ -23,6 +24,13 @@ enum class determinism : std::uint8_t {
 std::string_view name(determinism level);
 std::optional<determinism> parse_determinism(std::string_view text);
 
+/// How messages travel: as references between actors (simple), over slots, inline in the callers (ll, ll128: slot_formats.hpp), or not
+/// at all, since callers work on each other's buffers (direct: direct_program.hpp).
+enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128, direct };
+/// "", "auto", "simple", "ll", "ll128", "direct".
+std::string_view name(message_protocol which);
+std::optional<message_protocol> parse_message_protocol(std::string_view text);
+
 struct call {
   collective what = collective::barrier;
   bool uniform = true;
@@ -32,6 +40,7 @@ struct call {
   rank_t root = 0;           ///< of rooted collectives
   std::size_t count = 0;     ///< elements of every block (uniform)
   determinism level = determinism::run_stable;
+  message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
   std::string choreography;  ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.

@@ -210,15 +210,6 @@ std::string too_large(const places::place& at, std::size_t most_lines) {
 
 }  // namespace
 
-slot_format choose_slot_format(const program&) {
-  // Measured (bench/slot_lanes.cpp): LL128 is never behind where release stores are free.
-#if defined(__aarch64__)
-  return slot_format::ll;
-#else
-  return slot_format::ll128;
-#endif
-}
-
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines) {
   if (code.shares_memory) return "the program reads or writes other ranks' memory, which slots do not order";
   places where{format};

@@ -75,9 +75,6 @@ struct slot_program {
 /// How much a pair may exchange in an epoch, in lines of 128 bytes (≤ slot_channel::most_lines).
 inline constexpr std::size_t default_slot_lines = 1024;
 
-/// Which format is faster for a program, by its messages' sizes.
-slot_format choose_slot_format(const program& code);
-
 /// Why `code` cannot be performed over slots, as a sentence; empty if it can.
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
 

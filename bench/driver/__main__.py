@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 
-from contenders import CORES, KINDS, Contender, Failed, available
+from contenders import CORES, KINDS, Contender, Failed, available, placement
+import extras
 import plots
 import tables
 
@@ -33,6 +34,15 @@ def parse_arguments():
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
+    def row_numbers(text):
+        found = set()
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+        if not found <= set(range(1, 11)):
+            raise argparse.ArgumentTypeError(f"'{text}': rows are 1 to 10")
+        return found
+
     a = argparse.ArgumentParser(prog="bench/driver", description=__doc__)
     a.add_argument("--quick", action="store_true", help="five sizes, three rounds: a look, not a verdict")
     a.add_argument("--collectives", type=names(COLLECTIVES), default=COLLECTIVES, metavar="A,B")
@@ -40,7 +50,9 @@ def parse_arguments():
     a.add_argument("--sizes", type=numbers, metavar="BYTES,…", help="instead of 8 B … 64 MiB in steps of 4")
     a.add_argument("--only", type=names(list(KINDS)), metavar="A,B", help=f"of {', '.join(KINDS)}; default: all but troupe-async")
     a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
-    a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 20; quick: 8)")
+    a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 12; quick: 6)")
+    a.add_argument("--rows", type=row_numbers, default=set(range(1, 11)), metavar="N,M-K", help="of the target table (default 1-10); 1 to 5 are one race")
+    a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`")
     a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
     a.add_argument("--fixed-root", action="store_true", help="broadcast, reduce: root 0 in every call, not call number mod ranks")
     a.add_argument("--patience", type=float, default=60, help="seconds one repetition may take before its contender is ended")
@@ -49,7 +61,7 @@ def parse_arguments():
     a.add_argument("--load", metavar="FILE", help="measure nothing: tables and plots from an earlier results.json")
     o = a.parse_args()
     o.rounds = o.rounds or (3 if o.quick else 5)
-    o.budget_ms = o.budget_ms or (8 if o.quick else 20)
+    o.budget_ms = o.budget_ms or (6 if o.quick else 12)
     return o
 
 
@@ -101,7 +113,7 @@ def measure_rank_count(options, ranks, names, programs, samples, commands):
     logs = os.path.join(options.out, "logs")
     os.makedirs(logs, exist_ok=True)
     group = [Contender(name, ranks, programs, logs) for name in names]
-    commands.update({f"{c.name}-{ranks}": " ".join(c.command) for c in group})
+    commands.update({f"{c.name}-{ranks}": " ".join(c.command) + f"   ({placement(c.name, ranks)})" for c in group})
     points = [p for p in points_of(options, ranks) if fits(p[1], ranks, len(group))]
     if len(points) < len(points_of(options, ranks)):
         print(f"bench: {ranks} ranks: the largest sizes do not fit the free memory and are left out")
@@ -150,13 +162,16 @@ def machine():
 def report(options, data):
     """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
     points = tables.Points(data["points"])
-    data["targets"] = tables.targets(points)
+    data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data)
+    wanted = data.get("rows") or range(1, 11)
+    data["targets"] = [row for row in data["targets"] if int(row["row"]) in wanted]
     with open(os.path.join(options.out, "results.json"), "w") as file:
         json.dump(data, file, indent=1)
     about = data["machine"]
     text = [f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, revision {about['revision']}, {about['date']}.",
-            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more."]
-    if data["rounds"] > 1:
+            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more.",
+            f"Tuning: {data.get('tuning', 'unknown')}."]
+    if data["rounds"] > 1 and points.all:
         text.append(f"Repetitions of a point spread by {tables.noise(points):.0%} (median of (max − min)/median).")
     if about["load_before"] > 0.3 * about["cores"]:
         text.append(f"**The machine was not idle (load {about['load_before']:.1f} before the run): do not judge by these numbers.**")
@@ -171,14 +186,43 @@ def report(options, data):
     text += [f"**WRONG RESULTS: {p['contender']} {p['collective']} {tables.human(p['bytes'])}, {p['ranks']} ranks: "
              f"{p['wrong']:.0f} elements.**" for p in wrong]
     summary = "\n\n".join(text) + "\n\n" + tables.target_table(data["targets"])
-    names = plots.draw(points, options.out)
+    names = plots.draw(points, data.get("choices"), options.out)
     pictures = "\n".join(f"![{name}]({name})" for name in names if name.endswith(".svg"))
     commands = "\n".join(f"    {name}: {command}" for name, command in data["commands"].items())
     with open(os.path.join(options.out, "results.md"), "w") as file:
+        chosen = data.get("choices") if isinstance(data.get("choices"), list) else []
+        more = extras.other_tables(data)
+        if chosen:
+            more += (f"\n\n## Crossovers: the best and the chosen way\n\n{extras.crossover_table(chosen, tables.human)}\n\n"
+                     f"## Every choreography with every protocol\n\n{extras.choice_tables(chosen, tables.human)}")
         file.write(f"# Measured\n\n{summary}\n\n## By collective: Troupe / peer\n\n{tables.ratio_table(points)}\n\n{pictures}\n\n"
-                   f"## Every point\n\n{tables.point_tables(points)}\n\n## How they were started\n\n{commands}\n")
+                   f"## Every point\n\n{tables.point_tables(points)}\n\n{more}\n\n## How they were started\n\n{commands}\n")
+    if options.update:
+        update(options.update, summary)
     print(f"\n{summary}\n\nMore in {options.out}: results.md, results.json, plots.")
     return not wrong
+
+
+def tuning_in_use(options):
+    """By which constants the planner chose, in its own words."""
+    command = [os.path.join(options.build, "troupe"), "run", os.path.join(ROOT, "config", "quickstart.toml"), "--dump-config"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout
+    line = next((line for line in said.splitlines() if line.startswith("tuning = ")), "")
+    return line.partition("#")[2].strip() or "unknown"
+
+
+def update(path, text):
+    """The one place where numbers get into a document."""
+    begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
+    with open(path) as file:
+        old = file.read()
+    if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
+        print(f"bench: {path} has no lines {begin} and {end}, one each: left as it is")
+        return
+    head, tail = old[:old.index(begin) + len(begin)], old[old.index(end):]
+    with open(path, "w") as file:
+        file.write(f"{head}\n\n{text}\n\n{tail}")
+    print(f"bench: the table is in {path}")
 
 
 def main():
@@ -188,21 +232,25 @@ def main():
         with open(options.load) as file:
             return 0 if report(options, json.load(file)) else 1
     programs = os.path.join(options.build, "bench", "contenders")
-    names = chosen(options, programs)
-    if not names:
+    racing = bool(options.rows & {1, 2, 3, 4, 5})
+    names = chosen(options, programs) if racing else []
+    if racing and not names:
         print(f"bench: nothing to measure in {programs}; build it: cmake --build {options.build} --target contenders")
         return 2
-    about, samples, commands = machine(), {}, {}
+    about, samples, commands, more = machine(), {}, {}, {}
+    os.makedirs(os.path.join(options.out, "logs"), exist_ok=True)
     try:
-        for ranks in options.ranks:
+        for ranks in options.ranks if racing else []:
             measure_rank_count(options, ranks, names, programs, samples, commands)
+        more = extras.measure_all(options, programs, os.path.join(options.build, "troupe"), os.path.join(options.out, "logs"))
     except KeyboardInterrupt:
         print("bench: interrupted: reporting what there is")
-    if not samples:
+    if not samples and not more:
         print("bench: nothing was measured")
         return 2
-    data = {"machine": about, "rounds": min(len(a) for a in samples.values()), "fresh": options.fresh,
-            "rotate_root": not options.fixed_root, "commands": commands, "budget_ms": options.budget_ms, "points": tables.summarise(samples, options.fixed_root)}
+    data = {"machine": about, "rounds": min((len(a) for a in samples.values()), default=options.rounds), "fresh": options.fresh,
+            "rotate_root": not options.fixed_root, "commands": commands, "budget_ms": options.budget_ms, "points": tables.summarise(samples, options.fixed_root),
+            "tuning": tuning_in_use(options), "rows": sorted(options.rows), **more}
     return 0 if report(options, data) else 1
 
 

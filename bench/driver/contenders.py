@@ -41,6 +41,19 @@ KINDS = {
 }
 
 
+def placement(name, ranks):
+    """How a contender's ranks sit on the cores, for the report."""
+    enough = ranks <= CORES
+    if name in ("openmpi", "mpich"):
+        waits = "its waiting processes yield" if name == "openmpi" else "its waiting processes do not yield"
+        return f"{ranks} processes, " + ("each bound to a core of its own" if enough else f"on {CORES} cores, not bound; {waits}")
+    if name == "limit":
+        return f"{min(ranks, CORES)} threads, each pinned to a core of its own, sweep over {ranks} ranks' buffers"
+    if name == "troupe-group":
+        return f"one thread drives {ranks} ranks; the engine's own threads help, placed by the system"
+    return f"{ranks} threads in one process, placed by the system" + ("" if enough else f" on {CORES} cores")
+
+
 def available(name, programs):
     program, command, _ = KINDS[name]
     path = os.path.join(programs, program)
@@ -87,11 +100,12 @@ class Contender:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def ask(self, collective, size, options, check):
-        """One point, once: the program's answer, or None where it does not do this."""
+    def ask(self, collective, size, options, check, budget_ms=None, forced=None):
+        """One point, once: the program's answer, or None where it does not do this. forced: (choreography, protocol), ours only."""
         if self.process is None:
             self.start()
-        line = f"{collective} {size} {options.budget_ms} {int(options.fresh)} {int(check)} {int(not options.fixed_root)}\n".encode()
+        line = f"{collective} {size} {budget_ms or options.budget_ms} {int(options.fresh)} {int(check)} {int(not options.fixed_root)}"
+        line = (line + "".join(" " + word for word in forced or ()) + "\n").encode()
         try:
             for link in self.links:
                 link.sendall(line)

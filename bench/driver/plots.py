@@ -8,7 +8,7 @@ COLOURS = {"troupe": "#c1272d", "troupe-async": "#e07b39", "troupe-group": "#8e2
            "gloo": "#8a8a8a", "limit": "#000000"}
 
 
-def draw(points, folder):
+def draw(points, choices, folder):
     """Writes SVG and PNG files into `folder`; returns their names, or [] where matplotlib is not installed."""
     try:
         import matplotlib
@@ -28,6 +28,55 @@ def draw(points, folder):
                 figure.savefig(os.path.join(folder, name), dpi=110)
                 written.append(name)
             pyplot.close(figure)
+    written += draw_choices(pyplot, choices if isinstance(choices, list) else [], folder)
+    return written
+
+
+PROTOCOL_STYLES = {"simple": "-", "ll128": "--", "ll": ":"}
+
+
+def draw_choices(pyplot, choices, folder):
+    """Time of every choreography with every protocol over size: a figure for each number of ranks, a panel for each collective."""
+    written = []
+    for ranks in sorted({p["ranks"] for p in choices}):
+        here = [p for p in choices if p["ranks"] == ranks]
+        collectives = list(dict.fromkeys(p["collective"] for p in here))
+        columns = min(3, len(collectives))
+        rows = (len(collectives) + columns - 1) // columns
+        figure, panels = pyplot.subplots(rows, columns, figsize=(5.4 * columns, 4 * rows), squeeze=False, layout="constrained")
+        names = list(dict.fromkeys(r["choreography"] for p in here for r in p["rows"]))
+        colour = {name: pyplot.get_cmap("tab20")(i % 20) for i, name in enumerate(sorted(names))}
+        for panel, collective in zip(panels.flat, collectives):
+            lines = {}
+            for p in sorted((p for p in here if p["collective"] == collective), key=lambda p: p["asked"]):
+                for r in p["rows"]:
+                    lines.setdefault((r["choreography"], r["protocol"]), []).append((p["asked"], r["us"]))
+            for (name, protocol), line in sorted(lines.items()):
+                panel.plot(*zip(*line), color=colour[name], linestyle=PROTOCOL_STYLES[protocol], linewidth=1, label=name)
+            picks = [(p["asked"], r["us"]) for p in here if p["collective"] == collective for r in p["rows"] if r["chosen"]]
+            if picks:
+                panel.plot(*zip(*picks), "kx", markersize=5, label="the planner's choice")
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.set_title(f"{collective}, {ranks} ranks", fontsize=10)
+            panel.xaxis.set_major_formatter(lambda x, _: human(int(x)))
+            panel.tick_params(labelsize=7)
+            panel.grid(True, alpha=0.3)
+        for panel in list(panels.flat)[len(collectives):]:
+            panel.set_visible(False)
+        handles = {}
+        for panel in panels.flat:
+            for handle, text in zip(*panel.get_legend_handles_labels()):
+                handles.setdefault(text, handle)
+        last = handles.pop("the planner's choice", None)
+        proxies = [pyplot.Line2D([], [], color=handle.get_color()) for handle in handles.values()] + ([last] if last else [])
+        panels[0][0].legend(proxies, [*handles, *(["the planner's choice"] if last else [])], fontsize=6)
+        figure.supylabel("µs per call (simple: solid, LL128: dashed, LL: dotted)", fontsize=9)
+        for ending in ("svg", "png"):
+            name = f"choices-{ranks}.{ending}"
+            figure.savefig(os.path.join(folder, name), dpi=110)
+            written.append(name)
+        pyplot.close(figure)
     return written
 
 

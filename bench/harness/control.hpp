@@ -66,15 +66,17 @@ class control {
   }
 
  private:
-  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE]]]]"
+  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE [CHOREOGRAPHY PROTOCOL]]]]]"
   static request_line parse_request(const std::string& text) {
-    char what[32] = "";
+    char what[32] = "", choreography[64] = "", protocol[16] = "";
     request_line r;
     int fresh = 0, check = 1, rotate = 0;
-    const int read = std::sscanf(text.c_str(), "%31s %zu %lf %d %d %d", what, &r.bytes, &r.budget_ms, &fresh, &check, &rotate);
+    const int read = std::sscanf(text.c_str(), "%31s %zu %lf %d %d %d %63s %15s", what, &r.bytes, &r.budget_ms, &fresh, &check, &rotate,
+                                 choreography, protocol);
     const auto parsed = parse_collective(what);
     if (read < 2 || !parsed || r.bytes == 0)
       throw std::runtime_error("not a point: '" + text + "'; write COLLECTIVE:BYTES, e.g. all_reduce:1024");
+    r.choreography = choreography, r.protocol = protocol;
     r.what = *parsed, r.fresh = fresh != 0, r.check = check != 0, r.rotate = rotate != 0;
     return r;
   }

@@ -19,6 +19,7 @@ struct request_line {
   double budget_ms = 20;  ///< time of the timed calls, about
   bool fresh = false;     ///< new input values before every call, at every size
   bool check = true;
+  std::string choreography, protocol;  ///< ours only: forced; empty: chosen
   bool rotate = false;    ///< broadcast, reduce: call k has root k mod n; else 0
 };
 

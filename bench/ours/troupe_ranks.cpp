@@ -17,18 +17,19 @@ using bench::collective;
 using troupe::communicator;
 
 /// What one rank says at one point.
-troupe::call_description describe_call(collective what, const float* in, float* out, std::size_t count, int root) {
+troupe::call_description describe_call(collective what, const float* in, float* out, std::size_t count, int root,
+                                       const troupe::call_options& how = {}) {
   namespace calls = troupe::calls;
   constexpr auto f32 = troupe::datatype::f32;
   switch (what) {
-  case collective::all_gather: return calls::all_gather(in, out, count, f32);
-  case collective::reduce_scatter: return calls::reduce_scatter(in, out, count, f32);
-  case collective::all_to_all: return calls::all_to_all(in, out, count, f32);
-  case collective::broadcast: return calls::broadcast(static_cast<void*>(out), count, f32, root);
-  case collective::reduce: return calls::reduce(in, out, count, f32, troupe::sum, root);
+  case collective::all_gather: return calls::all_gather(in, out, count, f32, how);
+  case collective::reduce_scatter: return calls::reduce_scatter(in, out, count, f32, troupe::sum, how);
+  case collective::all_to_all: return calls::all_to_all(in, out, count, f32, how);
+  case collective::broadcast: return calls::broadcast(static_cast<void*>(out), count, f32, root, how);
+  case collective::reduce: return calls::reduce(in, out, count, f32, troupe::sum, root, how);
   case collective::all_reduce: break;
   }
-  return calls::all_reduce(in, out, count, f32);
+  return calls::all_reduce(in, out, count, f32, troupe::sum, how);
 }
 
 /// A thread per rank.
@@ -40,6 +41,9 @@ class thread_member {
   std::string note() const { return {}; }
   void prepare(const bench::request_line& r, const bench::shape& s, std::size_t sets) {
     what_ = r.what, count_ = s.count;
+    how_.choreography = r.choreography;
+    how_.protocol = troupe::parse_message_protocol(r.protocol).value_or(troupe::message_protocol::unset);
+    forced_ = !r.choreography.empty() || !r.protocol.empty();
     roots_.restart(r.rotate, c_.size());
     buffers_.shape_for(r.what, s, c_.rank(), c_.size(), sets);
   }
@@ -51,6 +55,7 @@ class thread_member {
     const float* in = buffers_.input(set);
     float* out = buffers_.output(set);
     const int root = roots_.next();
+    if (forced_) return c_.run(describe_call(what_, in, out, count_, root, how_));
     if (async_) return c_.start(describe_call(what_, in, out, count_, root)).wait();
     // Written as an application writes it: what the public interface costs is part of the time.
     constexpr auto f32 = troupe::datatype::f32;
@@ -68,6 +73,8 @@ class thread_member {
   communicator& c_;
   bench::team& all_;
   bool async_;
+  bool forced_ = false;
+  troupe::call_options how_;
   collective what_{};
   bench::root_order roots_;
   std::size_t count_ = 0;

@@ -26,7 +26,7 @@ for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and a
 send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations.)";
 
 struct arguments {
-  std::string collectives = "all_reduce", choreography, config, json, type = "f32", op = "sum", least = "8", most = "64M", step, root = "0";
+  std::string collectives = "all_reduce", choreography, protocol, config, json, type = "f32", op = "sum", least = "8", most = "64M", step, root = "0";
   std::vector<std::string> assignments;
   int iterations = 20, warmup = 5, ranks = 0, check = 1, factor = 2;
   bool one_thread = false;
@@ -112,6 +112,7 @@ job_group group_of(const arguments& a, const job_kind& kind, int ranks) {
         one.reduction = reduction;
         one.root = root;
         one.choreography = a.choreography;
+        if (!a.protocol.empty()) one.protocol = *parse_message_protocol(a.protocol);
         add_sizes(group, one, sizes_of(a), ranks);
       }
   }
@@ -162,6 +163,9 @@ void add_bench(CLI::App& program, action& chosen) {
   sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");
   sub->add_option("-c,--check", a->check, "0: do not check results (default 1)")->check(CLI::Range(0, 1));
   sub->add_option("--choreography", a->choreography, "force one; see `troupe list`")->type_name("NAME");
+  sub->add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "simple", "direct", "ll", "ll128"}));
   sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
   sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
   sub->add_option("--json", a->json, "write the rows as JSON; - for standard output")->type_name("FILE");

@@ -1,5 +1,6 @@
 // troupe explain COLLECTIVE
 #include "engine/explain.hpp"
+#include "engine/explain_measured.hpp"
 
 #include <iostream>
 #include <memory>
@@ -15,13 +16,16 @@ constexpr const char* footer = R"(Examples:
   troupe explain all_reduce --ranks 8 --bytes 1M
   troupe explain all_to_all --layout 2x4 --bytes 64K --type bf16
   troupe explain all_gather_v --ranks 8 --bytes 1M
+  troupe explain all_reduce --ranks 4 --bytes 64K --measure
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
 struct arguments {
   std::string collective, bytes = "1M", type = "f32", op = "sum", placement, config, level;
   std::vector<std::string> assignments;
   int ranks = 0, root = 0;
-  bool in_place = false, as_json = false;
+  bool in_place = false, as_json = false, measure = false;
+  double budget_ms = 20;
+  int rounds = 5;
 };
 
 job_kind kind_of(const std::string& text) {
@@ -39,8 +43,8 @@ int explain_send_recv(bool as_json) {
   return exit_ok;
 }
 
-call call_of(const arguments& a, const job_kind& kind, const engine_options& options, int ranks) {
-  job one;
+/// The job that the call is one of.
+call call_of(const arguments& a, const job_kind& kind, const engine_options& options, int ranks, job& one) {
   one.kind = kind;
   one.bytes = parse_size("--bytes", a.bytes);
   if (const auto types = types_of(a.type); types.size() == 1) one.type = types.front();
@@ -53,9 +57,13 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   if (a.root >= ranks)
     usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
                 plural(static_cast<std::size_t>(ranks), "rank") + ", which are counted from 0");
-  if (kind.rooted()) what.root = a.root;
+  if (kind.rooted()) what.root = one.root = a.root;
+  one.reduction = what.reduction;
+  one.places = a.in_place ? job_places::in : job_places::out;
   one.kind.v_form = false;  // of a v-form the blocks are equal, too: only how it is performed differs
   what.count = shape_of(one, ranks).count;
+  one.kind.v_form = kind.v_form;
+  if (kind.v_form) one.counts.assign(static_cast<std::size_t>(block_count(kind.what, ranks)), what.count);
   what.uniform = !kind.v_form;
   if (kind.v_form) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
   what.in_place = a.in_place;
@@ -72,11 +80,17 @@ int explain_call(const arguments& a) {
   if (!a.placement.empty()) assignments.push_back("engine.layout=" + a.placement);
   const engine_options options = read_configuration(a.config, assignments).engine();
   if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
-  const layout placement = placement_of("--ranks", a.ranks, options.layout, 0, most_ranks_of_a_score);
-  const call what = call_of(a, kind, options, placement.size());
+  const layout placement = placement_of("--ranks", a.ranks, options.layout, 0, a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
+  job one;
+  const call what = call_of(a, kind, options, placement.size(), one);
   planner by{options};
   const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
-  const explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
+  explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
+  if (a.measure) {
+    engine on{options};
+    progress_line line;
+    measure_candidates(e, on, one, {a.budget_ms, a.rounds}, [&](const std::string& text) { line.show(text); });
+  }
   std::cout << (a.as_json ? to_json(e) : to_text(e));
   if (a.as_json) std::cout << '\n';
   return exit_ok;
@@ -98,6 +112,9 @@ void add_explain(CLI::App& program, action& chosen) {
   sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
   sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
   sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
+  sub->add_flag("--measure", a->measure, "perform every candidate, and show what was measured beside what was predicted");
+  sub->add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")->check(CLI::Range(1, 1000));
+  sub->add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")->check(CLI::Range(0.1, 10000.0));
   sub->add_flag("--json", a->as_json, "as JSON");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return explain_call(*a); }; });

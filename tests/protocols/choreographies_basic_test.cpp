@@ -264,7 +264,7 @@ TEST_CASE("double_binary_tree: an even number of ranks is combined in rank order
   CHECK_FALSE(verified(c::double_binary_tree, flat_stage(collective::all_reduce, 7)).rank_ordered);
 }
 
-TEST_CASE("binomial: n-1 messages in ceil(log2 n) rounds") {
+TEST_CASE("binomial: n-1 messages in ceil(log2 n) rounds; a barrier twice that") {
   for (const int n : {2, 3, 5, 8, 13, 16, 17})
     for (const collective what : c::binomial.collectives)
       for (rank_t root = 0; root < n; ++root) {
@@ -272,8 +272,10 @@ TEST_CASE("binomial: n-1 messages in ceil(log2 n) rounds") {
         CAPTURE(n);
         CAPTURE(root);
         const stage on = flat_stage(what, n, root);
-        CHECK(verified(c::binomial, on).messages == count(n - 1));
-        CHECK(most_messages(write_score(c::binomial, on)) <= ceil_log2(n));
+        const int ways = what == collective::barrier ? 2 : 1;  // up and down again
+        if (ways == 2 && root > 0) continue;
+        CHECK(verified(c::binomial, on).messages == count(ways * (n - 1)));
+        CHECK(most_messages(write_score(c::binomial, on)) <= ways * ceil_log2(n));
         if (what == collective::broadcast) CHECK(rounds_below(write_score(c::binomial, on), root, 0) == ceil_log2(n));
       }
 }
