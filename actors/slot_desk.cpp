@@ -91,6 +91,9 @@ plan_ptr slot_desk::plan_again(rank_t rank, const call& what) const {
 
 void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
                        std::uint64_t fingerprint) {
+  // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have written.
+  if (board_->done(s.rank) < s.sequence) [[unlikely]]
+    board_->finish(s.rank, s.sequence - 1);
   if (s.scratch.size() < code.scratch_bytes) s.scratch.resize(code.scratch_bytes);
   if (s.l0.size() < code.l0_bytes) s.l0.resize(code.l0_bytes);
   if (what.what == collective::reduce && what.root == s.rank && input == output && what.count > 0) {

@@ -40,16 +40,6 @@ inline void divide_average(const call& what, rank_t rank, int ranks, void* outpu
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
 }
 
-/// Plans and programs are the same for both.
-inline bool alike(const call& a, const call& b) {
-  if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level || !b.uniform)
-    return false;
-  if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
-                               a.reduction.associative != b.reduction.associative))
-    return false;
-  return a.choreography == b.choreography;
-}
-
 struct alignas(128) slot_desk::seat {
   rank_t rank = 0;
   std::atomic<bool> locked{false};  ///< a few instructions a time; guards what follows

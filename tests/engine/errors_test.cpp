@@ -553,7 +553,12 @@ TEST_CASE("a request of a group can be cancelled before it is launched") {
 }
 
 TEST_CASE("cancels during start-up: every operation ends, right or cancelled, and nothing hangs") {
-  troupe::engine engine;
+  troupe::engine_options options;
+  SUBCASE("whatever the planner takes") {}
+  SUBCASE("actors") { options.protocol = "simple"; }
+  SUBCASE("slots") { options.protocol = "ll128"; }
+  SUBCASE("direct") { options.protocol = "direct"; }
+  troupe::engine engine{options};
   auto comms = engine.communicators(4);
   std::vector<std::vector<std::int32_t>> data(4, std::vector<std::int32_t>(500));
   int succeeded = 0, cancelled = 0;
