@@ -10,7 +10,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 
 install(TARGETS troupe EXPORT troupe_targets)
 install(DIRECTORY memory topology protocols actors engine DESTINATION ${header_dir}
-  FILES_MATCHING PATTERN "*.hpp" PATTERN "cli" EXCLUDE)
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "cli" EXCLUDE PATTERN "page" EXCLUDE)
 file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
 if(TARGET troupe_cli)

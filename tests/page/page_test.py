@@ -1,0 +1,294 @@
+"""page_test.py WRITE_PAGE FOLDER: the report page in headless Chromium. It loads, complains about nothing, asks no network, its numbers are
+those of the document, and its controls do what they say. Exit code 77 (skipped) where there is no Chromium."""
+import json, pathlib, subprocess, sys, time
+
+import browser
+import samples
+
+# A canvas as numbers. By a copy: reading the page's own canvases would make the browser draw them differently, and say so.
+PIXELS = """s => { const from = document.querySelector(s), copy = new OffscreenCanvas(from.width, from.height).getContext('2d', {willReadFrequently: true});
+  copy.drawImage(from, 0, 0); return new Uint32Array(copy.getImageData(0, 0, from.width, from.height).data.buffer); }"""
+faults = []
+
+
+def check(holds, sentence):
+    print(("ok    " if holds else "FAULT ") + sentence, flush=True)
+    if not holds:
+        faults.append(sentence)
+
+
+def plain(text):
+    return text.replace("\u00a0", " ")
+
+
+class Page:
+    def __init__(self, chromium, path, dark=False):
+        self.b = chromium
+        begin = time.monotonic()
+        chromium.open(path, dark)
+        chromium.until("!!window.troupe_page || !!document.querySelector('main > .missing')")
+        self.loaded_in = time.monotonic() - begin
+
+    def now(self):
+        return self.b.value("troupe_page.clock.ps")
+
+    def text(self, selector):
+        return plain(self.b.value(f"document.querySelector({json.dumps(selector)})?.textContent ?? '(absent)'"))
+
+    def table(self, selector):
+        return self.b.value(f"[...document.querySelectorAll({json.dumps(selector + ' tbody tr')})].map(r => [...r.cells].map(c => c.textContent))")
+
+    def seek(self, ps):
+        self.b.value(f"troupe_page.seek({ps})")
+        self.b.frames()
+
+    def picture_sum(self, selector):
+        """Tells pictures apart."""
+        return self.b.value(f"(({PIXELS})({json.dumps(selector)})).reduce((h, p) => (h * 31 + p) | 0, 0)")
+
+    def colours(self, selector):
+        return self.b.value(f"new Set(({PIXELS})({json.dumps(selector)})).size")
+
+    def quiet(self, what):
+        said = self.b.complaints()
+        check(not said, f"{what}: no console error, no exception, no request" + "".join(f"\n        {s}" for s in said))
+
+
+def numbers_of(document):
+    return [[f"{r['bytes']:,}", f"{r['count']:,}", r["type"], r["redop"]] for r in document["rows"]]
+
+
+def test_contents(page, document):
+    check(page.text("h1") == document["title"], "the title is the study's")
+    rows = page.table("#rows")
+    check([r[:4] for r in rows] == numbers_of(document), f"the table has the rows' sizes, counts, types and operations: {rows}")
+    for shown, row in zip(rows, document["rows"]):
+        for column, value in ((4, row["time_us"]), (5, row["algbw"]), (6, row["busbw"]), (7, row["bound_us"])):
+            check(abs(float(shown[column]) - value) <= 1e-3 * value + 1e-9, f"column {column} of {row['bytes']} bytes shows {shown[column]} for {value}")
+        check([int(c.replace(",", "")) for c in shown[9:11]] == [row["steps"], row["messages"]], "steps and messages are those of the row")
+    last = document["rows"][-1]
+    check(f"{last['busbw']:.2f} GB/s" in page.text("#result"), f"the sentence names the bandwidth: {page.text('#result')}")
+    items = page.b.value("[...document.querySelectorAll('ol.critical li')].map(l => l.textContent)")
+    check(len(items) == len(document["critical_path"]) and all(p["text"] in i for p, i in zip(document["critical_path"], items)), "the critical path is listed in full")
+    scenario = dict(page.b.value("[...document.querySelectorAll('.scenario tr')].map(r => [...r.cells].map(c => c.textContent))"))
+    check(scenario == document["scenario"], "the scenario is listed in full")
+    for drawing in (".stage", ".matrix", ".gantt", ".heat", "#activity"):
+        check(page.colours(drawing) > 4, f"{drawing} is drawn, in {page.colours(drawing)} colours")
+    check(page.b.value("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than 1280 pixels")
+
+
+def test_time(page, document):
+    end = document["end_ps"]
+    times = sorted({t for m in document["moves"] for t in m[3:5]})
+    check(page.now() == 0, "it starts at 0")
+    page.b.click("#play")
+    page.b.until("troupe_page.clock.ps > 0")
+    first = page.now()
+    page.b.until(f"troupe_page.clock.ps > {first}")
+    check(page.text("#play") == "Pause", "play advances the time, and the button offers to pause")
+    picture = page.picture_sum(".stage")
+    page.b.until(f"troupe_page.clock.ps > {end / 100}")
+    page.b.frames()
+    check(page.picture_sum(".stage") != picture, "what is drawn changes with it")
+    page.b.click("#play")
+    stopped = page.now()
+    time.sleep(0.2)
+    page.b.frames(5)
+    check(page.now() == stopped and page.text("#play") == "Play", "pause stops it")
+    page.b.key(" ", "Space", " ")
+    page.b.until(f"troupe_page.clock.ps > {stopped}")
+    page.b.key(" ", "Space", " ")
+    stopped = page.now()
+    page.b.frames(5)
+    check(page.now() == stopped, "space plays and pauses")
+
+    page.b.click("#forward")
+    check(page.now() == min(t for t in times if t > stopped), "a step forward goes to the next event")
+    before = page.now()
+    page.b.click("#back")
+    check(page.now() == max(t for t in times if t < before), "a step back goes to the event before")
+    page.b.key("Home")
+    page.b.key("ArrowRight")
+    check(page.now() == times[0], "Home and the right arrow go to the first event")
+    check("sends" in page.text(".news"), f"which is told in words: {page.text('.news')}")
+    page.b.key("ArrowRight")
+    page.b.key("ArrowLeft")
+    check(page.now() == times[0], "the left arrow goes back")
+    page.b.key("End")
+    check(page.now() == end, "End goes to the end")
+
+    _, _, width, _ = page.b.box("#scrub")
+    page.b.click("#scrub", dx=-width / 4)
+    check(abs(page.now() / end - 0.25) < 0.03, f"the scrub bar sets the time: {page.now() / end:.3f} for a quarter")
+    page.b.value("(s => { s.value = '5'; s.dispatchEvent(new Event('change')); })(document.getElementById('speed'))")
+    check(page.b.value("troupe_page.clock.speed") == 5, "the speed can be chosen")
+    page.seek(0)
+    page.b.value("troupe_page.clock.speed = 1000; troupe_page.clock.play(), 0")
+    page.b.until("!troupe_page.clock.playing")
+    check(page.now() == end, "it stops at the end")
+
+
+def test_contributions(page, document):
+    """Against a replay of the document's moves that knows nothing of the page."""
+    n, cells = document["ranks"], document["blocks"] * document["parts"]
+    held = {(r, c): {r} for r in range(n) for c in range(cells)}
+    moves = sorted(document["moves"], key=lambda m: m[4])
+    for at in (0, document["end_ps"] // 3, document["end_ps"] // 2, document["end_ps"]):
+        held = {(r, c): {r} for r in range(n) for c in range(cells)}
+        events = sorted([(m[3], 1, i) for i, m in enumerate(moves)] + [(m[4], 0, i) for i, m in enumerate(moves)])
+        carried = {}
+        for when, begins, i in events:
+            m = moves[i]
+            cell = m[5] * document["parts"] + m[6]
+            if when > at:
+                break
+            if begins:
+                carried[i] = set(held[m[1], cell])
+            else:
+                held[m[2], cell] |= carried[i]
+        page.seek(at)
+        shown = page.b.value("(j => [...Array(troupe_page.runs[0].ranks).keys()].map(r => [...Array(troupe_page.runs[0].cells).keys()].map(c => j.contributors(r, c))))(troupe_page.runs[0].journey)")
+        right = [[sorted(held[r, c]) for c in range(cells)] for r in range(n)]
+        check(shown == right, f"at {at / 1e6:.1f} µs every rank holds the contributions that the moves brought")
+    complete = page.b.value("troupe_page.runs[0].journey.held.every(h => h === troupe_page.runs[0].ranks)")
+    check(complete, "at the end every cell is complete everywhere")
+
+
+def test_charts(page, document):
+    page.seek(0)
+    view = "[troupe_page.view.from, troupe_page.view.to]"
+    x, y, width, _ = page.b.box(".gantt")
+    before = page.picture_sum(".gantt")
+    time.sleep(0.3)  # a page that has just been scrolled does not zoom
+    page.b.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300)
+    page.b.frames()
+    low, high = page.b.value(view)
+    check(0 < low < high < document["end_ps"] and (high - low) < 0.5 * document["end_ps"], f"the wheel zooms: {low:.0f} to {high:.0f}")
+    check(page.picture_sum(".gantt") != before and not page.b.value("document.getElementById('whole').disabled"), "the chart shows it")
+    page.b.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+    page.b.mouse("mouseMoved", x - 60, y, button="left", buttons=1)
+    page.b.mouse("mouseReleased", x - 60, y, button="left", clickCount=1)
+    page.b.frames()
+    moved, _ = page.b.value(view)
+    check(moved > low and page.now() == 0, "dragging moves the window, and not the cursor")
+    page.b.click("#whole")
+    check(page.b.value(view) == [0, document["end_ps"]], "the button shows the whole run again")
+    page.b.click(".gantt", dx=width / 8)
+    check(page.now() > 0, "a click sets the cursor")
+    tips = []
+    for dx in range(-200, 400, 40):
+        x, y, _, height = page.b.box(".gantt")
+        page.b.mouse("mouseMoved", x + dx, y - height / 2 + 32)
+        tips.append(page.text("#tooltip"))
+    check(any("rank 0: send" in t and "rank 1" in t for t in tips), f"hovering tells what is under the mouse: {tips[0]}")
+    height = page.b.box(".gantt")[3]
+    page.b.click("[data-kind=link]")
+    check(page.b.box(".gantt")[3] < height, "rows of a kind can be hidden")
+    page.b.click("[data-kind=link]")
+    page.b.click("ol.critical li:nth-child(3) button")
+    check(page.now() == document["critical_path"][2]["begin_ps"], "a click on the critical path moves the cursor there")
+    page.b.click("[data-measure=time_us]")
+    check("Time by size" in page.text("#charts"), "the curves can show time")
+    x, y, _, _ = page.b.box("#charts svg")
+    page.b.mouse("mouseMoved", x, y)
+    check("time: " in page.text("#tooltip"), f"curves tell their values: {page.text('#tooltip')}")
+    page.b.click(".matrix", dx=-60, dy=-60)
+    check("Following part" in page.text(".follow"), f"a tile can be followed: {page.text('.follow')}")
+    page.b.click(".follow button")
+
+
+def test_comparison(page, a, b):
+    check(page.b.value("document.querySelectorAll('.stage').length") == 2 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "a comparison draws both runs")
+    slower, faster = a["rows"][-1]["time_us"], b["rows"][-1]["time_us"]
+    text = page.text("#result")
+    check(text.startswith(f"B is {slower / faster:.2f} times as fast as A") and "more in NICs" in text, f"and says which is faster, by how much, and why: {text}")
+    rows = page.table("#rows")
+    check(len(rows) == 3 and abs(float(rows[-1][1]) - slower) < 0.1 and abs(float(rows[-1][5]) - faster) < 0.1 and abs(float(rows[-1][9]) - slower / faster) < 0.01, f"its table has both: {rows[-1]}")
+    check(page.b.value("troupe_page.end") == max(a["end_ps"], b["end_ps"]), "the time axis is common")
+    page.b.click("#forward")
+    page.b.click("#forward")
+    check(page.now() > 0, "and so is the clock")
+    names = [s["key"] for s in b["sweeps"]]
+    captions = page.b.value("[...document.querySelectorAll('#charts figcaption')].map(c => c.textContent)")
+    check(all(any(n in c for c in captions) for n in names), f"sweeps have their curves: {captions}")
+    check(page.b.value("document.querySelectorAll('.scenario .differs').length") == 1, "what differs between the scenarios is marked")
+
+
+def main():
+    program = browser.find()
+    if program is None:
+        print("skipped: there is no chromium here; install it (apt-get install chromium) or name it in TROUPE_CHROMIUM")
+        return 77
+    write, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = dict(samples.samples())
+    for name, document in documents.items():
+        (folder / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+
+    def page_of(*names):
+        out = folder / f"{'_'.join(names)}.html"
+        subprocess.run([write, out, *(folder / f"{n}.json" for n in names)], check=True)
+        return out
+
+    refused = subprocess.run([write, folder / "none.html", *[folder / "ring8.json"] * 3], capture_output=True, text=True)
+    check(refused.returncode == 1 and "compares two; there are 3" in refused.stderr, "three documents are refused")
+    b = browser.Browser(program)
+    try:
+        ring8 = documents["ring8"]
+        page = Page(b, page_of("ring8"))
+        for test in (test_contents, test_time, test_contributions, test_charts):
+            print(f"-- {test.__name__}")
+            test(page, ring8)
+        page.quiet("ring")
+
+        print("-- comparison, dark")
+        page = Page(b, page_of("flat2x4", "hier2x4"), dark=True)
+        test_comparison(page, documents["flat2x4"], documents["hier2x4"])
+        check(b.value("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 27)", "the page is dark where the reader wants it")
+        page.quiet("comparison")
+
+        print("-- hostile text")
+        page = Page(b, page_of("a2a4"))
+        check(page.text("h1") == documents["a2a4"]["title"], f"text that looks like markup is shown as it is: {page.text('h1')}")
+        check(b.value("document.querySelectorAll('script').length") == 2, "and adds no script")
+        page.seek(documents["a2a4"]["end_ps"])
+        check(b.value("[0, 1, 2, 3].every(r => [0, 1, 2, 3].every(s => troupe_page.runs[0].journey.share(r, s * 4 + r) === 1))"), "after an all-to-all every rank has its blocks")
+        check(b.value("troupe_page.runs[0].journey.share(1, 2)") == 0, "and not those of others")
+        page.quiet("all-to-all")
+
+        print("-- large")
+        large = documents["ring64"]
+        page = Page(b, page_of("ring64"))
+        print(f"      {len(large['spans'])} spans and {len(large['moves'])} moves were shown after {page.loaded_in:.1f} s")
+        page.seek(large["end_ps"])
+        check(b.value("troupe_page.runs[0].journey.held.every(h => h === 64 * 4)"), "64 ranks in four slices end complete")
+        page.seek(large["end_ps"] // 2)
+        check(page.colours(".matrix") > 20, "their matrix is drawn")
+        print("      a frame takes %.1f ms" % b.value("(() => { const t = performance.now(); for (let i = 0; i < 20; ++i) { troupe_page.clock.ps = i * 1e7; troupe_page.draw(); } return (performance.now() - t) / 20; })()"))
+        page.quiet("large")
+
+        print("-- not recorded")
+        page = Page(b, page_of("unrecorded"))
+        words = page.b.value("[...document.querySelectorAll('.missing')].map(m => m.textContent)")
+        check(len(words) == 3 and all("not recorded" in w for w in words), f"what was not recorded is said: {words}")
+        check(len(page.table("#rows")) == 4, "and the results are there")
+        page.quiet("not recorded")
+
+        print("-- broken")
+        (folder / "broken.json").write_text('{"troupe_study": 1, ')
+        (folder / "future.json").write_text('{"troupe_study": 9}')
+        page = Page(b, page_of("broken"))
+        check("cannot be read" in page.text("main > .missing"), f"broken data is said: {page.text('main > .missing')}")
+        page = Page(b, page_of("future"))
+        check("format 9" in page.text("main > .missing"), f"another format is said: {page.text('main > .missing')}")
+        page.quiet("future")
+    finally:
+        b.close()
+    print(f"{len(faults)} faults" if faults else "all is well")
+    for fault in faults:
+        print(f"FAULT {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
