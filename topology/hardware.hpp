@@ -44,7 +44,7 @@ enum class duplex : std::uint8_t {
 
 /// What elements of one sort have in common. A bandwidth of 0 means that bytes take no time.
 struct element_class {
-  std::string name;  ///< unique among the hardware's; begins the keys of overrides: "nic.bandwidth"
+  std::string name{};  ///< unique among the hardware's; begins the keys of overrides: "nic.bandwidth"
   element_role role = element_role::link;
   picoseconds latency{0};              ///< α: of the head, through the element
   std::uint64_t bytes_per_second = 0;  ///< 1/β: of every unit
@@ -57,7 +57,7 @@ struct element_class {
   picoseconds handshake{0};
   /// Messages of one (source, destination, lane) that may be under way at once: NCCL's logical channels per peer, used in turn. 0: no limit.
   int logical_channels = 0;
-  std::string source;  ///< where the numbers come from; for reports
+  std::string source{};  ///< where the numbers come from; for reports
 };
 using class_id = std::uint16_t;
 
@@ -78,17 +78,17 @@ struct host_costs {
   picoseconds sync{-1};
   /// Copies and reductions of a rank pass its DMA engine (the bytes they read and write), so that they contend with its messages.
   bool work_uses_dma = false;
-  std::string source;
+  std::string source{};
 };
 
 /// What a protocol does to a message (spec 5). The wire carries ⌈bytes · wire / payload⌉.
 struct protocol_costs {
-  std::string name;  ///< "simple", "ll", "ll128"
+  std::string name{};  ///< "simple", "ll", "ll128"
   int wire = 1, payload = 1;   ///< LL: 8 bytes on the wire for 4; LL128: 128 for 120
   picoseconds latency{0};      ///< of every message, besides the way's
   int slots = 8;               ///< messages under way per (source, destination, lane): the credits
   std::uint64_t slot_payload = 0;  ///< largest chunk; cells are cut into slices of at most so many bytes; 0: no limit
-  std::string source;
+  std::string source{};
 };
 
 /// One thing that messages pass, or that a rank's work occupies.
@@ -97,7 +97,7 @@ struct hardware_element {
   std::int32_t rank = -1;  ///< whose it is, if one rank's
   std::int32_t twin = -1;  ///< the other direction of the pair, −1: none
   std::int32_t slow_down = 1000;  ///< permille: 2000 makes it half as fast
-  std::string name;        ///< "nic 1:0 out"
+  std::string name{};      ///< "nic 1:0 out"
 };
 /// Index into hardware::elements.
 using element_index = std::int32_t;

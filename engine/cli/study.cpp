@@ -107,6 +107,8 @@ int run(const arguments& a) {
   }
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
+  if (!a.trace.empty() && !result.recording)
+    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
   return wrong ? exit_wrong : exit_ok;
 }

@@ -23,6 +23,8 @@ using clock_type = std::chrono::steady_clock;
 /// Steps up to which a score is verified before it is performed: about a second of the verifier, whose memory grows with ranks × steps.
 constexpr std::size_t most_verified_steps = 200'000;
 constexpr int most_verified_ranks = 256;
+/// A recording takes about 400 bytes a step.
+constexpr std::uint64_t most_recorded_steps = 500'000;
 /// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
 constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
 
@@ -380,6 +382,11 @@ private:
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
   void record(study_row& row, std::size_t bytes, study_result& result) {
+    if (row.outcome.steps > most_recorded_steps) {
+      remarks_.push_back("not recorded: " + std::to_string(row.outcome.steps) + " steps are more than " + std::to_string(most_recorded_steps) +
+                         "; spans, moves and the critical path are for smaller runs");
+      return;
+    }
     const job_shape shape = shape_at(bytes);
     for (const protocol_costs& p : protocols_) {
       if (p.name != row.protocol) continue;

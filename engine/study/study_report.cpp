@@ -166,19 +166,26 @@ json actors_json(const study_result& r) {
   return actors;
 }
 
-void add_recording(json& to, const study_result& r) {
-  const virtual_recording& rec = *r.recording;
-  json spans = json::array(), moves = json::array(), path = json::array();
-  for (const virtual_span& s : rec.spans)
-    spans.push_back({s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
-  for (const virtual_move& m : rec.moves)
-    moves.push_back({m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+json path_json(const study_result& r) {
+  json path = json::array();
   for (const critical_stretch& s : critical_path(r))
     path.push_back({{"begin_ps", s.begin_ps}, {"end_ps", s.end_ps}, {"actor", s.actor}, {"text", s.text}});
-  to["spans"] = std::move(spans);
-  to["moves"] = std::move(moves);
-  to["critical_path"] = std::move(path);
-  to["complete"] = rec.complete;
+  return path;
+}
+
+void append_row(std::string& to, std::initializer_list<std::int64_t> numbers) {
+  to += to.back() == '[' ? "\n[" : ",\n[";
+  for (const std::int64_t n : numbers) to += std::to_string(n) + ",";
+  to.back() = ']';
+}
+
+/// Millions of small rows: as text at once, a document tree of them would take a hundred times their memory.
+std::string recording_json(const virtual_recording& rec) {
+  std::string text = "\"spans\":[";
+  for (const virtual_span& s : rec.spans) append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
+  text += "],\n\"moves\":[";
+  for (const virtual_move& m : rec.moves) append_row(text, {m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+  return text + "]";
 }
 
 json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
@@ -219,15 +226,15 @@ std::string study_json(const study_result& r, const std::vector<study_sweep_resu
            {"parts", r.notes ? r.notes->parts : 1},
            {"span_kinds", std::move(kinds)},
            {"actors", actors_json(r)},
-           {"spans", json::array()},
-           {"moves", json::array()},
-           {"critical_path", json::array()},
+           {"critical_path", path_json(r)},
+           {"complete", !r.recording || r.recording->complete},
            {"rows", rows_json(r)},
            {"utilisation", std::move(use)},
            {"sweeps", sweeps_json(sweeps)},
            {"remarks", r.remarks}};
-  if (r.recording) add_recording(out, r);
-  return out.dump() + "\n";
+  std::string text = out.dump();
+  text.back() = ',';
+  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}) + "}\n";
 }
 
 }  // namespace troupe

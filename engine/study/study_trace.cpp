@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/study/study.hpp"
 #include "memory/error.hpp"
 
@@ -49,7 +51,7 @@ private:
     for (const auto& [pid, name] : {std::pair{rank_process, "ranks"}, std::pair{element_process, "elements"}})
       event("\"ph\":\"M\",\"name\":\"process_name\",\"pid\":" + std::to_string(pid) + ",\"args\":{\"name\":\"" + name + "\"}");
     const auto name_track = [&](std::int32_t actor, const std::string& name) {
-      event("\"ph\":\"M\",\"name\":\"thread_name\"," + where(actor) + ",\"args\":{\"name\":\"" + name + "\"}");
+      event("\"ph\":\"M\",\"name\":\"thread_name\"," + where(actor) + ",\"args\":{\"name\":" + nlohmann::json(name).dump() + "}");
       event("\"ph\":\"M\",\"name\":\"thread_sort_index\"," + where(actor) + ",\"args\":{\"sort_index\":" + std::to_string(actor) + "}");
     };
     for (int r = 0; r < result_.on->ranks; ++r) name_track(r, "rank " + std::to_string(r));
