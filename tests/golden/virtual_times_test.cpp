@@ -26,7 +26,8 @@ virtual_outcome perform(const score& s, std::size_t count, const hardware& on, c
   return perform_virtually(s, shape, cut, on, o);
 }
 
-std::int64_t time_of(const char* choreography, collective what, int ranks, std::size_t count, const cutting& cut = {}, int credits = 8) {
+std::int64_t time_of(const char* choreography, collective what, int ranks, std::size_t count, const cutting& cut = {},
+                     int credits = 8) {
   score s = lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks)));
   if (cut != cutting{}) s = one_cell_per_step(s);
   return perform(s, count, flat_hardware(ranks), cut, credits).end_ps;
@@ -255,7 +256,9 @@ TEST_CASE("shared memory: an access occupies its way, accesses contend") {
   auto on = flat_hardware(3);
   on.host.sync = std::chrono::microseconds{15};
   on.host.transfer = std::chrono::microseconds{5};
-  const class_id memory = on.add_class({.name = "memory", .role = element_role::ring_segment, .latency = std::chrono::nanoseconds{100},
+  const class_id memory = on.add_class({.name = "memory",
+                                        .role = element_role::ring_segment,
+                                        .latency = std::chrono::nanoseconds{100},
                                         .bytes_per_second = 100'000'000'000});
   const class_id dma = on.add_class({.name = "dma", .role = element_role::dma, .bytes_per_second = 50'000'000'000});
   const element_index bus = on.add(memory, "bus");
