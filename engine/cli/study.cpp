@@ -31,15 +31,6 @@ struct arguments {
   bool presets = false, path = false;
 };
 
-/// "ring" means study.ring here, not the engine's or the workload's key of that name.
-std::string in_study(const std::string& assignment) {
-  const auto equals = assignment.find('=');
-  const std::string key = assignment.substr(0, equals);
-  for (const char* table : {"engine.", "workload.", "study."})
-    if (key.starts_with(table)) return assignment;
-  return "study." + assignment;
-}
-
 study_sweep parse_sweep(const std::string& text) {
   study_sweep sweep;
   const auto equals = text.find('=');
@@ -117,6 +108,14 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+
+std::string in_study(const std::string& assignment) {
+  const auto equals = assignment.find('=');
+  const std::string key = assignment.substr(0, equals);
+  for (const char* table : {"engine.", "workload.", "study."})
+    if (key.starts_with(table)) return assignment;
+  return "study." + assignment;
+}
 
 void add_study(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();

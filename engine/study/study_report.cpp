@@ -179,7 +179,7 @@ json actors_json(const study_result& r) {
 json path_json(const study_result& r) {
   json path = json::array();
   for (const critical_stretch& s : critical_path(r))
-    path.push_back({{"begin_ps", s.begin_ps}, {"end_ps", s.end_ps}, {"actor", s.actor}, {"text", s.text}});
+    path.push_back({{"begin_ps", s.begin_ps}, {"end_ps", s.end_ps}, {"actor", s.actor}, {"spent", name(s.spent)}, {"text", s.text}});
   return path;
 }
 
