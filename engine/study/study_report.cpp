@@ -190,13 +190,16 @@ void append_row(std::string& to, std::initializer_list<std::int64_t> numbers) {
 }
 
 /// Millions of small rows: as text at once, a document tree of them would take a hundred times their memory.
-std::string recording_json(const virtual_recording& rec) {
+std::string recording_json(const virtual_recording& rec, int parts) {
   std::string text = "\"spans\":[";
-  for (const virtual_span& s : rec.spans)
-    append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
+  for (const virtual_span& s : rec.spans) append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
   text += "],\n\"moves\":[";
   for (const virtual_move& m : rec.moves)
-    append_row(text, {m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+    for (std::int32_t i = 0; i < m.cells; ++i) {
+      const std::int64_t cell = m.block < 0 ? -1 : m.block * parts + m.part + i;
+      append_row(text, {m.flow, m.from, m.to, m.begin, m.end, cell < 0 ? -1 : cell / parts, cell < 0 ? -1 : cell % parts,
+                        m.bytes * (i + 1) / m.cells - m.bytes * i / m.cells, m.reduces ? 1 : 0});
+    }
   return text + "]";
 }
 
@@ -246,7 +249,7 @@ std::string study_json(const study_result& r, const std::vector<study_sweep_resu
            {"remarks", r.remarks}};
   std::string text = out.dump();
   text.back() = ',';
-  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}) + "}\n";
+  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}, r.notes ? r.notes->parts : 1) + "}\n";
 }
 
 }  // namespace troupe
