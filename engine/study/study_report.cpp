@@ -105,7 +105,7 @@ void print_study(std::ostream& to, const study_result& r) {
   std::uint64_t steps = 0, events = 0;
   double wall = 0;
   for (const study_row& row : r.rows) steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
-  to << format("# Virtual time; %llu steps, %llu events, simulated in %.2f s\n", static_cast<unsigned long long>(steps),
+  to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s\n", static_cast<unsigned long long>(steps),
                static_cast<unsigned long long>(events), wall);
 }
 

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { envelope = 16, element = 4, most_messages = 256 };
+enum { envelope = 16, element = 4, most_messages = 1024 };
 
 /* What a rank has posted. Receives are taken in the order in which they were posted. */
 struct post {
