@@ -251,4 +251,13 @@ TEST_CASE("oracle: equal shares of every link against max-min fairness, where th
     CHECK(ours[i] >= theirs[i + 16] - longest);
   }
   MESSAGE("last message: ours ", last_of(ours), " ns, max-min ", last_of(theirs), " ns");
+
+  double worst = 0;
+  const auto dense = study_times("all_reduce", "recursive_doubling", 63, "fair");
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const double expected = last_of(smpi::run({.hosts = 64}, {{"recursive_doubling", 63, sizes[i]}}).front());
+    worst = std::max(worst, std::abs(dense[i] - expected) / expected);
+  }
+  CHECK(worst < 0.03);
+  MESSAGE("recursive doubling on 63 ranks: largest difference ", 100 * worst, " %");
 }
