@@ -26,7 +26,8 @@ struct arguments {
   std::vector<std::string> both, only_a, only_b;
 };
 
-study_scenario scenario_of(const std::string& file, const std::vector<std::string>& both, const std::vector<std::string>& own) {
+study_scenario scenario_of(const std::string& file, const std::vector<std::string>& both,
+                           const std::vector<std::string>& own) {
   std::vector<std::string> assignments;
   for (const auto* list : {&both, &own})
     for (const std::string& assignment : *list) assignments.push_back(in_study(assignment));
@@ -38,7 +39,8 @@ int run(const arguments& of) {
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
   for (const std::string* path : {&of.json, &of.report})
     if (!path->empty()) check_writable(*path);
-  study_scenario a = scenario_of(of.a, of.both, of.only_a), b = scenario_of(of.b.empty() ? of.a : of.b, of.both, of.only_b);
+  study_scenario a = scenario_of(of.a, of.both, of.only_a),
+                 b = scenario_of(of.b.empty() ? of.a : of.b, of.both, of.only_b);
   const std::string left_out = keep_common_sizes(a, b);
 
   std::atomic<bool> interrupted{false};
@@ -69,13 +71,17 @@ void add_compare(CLI::App& program, action& chosen) {
   sub->add_option("a", a->a, "TOML file with a [study] (docs/config.md)")->type_name("A")->required();
   sub->add_option("b", a->b, "another one; without it, A again, changed by --set-b")->type_name("B");
   const auto settings = [&](const char* option, std::vector<std::string>& list, const char* what) {
-    sub->add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
+    sub->add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->take_all();
   };
   settings("--set", a->both, "in both");
   settings("--set-a", a->only_a, "in A");
   settings("--set-b", a->only_b, "in B");
   sub->add_option("--report", a->report, "write one HTML page with both runs on one clock")->type_name("FILE");
-  sub->add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")->type_name("FILE");
+  sub->add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
+      ->type_name("FILE");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
 }

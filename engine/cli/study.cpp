@@ -91,7 +91,8 @@ int run(const arguments& a) {
   for (const std::string& text : a.sweeps) {
     sweeps.push_back({parse_sweep(text), {}});
     for (const std::string& value : sweeps.back().what.values) {
-      sweeps.back().points.emplace_back(value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
+      sweeps.back().points.emplace_back(
+          value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
       wrong = wrong || any_wrong(sweeps.back().points.back().second);
     }
     progress.clear();
@@ -133,8 +134,10 @@ void add_study(CLI::App& program, action& chosen) {
   sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
       ->type_name("FILE");
   sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
-  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")->type_name("FILE");
-  sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")->type_name("FILE");
+  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
+      ->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });

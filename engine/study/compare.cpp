@@ -52,17 +52,18 @@ double value_of(const std::map<std::string, double>& in, const std::string& name
 
 void print_heading(std::ostream& to, const char* letter, const study_result& r) {
   const study_scenario& s = r.scenario;
-  to << "# " << letter << ": " << (s.title.empty() ? name(s.kind) + " on " + r.on->name : s.title) << " (" << r.on->name << ", "
-     << plural(static_cast<std::size_t>(r.on->ranks), "rank") << ", " << r.scenario.choreography << ")\n";
+  to << "# " << letter << ": " << (s.title.empty() ? name(s.kind) + " on " + r.on->name : s.title) << " (" << r.on->name
+     << ", " << plural(static_cast<std::size_t>(r.on->ranks), "rank") << ", " << r.scenario.choreography << ")\n";
 }
 
 void print_rows(std::ostream& to, const study_result& a, const study_result& b) {
-  to << format("#\n# %10s  %10s  %8s  %10s  %8s  %8s  %-32s  %s\n", "size(B)", "A time(us)", "A busbw", "B time(us)", "B busbw", "A/B", "A performed",
-               "B performed");
+  to << format("#\n# %10s  %10s  %8s  %10s  %8s  %8s  %-32s  %s\n", "size(B)", "A time(us)", "A busbw", "B time(us)",
+               "B busbw", "A/B", "A performed", "B performed");
   for (std::size_t i = 0; i < a.rows.size(); ++i) {
     const study_row &x = a.rows[i], &y = b.rows[i];
-    to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8.3f  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw, time_text(y.time_us).c_str(),
-                 y.busbw, y.time_us > 0 ? x.time_us / y.time_us : 1.0, performed(x).c_str(), performed(y).c_str());
+    to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8.3f  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw,
+                 time_text(y.time_us).c_str(), y.busbw, y.time_us > 0 ? x.time_us / y.time_us : 1.0,
+                 performed(x).c_str(), performed(y).c_str());
   }
 }
 
@@ -71,15 +72,17 @@ void print_verdict(std::ostream& to, const study_result& a, const study_result& 
   to << "#\n# At " << bytes_text(a.rows.back().bytes) << " ";
   if (x == y) to << "both take " << time_text(x) << " us";
   else
-    to << (y < x ? "B is " : "A is ") << format("%.2f", std::max(x, y) / std::min(x, y)) << " times as fast: " << time_text(std::min(x, y)) << " instead of "
-       << time_text(std::max(x, y)) << " us";
+    to << (y < x ? "B is " : "A is ") << format("%.2f", std::max(x, y) / std::min(x, y))
+       << " times as fast: " << time_text(std::min(x, y)) << " instead of " << time_text(std::max(x, y)) << " us";
   const auto in_a = time_by_cause(a), in_b = time_by_cause(b);
   std::string largest;
   for (const std::string& cause : causes_of(in_a, in_b))
-    if (largest.empty() || std::abs(value_of(in_a, cause) - value_of(in_b, cause)) > std::abs(value_of(in_a, largest) - value_of(in_b, largest)))
+    if (largest.empty() || std::abs(value_of(in_a, cause) - value_of(in_b, cause)) >
+                               std::abs(value_of(in_a, largest) - value_of(in_b, largest)))
       largest = cause;
   if (const double more = value_of(in_a, largest) - value_of(in_b, largest); x != y && more != 0)
-    to << "; the largest difference: " << (more > 0 ? "A" : "B") << " spends " << time_text(std::abs(more)) << " us more " << largest;
+    to << "; the largest difference: " << (more > 0 ? "A" : "B") << " spends " << time_text(std::abs(more))
+       << " us more " << largest;
   to << ".\n";
 }
 
@@ -110,12 +113,17 @@ void print_use(std::ostream& to, const study_result& a, const study_result& b) {
 }  // namespace
 
 std::string keep_common_sizes(study_scenario& a, study_scenario& b) {
-  const auto in = [](const std::vector<std::size_t>& list, std::size_t n) { return std::find(list.begin(), list.end(), n) != list.end(); };
+  const auto in = [](const std::vector<std::size_t>& list, std::size_t n) {
+    return std::find(list.begin(), list.end(), n) != list.end();
+  };
   std::vector<std::size_t> common, left_out;
   for (const std::size_t n : a.sizes) (in(b.sizes, n) ? common : left_out).push_back(n);
   for (const std::size_t n : b.sizes)
     if (!in(common, n)) left_out.push_back(n);
-  if (common.empty()) throw error(errc::bad_config, "the two studies have no size in common; give both the same study.sizes, for example with --set sizes=1M");
+  if (common.empty())
+    throw error(
+        errc::bad_config,
+        "the two studies have no size in common; give both the same study.sizes, for example with --set sizes=1M");
   a.sizes = b.sizes = common;
   std::string list;
   for (const std::size_t n : left_out) list += (list.empty() ? "" : ", ") + bytes_text(n);
@@ -147,7 +155,8 @@ std::vector<class_use> use_by_class(const study_result& of) {
     std::size_t count = 0;
     for (std::size_t e = 0; e < did.use.size(); ++e) {
       if (of.on->elements[e].of != c || did.use[e].messages == 0) continue;
-      const double share = static_cast<double>(did.use[e].busy_ps) / of.on->classes[c].units / static_cast<double>(did.end_ps);
+      const double share =
+          static_cast<double>(did.use[e].busy_ps) / of.on->classes[c].units / static_cast<double>(did.end_ps);
       u.mean += share, ++count;
       if (share > u.most) u.most = share, u.busiest = of.on->elements[e].name;
     }

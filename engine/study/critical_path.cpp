@@ -46,7 +46,9 @@ private:
     int count = 1;
   };
 
-  const std::string& element(std::int32_t index) const { return result_.on->elements[static_cast<std::size_t>(index)].name; }
+  const std::string& element(std::int32_t index) const {
+    return result_.on->elements[static_cast<std::size_t>(index)].name;
+  }
 
   void waited(const virtual_cause& c, std::int64_t since) {
     using reason = virtual_cause::reason;
@@ -56,7 +58,8 @@ private:
         // What it lost in a queue, and the way itself.
         const std::int64_t queued = c.element >= 0 ? std::min(c.queued, c.begin - since) : 0;
         if (queued > 0)
-          add({since, since + queued, result_.on->ranks + c.element, queue, rank + " waited {time} for " + element(c.element)},
+          add({since, since + queued, result_.on->ranks + c.element, queue,
+               rank + " waited {time} for " + element(c.element)},
               c.element);
         if (c.begin > since + queued)
           add({since + queued, c.begin, c.rank, travel,
@@ -66,7 +69,8 @@ private:
       }
       case reason::credit: return add({since, c.begin, c.rank, credit, rank + " waited {time} for a credit"}, c.rank);
       case reason::sync: return add({since, c.begin, c.rank, other, "all ranks met at a barrier, {time}"}, -2);
-      case reason::start: return add({since, c.begin, c.rank, other, rank + " began {time} late or was being launched"}, -3);
+      case reason::start:
+        return add({since, c.begin, c.rank, other, rank + " began {time} late or was being launched"}, -3);
       default: return add({since, c.begin, c.rank, other, rank + " waited {time} for its own other lane"}, c.rank);
     }
   }

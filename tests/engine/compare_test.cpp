@@ -17,7 +17,9 @@ namespace {
 
 study_scenario scenario(const std::string& choreography, const std::string& sizes) {
   configuration c;
-  c.add_text("[study]\npreset = \"machine\"\nlayout = \"2x4\"\nchoreography = \"" + choreography + "\"\nsizes = " + sizes + "\n", "study.toml");
+  c.add_text("[study]\npreset = \"machine\"\nlayout = \"2x4\"\nchoreography = \"" + choreography +
+                 "\"\nsizes = " + sizes + "\n",
+             "study.toml");
   return read_study(c);
 }
 
@@ -44,7 +46,8 @@ TEST_CASE("compare: the causes of a critical path add up to its time") {
     CAPTURE(choreography);
     const study_result r = recorded(choreography);
     const auto spent = time_by_cause(r);
-    const double sum_of_all = std::accumulate(spent.begin(), spent.end(), 0.0, [](double s, const auto& entry) { return s + entry.second; });
+    const double sum_of_all =
+        std::accumulate(spent.begin(), spent.end(), 0.0, [](double s, const auto& entry) { return s + entry.second; });
     CHECK(sum_of_all == doctest::Approx(r.rows.back().time_us));
     CHECK(spent.count("on the way") == 1);
   }

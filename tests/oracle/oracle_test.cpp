@@ -25,14 +25,17 @@ constexpr std::size_t kib = 1024, mib = 1024 * kib;
 const std::vector<std::size_t> sizes{kib, 32 * kib, mib, 16 * mib};
 
 /// What `troupe study` says with the preset flat: 2 · 500 ns and 10 GB/s, smpi::platform's. In ns, by size.
-std::vector<double> study_times(const std::string& collective, const std::string& choreography, int ranks, const std::string& discipline) {
+std::vector<double> study_times(const std::string& collective, const std::string& choreography, int ranks,
+                                const std::string& discipline) {
   configuration c;
-  c.add_text("[study]\npreset = \"flat\"\nsizes = [\"1K\", \"32K\", \"1M\", \"16M\"]\ncollective = \"" + collective + "\"\nchoreography = \"" +
-                 choreography + "\"\nranks = " + std::to_string(ranks) +
-                 "\n[study.hardware]\nlink.latency = \"500ns\"\nlink.bandwidth = \"10 GB/s\"\nlink.discipline = \"" + discipline + "\"\n",
+  c.add_text("[study]\npreset = \"flat\"\nsizes = [\"1K\", \"32K\", \"1M\", \"16M\"]\ncollective = \"" + collective +
+                 "\"\nchoreography = \"" + choreography + "\"\nranks = " + std::to_string(ranks) +
+                 "\n[study.hardware]\nlink.latency = \"500ns\"\nlink.bandwidth = \"10 GB/s\"\nlink.discipline = \"" +
+                 discipline + "\"\n",
              "oracle");
   std::vector<double> times;
-  for (const study_row& row : run_study(read_study(c)).rows) times.push_back(static_cast<double>(row.outcome.end_ps) / 1e3);
+  for (const study_row& row : run_study(read_study(c)).rows)
+    times.push_back(static_cast<double>(row.outcome.end_ps) / 1e3);
   return times;
 }
 
@@ -59,8 +62,8 @@ void compare(const std::vector<pairing>& all) {
       for (std::size_t i = 0; i < sizes.size(); ++i, ++at) {
         const double expected = last_of(theirs[at]), error = std::abs(ours[i] - expected) / expected;
         worst = std::max(worst, error);
-        CHECK_MESSAGE(error <= tolerance, p.choreography, " ", p.collective, ", ", p.discipline, ", ", ranks, " ranks, ", sizes[i],
-                      " bytes: ours ", ours[i], " ns, SMPI's ", p.job, " ", expected, " ns");
+        CHECK_MESSAGE(error <= tolerance, p.choreography, " ", p.collective, ", ", p.discipline, ", ", ranks,
+                      " ranks, ", sizes[i], " bytes: ours ", ours[i], " ns, SMPI's ", p.job, " ", expected, " ns");
       }
     }
   MESSAGE(jobs.size(), " points, largest difference ", 100 * worst, " %");
@@ -143,13 +146,16 @@ hardware flat_of(int ranks, const char* discipline) {
 hardware two_halves(int ranks, const smpi::platform& like, const char* discipline) {
   hardware on{"two halves", ranks};
   const auto ns = [](double t) { return picoseconds{static_cast<std::int64_t>(t * 1e3)}; };
-  const auto port = on.add_class({.name = "port", .latency = ns(like.port_latency),
+  const auto port = on.add_class({.name = "port",
+                                  .latency = ns(like.port_latency),
                                   .bytes_per_second = static_cast<std::uint64_t>(like.port_bandwidth)});
-  const auto between = on.add_class({.name = "trunk", .latency = ns(like.trunk_latency),
+  const auto between = on.add_class({.name = "trunk",
+                                     .latency = ns(like.trunk_latency),
                                      .bytes_per_second = static_cast<std::uint64_t>(like.trunk_bandwidth)});
   std::vector<element_index> up, down;
   for (int r = 0; r < ranks; ++r) {
-    const auto [out, in] = on.add_pair(port, "port " + std::to_string(r) + " out", "port " + std::to_string(r) + " in", r);
+    const auto [out, in] =
+        on.add_pair(port, "port " + std::to_string(r) + " out", "port " + std::to_string(r) + " in", r);
     up.push_back(out), down.push_back(in);
   }
   const element_index trunk = on.add(between, "trunk");
@@ -178,7 +184,8 @@ std::vector<parcel> incast_of(int ranks, std::size_t bytes, bool uneven) {
 
 std::vector<parcel> crossing_of(int ranks, std::size_t bytes, bool uneven) {
   std::vector<parcel> parcels;
-  for (int r = 0; r < ranks / 2; ++r) parcels.push_back({r, r + ranks / 2, uneven ? static_cast<std::size_t>(r + 1) * bytes : bytes});
+  for (int r = 0; r < ranks / 2; ++r)
+    parcels.push_back({r, r + ranks / 2, uneven ? static_cast<std::size_t>(r + 1) * bytes : bytes});
   return parcels;
 }
 
@@ -202,7 +209,9 @@ TEST_CASE("oracle: incast") {
         const auto fifo = arrivals(parcels, flat_of(ranks, "fifo"));
         CHECK(std::abs(last_of(fifo) - last_of(theirs)) <= tolerance * last_of(theirs));
         if (!uneven && ranks > 2) {
-          for (int i = 1; i < ranks; ++i) CHECK(fifo[static_cast<std::size_t>(i) - 1] == doctest::Approx(1000 + 0.1 * i * static_cast<double>(bytes)));
+          for (int i = 1; i < ranks; ++i)
+            CHECK(fifo[static_cast<std::size_t>(i) - 1] ==
+                  doctest::Approx(1000 + 0.1 * i * static_cast<double>(bytes)));
           CHECK(total(fifo) < total(theirs));
         }
       }
@@ -217,7 +226,11 @@ TEST_CASE("oracle: a shared trunk") {
     for (const double times_a_port : {1.0, 2.0}) {
       CAPTURE(ranks);
       CAPTURE(times_a_port);
-      const smpi::platform on{.hosts = ranks, .port_latency = 250, .port_bandwidth = 10e9, .trunk_latency = 500, .trunk_bandwidth = times_a_port * 10e9};
+      const smpi::platform on{.hosts = ranks,
+                              .port_latency = 250,
+                              .port_bandwidth = 10e9,
+                              .trunk_latency = 500,
+                              .trunk_bandwidth = times_a_port * 10e9};
       constexpr std::size_t bytes = 100 * kib;
       const auto times = smpi::run(on, {{"trunk", ranks, bytes}, {"uneven_trunk", ranks, bytes}});
       for (const bool uneven : {false, true}) {
@@ -241,7 +254,8 @@ TEST_CASE("oracle: a shared trunk") {
 // message alone needs. Likewise in a dense pattern such as recursive doubling on 63 ranks, where fair shares hang together in chains: there
 // the two differ by up to 2.2 % in either direction.
 TEST_CASE("oracle: equal shares of every link against max-min fairness, where they differ") {
-  const smpi::platform on{.hosts = 32, .port_latency = 250, .port_bandwidth = 10e9, .trunk_latency = 500, .trunk_bandwidth = 20e9};
+  const smpi::platform on{
+      .hosts = 32, .port_latency = 250, .port_bandwidth = 10e9, .trunk_latency = 500, .trunk_bandwidth = 20e9};
   constexpr std::size_t bytes = 100 * kib;
   const auto theirs = smpi::run(on, {{"uneven_trunk", 32, bytes}}).front();
   const auto ours = arrivals(crossing_of(32, bytes, true), two_halves(32, on, "fair"));

@@ -17,18 +17,28 @@ namespace fs = std::filesystem;
 /// Switches off what SMPI corrects to resemble TCP on Ethernet (its own documentation, "Configuring SimGrid"), so that a message of n
 /// bytes takes latency + n / bandwidth; wtime: MPI_Wtime itself takes no time; precision: seconds.
 constexpr std::array options{
-    "smpi/bw-factor:0:1",          "smpi/lat-factor:0:1",        "network/weight-S:0", "network/crosstraffic:0",     "network/TCP-gamma:1e15",
-    "smpi/simulate-computation:no", "smpi/send-is-detached-thresh:0", "smpi/wtime:0",       "surf/precision:1e-12", "smpi/allreduce:lr",
+    "smpi/bw-factor:0:1",
+    "smpi/lat-factor:0:1",
+    "network/weight-S:0",
+    "network/crosstraffic:0",
+    "network/TCP-gamma:1e15",
+    "smpi/simulate-computation:no",
+    "smpi/send-is-detached-thresh:0",
+    "smpi/wtime:0",
+    "surf/precision:1e-12",
+    "smpi/allreduce:lr",
 };
 
 std::string name_of(int host) { return "rank" + std::to_string(host); }
 
 void write_platform(const platform& on, const fs::path& to) {
   std::ofstream out{to};
-  out << "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n"
+  out << "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform "
+         "version=\"4.1\">\n"
          "<zone id=\"all\" routing=\"Full\">\n";
   const auto link = [&](const std::string& id, double bandwidth, double latency) {
-    out << "<link id=\"" << id << "\" sharing_policy=\"SPLITDUPLEX\" bandwidth=\"" << bandwidth << "Bps\" latency=\"" << latency << "ns\"/>\n";
+    out << "<link id=\"" << id << "\" sharing_policy=\"SPLITDUPLEX\" bandwidth=\"" << bandwidth << "Bps\" latency=\""
+        << latency << "ns\"/>\n";
   };
   for (int h = 0; h < on.hosts; ++h) out << "<host id=\"" << name_of(h) << "\" speed=\"1Gf\"/>\n";
   for (int h = 0; h < on.hosts; ++h) link("port" + std::to_string(h), on.port_bandwidth, on.port_latency);
@@ -36,7 +46,8 @@ void write_platform(const platform& on, const fs::path& to) {
   if (has_trunk) link("trunk", on.trunk_bandwidth, on.trunk_latency);
   for (int a = 0; a < on.hosts; ++a)
     for (int b = a + 1; b < on.hosts; ++b) {  // the way back is the same in the other direction
-      out << "<route src=\"" << name_of(a) << "\" dst=\"" << name_of(b) << "\"><link_ctn id=\"port" << a << "\" direction=\"UP\"/>";
+      out << "<route src=\"" << name_of(a) << "\" dst=\"" << name_of(b) << "\"><link_ctn id=\"port" << a
+          << "\" direction=\"UP\"/>";
       if (has_trunk && a < on.hosts / 2 && b >= on.hosts / 2) out << "<link_ctn id=\"trunk\" direction=\"UP\"/>";
       out << "<link_ctn id=\"port" << b << "\" direction=\"DOWN\"/></route>\n";
     }
@@ -52,8 +63,8 @@ std::string text_of(const fs::path& file) {
 
 /// @pre no argument holds a quote
 std::string command_of(const platform& on, const std::vector<job>& jobs, const fs::path& folder) {
-  std::string command = "cd '" + folder.string() + "' && '" + SMPIRUN "' -quiet -no-privatize -np " + std::to_string(on.hosts) +
-                        " -platform platform.xml -hostfile hosts --log=root.threshold:error";
+  std::string command = "cd '" + folder.string() + "' && '" + SMPIRUN "' -quiet -no-privatize -np " +
+                        std::to_string(on.hosts) + " -platform platform.xml -hostfile hosts --log=root.threshold:error";
   for (const char* option : options) command += std::string{" --cfg="} + option;
   command += std::string{" '"} + SMPI_COLLECTIVES + "'";
   for (const job& j : jobs) command += " " + j.name + " " + std::to_string(j.ranks) + " " + std::to_string(j.bytes);
@@ -64,7 +75,8 @@ std::string command_of(const platform& on, const std::vector<job>& jobs, const f
 
 std::vector<std::vector<double>> run(const platform& on, const std::vector<job>& jobs) {
   std::string pattern = (fs::temp_directory_path() / "troupe-oracle-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
+  if (mkdtemp(pattern.data()) == nullptr)
+    throw std::runtime_error("cannot make a folder in " + fs::temp_directory_path().string());
   const fs::path folder = pattern;
   write_platform(on, folder / "platform.xml");
   {
@@ -85,10 +97,12 @@ std::vector<std::vector<double>> run(const platform& on, const std::vector<job>&
     int ranks = 0;
     std::size_t bytes = 0;
     words >> name >> ranks >> bytes;
-    if (name != j.name || ranks != j.ranks || bytes != j.bytes) throw std::runtime_error("smpi_collectives said \"" + line + "\" of " + j.name);
+    if (name != j.name || ranks != j.ranks || bytes != j.bytes)
+      throw std::runtime_error("smpi_collectives said \"" + line + "\" of " + j.name);
     std::vector<double> times;
     for (double t = 0; words >> t;) times.push_back(t);
-    if (times.size() != static_cast<std::size_t>(ranks)) throw std::runtime_error("smpi_collectives left ranks out: " + line);
+    if (times.size() != static_cast<std::size_t>(ranks))
+      throw std::runtime_error("smpi_collectives left ranks out: " + line);
     all.push_back(std::move(times));
   }
   return all;

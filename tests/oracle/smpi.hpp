@@ -18,7 +18,8 @@ struct job {
 struct platform {
   int hosts = 2;
   double port_latency = 500, port_bandwidth = 10e9;  ///< of each host's link to the switch, or to its half's
-  double trunk_latency = 0, trunk_bandwidth = 0;     ///< between the lower and the upper half of the hosts; 0: one switch for all
+  double trunk_latency = 0,
+         trunk_bandwidth = 0;  ///< between the lower and the upper half of the hosts; 0: one switch for all
 };
 
 /// By job: when ranks 0, 1, … were done, in ns of virtual time. One process for all jobs, in a folder of its own.
