@@ -68,7 +68,7 @@ void recorder::sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow
     const place& what = at.target.count > 0 ? at.target : at.source;
     if (what.count > 0) {
       const extent e = extent_of(notes_, what.owner == self ? from : what.owner, what.buffer, what.cell);
-      m.block = e.block, m.part = e.part;
+      m.block = e.block, m.part = e.part, m.cells = what.count;
     }
   }
   into_.moves.push_back(m);

@@ -43,6 +43,7 @@ struct virtual_move {
   std::int64_t begin = 0, end = 0;  ///< sent; arrived
   std::int64_t block = -1;  ///< of the (first) cell that it carries, as at the sender; −1: a token, or a partial sum in scratch
   std::int32_t part = -1;
+  std::int32_t cells = 1;           ///< how many it carries, which follow one another
   std::int64_t bytes = 0;           ///< of payload
   bool reduces = false;             ///< the receiver combines it with its own
 };

@@ -32,6 +32,8 @@ void add_explain(CLI::App& program, action& chosen);
 void add_route(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_study(CLI::App& program, action& chosen);
+void add_study(CLI::App& program, action& chosen);
+void add_compare(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
 
 /// A mistake on the command line: error(bad_config) with `sentence`.
@@ -39,6 +41,9 @@ void add_tune(CLI::App& program, action& chosen);
 
 /// --config FILE and --set key=value; empty file: defaults. File, then environment, then the command line.
 configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments);
+
+/// "ring=4" on the command line of a study means study.ring there, not the engine's or the workload's key of that name.
+std::string in_study(const std::string& assignment);
 
 /// "1-17,24,31" → 1 … 17, 24, 31. Throws usage_error.
 std::vector<int> parse_ranks(const std::string& text);

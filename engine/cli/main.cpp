@@ -22,6 +22,7 @@ constexpr const char* footer = R"(Examples:
   troupe show ring --collective all_reduce --ranks 4
   troupe verify --all --ranks 1-17
   troupe study config/studies/ring.toml
+  troupe compare config/studies/ring.toml --set-b choreography=double_binary_tree
 
 `troupe COMMAND --help` tells more. docs/config.md describes configuration files and TROUPE_… variables.
 
@@ -98,15 +99,15 @@ int run(std::vector<std::string> words) {
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
-  for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_tune})
+  for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_compare, add_tune})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;
   }
   // CLI11 would only say that a subcommand is missing.
-  static constexpr std::array<std::string_view, 9> names{"run",   "list",  "show",  "verify", "explain",
-                                                         "route", "bench", "study", "tune"};
+  static constexpr std::array<std::string_view, 10> names{"run",   "list",  "show",  "verify",  "explain",
+                                                          "route", "bench", "study", "compare", "tune"};
   static constexpr std::array<std::string_view, 3> options{"-h", "--help", "--version"};
   const auto among = [word = std::string_view{words.front()}](const auto& list) { return std::find(list.begin(), list.end(), word) != list.end(); };
   if (!among(names) && !among(options)) {

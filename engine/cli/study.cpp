@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "engine/report.hpp"
+#include "engine/study/page.hpp"
 #include "engine/study/study.hpp"
 #include "memory/error.hpp"
 
@@ -19,24 +20,16 @@ constexpr const char* footer = R"(Examples:
   troupe study config/studies/ring.toml --set choreography=double_binary_tree --set hardware.link.latency=5us
   troupe study config/studies/ring.toml --sweep ranks=8,16,32,64 --csv curve.csv
   troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
+  troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
   troupe study --presets
 
 Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
 
 struct arguments {
-  std::string file, json, csv, trace;
+  std::string file, json, csv, trace, report;
   std::vector<std::string> assignments, sweeps;
   bool presets = false, path = false;
 };
-
-/// "ring" means study.ring here, not the engine's or the workload's key of that name.
-std::string in_study(const std::string& assignment) {
-  const auto equals = assignment.find('=');
-  const std::string key = assignment.substr(0, equals);
-  for (const char* table : {"engine.", "workload.", "study."})
-    if (key.starts_with(table)) return assignment;
-  return "study." + assignment;
-}
 
 study_sweep parse_sweep(const std::string& text) {
   study_sweep sweep;
@@ -79,13 +72,13 @@ bool any_wrong(const study_result& r) {
 int run(const arguments& a) {
   if (a.presets) return list_presets();
   if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
-  for (const std::string* path : {&a.json, &a.csv, &a.trace})
+  for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
     if (!path->empty()) check_writable(*path);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   study_run_options options;
-  options.record = !a.json.empty() || !a.trace.empty() || a.path;
+  options.record = !a.json.empty() || !a.trace.empty() || !a.report.empty() || a.path;
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
 
@@ -98,7 +91,8 @@ int run(const arguments& a) {
   for (const std::string& text : a.sweeps) {
     sweeps.push_back({parse_sweep(text), {}});
     for (const std::string& value : sweeps.back().what.values) {
-      sweeps.back().points.emplace_back(value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
+      sweeps.back().points.emplace_back(
+          value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
       wrong = wrong || any_wrong(sweeps.back().points.back().second);
     }
     progress.clear();
@@ -107,6 +101,7 @@ int run(const arguments& a) {
   }
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
+  if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
   if (!a.trace.empty() && !result.recording)
     throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
@@ -114,6 +109,14 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+
+std::string in_study(const std::string& assignment) {
+  const auto equals = assignment.find('=');
+  const std::string key = assignment.substr(0, equals);
+  for (const char* table : {"engine.", "workload.", "study."})
+    if (key.starts_with(table)) return assignment;
+  return "study." + assignment;
+}
 
 void add_study(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
@@ -131,7 +134,10 @@ void add_study(CLI::App& program, action& chosen) {
   sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
       ->type_name("FILE");
   sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
-  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")->type_name("FILE");
+  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
+      ->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });

@@ -27,11 +27,11 @@ public:
     for (const std::int32_t index : chain) {
       const virtual_cause& c = recording_.causes[static_cast<std::size_t>(index)];
       if (c.begin > before) waited(c, before);
-      if (c.end > c.begin) add({c.begin, c.end, c.rank, "rank " + std::to_string(c.rank) + " worked"}, work, c.rank);
+      if (c.end > c.begin) add({c.begin, c.end, c.rank, work, "rank " + std::to_string(c.rank) + " worked"}, c.rank);
       before = std::max(before, c.end);
     }
     const std::int64_t end = result_.rows.back().outcome.end_ps;
-    if (end > before) add({before, end, -1, "the last rank finished"}, other, -1);
+    if (end > before) add({before, end, -1, other, "the last rank finished"}, -1);
     for (stretch& s : all_) finish(s);
     std::vector<critical_stretch> made;
     for (stretch& s : all_) made.push_back(std::move(s.what));
@@ -39,15 +39,16 @@ public:
   }
 
 private:
-  enum kind { work, queue, transfer, credit, other };
+  using enum path_part;
   struct stretch {
     critical_stretch what;
-    kind of;
     std::int32_t key;  ///< whom it is about: neighbours of one kind and key are merged
     int count = 1;
   };
 
-  const std::string& element(std::int32_t index) const { return result_.on->elements[static_cast<std::size_t>(index)].name; }
+  const std::string& element(std::int32_t index) const {
+    return result_.on->elements[static_cast<std::size_t>(index)].name;
+  }
 
   void waited(const virtual_cause& c, std::int64_t since) {
     using reason = virtual_cause::reason;
@@ -57,30 +58,32 @@ private:
         // What it lost in a queue, and the way itself.
         const std::int64_t queued = c.element >= 0 ? std::min(c.queued, c.begin - since) : 0;
         if (queued > 0)
-          add({since, since + queued, result_.on->ranks + c.element, rank + " waited {time} for " + element(c.element)}, queue,
+          add({since, since + queued, result_.on->ranks + c.element, queue,
+               rank + " waited {time} for " + element(c.element)},
               c.element);
         if (c.begin > since + queued)
-          add({since + queued, c.begin, c.rank,
+          add({since + queued, c.begin, c.rank, travel,
                "chunks travelled {time}, the last from rank " + std::to_string(c.from) + " to " + rank},
-              transfer, 0);
+              0);
         return;
       }
-      case reason::credit: return add({since, c.begin, c.rank, rank + " waited {time} for a credit"}, credit, c.rank);
-      case reason::sync: return add({since, c.begin, c.rank, "all ranks met at a barrier, {time}"}, other, -2);
-      case reason::start: return add({since, c.begin, c.rank, rank + " began {time} late or was being launched"}, other, -3);
-      default: return add({since, c.begin, c.rank, rank + " waited {time} for its own other lane"}, other, c.rank);
+      case reason::credit: return add({since, c.begin, c.rank, credit, rank + " waited {time} for a credit"}, c.rank);
+      case reason::sync: return add({since, c.begin, c.rank, other, "all ranks met at a barrier, {time}"}, -2);
+      case reason::start:
+        return add({since, c.begin, c.rank, other, rank + " began {time} late or was being launched"}, -3);
+      default: return add({since, c.begin, c.rank, other, rank + " waited {time} for its own other lane"}, c.rank);
     }
   }
 
-  void add(critical_stretch what, kind of, std::int32_t key) {
-    if (!all_.empty() && all_.back().of == of && all_.back().key == key) {
+  void add(critical_stretch what, std::int32_t key) {
+    if (!all_.empty() && all_.back().what.spent == what.spent && all_.back().key == key) {
       stretch& s = all_.back();
       s.what.end_ps = what.end_ps;
       s.what.text = std::move(what.text);
       ++s.count;
       return;
     }
-    all_.push_back({std::move(what), of, key});
+    all_.push_back({std::move(what), key});
   }
 
   static void finish(stretch& s) {
@@ -97,6 +100,11 @@ private:
 };
 
 }  // namespace
+
+std::string_view name(path_part part) noexcept {
+  constexpr std::string_view names[] = {"work", "queue", "travel", "credit", "other"};
+  return names[static_cast<std::size_t>(part)];
+}
 
 std::vector<critical_stretch> critical_path(const study_result& r) {
   if (!r.recording || r.rows.empty()) return {};

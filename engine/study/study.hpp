@@ -123,10 +123,16 @@ std::string study_csv(const study_result& result, const std::vector<study_sweep_
 /// For Perfetto and chrome://tracing: a track an actor, an arrow a chunk. @pre result.recording
 std::string study_trace(const study_result& result);
 
+/// What a stretch of the critical path was spent on.
+enum class path_part : std::uint8_t { work, queue, travel, credit, other };
+/// "work", "queue", "travel", "credit", "other".
+std::string_view name(path_part part) noexcept;
+
 /// A sentence of the critical path: what the run was waiting for, and when.
 struct critical_stretch {
   std::int64_t begin_ps = 0, end_ps = 0;
-  std::int32_t actor = -1;
+  std::int32_t actor = -1;  ///< queue: the element that was waited for
+  path_part spent = path_part::other;
   std::string text;
 };
 std::vector<critical_stretch> critical_path(const study_result& result);

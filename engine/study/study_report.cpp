@@ -37,7 +37,8 @@ std::vector<std::size_t> by_use(const study_row& row) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto& use = row.outcome.use;
   std::erase_if(order, [&](std::size_t e) { return use[e].messages == 0; });
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return use[a].busy_ps > use[b].busy_ps; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return use[a].busy_ps > use[b].busy_ps; });
   return order;
 }
 
@@ -71,25 +72,26 @@ void print_path(std::ostream& to, const study_result& r) {
   if (!r.recording) return;
   to << "#\n# Critical path:\n";
   for (const critical_stretch& s : critical_path(r))
-    to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6) << s.text
-       << '\n';
+    to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6)
+       << s.text << '\n';
 }
 
 void print_rows(std::ostream& to, const study_result& r) {
   const study_scenario& s = r.scenario;
   to << "#\n"
-     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s  %s\n", "size", "count", "type", "redop", "root", "time",
-               "algbw", "busbw", "#wrong", "bound", "performed")
-     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)",
-               "(GB/s)", "", "(us)");
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s  %s\n", "size", "count", "type", "redop", "root",
+               "time", "algbw", "busbw", "#wrong", "bound", "performed")
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)",
+               "(GB/s)", "(GB/s)", "", "(us)");
   for (const study_row& row : r.rows) {
     std::string how = row.choreography + ", " + row.protocol;
     if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
     if (row.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.slices), "slice");
     to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
                  std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
-                 time_text(row.time_us).c_str(), row.algbw, row.busbw, row.wrong < 0 ? "N/A" : std::to_string(row.wrong).c_str(),
-                 time_text(row.bound_us()).c_str(), how.c_str());
+                 time_text(row.time_us).c_str(), row.algbw, row.busbw,
+                 row.wrong < 0 ? "N/A" : std::to_string(row.wrong).c_str(), time_text(row.bound_us()).c_str(),
+                 how.c_str());
   }
 }
 
@@ -104,32 +106,35 @@ void print_study(std::ostream& to, const study_result& r) {
   for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
   std::uint64_t steps = 0, events = 0;
   double wall = 0;
-  for (const study_row& row : r.rows) steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
-  to << format("# Virtual time; %llu steps, %llu events, simulated in %.2f s\n", static_cast<unsigned long long>(steps),
+  for (const study_row& row : r.rows)
+    steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
+  to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s\n", static_cast<unsigned long long>(steps),
                static_cast<unsigned long long>(events), wall);
 }
 
 void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
-  to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw", "busbw",
-               "bound(us)", "performed");
+  to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw",
+               "busbw", "bound(us)", "performed");
   for (const auto& [value, result] : sweep.points)
     for (const study_row& row : result.rows)
-      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes, time_text(row.time_us).c_str(),
-                   row.algbw, row.busbw, time_text(row.bound_us()).c_str(), row.choreography.c_str(), row.protocol.c_str());
+      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes,
+                   time_text(row.time_us).c_str(), row.algbw, row.busbw, time_text(row.bound_us()).c_str(),
+                   row.choreography.c_str(), row.protocol.c_str());
 }
 
 // -- CSV --------------------------------------------------------------------------------------------------------------
 
 std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
-  std::string text = "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
-                     "busiest_us,steps,messages,wrong\n";
+  std::string text =
+      "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
+      "busiest_us,steps,messages,wrong\n";
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
     for (const study_row& row : of.rows)
-      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld\n", key.c_str(), value.c_str(),
-                     name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
+      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld\n", key.c_str(),
+                     value.c_str(), name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
                      of.scenario.preset_name.c_str(), of.on->ranks, row.bytes, row.count,
-                     std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw, row.busbw,
-                     row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
+                     std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw,
+                     row.busbw, row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
                      static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong));
   };
   add("", "", r);
@@ -179,7 +184,11 @@ json actors_json(const study_result& r) {
 json path_json(const study_result& r) {
   json path = json::array();
   for (const critical_stretch& s : critical_path(r))
-    path.push_back({{"begin_ps", s.begin_ps}, {"end_ps", s.end_ps}, {"actor", s.actor}, {"text", s.text}});
+    path.push_back({{"begin_ps", s.begin_ps},
+                    {"end_ps", s.end_ps},
+                    {"actor", s.actor},
+                    {"spent", name(s.spent)},
+                    {"text", s.text}});
   return path;
 }
 
@@ -190,13 +199,18 @@ void append_row(std::string& to, std::initializer_list<std::int64_t> numbers) {
 }
 
 /// Millions of small rows: as text at once, a document tree of them would take a hundred times their memory.
-std::string recording_json(const virtual_recording& rec) {
+std::string recording_json(const virtual_recording& rec, int parts) {
   std::string text = "\"spans\":[";
   for (const virtual_span& s : rec.spans)
     append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
   text += "],\n\"moves\":[";
   for (const virtual_move& m : rec.moves)
-    append_row(text, {m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+    for (std::int32_t i = 0; i < m.cells; ++i) {
+      const std::int64_t cell = m.block < 0 ? -1 : m.block * parts + m.part + i;
+      append_row(text,
+                 {m.flow, m.from, m.to, m.begin, m.end, cell < 0 ? -1 : cell / parts, cell < 0 ? -1 : cell % parts,
+                  m.bytes * (i + 1) / m.cells - m.bytes * i / m.cells, m.reduces ? 1 : 0});
+    }
   return text + "]";
 }
 
@@ -246,7 +260,8 @@ std::string study_json(const study_result& r, const std::vector<study_sweep_resu
            {"remarks", r.remarks}};
   std::string text = out.dump();
   text.back() = ',';
-  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}) + "}\n";
+  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}, r.notes ? r.notes->parts : 1) +
+         "}\n";
 }
 
 }  // namespace troupe

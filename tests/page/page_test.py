@@ -1,4 +1,4 @@
-"""page_test.py WRITE_PAGE FOLDER: the report page in headless Chromium. It loads, complains about nothing, asks no network, its numbers are
+"""page_test.py WRITE_PAGE TROUPE FOLDER: the report page in headless Chromium. It loads, complains about nothing, asks no network, its numbers are
 those of the document, and its controls do what they say. Exit code 77 (skipped) where there is no Chromium."""
 import json, pathlib, subprocess, sys, time
 
@@ -214,12 +214,46 @@ def test_comparison(page, a, b):
     check(page.b.value("document.querySelectorAll('.scenario .differs').length") == 1, "what differs between the scenarios is marked")
 
 
+STUDY = """[study]
+collective = "all_reduce"
+choreography = "hierarchical"
+sizes = ["64K", "1M"]
+preset = "machine"
+layout = "2x4"
+"""
+
+
+def test_program(chromium, troupe, folder):
+    """Pages of real runs: study --report, compare --report."""
+    study, page_file, data = folder / "program.toml", folder / "program.html", folder / "program.json"
+    study.write_text(STUDY)
+    subprocess.run([troupe, "study", study, "--report", page_file, "--json", data, "--sweep", "layout=2x2,2x4"], check=True, capture_output=True)
+    document = json.loads(data.read_text())
+    page = Page(chromium, page_file)
+    check([r[:4] for r in page.table("#rows")] == numbers_of(document), "the page of a real run has its rows")
+    page.seek(document["end_ps"])
+    check(page.b.value("troupe_page.runs[0].journey.held.every(h => h === 8)"), "at its end every cell is complete everywhere")
+    for drawing in (".stage", ".matrix", ".gantt", ".heat", "#activity"):
+        page.b.box(drawing)
+        page.b.frames()
+        check(page.colours(drawing) > 4, f"{drawing} is drawn")
+    page.quiet("a real run")
+
+    page_file = folder / "program_compared.html"
+    said = subprocess.run([troupe, "compare", study, "--set-b", "choreography=hierarchical_pipeline", "--report", page_file], check=True, capture_output=True, text=True).stdout
+    page = Page(chromium, page_file)
+    rows, times = page.table("#rows"), [line.split() for line in said.splitlines() if line and line[0] != "#"]
+    check(len(rows) == len(times) == 2 and all(abs(float(r[9]) - float(t[5])) < 0.01 for r, t in zip(rows, times)), f"a comparison's page and table say the same: {rows[-1]}, {times[-1]}")
+    check(page.b.value("document.querySelectorAll('.stage').length") == 2, "and both runs are drawn")
+    page.quiet("a real comparison")
+
+
 def main():
     program = browser.find()
     if program is None:
         print("skipped: there is no chromium here; install it (apt-get install chromium) or name it in TROUPE_CHROMIUM")
         return 77
-    write, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    write, troupe, folder = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     documents = dict(samples.samples())
     for name, document in documents.items():
@@ -246,6 +280,9 @@ def main():
         test_comparison(page, documents["flat2x4"], documents["hier2x4"])
         check(b.value("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 27)", "the page is dark where the reader wants it")
         page.quiet("comparison")
+
+        print("-- by the program itself")
+        test_program(b, troupe, folder)
 
         print("-- hostile text")
         page = Page(b, page_of("a2a4"))

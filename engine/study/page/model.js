@@ -143,7 +143,8 @@ class study_run {
     return [...spent.values()].sort((a, b) => b[2] - a[2]);
   }
 
-  spent_on({actor, begin_ps, end_ps}) {
+  spent_on({actor, begin_ps, end_ps, spent}) {
+    if (spent === "travel") return ["with messages on their way", "wait_chunk"];
     const who = this.actors[actor];
     if (!who) return ["elsewhere", "sync"];
     if (who.kind !== "rank") return actor_spent[who.kind] ?? [`in ${who.kind}`, "sync"];

@@ -300,6 +300,6 @@ class choreography_view {
       say(() => `Rank ${run.move_from[m]} sends ${run.cell_name(run.move_cell[m])} to rank ${run.move_to[m]}.`);
     }
     const tail = happened > most ? ` And ${plural(happened - most, "more event")} at this moment.` : "";
-    this.news.textContent = said.length ? said.join(" ") + tail : `${plural(this.flying?.length ?? 0, "message")} under way.`;
+    this.news.textContent = said.length ? said.join(" ") + tail : `${plural(new Set((this.flying ?? []).map(m => run.move_flow[m])).size, "message")} under way.`;
   }
 }

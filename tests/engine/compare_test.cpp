@@ -1,0 +1,98 @@
+#include "engine/study/compare.hpp"
+
+#include "memory/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+using namespace troupe;
+using json = nlohmann::json;
+
+namespace {
+
+study_scenario scenario(const std::string& choreography, const std::string& sizes) {
+  configuration c;
+  c.add_text("[study]\npreset = \"machine\"\nlayout = \"2x4\"\nchoreography = \"" + choreography +
+                 "\"\nsizes = " + sizes + "\n",
+             "study.toml");
+  return read_study(c);
+}
+
+study_result recorded(const std::string& choreography, const std::string& sizes = "[\"64K\", \"1M\"]") {
+  study_run_options o;
+  o.record = true;
+  return run_study(scenario(choreography, sizes), o);
+}
+
+}  // namespace
+
+TEST_CASE("compare: only sizes that both have are compared") {
+  study_scenario a = scenario("ring", "[1024, 4096, 65536]"), b = scenario("ring", "[65536, 1024, 1048576]");
+  CHECK(keep_common_sizes(a, b) == "sizes that only one of them has are left out: 4K, 1M");
+  CHECK(a.sizes == std::vector<std::size_t>{1024, 65536});
+  CHECK(b.sizes == a.sizes);
+  CHECK(keep_common_sizes(a, b).empty());
+  study_scenario c = scenario("ring", "[8]");
+  CHECK_THROWS_WITH_AS(keep_common_sizes(a, c), doctest::Contains("no size in common"), error);
+}
+
+TEST_CASE("compare: the causes of a critical path add up to its time") {
+  for (const char* choreography : {"ring", "hierarchical", "hierarchical_pipeline", "double_binary_tree"}) {
+    CAPTURE(choreography);
+    const study_result r = recorded(choreography);
+    const auto spent = time_by_cause(r);
+    const double sum_of_all =
+        std::accumulate(spent.begin(), spent.end(), 0.0, [](double s, const auto& entry) { return s + entry.second; });
+    CHECK(sum_of_all == doctest::Approx(r.rows.back().time_us));
+    CHECK(spent.count("on the way") == 1);
+  }
+  CHECK(time_by_cause(recorded("hierarchical")).count("queued for nic") == 1);
+}
+
+TEST_CASE("compare: the table says who is faster and why, the JSON holds both documents") {
+  const study_result a = recorded("hierarchical"), b = recorded("hierarchical_pipeline");
+  REQUIRE(b.rows[1].time_us < a.rows[1].time_us);
+  std::ostringstream there, back;
+  print_comparison(there, a, b);
+  print_comparison(back, b, a);
+  CHECK(there.str().find("B is ") != std::string::npos);
+  CHECK(there.str().find("times as fast") != std::string::npos);
+  CHECK(there.str().find("queued for nic") != std::string::npos);
+  CHECK(back.str().find("A is ") != std::string::npos);
+  std::ostringstream same;
+  print_comparison(same, a, a);
+  CHECK(same.str().find("both take") != std::string::npos);
+
+  const json j = json::parse(comparison_json(a, b));
+  CHECK(j["troupe_compare"] == 1);
+  CHECK(j["a"]["troupe_study"] == 1);
+  CHECK(j["b"]["choreography"] == "hierarchical_pipeline");
+  CHECK(j["rows"][1]["a_over_b"].get<double>() == doctest::Approx(a.rows[1].time_us / b.rows[1].time_us));
+}
+
+TEST_CASE("compare: a class's use is that of its elements") {
+  const auto use = use_by_class(recorded("hierarchical"));
+  const auto nic = std::find_if(use.begin(), use.end(), [](const class_use& u) { return u.name == "nic"; });
+  REQUIRE(nic != use.end());
+  CHECK(nic->busiest == "nic 0:0 out");
+  CHECK(nic->mean <= nic->most);
+  CHECK(nic->most > 0.5);
+  CHECK(nic->most <= 1);
+}
+
+// hierarchical sends two parts in a message; both must move, or the report loses sight of one.
+TEST_CASE("study: the moves of a message name every cell that it carries") {
+  const study_result r = recorded("hierarchical");
+  const json j = json::parse(study_json(r));
+  std::uint64_t bytes = 0;
+  std::size_t reducing = 0;
+  for (const auto& m : j["moves"]) bytes += m[7].get<std::uint64_t>(), reducing += m[8].get<std::size_t>();
+  CHECK(j["moves"].size() > r.rows.back().outcome.messages);
+  CHECK(bytes == r.rows.back().outcome.payload_bytes);
+  CHECK(reducing == 8 * 7);  // each of eight parts is reduced seven times
+}
