@@ -30,6 +30,8 @@ const std::vector<preset>& all_presets() {
   static const std::vector<preset> all{
       {"flat", "one full-duplex port a rank on a switch that never blocks: α + n·β", "", flat},
       {"machine", "servers × cards × core groups of a layout, with the elements of `troupe route`", "nic_ports", machine_of_layout},
+      {"ascend_a2", "n servers × m cards (spec 2): mesh.bandwidth = bw_a inside, rail.bandwidth = bw_e between cards of one index", "",
+       presets::ascend_a2},
   };
   return all;
 }
