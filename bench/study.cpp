@@ -94,8 +94,8 @@ int main(int argc, char** argv) {
     tasks.push_back({"recursive_doubling", 4096, mib});
     tasks.push_back({"double_binary_tree", 65536, mib});
   }
-  std::printf("%-20s %8s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "steps", "messages", "events", "write(s)",
-              "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
+  std::printf("%-20s %8s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "steps", "messages", "events",
+              "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
   for (const task& t : tasks) {
     const row r = run_apart(t.choreography, t.ranks, t.bytes);

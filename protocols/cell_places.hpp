@@ -1,6 +1,6 @@
 #pragma once
-// Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes. Internal to compile() and
-// lazy_program.
+// Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes. Internal to compile()
+// and lazy_program.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,8 @@ public:
   location locate(const place& at, int channel, int slice, std::size_t& elements) const;
   /// Does the place belong to another rank, or to all?
   bool is_shared(const place& at) const {
-    return at.count > 0 && (at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self && at.owner != rank_));
+    return at.count > 0 &&
+           (at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self && at.owner != rank_));
   }
 
   std::size_t scratch_bytes = 0;

@@ -1,6 +1,7 @@
 #pragma once
-// A program that is never written down: each step of the score becomes an instruction when it is performed. compile() (program.hpp) makes
-// the same instructions, except that it joins runs of local steps to folds; a study of millions of steps cannot afford its memory.
+// A program that is never written down: each step of the score becomes an instruction when it is performed. compile() (program.hpp)
+// makes the same instructions, except that it joins runs of local steps to folds; a study of millions of steps cannot afford its
+// memory.
 //
 // Immutable once made; the score outlives it.
 
@@ -58,7 +59,11 @@ class lazy_lane {
 public:
   lazy_lane() = default;
   lazy_lane(const lazy_program& of, const lane& steps, int channel, int slices)
-      : of_(&of), steps_(steps.data()), count_(steps.size()), size_(steps.size() * static_cast<std::size_t>(slices)), channel_(channel) {}
+      : of_(&of),
+        steps_(steps.data()),
+        count_(steps.size()),
+        size_(steps.size() * static_cast<std::size_t>(slices)),
+        channel_(channel) {}
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   instruction operator[](std::size_t index) const;

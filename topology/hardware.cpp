@@ -102,8 +102,9 @@ std::string class_field(element_class& c, std::string_view field, const field_ac
   return {};
 }
 
-constexpr std::array<std::string_view, 12> host_fields{"launch",    "step",        "send",             "receive", "forward",       "transfer",
-                                                       "finish",    "copy_rate",   "reduce_rate", "receive_in_place", "sync",    "work_uses_dma"};
+constexpr std::array<std::string_view, 12> host_fields{"launch",   "step",         "send",      "receive",     "forward",
+                                                       "transfer", "finish",       "copy_rate", "reduce_rate", "receive_in_place",
+                                                       "sync",     "work_uses_dma"};
 
 std::string host_field(host_costs& h, std::string_view field, const field_access& access, const std::string_view* value) {
   if (field == "launch") return access.time(h.launch);
@@ -136,7 +137,8 @@ std::string protocol_field(protocol_costs& p, std::string_view field, const fiel
   return {};
 }
 
-/// Calls `visit(key, text of the value)` for every key; with `value`, assigns it to `wanted` alone. Returns whether `wanted` was met.
+/// Calls `visit(key, text of the value)` for every key; with `value`, assigns it to `wanted` alone. Returns whether `wanted` was
+/// met.
 template <class Visit>
 bool each_setting(hardware& h, std::string_view wanted, const std::string_view* value, Visit visit) {
   bool met = false;
@@ -148,7 +150,8 @@ bool each_setting(hardware& h, std::string_view wanted, const std::string_view* 
   for (element_class& c : h.classes) {
     for (const std::string_view f : class_fields)
       one(c.name + "." + std::string{f}, [&](const field_access& a) { return class_field(c, f, a); });
-    one(c.name + "." + std::string{logical_channels_field}, [&](const field_access& a) { return class_field(c, logical_channels_field, a); });
+    one(c.name + "." + std::string{logical_channels_field},
+        [&](const field_access& a) { return class_field(c, logical_channels_field, a); });
   }
   for (const std::string_view f : host_fields)
     one("host." + std::string{f}, [&](const field_access& a) { return host_field(h.host, f, a, value); });
@@ -161,9 +164,11 @@ bool each_setting(hardware& h, std::string_view wanted, const std::string_view* 
 void check_class(const element_class& c, const std::string& where) {
   if (c.latency.count() < 0 || c.overhead.count() < 0 || c.handshake.count() < 0)
     wrong(where + ": element class " + c.name + " has a negative time");
-  if (c.units < 1 || c.units > 64) wrong(where + ": element class " + c.name + " has " + std::to_string(c.units) + " units; 1 to 64 can be simulated");
+  if (c.units < 1 || c.units > 64)
+    wrong(where + ": element class " + c.name + " has " + std::to_string(c.units) + " units; 1 to 64 can be simulated");
   if (c.discipline == service::fair && c.passing == forwarding::store_and_forward)
-    wrong(where + ": element class " + c.name + " is fair and store_and_forward; a fair element passes heads on at once, so say passing = cut_through");
+    wrong(where + ": element class " + c.name +
+          " is fair and store_and_forward; a fair element passes heads on at once, so say passing = cut_through");
 }
 
 /// bytes / rate in picoseconds, rounded up, saturating.
@@ -237,7 +242,8 @@ std::vector<std::pair<std::string, std::string>> hardware::settings() const {
 }
 
 void hardware::slow_down(std::string_view wanted, double times) {
-  if (!(times >= 0.001 && times <= 1000)) wrong("slow: " + std::string{wanted} + " cannot be " + std::to_string(times) + " times as slow; say 0.001 to 1000");
+  if (!(times >= 0.001 && times <= 1000))
+    wrong("slow: " + std::string{wanted} + " cannot be " + std::to_string(times) + " times as slow; say 0.001 to 1000");
   bool found = false;
   for (hardware_element& e : elements) {
     const std::string_view n = e.name;
@@ -251,7 +257,9 @@ void hardware::slow_down(std::string_view wanted, double times) {
   if (names.size() > 4096) names.resize(4096);
   const auto near = closest(wanted, names);
   wrong("hardware " + name + " has no element \"" + std::string{wanted} + "\"" +
-        (!near.empty() ? "; did you mean \"" + std::string{near} + "\"?" : names.empty() ? "" : "; its first is \"" + std::string{names.front()} + "\""));
+        (!near.empty()   ? "; did you mean \"" + std::string{near} + "\"?"
+         : names.empty() ? ""
+                         : "; its first is \"" + std::string{names.front()} + "\""));
 }
 
 void hardware::validate() const {
@@ -384,7 +392,8 @@ std::vector<element_index> add_machine_elements(hardware& h, const machine& of) 
   for (element_id id = 0; id < first.size(); ++id) {
     const machine_element e = of.at(id);
     const auto c = static_cast<class_id>(e.kind);
-    if (e.kind == element_kind::dma || e.kind == element_kind::nic) first[id] = h.add_pair(c, of.to_string(e) + " out", of.to_string(e) + " in").first;
+    if (e.kind == element_kind::dma || e.kind == element_kind::nic)
+      first[id] = h.add_pair(c, of.to_string(e) + " out", of.to_string(e) + " in").first;
     else first[id] = h.add(c, of.to_string(e));
   }
   for (element_id id = 0; id < first.size(); ++id) {
@@ -464,11 +473,13 @@ hardware build_preset(std::string_view wanted, const preset_request& request) {
     std::string list;
     for (const preset& p : all) names.push_back(p.name), list += (list.empty() ? "" : ", ") + std::string{p.name};
     const auto near = closest(wanted, names);
-    wrong("there is no preset " + std::string{wanted} + (near.empty() ? "; there are " + list : "; did you mean " + std::string{near} + "?"));
+    wrong("there is no preset " + std::string{wanted} +
+          (near.empty() ? "; there are " + list : "; did you mean " + std::string{near} + "?"));
   }
   for (const auto& [key, value] : request.structure)
     if (!listed(at->structure, key))
-      wrong("preset " + std::string{wanted} + " has no " + key + (at->structure.empty() ? "" : "; it has " + std::string{at->structure}));
+      wrong("preset " + std::string{wanted} + " has no " + key +
+            (at->structure.empty() ? "" : "; it has " + std::string{at->structure}));
   hardware made = at->build(request);
   made.validate();
   return made;

@@ -4,8 +4,8 @@
 //
 // A message of n bytes takes a way of elements. It enters element i with its head at time h(i) and is served from
 //     s(i) = max(h(i), when a unit of the element is free)
-// until s(i) + overhead + n / bandwidth; so long the unit is occupied. Cut-through: the head reaches the next element latency(i) after
-// s(i) + overhead. Store-and-forward: latency(i) after the tail. The message has arrived when its tail has left every element
+// until s(i) + overhead + n / bandwidth; so long the unit is occupied. Cut-through: the head reaches the next element latency(i)
+// after s(i) + overhead. Store-and-forward: latency(i) after the tail. The message has arrived when its tail has left every element
 // and passed the latencies behind it:
 //     arrival = max over i of (end of service in i + latency(i) + latency(i+1) + …)
 // So alone on its way a message takes the sum of the latencies and overheads and n / (the smallest bandwidth), with cut-through.
@@ -34,7 +34,8 @@ std::string_view name(element_role role) noexcept;
 
 enum class service : std::uint8_t {
   fifo,  ///< one message after the other on every unit, each at the full bandwidth
-  fair,  ///< all messages at once, each with an equal share of the bandwidth; `units` and `overhead` are per message, not queued for
+  fair,  ///< all messages at once, each with an equal share of the bandwidth; `units` and `overhead` are per message, not queued
+         ///< for
 };
 enum class forwarding : std::uint8_t { cut_through, store_and_forward };
 enum class duplex : std::uint8_t {
@@ -44,7 +45,7 @@ enum class duplex : std::uint8_t {
 
 /// What elements of one sort have in common. A bandwidth of 0 means that bytes take no time.
 struct element_class {
-  std::string name;  ///< unique among the hardware's; begins the keys of overrides: "nic.bandwidth"
+  std::string name{};  ///< unique among the hardware's; begins the keys of overrides: "nic.bandwidth"
   element_role role = element_role::link;
   picoseconds latency{0};              ///< α: of the head, through the element
   std::uint64_t bytes_per_second = 0;  ///< 1/β: of every unit
@@ -55,9 +56,10 @@ struct element_class {
   int units = 1;  ///< fifo: messages served at once: DMA engines of a core group, rails of a port (1 … 64)
   /// Clear to send: what a sender must wait for before its message may enter the way (once a message, the largest of its way).
   picoseconds handshake{0};
-  /// Messages of one (source, destination, lane) that may be under way at once: NCCL's logical channels per peer, used in turn. 0: no limit.
+  /// Messages of one (source, destination, lane) that may be under way at once: NCCL's logical channels per peer, used in turn. 0:
+  /// no limit.
   int logical_channels = 0;
-  std::string source;  ///< where the numbers come from; for reports
+  std::string source{};  ///< where the numbers come from; for reports
 };
 using class_id = std::uint16_t;
 
@@ -67,28 +69,30 @@ struct host_costs {
   picoseconds step{0};     ///< every step
   picoseconds send{0};     ///< every step that sends, besides
   picoseconds receive{0};  ///< every step that receives, besides
-  picoseconds forward{0};  ///< every step that both receives and sends, besides: the next kernel's launch where the host drives each hop
+  picoseconds forward{
+      0};  ///< every step that both receives and sends, besides: the next kernel's launch where the host drives each hop
   picoseconds transfer{0}; ///< every dma_get and dma_put, besides
   picoseconds finish{0};   ///< once, after a rank's last step
   std::uint64_t copy_rate = 0;    ///< bytes of result per second, of copies; 0: no time
   std::uint64_t reduce_rate = 0;  ///< of reductions
   /// `recv` needs no copy of its own: the data lands in place (RDMA, direct P2P). False: recv copies at copy_rate (BCopy).
   bool receive_in_place = true;
-  /// A hardware barrier: every `sync` step ends this long after the last rank has reached it. Negative: syncs are rounds of empty messages.
+  /// A hardware barrier: every `sync` step ends this long after the last rank has reached it. Negative: syncs are rounds of empty
+  /// messages.
   picoseconds sync{-1};
   /// Copies and reductions of a rank pass its DMA engine (the bytes they read and write), so that they contend with its messages.
   bool work_uses_dma = false;
-  std::string source;
+  std::string source{};
 };
 
 /// What a protocol does to a message (spec 5). The wire carries ⌈bytes · wire / payload⌉.
 struct protocol_costs {
-  std::string name;  ///< "simple", "ll", "ll128"
+  std::string name{};  ///< "simple", "ll", "ll128"
   int wire = 1, payload = 1;   ///< LL: 8 bytes on the wire for 4; LL128: 128 for 120
   picoseconds latency{0};      ///< of every message, besides the way's
   int slots = 8;               ///< messages under way per (source, destination, lane): the credits
   std::uint64_t slot_payload = 0;  ///< largest chunk; cells are cut into slices of at most so many bytes; 0: no limit
-  std::string source;
+  std::string source{};
 };
 
 /// One thing that messages pass, or that a rank's work occupies.
@@ -97,7 +101,7 @@ struct hardware_element {
   std::int32_t rank = -1;  ///< whose it is, if one rank's
   std::int32_t twin = -1;  ///< the other direction of the pair, −1: none
   std::int32_t slow_down = 1000;  ///< permille: 2000 makes it half as fast
-  std::string name;        ///< "nic 1:0 out"
+  std::string name{};      ///< "nic 1:0 out"
 };
 /// Index into hardware::elements.
 using element_index = std::int32_t;
@@ -113,9 +117,9 @@ struct rank_place {
 /// Must be pure; called once a (from, to, channel). @pre from ≠ to, both are ranks
 using router = std::function<void(int from, int to, int channel, std::vector<element_index>& way)>;
 
-/// The same for a rank that reads or writes memory of rank `owner`, or of the segment that all share (L2, spec 1) for owner −1, in a copy,
-/// reduction, dma_get or dma_put. Include the rank's own DMA engine where it carries such transfers.
-/// May throw error(unsupported) for memory that `rank` cannot reach.
+/// The same for a rank that reads or writes memory of rank `owner`, or of the segment that all share (L2, spec 1) for owner −1, in
+/// a copy, reduction, dma_get or dma_put. Include the rank's own DMA engine where it carries such transfers. May throw
+/// error(unsupported) for memory that `rank` cannot reach.
 using memory_router = std::function<void(int rank, int owner, bool writes, std::vector<element_index>& way)>;
 inline constexpr int shared_segment = -1;
 
@@ -210,12 +214,14 @@ struct preset {
 };
 /// All of topology/presets/, in the order of the documentation.
 const std::vector<preset>& all_presets();
-/// Builds one. @throws error(bad_config): no such preset (with a suggestion), a structure key that it does not have, what it refuses.
+/// Builds one. @throws error(bad_config): no such preset (with a suggestion), a structure key that it does not have, what it
+/// refuses.
 hardware build_preset(std::string_view name, const preset_request& wanted);
 
 /// `flat`: every rank has a full-duplex port on one switch that never blocks: an up element and a down element, each with half
 /// of the latency and all of the bandwidth. A message takes α + n·β; messages contend at the sender's up and the receiver's
-/// down element, nowhere else. (SimGrid: SPLITDUPLEX links through one router, `lat` = α/2.) Defaults: 1 µs, 10 GB/s: round figures.
+/// down element, nowhere else. (SimGrid: SPLITDUPLEX links through one router, `lat` = α/2.) Defaults: 1 µs, 10 GB/s: round
+/// figures.
 hardware flat_hardware(int ranks);
 /// The elements and routes of topology/graph.hpp, with the constants of links.hpp: any layout of servers × cards × core groups.
 /// Ranks reach each other's memory by the ways of messages; on a single card also a shared segment, spread over its core groups: an

@@ -1,6 +1,6 @@
 #pragma once
-// How an element of the hardware serves messages: pure arithmetic on picoseconds, no CAF, no events. topology/hardware.hpp states the
-// model. One owner; calls come in the order of time.
+// How an element of the hardware serves messages: pure arithmetic on picoseconds, no CAF, no events. topology/hardware.hpp states
+// the model. One owner; calls come in the order of time.
 
 #include <algorithm>
 #include <cstddef>
@@ -51,8 +51,8 @@ private:
 /// Serves all messages at once, each with an equal share: processor sharing, which is max-min fairness on one link.
 ///
 /// Attained service. While k messages are there, each gets 1/k of the time. `attained_` is what a message that was there from
-/// the beginning would have got; one that comes at attained service A and would take w alone is done when attained service reaches A + w.
-/// Kept in 2⁻³² picoseconds, rounded down; the error of a completion is below a picosecond for 2³² changes.
+/// the beginning would have got; one that comes at attained service A and would take w alone is done when attained service reaches
+/// A + w. Kept in 2⁻³² picoseconds, rounded down; the error of a completion is below a picosecond for 2³² changes.
 class fair_state {
 public:
   struct departure {

@@ -1,11 +1,11 @@
 #pragma once
 // Events in the order of (time, order of their causes). No CAF.
 //
-// Collectives make many events of equal time: a ring has one a rank. So the heap holds *buckets*, rows of events of one time that were
-// caused one after the other, and only the first event of a bucket pays for the heap. A small table remembers the bucket that events of
-// a time are appended to at present. A time may come to have several buckets (two times share a place of the table); whoever is replaced
-// there is never appended to again, so the buckets of one time hold neighbouring, disjoint rows in the order of their making, and
-// the heap's tie-break (order of making) is the order of the causes.
+// Collectives make many events of equal time: a ring has one a rank. So the heap holds *buckets*, rows of events of one time that
+// were caused one after the other, and only the first event of a bucket pays for the heap. A small table remembers the bucket that
+// events of a time are appended to at present. A time may come to have several buckets (two times share a place of the table);
+// whoever is replaced there is never appended to again, so the buckets of one time hold neighbouring, disjoint rows in the order of
+// their making, and the heap's tie-break (order of making) is the order of the causes.
 //
 // Cost: amortised O(1) for events of a time in the table, O(log buckets) otherwise; no allocation once the pools have grown.
 

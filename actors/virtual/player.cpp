@@ -13,8 +13,8 @@ namespace troupe::actors {
 ensemble::ensemble(const score& s, const lazy_sizes& sizes, const hardware& h, const virtual_options& o, traffic& w, recorder* r)
     : notes(s), on(h), options(o), ways(w), record(r), lanes(sizes.lanes()), channels(sizes.cut().channels) {
   const host_costs& c = h.host;
-  free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 && c.transfer.count() == 0 && c.copy_rate == 0 &&
-               c.reduce_rate == 0 && c.sync.count() < 0 && h.places.empty();
+  free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 &&
+               c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 && h.places.empty();
   barriers.resize(static_cast<std::size_t>(lanes * channels));
   finished.assign(static_cast<std::size_t>(s.ranks), -1);
   unfinished = s.ranks;
@@ -116,7 +116,8 @@ bool is_shared(const location& at) {
 
 /// Begins the step's accesses to others' memory. False: there are none.
 bool player_state::access_shared(const instruction& i, std::int32_t lane) {
-  const bool local = i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get || i.kind == step_kind::dma_put;
+  const bool local =
+      i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get || i.kind == step_kind::dma_put;
   if (!local || (!is_shared(i.source) && !is_shared(i.target))) return false;
   const std::uint64_t bytes = i.elements * code_.element_size;
   const auto begin = [&](const location& at, bool writes) {
@@ -140,7 +141,8 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
   if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
   if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
     alone += host.transfer.count();
-    if (at.dma == no_element || is_shared(i.source) || is_shared(i.target)) return now + alone;  // shared: the engine is part of the way
+    if (at.dma == no_element || is_shared(i.source) || is_shared(i.target))
+      return now + alone;  // shared: the engine is part of the way
     const element_class& engine = with_.on.class_of(at.dma);
     return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
            engine.latency.count() + alone;
@@ -159,7 +161,9 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
 /// A hardware barrier. The last one to come lets all go on, `sync` later.
 bool player_state::reach_barrier(std::int32_t lane) {
   const std::int64_t delay = with_.on.host.sync.count();
-  if (delay < 0) throw error(errc::invalid_argument, "the score has sync steps, but the hardware has no barrier (host.sync); lower them to messages first");
+  if (delay < 0)
+    throw error(errc::invalid_argument,
+                "the score has sync steps, but the hardware has no barrier (host.sync); lower them to messages first");
   auto& waiting = with_.barriers[static_cast<std::size_t>(lane)];
   virtual_scheduler& time = with_.ways.time();
   waiting.push_back({rank_, time.now()});

@@ -1,5 +1,6 @@
 #pragma once
-// One rank in virtual time: performs all its lanes and channels with the performer of real runs, over a port on which work takes time.
+// One rank in virtual time: performs all its lanes and channels with the performer of real runs, over a port on which work takes
+// time.
 //
 // Owner: the player actor. What may arrive, in any order after start:
 //   start              its rank begins (once)

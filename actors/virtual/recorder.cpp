@@ -12,8 +12,8 @@ span_kind kind_of(const instruction& i) {
 
 }  // namespace
 
-void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin,
-                    std::int64_t end, virtual_cause::reason why, std::int64_t flow) {
+void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since,
+                    std::int64_t begin, std::int64_t end, virtual_cause::reason why, std::int64_t flow) {
   using reason = virtual_cause::reason;
   virtual_span s;
   s.actor = rank, s.lane = lane, s.step = i.score_step, s.flow = flow;
@@ -29,7 +29,8 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
   s.bytes = static_cast<std::int64_t>(bytes);
   const std::size_t before = into_.spans.size();
   if (s.kind != span_kind::sync) span(s);  // synchronised() knows how long
-  span_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())] = into_.spans.size() > before ? static_cast<std::int64_t>(before) : -1;
+  span_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())] =
+      into_.spans.size() > before ? static_cast<std::int64_t>(before) : -1;
 
   virtual_cause c;
   c.why = why, c.rank = rank, c.lane = lane, c.step = i.score_step, c.slice = i.slice, c.begin = begin, c.end = end;
@@ -93,7 +94,8 @@ void recorder::synchronised(rank_t rank, std::int32_t lane, rank_t last, std::in
 void recorder::finished(rank_t rank, std::int64_t) {
   for (std::size_t lane = 0; lane < width_; ++lane) {
     const std::int32_t at = last_of(rank, static_cast<std::int32_t>(lane));
-    if (at >= 0 && (into_.last < 0 || into_.causes[static_cast<std::size_t>(at)].end > into_.causes[static_cast<std::size_t>(into_.last)].end))
+    if (at >= 0 &&
+        (into_.last < 0 || into_.causes[static_cast<std::size_t>(at)].end > into_.causes[static_cast<std::size_t>(into_.last)].end))
       into_.last = at;
   }
 }

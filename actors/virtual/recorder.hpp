@@ -1,6 +1,6 @@
 #pragma once
-// Writes down what a virtual run does: spans of actors, journeys of chunks, and why every step began when it did. No CAF. Only for runs that
-// somebody looks at: nothing of it is on the way of a run without a recording.
+// Writes down what a virtual run does: spans of actors, journeys of chunks, and why every step began when it did. No CAF. Only for
+// runs that somebody looks at: nothing of it is on the way of a run without a recording.
 
 #include <algorithm>
 #include <cstdint>
@@ -32,9 +32,10 @@ public:
 
   // -- steps --
 
-  /// A lane begins a step, whose work will end at `end`. `waited` since `since`, for `why`; `flow`: the message that it takes, −1: none.
-  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin, std::int64_t end,
-            virtual_cause::reason why, std::int64_t flow);
+  /// A lane begins a step, whose work will end at `end`. `waited` since `since`, for `why`; `flow`: the message that it takes, −1:
+  /// none.
+  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin,
+            std::int64_t end, virtual_cause::reason why, std::int64_t flow);
   /// The work of the rank's present step on `lane` ended only now.
   void ended(rank_t rank, std::int32_t lane, std::int64_t now);
   /// The rank's present step on `lane` sends message `flow` now.
@@ -49,8 +50,8 @@ public:
 
   // -- elements --
 
-  void occupied(std::int32_t element, rank_t from, rank_t to, std::int64_t flow, std::int64_t begin, std::int64_t end, std::uint64_t bytes,
-                std::int64_t queued);
+  void occupied(std::int32_t element, rank_t from, rank_t to, std::int64_t flow, std::int64_t begin, std::int64_t end,
+                std::uint64_t bytes, std::int64_t queued);
 
 private:
   struct journey {
@@ -63,7 +64,8 @@ private:
     return last_[static_cast<std::size_t>(rank) * width_ + static_cast<std::size_t>(lane)];
   }
   const troupe::step& step_at(rank_t rank, std::int32_t lane, std::int32_t position) const {
-    return notes_.players[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(lane % lanes_)][static_cast<std::size_t>(position)];
+    return notes_.players[static_cast<std::size_t>(rank)]
+        .lanes[static_cast<std::size_t>(lane % lanes_)][static_cast<std::size_t>(position)];
   }
 
   virtual_recording& into_;

@@ -12,10 +12,18 @@ namespace troupe::actors {
 
 // -- before the run ---------------------------------------------------------------------------------------------------
 
-traffic::traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time, recorder* record)
-    : time_(time), on_(on), record_(record), ranks_(sizes.notes().ranks), lanes_(sizes.lanes()), channels_(sizes.cut().channels),
-      credits_(static_cast<std::uint32_t>(options.protocol.slots)), wire_(static_cast<std::uint64_t>(options.protocol.wire)),
-      payload_(static_cast<std::uint64_t>(options.protocol.payload)), protocol_latency_(options.protocol.latency.count()) {
+traffic::traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time,
+                 recorder* record)
+    : time_(time),
+      on_(on),
+      record_(record),
+      ranks_(sizes.notes().ranks),
+      lanes_(sizes.lanes()),
+      channels_(sizes.cut().channels),
+      credits_(static_cast<std::uint32_t>(options.protocol.slots)),
+      wire_(static_cast<std::uint64_t>(options.protocol.wire)),
+      payload_(static_cast<std::uint64_t>(options.protocol.payload)),
+      protocol_latency_(options.protocol.latency.count()) {
   find_connections(sizes);
   set_up_elements();
   find_ways();
@@ -128,7 +136,8 @@ void traffic::find_ways() {
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
       c.handshake = std::max(c.handshake, of.handshake.count());
-      if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window)) c.window = static_cast<std::uint16_t>(of.logical_channels);
+      if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window))
+        c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
   }
 }
@@ -142,8 +151,10 @@ void traffic::add_hops(connection& c, const std::vector<element_index>& way, std
   for (const element_index at : way) {
     const element_class& of = on_.class_of(at);
     if (behind_fair && of.passing == forwarding::store_and_forward)
-      throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name + " stores and forwards what comes from a fair "
-                  "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
+      throw error(errc::bad_config,
+                  on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name +
+                      " stores and forwards what comes from a fair "
+                      "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
     behind_fair = behind_fair || of.discipline == service::fair;
     hops_.push_back({at, false, behind});
     behind -= elements_[static_cast<std::size_t>(at)].latency;
@@ -240,7 +251,8 @@ void traffic::consume(std::uint32_t at) {
 std::uint32_t traffic::arrived(std::uint32_t index) {
   virtual_message& m = messages_[index];
   connection& c = connections_[m.connection];
-  // Messages may overtake each other on fair elements and several units; the receiver takes them in the order in which they were sent.
+  // Messages may overtake each other on fair elements and several units; the receiver takes them in the order in which they were
+  // sent.
   std::uint32_t* at = &c.arrived;
   while (*at != no_message && messages_[*at].number - c.consumed < m.number - c.consumed) at = &messages_[*at].next;
   m.next = *at;
@@ -436,7 +448,8 @@ namespace {
 
 class virtual_element final : public caf::event_based_actor {
 public:
-  virtual_element(caf::actor_config& config, traffic& of, element_index which) : event_based_actor(config), of_(of), which_(which) {}
+  virtual_element(caf::actor_config& config, traffic& of, element_index which)
+      : event_based_actor(config), of_(of), which_(which) {}
   caf::behavior make_behavior() override {
     return {[this](head_event e) { of_.on_head(e.message); }, [this](done_event e) { of_.on_done(which_, e.generation); }};
   }

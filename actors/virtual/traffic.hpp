@@ -1,10 +1,10 @@
 #pragma once
 // Everything between the players of a virtual run: connections, messages under way, and the elements that they pass.
 //
-// A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so that
-// the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an event
-// when the message's head comes, except where that would change nothing: an element that is fed by one other element only, and
-// in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
+// A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
+// that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
+// event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
+// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
 //
 // Owner: the thread that runs the scheduler. Nothing here is synchronised.
 

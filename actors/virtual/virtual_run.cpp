@@ -34,11 +34,14 @@ void check(const score& notes, const cutting& cut, const hardware& on, const vir
   const auto wrong = [](const std::string& text) { throw error(errc::invalid_argument, "virtual run: " + text); };
   on.validate();
   if (on.ranks != notes.ranks)
-    wrong("the hardware " + on.name + " has " + plural(static_cast<std::size_t>(on.ranks), "rank") + ", the score " + std::to_string(notes.ranks));
+    wrong("the hardware " + on.name + " has " + plural(static_cast<std::size_t>(on.ranks), "rank") + ", the score " +
+          std::to_string(notes.ranks));
   if (cut.channels < 1 || cut.slices < 1) wrong("channels and slices must be at least 1");
-  if (o.protocol.slots < 1 || o.protocol.wire < 1 || o.protocol.payload < 1) wrong("slots, wire and payload of the protocol must be at least 1");
+  if (o.protocol.slots < 1 || o.protocol.wire < 1 || o.protocol.payload < 1)
+    wrong("slots, wire and payload of the protocol must be at least 1");
   if (!o.skew.empty() && o.skew.size() != static_cast<std::size_t>(notes.ranks)) wrong("skew must name every rank, or none");
-  if (o.carry == payload::real && o.memory.size() != static_cast<std::size_t>(notes.ranks)) wrong("a real payload needs every rank's buffers");
+  if (o.carry == payload::real && o.memory.size() != static_cast<std::size_t>(notes.ranks))
+    wrong("a real payload needs every rank's buffers");
   if (o.compute < 0 || o.compute_blocks < 1) wrong("a computation takes no negative time and has at least one block");
   for (const rank_place& p : on.places)
     for (const element_index e : {p.core, p.dma})
@@ -49,7 +52,8 @@ void check(const score& notes, const cutting& cut, const hardware& on, const vir
 /// Buffers besides the caller's, for payload::real.
 class provided_memory {
 public:
-  provided_memory(const virtual_options& o, int ranks) : given_(o.memory), peers_(given_.size()), blocks_(static_cast<std::size_t>(ranks) * 2) {
+  provided_memory(const virtual_options& o, int ranks)
+      : given_(o.memory), peers_(given_.size()), blocks_(static_cast<std::size_t>(ranks) * 2) {
     for (std::size_t r = 0; r < given_.size(); ++r) peers_[r] = {given_[r].input, given_[r].output};
   }
   memory_map of(rank_t rank, const lazy_program& code) {

@@ -41,7 +41,7 @@ struct virtual_move {
   std::int64_t flow = 0;
   rank_t from = -1, to = -1;
   std::int64_t begin = 0, end = 0;  ///< sent; arrived
-  std::int64_t block = -1;          ///< of the (first) cell that it carries, as at the sender; −1: a token, or a partial sum in scratch
+  std::int64_t block = -1;  ///< of the (first) cell that it carries, as at the sender; −1: a token, or a partial sum in scratch
   std::int32_t part = -1;
   std::int64_t bytes = 0;           ///< of payload
   bool reduces = false;             ///< the receiver combines it with its own
@@ -84,8 +84,8 @@ struct virtual_options {
   bool any_order = false;          ///< determinism `fast`: fans in the order of arrival
   /// Picoseconds by which ranks begin late (stragglers); empty: all at 0.
   std::vector<std::int64_t> skew;
-  /// A computation on every rank's core, from its start: `compute` picoseconds in `compute_blocks` equal pieces, each of which occupies the
-  /// core (and the DMA engine, for `compute_dma_bytes` of it). Before the collective, or beside it when `overlap`.
+  /// A computation on every rank's core, from its start: `compute` picoseconds in `compute_blocks` equal pieces, each of which
+  /// occupies the core (and the DMA engine, for `compute_dma_bytes` of it). Before the collective, or beside it when `overlap`.
   std::int64_t compute = 0;
   int compute_blocks = 1;
   std::uint64_t compute_dma_bytes = 0;  ///< a block

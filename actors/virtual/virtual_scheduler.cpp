@@ -63,7 +63,8 @@ virtual_scheduler::~virtual_scheduler() { stop(); }
 
 virtual_scheduler& virtual_scheduler::of(caf::actor_system& system) {
   if (auto* found = dynamic_cast<virtual_scheduler*>(&system.scheduler())) return *found;
-  throw std::logic_error("troupe: this actor system runs another scheduler; call load_virtual_scheduler(config) before constructing it");
+  throw std::logic_error(
+      "troupe: this actor system runs another scheduler; call load_virtual_scheduler(config) before constructing it");
 }
 
 void virtual_scheduler::enqueue(caf::resumable* job) {
@@ -84,7 +85,8 @@ void virtual_scheduler::run_ready() {
 void virtual_scheduler::note(const event& what) noexcept {
   std::uint64_t words[2];
   std::memcpy(words, what.what, sizeof words);
-  for (const std::uint64_t word : {static_cast<std::uint64_t>(now_), static_cast<std::uint64_t>(what.to->id()), words[0], words[1]}) {
+  for (const std::uint64_t word :
+       {static_cast<std::uint64_t>(now_), static_cast<std::uint64_t>(what.to->id()), words[0], words[1]}) {
     trace_ = (trace_ ^ word) * 0x9e3779b97f4a7c15u;
     trace_ ^= trace_ >> 32;
   }

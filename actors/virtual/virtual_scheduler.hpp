@@ -1,14 +1,14 @@
 #pragma once
 // CAF scheduler module of virtual time: one thread, a virtual clock, and a queue of events.
 //
-// The order of everything. An event is a message for an actor at a time. The event that is due first is taken; of equal times the one
-// that was caused first. The clock moves to its time, its message is put into the actor's mailbox, and then every actor that is
+// The order of everything. An event is a message for an actor at a time. The event that is due first is taken; of equal times the
+// one that was caused first. The clock moves to its time, its message is put into the actor's mailbox, and then every actor that is
 // ready runs, in the order in which they became ready, until none is. Only then comes the next event. Ordinary CAF messages between
-// actors thus take no virtual time, and what happens depends on nothing but what was caused in which order: the same program gives the same
-// trace, bit for bit.
+// actors thus take no virtual time, and what happens depends on nothing but what was caused in which order: the same program gives
+// the same trace, bit for bit.
 //
-// Delayed messages and timeouts of CAF (`delayed_send`, `request` with a time) are kept by virtual_clock and are due at virtual times
-// too, before events of the same time.
+// Delayed messages and timeouts of CAF (`delayed_send`, `request` with a time) are kept by virtual_clock and are due at virtual
+// times too, before events of the same time.
 
 #include <caf/actor.hpp>
 #include <caf/actor_cast.hpp>
@@ -58,7 +58,8 @@ public:
     events_due_.push(time < now_ ? now_ : time, e);
   }
 
-  /// Runs until no event is left and no actor is ready, or `go_on` (called every `every` events) says no. Returns whether all is done.
+  /// Runs until no event is left and no actor is ready, or `go_on` (called every `every` events) says no. Returns whether all is
+  /// done.
   template <class GoOn>
   bool run(std::uint64_t every, GoOn go_on) {
     run_ready();

@@ -131,6 +131,8 @@ int run(const arguments& a) {
   }
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
+  if (!a.trace.empty() && !result.recording)
+    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
   return wrong ? exit_wrong : exit_ok;
 }
@@ -141,10 +143,17 @@ void add_study(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("study", "perform a collective in virtual time, on modelled hardware");
   sub->add_option("file", a->file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
-  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
-  sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")->type_name("KEY=A,B,C")->expected(1)->take_all();
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
+      ->type_name("KEY=A,B,C")
+      ->expected(1)
+      ->take_all();
   sub->add_flag("--path", a->path, "print the critical path of the last size");
-  sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")->type_name("FILE");
+  sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
+      ->type_name("FILE");
   sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
   sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");

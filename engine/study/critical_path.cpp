@@ -20,7 +20,8 @@ public:
 
   std::vector<critical_stretch> write() {
     std::vector<std::int32_t> chain;
-    for (std::int32_t at = recording_.last; at >= 0; at = recording_.causes[static_cast<std::size_t>(at)].previous) chain.push_back(at);
+    for (std::int32_t at = recording_.last; at >= 0; at = recording_.causes[static_cast<std::size_t>(at)].previous)
+      chain.push_back(at);
     std::reverse(chain.begin(), chain.end());
     std::int64_t before = 0;
     for (const std::int32_t index : chain) {
@@ -56,9 +57,12 @@ private:
         // What it lost in a queue, and the way itself.
         const std::int64_t queued = c.element >= 0 ? std::min(c.queued, c.begin - since) : 0;
         if (queued > 0)
-          add({since, since + queued, result_.on->ranks + c.element, rank + " waited {time} for " + element(c.element)}, queue, c.element);
+          add({since, since + queued, result_.on->ranks + c.element, rank + " waited {time} for " + element(c.element)}, queue,
+              c.element);
         if (c.begin > since + queued)
-          add({since + queued, c.begin, c.rank, "chunks travelled {time}, the last from rank " + std::to_string(c.from) + " to " + rank}, transfer, 0);
+          add({since + queued, c.begin, c.rank,
+               "chunks travelled {time}, the last from rank " + std::to_string(c.from) + " to " + rank},
+              transfer, 0);
         return;
       }
       case reason::credit: return add({since, c.begin, c.rank, rank + " waited {time} for a credit"}, credit, c.rank);

@@ -20,16 +20,20 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-/// Steps up to which a score is verified before it is performed: about a second of the verifier, whose memory grows with ranks × steps.
+/// Steps up to which a score is verified before it is performed: about a second of the verifier, whose memory grows with ranks ×
+/// steps.
 constexpr std::size_t most_verified_steps = 200'000;
 constexpr int most_verified_ranks = 256;
+/// A recording takes about 400 bytes a step.
+constexpr std::uint64_t most_recorded_steps = 500'000;
 /// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
 constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
 
 /// Buffers with values for which only one result is right.
 class real_buffers {
 public:
-  real_buffers(const study_scenario& s, const job_shape& shape, int ranks) : scenario_(s), shape_(shape), ranks_(ranks), e_(size_of(s.type)) {
+  real_buffers(const study_scenario& s, const job_shape& shape, int ranks)
+      : scenario_(s), shape_(shape), ranks_(ranks), e_(size_of(s.type)) {
     bits_ = s.kind.reduces() ? std::vector<std::byte>{} : crafted_bits(s.type);
     for (rank_t r = 0; r < ranks; ++r) {
       const auto in = blocks(r, true), out = blocks(r, false);
@@ -49,7 +53,8 @@ public:
   std::int64_t wrong() const {
     const auto expected = bits_.empty() ? crafted_result(scenario_.type, scenario_.reduction, ranks_) : bits_;
     std::uint64_t count = 0;
-    for (rank_t r = 0; r < ranks_; ++r) count += count_wrong(maps_[static_cast<std::size_t>(r)].output, expected, e_, blocks(r, false));
+    for (rank_t r = 0; r < ranks_; ++r)
+      count += count_wrong(maps_[static_cast<std::size_t>(r)].output, expected, e_, blocks(r, false));
     return static_cast<std::int64_t>(count);
   }
 
@@ -100,7 +105,8 @@ std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
     for (std::int64_t& l : late) l = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(s.skew_spread.count()));
   for (const auto& [rank, time] : s.skew) {
     if (rank >= ranks)
-      throw error(errc::bad_config, "study.skew: there is no rank " + std::to_string(rank) + "; ranks are 0 to " + std::to_string(ranks - 1));
+      throw error(errc::bad_config,
+                  "study.skew: there is no rank " + std::to_string(rank) + "; ranks are 0 to " + std::to_string(ranks - 1));
     late[static_cast<std::size_t>(rank)] = time.count();
   }
   return late;
@@ -109,8 +115,8 @@ std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
 /// The memory of a step, and its share of players and messages.
 constexpr double bytes_of_a_step = sizeof(step) + 8;
 
-/// Steps of a choreography at `on`, guessed from smaller stages; negative: no guess. Ring and pairwise grow with the square of the ranks,
-/// and what cannot be written should be said before it is tried.
+/// Steps of a choreography at `on`, guessed from smaller stages; negative: no guess. Ring and pairwise grow with the square of the
+/// ranks, and what cannot be written should be said before it is tried.
 double guessed_steps(const choreography& which, const stage& on) {
   constexpr int small = 64;
   if (on.ranks <= 8 * small) return -1;
@@ -130,12 +136,16 @@ double guessed_steps(const choreography& which, const stage& on) {
 class study_run {
 public:
   study_run(const study_scenario& s, const study_run_options& o)
-      : scenario_(s), options_(o), on_(std::make_shared<hardware>(build_preset(s.preset_name, s.request))), library_(s.score_files, 8) {
+      : scenario_(s),
+        options_(o),
+        on_(std::make_shared<hardware>(build_preset(s.preset_name, s.request))),
+        library_(s.score_files, 8) {
     for (const auto& [key, value] : s.overrides) on_->set(key, value);
     for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
     on_->validate();
     if (has_root(s.kind.what) && s.root >= on_->ranks)
-      throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
+      throw error(errc::bad_config,
+                  "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
     late_ = skew_of(s, on_->ranks);
     find_protocols();
   }
@@ -176,7 +186,8 @@ private:
     if (protocols_.empty()) {
       std::string list = "auto";
       for (const protocol_costs& p : on_->protocols) list += ", " + p.name;
-      throw error(errc::bad_config, "study.protocol: " + on_->name + " has no protocol \"" + scenario_.protocol + "\"; there are " + list);
+      throw error(errc::bad_config,
+                  "study.protocol: " + on_->name + " has no protocol \"" + scenario_.protocol + "\"; there are " + list);
     }
     if (scenario_.credits > 0)
       for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
@@ -209,8 +220,8 @@ private:
       if (!library_.offers(n, on.what) || !library_.refusal(n, on).empty()) continue;
       const choreography* c = find_choreography(n);
       if (c != nullptr && guessed_steps(*c, on) > static_cast<double>(most_steps_of_a_candidate)) {
-        remarks_.push_back("auto: " + n + " is left out, its score would have over " + std::to_string(most_steps_of_a_candidate / 1'000'000) +
-                           " million steps; name it to try it");
+        remarks_.push_back("auto: " + n + " is left out, its score would have over " +
+                           std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps; name it to try it");
         continue;
       }
       able.push_back(n);
@@ -244,9 +255,11 @@ private:
     if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
       s = *library_.get({choreography, on, false, false})->notes;
     } else {
-      if (const double steps = guessed_steps(*built_in, on); steps * bytes_of_a_step > 0.7 * static_cast<double>(discover().memory_limit_bytes))
+      if (const double steps = guessed_steps(*built_in, on);
+          steps * bytes_of_a_step > 0.7 * static_cast<double>(discover().memory_limit_bytes))
         throw error(errc::out_of_memory, choreography + " on " + std::to_string(on.ranks) + " ranks has about " +
-                                             std::to_string(static_cast<std::uint64_t>(steps / 1e6)) + " million steps, more than this computer's memory holds; "
+                                             std::to_string(static_cast<std::uint64_t>(steps / 1e6)) +
+                                             " million steps, more than this computer's memory holds; "
                                              "take fewer ranks, or a choreography with fewer steps");
       s = write_score(*built_in, on);
     }
@@ -263,8 +276,8 @@ private:
     int credits = protocols_.front().slots;
     for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
     if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || s.ranks > most_verified_ranks) {
-      remarks_.push_back(p.choreography + ": not verified at this size (" + plural(static_cast<std::size_t>(s.ranks), "rank") + ", " +
-                         plural(p.steps, "step") + "); the same generator is verified for smaller numbers of ranks");
+      remarks_.push_back(p.choreography + ": not verified at this size (" + plural(static_cast<std::size_t>(s.ranks), "rank") +
+                         ", " + plural(p.steps, "step") + "); the same generator is verified for smaller numbers of ranks");
       return;
     }
     const verdict v = verify(on_->host.sync.count() >= 0 ? lower_syncs(s) : s, {credits, std::min(slices, 3)});
@@ -318,7 +331,8 @@ private:
           why_not = n + ": " + wrong.what();
         }
       }
-    if (best.choreography.empty()) throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here; " + why_not);
+    if (best.choreography.empty())
+      throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here; " + why_not);
     return best;
   }
 
@@ -380,6 +394,11 @@ private:
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
   void record(study_row& row, std::size_t bytes, study_result& result) {
+    if (row.outcome.steps > most_recorded_steps) {
+      remarks_.push_back("not recorded: " + std::to_string(row.outcome.steps) + " steps are more than " +
+                         std::to_string(most_recorded_steps) + "; spans, moves and the critical path are for smaller runs");
+      return;
+    }
     const job_shape shape = shape_at(bytes);
     for (const protocol_costs& p : protocols_) {
       if (p.name != row.protocol) continue;
@@ -406,6 +425,8 @@ private:
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
 
-study_result run_study(const study_scenario& scenario, const study_run_options& options) { return study_run{scenario, options}.run(); }
+study_result run_study(const study_scenario& scenario, const study_run_options& options) {
+  return study_run{scenario, options}.run();
+}
 
 }  // namespace troupe

@@ -66,7 +66,8 @@ private:
   void read_call(study_scenario& s) const {
     s.title = text("title");
     const auto kind = parse_job_kind(text("collective"));
-    if (!kind || kind->send_recv) fail("collective", "there is no collective \"" + text("collective") + "\" to study; take all_reduce … barrier, or a v-form");
+    if (!kind || kind->send_recv)
+      fail("collective", "there is no collective \"" + text("collective") + "\" to study; take all_reduce … barrier, or a v-form");
     s.kind = *kind;
     s.sizes.clear();
     for (const std::int64_t n : std::get<std::vector<std::int64_t>>(value("sizes"))) s.sizes.push_back(static_cast<std::size_t>(n));
@@ -95,7 +96,8 @@ private:
   void read_performing(study_scenario& s) const {
     s.choreography = text("choreography");
     for (const auto& [own, entry] : from_.under("study.score_files")) s.score_files[own] = std::get<std::string>(entry.value);
-    if (s.choreography != "auto" && find_choreography(s.choreography) == nullptr && s.score_files.find(s.choreography) == s.score_files.end()) {
+    if (s.choreography != "auto" && find_choreography(s.choreography) == nullptr &&
+        s.score_files.find(s.choreography) == s.score_files.end()) {
       std::vector<std::string_view> names{"auto"};
       for (const choreography* c : all_choreographies()) names.push_back(c->name);
       for (const auto& [own, file] : s.score_files) names.push_back(own);
@@ -122,8 +124,10 @@ private:
     s.preset_name = text("preset");
     s.request.ranks = number("ranks");
     s.request.layout = text("layout");
-    for (const auto& [key, entry] : from_.under("study.structure")) s.request.structure.emplace_back(key, std::get<std::string>(entry.value));
-    for (const auto& [key, entry] : from_.under("study.hardware")) s.overrides.emplace_back(key, std::get<std::string>(entry.value));
+    for (const auto& [key, entry] : from_.under("study.structure"))
+      s.request.structure.emplace_back(key, std::get<std::string>(entry.value));
+    for (const auto& [key, entry] : from_.under("study.hardware"))
+      s.overrides.emplace_back(key, std::get<std::string>(entry.value));
   }
 
   void read_stragglers(study_scenario& s) const {
@@ -131,7 +135,8 @@ private:
     for (const auto& [rank, entry] : from_.under("study.skew")) {
       int r = 0;
       const auto [end, failure] = std::from_chars(rank.data(), rank.data() + rank.size(), r);
-      if (failure != std::errc{} || end != rank.data() + rank.size() || r < 0) fail("skew." + rank, "name a rank by its number: 3 = \"100us\"");
+      if (failure != std::errc{} || end != rank.data() + rank.size() || r < 0)
+        fail("skew." + rank, "name a rank by its number: 3 = \"100us\"");
       s.skew.emplace_back(r, time("skew." + rank, std::get<std::string>(entry.value)));
     }
     s.skew_spread = time("skew_spread");

@@ -43,7 +43,9 @@ std::vector<std::size_t> by_use(const study_row& row) {
 
 double share_of(const study_result& r, const study_row& row, std::size_t element) {
   const int units = r.on->class_of(static_cast<element_index>(element)).units;
-  return row.outcome.end_ps == 0 ? 0 : static_cast<double>(row.outcome.use[element].busy_ps) / units / static_cast<double>(row.outcome.end_ps);
+  return row.outcome.end_ps == 0
+             ? 0
+             : static_cast<double>(row.outcome.use[element].busy_ps) / units / static_cast<double>(row.outcome.end_ps);
 }
 
 void print_use(std::ostream& to, const study_result& r) {
@@ -59,7 +61,8 @@ void print_use(std::ostream& to, const study_result& r) {
     const element_use& u = row.outcome.use[e];
     to << format("# %-24s %-14s %5.1f%% %12llu %14llu %12.2f\n", r.on->elements[e].name.c_str(),
                  r.on->class_of(static_cast<element_index>(e)).name.c_str(), 100 * share_of(r, row, e),
-                 static_cast<unsigned long long>(u.messages), static_cast<unsigned long long>(u.bytes), static_cast<double>(u.queued_ps) / 1e6);
+                 static_cast<unsigned long long>(u.messages), static_cast<unsigned long long>(u.bytes),
+                 static_cast<double>(u.queued_ps) / 1e6);
   }
   if (order.size() > most_shown) to << "# and " << order.size() - most_shown << " more\n";
 }
@@ -68,22 +71,25 @@ void print_path(std::ostream& to, const study_result& r) {
   if (!r.recording) return;
   to << "#\n# Critical path:\n";
   for (const critical_stretch& s : critical_path(r))
-    to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6) << s.text << '\n';
+    to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6) << s.text
+       << '\n';
 }
 
 void print_rows(std::ostream& to, const study_result& r) {
   const study_scenario& s = r.scenario;
   to << "#\n"
-     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s  %s\n", "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-               "#wrong", "bound", "performed")
-     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)");
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s  %s\n", "size", "count", "type", "redop", "root", "time",
+               "algbw", "busbw", "#wrong", "bound", "performed")
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)",
+               "(GB/s)", "", "(us)");
   for (const study_row& row : r.rows) {
     std::string how = row.choreography + ", " + row.protocol;
     if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
     if (row.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.slices), "slice");
-    to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count, std::string{nccl_name(s.type)}.c_str(),
-                 op_text(s).c_str(), s.kind.rooted() ? s.root : -1, time_text(row.time_us).c_str(), row.algbw, row.busbw,
-                 row.wrong < 0 ? "N/A" : std::to_string(row.wrong).c_str(), time_text(row.bound_us()).c_str(), how.c_str());
+    to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
+                 std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
+                 time_text(row.time_us).c_str(), row.algbw, row.busbw, row.wrong < 0 ? "N/A" : std::to_string(row.wrong).c_str(),
+                 time_text(row.bound_us()).c_str(), how.c_str());
   }
 }
 
@@ -104,23 +110,26 @@ void print_study(std::ostream& to, const study_result& r) {
 }
 
 void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
-  to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw", "busbw", "bound(us)", "performed");
+  to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw", "busbw",
+               "bound(us)", "performed");
   for (const auto& [value, result] : sweep.points)
     for (const study_row& row : result.rows)
-      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes, time_text(row.time_us).c_str(), row.algbw, row.busbw,
-                   time_text(row.bound_us()).c_str(), row.choreography.c_str(), row.protocol.c_str());
+      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes, time_text(row.time_us).c_str(),
+                   row.algbw, row.busbw, time_text(row.bound_us()).c_str(), row.choreography.c_str(), row.protocol.c_str());
 }
 
 // -- CSV --------------------------------------------------------------------------------------------------------------
 
 std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
-  std::string text = "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,busiest_us,steps,messages,wrong\n";
+  std::string text = "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
+                     "busiest_us,steps,messages,wrong\n";
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
     for (const study_row& row : of.rows)
       text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld\n", key.c_str(), value.c_str(),
-                     name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(), of.scenario.preset_name.c_str(), of.on->ranks,
-                     row.bytes, row.count, std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw,
-                     row.busbw, row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
+                     name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
+                     of.scenario.preset_name.c_str(), of.on->ranks, row.bytes, row.count,
+                     std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw, row.busbw,
+                     row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
                      static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong));
   };
   add("", "", r);
@@ -158,7 +167,8 @@ json rows_json(const study_result& r) {
 
 json actors_json(const study_result& r) {
   json actors = json::array();
-  for (int rank = 0; rank < r.on->ranks; ++rank) actors.push_back({{"name", "rank " + std::to_string(rank)}, {"kind", "rank"}, {"rank", rank}});
+  for (int rank = 0; rank < r.on->ranks; ++rank)
+    actors.push_back({{"name", "rank " + std::to_string(rank)}, {"kind", "rank"}, {"rank", rank}});
   for (std::size_t e = 0; e < r.on->elements.size(); ++e)
     actors.push_back({{"name", r.on->elements[e].name},
                       {"kind", name(r.on->class_of(static_cast<element_index>(e)).role)},
@@ -166,19 +176,28 @@ json actors_json(const study_result& r) {
   return actors;
 }
 
-void add_recording(json& to, const study_result& r) {
-  const virtual_recording& rec = *r.recording;
-  json spans = json::array(), moves = json::array(), path = json::array();
-  for (const virtual_span& s : rec.spans)
-    spans.push_back({s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
-  for (const virtual_move& m : rec.moves)
-    moves.push_back({m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+json path_json(const study_result& r) {
+  json path = json::array();
   for (const critical_stretch& s : critical_path(r))
     path.push_back({{"begin_ps", s.begin_ps}, {"end_ps", s.end_ps}, {"actor", s.actor}, {"text", s.text}});
-  to["spans"] = std::move(spans);
-  to["moves"] = std::move(moves);
-  to["critical_path"] = std::move(path);
-  to["complete"] = rec.complete;
+  return path;
+}
+
+void append_row(std::string& to, std::initializer_list<std::int64_t> numbers) {
+  to += to.back() == '[' ? "\n[" : ",\n[";
+  for (const std::int64_t n : numbers) to += std::to_string(n) + ",";
+  to.back() = ']';
+}
+
+/// Millions of small rows: as text at once, a document tree of them would take a hundred times their memory.
+std::string recording_json(const virtual_recording& rec) {
+  std::string text = "\"spans\":[";
+  for (const virtual_span& s : rec.spans)
+    append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
+  text += "],\n\"moves\":[";
+  for (const virtual_move& m : rec.moves)
+    append_row(text, {m.flow, m.from, m.to, m.begin, m.end, m.block, m.part, m.bytes, m.reduces ? 1 : 0});
+  return text + "]";
 }
 
 json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
@@ -219,15 +238,15 @@ std::string study_json(const study_result& r, const std::vector<study_sweep_resu
            {"parts", r.notes ? r.notes->parts : 1},
            {"span_kinds", std::move(kinds)},
            {"actors", actors_json(r)},
-           {"spans", json::array()},
-           {"moves", json::array()},
-           {"critical_path", json::array()},
+           {"critical_path", path_json(r)},
+           {"complete", !r.recording || r.recording->complete},
            {"rows", rows_json(r)},
            {"utilisation", std::move(use)},
            {"sweeps", sweeps_json(sweeps)},
            {"remarks", r.remarks}};
-  if (r.recording) add_recording(out, r);
-  return out.dump() + "\n";
+  std::string text = out.dump();
+  text.back() = ',';
+  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}) + "}\n";
 }
 
 }  // namespace troupe

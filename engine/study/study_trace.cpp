@@ -1,6 +1,9 @@
-// Chrome's trace format, which Perfetto and chrome://tracing read (Trace Event Format, Google, 2016): a track an actor, an arrow a chunk.
+// Chrome's trace format, which Perfetto and chrome://tracing read (Trace Event Format, Google, 2016): a track an actor, an arrow a
+// chunk.
 #include <cstdio>
 #include <string>
+
+#include <nlohmann/json.hpp>
 
 #include "engine/study/study.hpp"
 #include "memory/error.hpp"
@@ -49,8 +52,9 @@ private:
     for (const auto& [pid, name] : {std::pair{rank_process, "ranks"}, std::pair{element_process, "elements"}})
       event("\"ph\":\"M\",\"name\":\"process_name\",\"pid\":" + std::to_string(pid) + ",\"args\":{\"name\":\"" + name + "\"}");
     const auto name_track = [&](std::int32_t actor, const std::string& name) {
-      event("\"ph\":\"M\",\"name\":\"thread_name\"," + where(actor) + ",\"args\":{\"name\":\"" + name + "\"}");
-      event("\"ph\":\"M\",\"name\":\"thread_sort_index\"," + where(actor) + ",\"args\":{\"sort_index\":" + std::to_string(actor) + "}");
+      event("\"ph\":\"M\",\"name\":\"thread_name\"," + where(actor) + ",\"args\":{\"name\":" + nlohmann::json(name).dump() + "}");
+      event("\"ph\":\"M\",\"name\":\"thread_sort_index\"," + where(actor) + ",\"args\":{\"sort_index\":" + std::to_string(actor) +
+            "}");
     };
     for (int r = 0; r < result_.on->ranks; ++r) name_track(r, "rank " + std::to_string(r));
     const auto& use = result_.rows.back().outcome.use;
@@ -61,9 +65,10 @@ private:
   void add_span(const virtual_span& s) {
     std::string name{troupe::name(s.kind)};
     if (s.from >= 0 && s.to >= 0) name += " " + std::to_string(s.from) + "→" + std::to_string(s.to);
-    event("\"ph\":\"X\",\"name\":\"" + name + "\",\"cat\":\"" + std::string{troupe::name(s.kind)} + "\"," + where(s.actor) + ",\"ts\":" +
-          microseconds(s.begin) + ",\"dur\":" + microseconds(s.end - s.begin) + ",\"args\":{\"bytes\":" + std::to_string(s.bytes) +
-          ",\"step\":" + std::to_string(s.step) + ",\"lane\":" + std::to_string(s.lane) + ",\"message\":" + std::to_string(s.flow) + "}");
+    event("\"ph\":\"X\",\"name\":\"" + name + "\",\"cat\":\"" + std::string{troupe::name(s.kind)} + "\"," + where(s.actor) +
+          ",\"ts\":" + microseconds(s.begin) + ",\"dur\":" + microseconds(s.end - s.begin) +
+          ",\"args\":{\"bytes\":" + std::to_string(s.bytes) + ",\"step\":" + std::to_string(s.step) +
+          ",\"lane\":" + std::to_string(s.lane) + ",\"message\":" + std::to_string(s.flow) + "}");
   }
 
   void add_flow(const virtual_move& m) {

@@ -177,7 +177,9 @@ caf::actor noting(virtual_system& in, const std::string& name, log_type& log, st
               if (peers)
                 for (const auto& p : *peers) self->send(p, relayed{n.number});
             },
-            [=, &log](relayed n) { log.push_back(std::to_string(time->now()) + " " + name + " from another " + std::to_string(n.number)); }};
+            [=, &log](relayed n) {
+              log.push_back(std::to_string(time->now()) + " " + name + " from another " + std::to_string(n.number));
+            }};
   });
 }
 

@@ -113,7 +113,8 @@ TEST_CASE("study: auto takes the fastest of all that can, and a small message an
   REQUIRE(best.rows.size() == 2);
   CHECK(best.rows[0].choreography != best.rows[1].choreography);
   for (const char* by : {"ring", "recursive_doubling", "double_binary_tree", "halving_doubling"})
-    for (std::size_t i = 0; i < 2; ++i) CHECK(run(machine + "choreography = \"" + by + "\"\n").rows[i].time_us >= best.rows[i].time_us);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(run(machine + "choreography = \"" + by + "\"\n").rows[i].time_us >= best.rows[i].time_us);
 }
 
 TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {
@@ -244,7 +245,8 @@ TEST_CASE("study: stuck lanes, foreign hardware and cancelling are errors, not h
   s.players[0].lanes = {{waits}};
   virtual_options o;
   o.protocol = two.protocols[0];
-  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, two, o), doctest::Contains("rank 0 lane 0 step 0 waits for a chunk from rank 1"), error);
+  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, two, o),
+                       doctest::Contains("rank 0 lane 0 step 0 waits for a chunk from rank 1"), error);
   CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, flat_hardware(3), o), doctest::Contains("has 3 ranks, the score 2"), error);
   study_run_options stop;
   stop.go_on = [] { return false; };
@@ -261,7 +263,8 @@ TEST_CASE("bounds: what ranks must send and receive over what they can") {
   };
   const double whole = (8 << 20) / 10e3;  // µs of S at 10 GB/s
   CHECK(bound(collective::all_reduce) == doctest::Approx(2 * 7.0 / 8 * whole));
-  for (const collective what : {collective::all_gather, collective::reduce_scatter, collective::gather, collective::scatter, collective::all_to_all})
+  for (const collective what :
+       {collective::all_gather, collective::reduce_scatter, collective::gather, collective::scatter, collective::all_to_all})
     CHECK(bound(what) == doctest::Approx(7.0 / 8 * whole));
   CHECK(bound(collective::broadcast) == doctest::Approx(whole));
   CHECK(bound(collective::reduce) == doctest::Approx(whole));

@@ -26,7 +26,8 @@ virtual_outcome perform(const score& s, std::size_t count, const hardware& on, c
   return perform_virtually(s, shape, cut, on, o);
 }
 
-std::int64_t time_of(const char* choreography, collective what, int ranks, std::size_t count, const cutting& cut = {}, int credits = 8) {
+std::int64_t time_of(const char* choreography, collective what, int ranks, std::size_t count, const cutting& cut = {},
+                     int credits = 8) {
   score s = lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks)));
   if (cut != cutting{}) s = one_cell_per_step(s);
   return perform(s, count, flat_hardware(ranks), cut, credits).end_ps;
@@ -213,4 +214,68 @@ TEST_CASE("stragglers: a late rank delays whom it must, a slow link only what pa
   const auto slow = perform_virtually(s, shape, {}, on, o);
   CHECK(slow.end_ps > 2 * (p - 1) * message(100));
   CHECK(slow.end_ps <= 2 * (p - 1) * (alpha + 4 * 400 * ps_a_byte));
+}
+
+TEST_CASE("computation: before the collective, or beside it on a core that both want") {
+  const score s = lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
+  auto on = flat_hardware(2);
+  on.host.reduce_rate = 1'000'000'000;  // 4 µs for 4000 bytes
+  virtual_options o;
+  o.protocol = *on.protocol("simple");
+  o.compute = 10'000'000;
+  o.compute_blocks = 2;
+  call_shape shape;
+  shape.count = 1000;
+  shape.element_size = element_bytes;
+  const auto end = [&](bool overlap) {
+    o.overlap = overlap;
+    return perform_virtually(s, shape, {}, on, o).end_ps;
+  };
+  const std::int64_t alone = message(1000) + 4'000'000;
+  CHECK(end(false) == 10'000'000 + alone);
+  CHECK(end(true) == 10'000'000);  // 5.4 µs of collective, hidden
+  const class_id core = on.add_class({.name = "core", .role = element_role::core});
+  for (int r = 0; r < 2; ++r) on.place(r, {on.add(core, "core " + std::to_string(r), r), no_element});
+  // The chunk comes at 1.4 µs, in the first block; its reduction waits for 5, then the second block for 9.
+  CHECK(end(true) == 14'000'000);
+}
+
+TEST_CASE("shared memory: an access occupies its way, accesses contend") {
+  using namespace notation;
+  score_builder b{flat_stage(collective::broadcast, 3), "through_l2", 1};
+  b.l2_block(0);
+  b.lane(0).dma_get(input[0], b.l0_like(0, input[0]));
+  b.lane(0).dma_put(l0[0], l2[0]);
+  for (rank_t r = 0; r < 3; ++r) {
+    b.lane(r).sync();
+    const cells tile = r == 0 ? l0[0] : b.l0_like(r, output[0]);
+    b.lane(r).dma_get(l2[0], tile);
+    b.lane(r).dma_put(tile, output[0]);
+  }
+  const score s = b.finish();
+  auto on = flat_hardware(3);
+  on.host.sync = std::chrono::microseconds{15};
+  on.host.transfer = std::chrono::microseconds{5};
+  const class_id memory = on.add_class({.name = "memory",
+                                        .role = element_role::ring_segment,
+                                        .latency = std::chrono::nanoseconds{100},
+                                        .bytes_per_second = 100'000'000'000});
+  const class_id dma = on.add_class({.name = "dma", .role = element_role::dma, .bytes_per_second = 50'000'000'000});
+  const element_index bus = on.add(memory, "bus");
+  for (int r = 0; r < 3; ++r) on.place(r, {no_element, on.add(dma, "dma " + std::to_string(r), r)});
+  on.memory_way = [bus](int, int owner, bool, std::vector<element_index>& way) {
+    REQUIRE(owner == shared_segment);
+    way.push_back(bus);
+  };
+  virtual_options o;
+  o.protocol = *on.protocol("simple");
+  call_shape shape;
+  shape.count = 100'000;
+  shape.element_size = 1;
+  constexpr std::int64_t transfer = 5'000'000, over_bus = 1'000'000, by_dma = 2'000'000, latency = 100'000;
+  // Rank 0 fetches and publishes; all meet; three readers take turns on the bus; each stores its own copy. A step's fixed cost runs
+  // beside its bytes where they pass shared memory, behind them on the rank's own engine.
+  const std::int64_t published = by_dma + transfer + std::max(transfer, over_bus + latency);
+  const std::int64_t fetched = published + 15'000'000 + std::max(transfer, 3 * over_bus + latency);
+  CHECK(perform_virtually(s, shape, {}, on, o).end_ps == fetched + by_dma + transfer);
 }

@@ -213,8 +213,8 @@ TEST_CASE("real payloads: every choreography gives the right result in virtual t
       for (const char* placed : {"5", "8", "2x4", "2x2x2", "1x1x4"})
         for (const bool in_place : {false, true}) {
           if (what == collective::barrier) continue;
-          const bool has_form = what == collective::all_reduce || what == collective::all_gather || what == collective::reduce_scatter ||
-                                what == collective::all_to_all;
+          const bool has_form = what == collective::all_reduce || what == collective::all_gather ||
+                                what == collective::reduce_scatter || what == collective::all_to_all;
           if (in_place && !has_form) continue;
           study_scenario s;
           s.kind.what = what;

@@ -1,5 +1,5 @@
-// The list of all presets, and those that need no file of their own. A preset with constants of its own is a file here: one function
-// preset_request → hardware whose element classes cite their sources, declared in presets.hpp and named in the list below.
+// The list of all presets, and those that need no file of their own. A preset with constants of its own is a file here: one
+// function preset_request → hardware whose element classes cite their sources, declared in presets.hpp and named in the list below.
 #include "topology/presets/presets.hpp"
 
 #include "memory/error.hpp"
@@ -19,7 +19,8 @@ hardware machine_of_layout(const preset_request& wanted) {
   const layout places = layout::parse(wanted.layout.empty() ? "2x4" : wanted.layout);
   if (wanted.ranks > 0 && wanted.ranks != places.size())
     throw error(errc::bad_config, "preset machine: the layout " + places.to_string() + " has " + std::to_string(places.size()) +
-                                      " places, but ranks is " + std::to_string(wanted.ranks) + "; leave ranks away, or say the same");
+                                      " places, but ranks is " + std::to_string(wanted.ranks) +
+                                      "; leave ranks away, or say the same");
   return machine_hardware(machine{places, options});
 }
 
