@@ -264,7 +264,7 @@ private:
       s = write_score(*built_in, on);
     }
     s.choreography = choreography;
-    const bool keeps_syncs = on_->host.sync.count() >= 0 && !one_cell;
+    const bool keeps_syncs = on_->host.sync.count() >= 0;
     if (!keeps_syncs) s = lower_syncs(std::move(s));
     if (one_cell) s = one_cell_per_step(s);
     for (const protocol_costs& p : protocols_)
