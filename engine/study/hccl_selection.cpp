@@ -44,17 +44,19 @@ hccl_choice first_match(const hccl_case& of) {
   using enum hccl_algorithm;
   if (aiv_conditions(of)) {
     const std::string why = "vector cores, several servers, less than " + bytes_text(hccl_small);
-    return of.device == hccl_device::ascend_910b ? chosen(aiv_staged, 1, why, "staged_pairwise") : chosen(aiv_mesh, 1, why, "one_shot");
+    if (of.device == hccl_device::ascend_910b) return chosen(aiv_staged, 1, why, "staged_pairwise");
+    return chosen(aiv_mesh, 1, why, "one_shot");
   }
   if (of.places.size() == 1) return chosen(single, 2, "one rank", "pairwise");
   if (of.device == hccl_device::ascend_310p) return chosen(for_310p, 3, "310P3 duo", "pairwise");
   const bool large = of.bytes >= hccl_pipeline_least && two_levels(of);
+  const std::string least = bytes_text(hccl_pipeline_least) + " or more";
   if (large && of.device == hccl_device::ascend_910_93 && of.super_pod)
-    return chosen(two_level_pipeline, 4, "910_93 in a super-pod, " + bytes_text(hccl_pipeline_least) + " or more", "hierarchical_pipeline");
-  if (supports_direct_full_mesh(of)) return chosen(direct_full_mesh, 5, "a full mesh, and the data fits in the CCL buffer", "direct_full_mesh");
+    return chosen(two_level_pipeline, 4, "910_93 in a super-pod, " + least, "hierarchical_pipeline");
+  if (supports_direct_full_mesh(of))
+    return chosen(direct_full_mesh, 5, "a full mesh, and the data fits in the CCL buffer", "direct_full_mesh");
   if (large && of.ccl_buffer >= hccl_pipeline_least)
-    return chosen(two_level_pipeline, 6, "two levels, data and CCL buffer of " + bytes_text(hccl_pipeline_least) + " or more",
-                  "hierarchical_pipeline");
+    return chosen(two_level_pipeline, 6, "two levels, data and CCL buffer of " + least, "hierarchical_pipeline");
   if (std::string why = why_single_level(of); !why.empty()) return chosen(full_mesh, 7, std::move(why), "pairwise");
   return chosen(staged, 8, "several servers, and no rule before", "staged_pairwise");
 }

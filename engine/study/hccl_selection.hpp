@@ -1,6 +1,6 @@
 #pragma once
-// Which all-to-all HCCL performs: the decision tree of spec 4 ("Selection"), as a pure function. `study.choreography = "hccl"` asks it for
-// every size.
+// Which all-to-all HCCL performs: the decision tree of spec 4 ("Selection"), as a pure function. A study whose choreography is
+// "hccl" asks it at every size.
 //
 //   hccl_choice c = select_all_to_all({.places = layout::grid(4, 8), .bytes = 10 << 20});
 //   c.algorithm == hccl_algorithm::staged; c.rule == 8; c.choreography == "staged_pairwise"
@@ -52,10 +52,10 @@ struct hccl_choice {
   std::uint64_t chunk_bytes = 0; ///< largest piece; 0: whole messages
 };
 
-/// First match wins. Two conditions of the text are read with what it says elsewhere, as its own cases would contradict it otherwise:
+/// First match wins. Two conditions of the text are read with what it says elsewhere; its own cases would contradict it otherwise:
 ///  - both pipelines need two levels: several servers of the same number of cards, more than one;
-///  - pipeline condition 2 (CCL buffer ≥ 80 MB) also needs 80 MB of data, as the size classes say ("> 80 MB pipeline or …"): with the buffer
-///    alone, 4 × 8 ranks with 10 MB and HCCL's default buffer would not be Staged.
+///  - pipeline condition 2 (CCL buffer ≥ 80 MB) also needs 80 MB of data, as the size classes say ("> 80 MB pipeline or …"):
+///    with the buffer alone, 4 × 8 ranks with 10 MB and HCCL's default buffer would not be Staged.
 /// @param streams C of DirectFullMesh, for the size of its blocks
 hccl_choice select_all_to_all(const hccl_case& what, int streams = 4);
 
@@ -64,7 +64,7 @@ std::uint64_t direct_full_mesh_block(std::uint64_t ccl_buffer, int streams);
 
 /// PIPELINE_MIN_SIZE, "typically 80 MB" (spec 4); in powers of 1024, as HCCL counts its buffers.
 inline constexpr std::uint64_t hccl_pipeline_least = 80u << 20;
-/// Below it an operation is bound by latency (spec 4, size classes). The text gives no size for the vector cores; this class is theirs.
+/// Below it an operation is bound by latency (spec 4, size classes). The text gives the vector cores no size; here it is this.
 inline constexpr std::uint64_t hccl_small = 1u << 20;
 
 }  // namespace troupe

@@ -218,8 +218,9 @@ private:
     const hccl_choice choice = select_all_to_all(asked, scenario_.streams);
     through_scratch_ = scenario_.through_scratch || choice.through_scratch;
     chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
-    remarks_.push_back("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " + std::to_string(choice.rule) +
-                       " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") + "), performed by " + choice.choreography);
+    remarks_.push_back("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
+                       std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
+                       "), performed by " + choice.choreography);
     return candidates(choice.choreography);
   }
 
@@ -281,7 +282,7 @@ private:
       s = write_score(*built_in, on);
     }
     s.choreography = choreography;
-    const bool keeps_syncs = on_->host.sync.count() >= 0 && !one_cell;
+    const bool keeps_syncs = on_->host.sync.count() >= 0;
     if (!keeps_syncs) s = lower_syncs(std::move(s));
     if (one_cell) s = one_cell_per_step(s);
     for (const protocol_costs& p : protocols_)

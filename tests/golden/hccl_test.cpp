@@ -112,7 +112,8 @@ TEST_CASE("spec 4: DirectFullMesh on wires: a round of C exchanges takes Î± + nÂ
       stage with;
       with.streams = streams;
       const std::int64_t rounds = (p - 1 + streams - 1) / streams;
-      CHECK(time_of("direct_full_mesh", collective::all_to_all, on.on, count, with) == rounds * (on.alpha_a + on.inside(count * element_bytes)));
+      const std::int64_t exchange = on.alpha_a + on.inside(count * element_bytes);
+      CHECK(time_of("direct_full_mesh", collective::all_to_all, on.on, count, with) == rounds * exchange);
     }
 }
 
@@ -126,7 +127,8 @@ TEST_CASE("spec 4: Pairwise by BCopy: two copies and the Ack's way more in every
       on.set("host.copy_rate", rate);
       constexpr std::int64_t alpha = 1'000'000;
       const std::int64_t message = alpha + on.occupancy(0, bytes).count();
-      const std::int64_t copy = on.host.copy_rate == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / on.host.copy_rate);
+      const std::uint64_t copied = on.host.copy_rate;
+      const std::int64_t copy = copied == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / copied);
       stage with;
       CHECK(time_of("pairwise", collective::all_to_all, on, count, with) == copy + (p - 1) * message);
       with.through_scratch = true;

@@ -1,12 +1,12 @@
 // ascend_a2: servers of Ascend 910B cards as spec 2 sees them ("Setting").
 //
 //   inside a server   full mesh: a wire of its own between every two cards, bw_a in each direction (class mesh)
-//   between servers   rails: every card has one network port of bw_e in each direction (class rail). The ports of one index are joined
-//                     by switches that do not block (Clos), so a message meets the sender's port and the receiver's, no third one.
+//   between servers   rails: every card has one network port of bw_e in each direction (class rail). The ports of one index are
+//                     joined by switches that do not block (Clos): a message meets the sender's port and the receiver's alone.
 //
-// Cards of different index on different servers have no direct path. A message between them takes the mesh to the neighbour that has the
-// destination's index and that card's rail, and occupies both: hops that a choreography of spec 2 never asks for, and that
-// a flat one pays. What the card in between spends on forwarding is not published and counts as nothing.
+// Cards of different index on different servers have no direct path. A message between them takes the mesh to the neighbour that
+// has the destination's index, and that card's rail, and occupies both: hops that a choreography of spec 2 never asks for, and
+// that a flat one pays. What the card in between spends on forwarding is not published and counts as nothing.
 #include <utility>
 
 #include "memory/error.hpp"
@@ -37,7 +37,7 @@ element_class mesh_class() {
   c.role = element_role::link;
   c.latency = std::chrono::microseconds{1};
   c.bytes_per_second = 28'000'000'000;
-  c.source = "bw_a: Atlas 800T A2 data sheet, HCCS 392 GB/s a card in both directions over 7 wires = 28 GB/s each way; "
+  c.source = "bw_a: Atlas 800T A2 (8 x 910B), HCCS 392 GB/s a card over 7 wires, 56 GB/s each, read as both directions together; "
              "latency assumed: spec 4 says microseconds";
   return c;
 }
@@ -48,7 +48,7 @@ element_class rail_class() {
   c.role = element_role::nic;
   c.latency = std::chrono::nanoseconds{2500};
   c.bytes_per_second = 25'000'000'000;
-  c.source = "bw_e: Atlas 800T A2 data sheet, one 200 Gbit/s RoCE port a card; spec 4: 10-100 GB/s; "
+  c.source = "bw_e: Atlas 800T A2, one 200 Gbit/s RoCE port a card; spec 4: 10-100 GB/s; "
              "latency assumed: 5 us from card to card, half in each port";
   return c;
 }
@@ -60,7 +60,7 @@ void add_elements(hardware& h, const layout& places) {
   for (int s = 0; s < places.servers; ++s)
     for (int a = 0; a < places.cards; ++a)
       for (int b = a + 1; b < places.cards; ++b)
-        h.add_pair(mesh, "mesh " + at(s, a) + '-' + at(s, b), "mesh " + at(s, b) + '-' + at(s, a), s * places.cards + a);
+        h.add_pair(mesh, "mesh " + at(s, a) + '-' + at(s, b), "mesh " + at(s, b) + '-' + at(s, a));
   for (int r = 0; r < h.ranks; ++r) {
     const std::string where = at(r / places.cards, r % places.cards);
     h.add_pair(rail, "rail " + where + " out", "rail " + where + " in", r);
@@ -76,7 +76,8 @@ hardware ascend_a2(const preset_request& wanted) {
                                       "; it must be servers x cards, a rank a card: 4x8");
   if (wanted.ranks > 0 && wanted.ranks != places.size())
     throw error(errc::bad_config, "preset ascend_a2: the layout " + places.to_string() + " has " + std::to_string(places.size()) +
-                                      " cards, but ranks is " + std::to_string(wanted.ranks) + "; leave ranks away, or say the same");
+                                      " cards, but ranks is " + std::to_string(wanted.ranks) +
+                                      "; leave ranks away, or say the same");
   hardware h{"ascend_a2", places.size()};
   h.about = std::to_string(places.servers) + " servers of " + std::to_string(places.cards) +
             " cards: a full mesh inside, rails between cards of the same index";

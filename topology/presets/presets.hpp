@@ -5,7 +5,11 @@
 
 namespace troupe::presets {
 
-/// spec 2's machine: servers with a full mesh inside, and rails between cards of the same index. Layout servers x cards, 4x8 unless said.
 hardware ascend_a2(const preset_request& wanted);
+hardware sunway_card(const preset_request& wanted);
+hardware gh200_16(const preset_request& wanted);
+hardware dgx_h100(const preset_request& wanted);
+hardware tianhe_32(const preset_request& wanted);
+hardware fat_tree(const preset_request& wanted);
 
 }  // namespace troupe::presets

@@ -1,5 +1,5 @@
-// Figures of spec 2: HCCL's fine-grained hierarchical pipeline. The source's two formulas are pictures; spec 2 derives them from the
-// text (s = bytes of one rank's block, n servers, bandwidth only):
+// Figures of spec 2: HCCL's fine-grained hierarchical pipeline. The source's two formulas are pictures; spec 2 derives them
+// from the text (s = bytes of one rank's block, n servers, bandwidth only):
 //   plain (n−1)·s/bw_e + n·s/bw_a, pipelined (n−1)·s/bw_e + s/bw_a, so the gain is (2n−1)/n where bw_a = bw_e.
 #include "engine/study/published/published.hpp"
 
@@ -16,7 +16,9 @@ struct cluster {
 
   std::string layout() const { return std::to_string(servers) + "x" + std::to_string(cards); }
   std::size_t bytes(std::size_t of_a_rank) const { return of_a_rank * static_cast<std::size_t>(servers * cards); }
-  std::string set() const { return "layout=" + layout() + " hardware.mesh.bandwidth=" + std::to_string(25 * ratio) + "GB/s"; }
+  std::string set() const {
+    return "layout=" + layout() + " hardware.mesh.bandwidth=" + std::to_string(25 * ratio) + "GB/s";
+  }
   double gain() const {
     const double n = servers, r = ratio;
     return ((n - 1) * r + n) / ((n - 1) * r + 1);
@@ -33,7 +35,8 @@ published_figure gain_figure(const cluster& on, const std::string& remark = {}) 
   published_figure f;
   f.id = "spec2.gain_" + on.layout() + "_ratio" + std::to_string(on.ratio);
   f.source = "spec 2, gain";
-  f.what = "gain of all-gather, " + on.layout() + " cards, bw_a = " + (on.ratio == 1 ? "" : std::to_string(on.ratio) + " ") + "bw_e";
+  const std::string times = on.ratio == 1 ? "" : std::to_string(on.ratio) + " ";
+  f.what = "gain of all-gather, " + on.layout() + " cards, bw_a = " + times + "bw_e";
   f.file = bandwidth_only;
   f.published = on.gain();
   f.unit = "x";
@@ -75,8 +78,8 @@ published_figure exchanged() {
     const double formula = (between + on.servers) / (between + 1);
     return measured{gain_of(of, on, "collective=all_to_all"), formula};
   };
-  f.remark = "the text applies the pipeline to all-to-all without a figure; here m times as much goes between servers as over a wire inside, "
-             "so there is little to hide (formula: derived likewise)";
+  f.remark = "the text applies the pipeline to all-to-all without a figure; here m times as much goes between servers as over a "
+             "wire inside, so there is little to hide (formula: derived likewise)";
   return f;
 }
 
@@ -97,7 +100,8 @@ published_figure with_latencies(std::size_t of_a_rank, const char* said) {
     return measured{of.time_us("choreography=hierarchical", bytes) / of.time_us("choreography=hierarchical_pipeline", bytes),
                     (common + n * s / bw_a) / (common + s / bw_a)};
   };
-  f.remark = "published: bandwidth only; formula: the same with (n-1) alpha_e + alpha_a in both, which makes the gain of small blocks small";
+  f.remark = "published: bandwidth only; formula: the same with (n-1) alpha_e + alpha_a in both, which makes the gain of small "
+             "blocks small";
   return f;
 }
 
