@@ -34,21 +34,16 @@ hardware build_gpu_servers(const gpu_servers& what, const preset_request& wanted
   h.host.source = "kernels drive the transfers themselves: launch and copies are part of the protocols' latency and rate (spec 5)";
   const class_id inside = h.add_class(what.nvlink), port = h.add_class(what.nic), fabric = h.add_class(what.fabric);
   const auto label = [gpus](int r) { return std::to_string(r / gpus) + "." + std::to_string(r % gpus); };
-  // Per GPU: NIC out, NIC in, port of the network towards it; then its ways inside.
-  const int ways = what.switched ? 2 : gpus;
-  const int each = 3 + ways;
+  constexpr element_index each = 5;  // of a GPU: NIC out, NIC in, the network's port towards it, NVLink up, down
   for (int r = 0; r < ranks; ++r) {
     h.add_pair(port, "nic " + label(r) + " out", "nic " + label(r) + " in", r);
     h.add(fabric, "fabric to " + label(r));
-    if (what.switched) h.add_pair(inside, "nvlink " + label(r) + " up", "nvlink " + label(r) + " down", r);
-    else
-      for (int to = 0; to < gpus; ++to) h.add(inside, "nvlink " + label(r) + "→" + label(r / gpus * gpus + to), r);
+    h.add_pair(inside, "nvlink " + label(r) + " up", "nvlink " + label(r) + " down", r);
   }
-  h.way = [gpus, each, switched = what.switched](int from, int to, int, std::vector<element_index>& way) {
+  h.way = [gpus](int from, int to, int, std::vector<element_index>& way) {
     const element_index a = from * each, b = to * each;
     if (from / gpus != to / gpus) way.assign({a, b + 2, b + 1});
-    else if (switched) way.assign({a + 3, b + 4});
-    else way.assign({a + 3 + to % gpus});
+    else way.assign({a + 3, b + 4});
   };
   return h;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the GPU presets have in common: servers of GPUs on a fabric that does not block inside, a NIC a GPU, a network that does not
-// block between.
+// What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a GPU
+// and a network that blocks at its ports only.
 
 #include "topology/hardware.hpp"
 
@@ -10,7 +10,6 @@ struct gpu_servers {
   std::string name, about;
   std::string usual_layout;   ///< "16x4"
   element_class nvlink, nic, fabric;
-  bool switched = false;      ///< inside: one port a GPU on a switch; else a link of its own for every pair
 };
 
 /// @throws error(bad_config): core groups in the layout, ranks that are not its size.

@@ -61,6 +61,7 @@ struct card {
   /// The shorter way round. Of two equal ones even core groups take the one down and odd ones the one up: then on a ring of four, four
   /// messages to the opposite core group do not meet.
   void around(int from, int to, std::vector<element_index>& way) const {
+    if (core_groups == 2) return way.push_back(segment + from);
     const int up = (to - from + core_groups) % core_groups;
     const bool upwards = 2 * up < core_groups || (2 * up == core_groups && from % 2 == 1);
     for (int at = from; at != to;) {
@@ -101,7 +102,8 @@ void add_elements(hardware& h, card& c) {
   }
   for (int r = 0; r < c.core_groups; ++r)
     if (const auto at = h.add_pair(port, "port " + group(r) + " out", "port " + group(r) + " in", r).first; r == 0) c.port = at;
-  for (int r = 0; r < c.core_groups; ++r) {
+  const int segments = c.core_groups == 2 ? 1 : c.core_groups;
+  for (int r = 0; r < segments; ++r) {
     const int next = (r + 1) % c.core_groups;
     const auto at = h.add_pair(segment, "ring " + group(r) + "→" + group(next), "ring " + group(next) + "→" + group(r)).first;
     if (r == 0) c.segment = at;
