@@ -147,13 +147,16 @@ std::int64_t player_state::end_of_work(const instruction& i, std::int64_t now) {
     return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
            engine.latency.count() + alone;
   }
-  const bool copies = writes(i.kind) && !reduces(i.kind) && (i.kind != step_kind::recv || !host.receive_in_place);
+  const bool lands = i.kind == step_kind::recv || i.kind == step_kind::recv_copy_send;
+  const bool copies = writes(i.kind) && !reduces(i.kind) && (!lands || !host.receive_in_place);
+  const std::int64_t fixed = alone;
   if (reduces(i.kind)) alone += time_for(bytes, host.reduce_rate);
   else if (copies) alone += time_for(bytes, host.copy_rate);
   std::int64_t end = alone == 0 ? now : with_.ways.work(at.core, alone, bytes);
-  if (host.work_uses_dma && at.dma != no_element && (reduces(i.kind) || copies)) {
+  const bool in_l0 = i.source.buffer == buffer_kind::l0 && i.target.buffer == buffer_kind::l0;
+  if (host.work_uses_dma && at.dma != no_element && !in_l0 && (reduces(i.kind) || copies)) {
     const std::uint64_t through = touched(i, bytes);
-    end = std::max(end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, through).count(), through));
+    end = std::max(end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, through).count(), through) + fixed);
   }
   return end;
 }

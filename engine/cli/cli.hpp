@@ -32,7 +32,6 @@ void add_explain(CLI::App& program, action& chosen);
 void add_route(CLI::App& program, action& chosen);
 void add_bench(CLI::App& program, action& chosen);
 void add_study(CLI::App& program, action& chosen);
-void add_study(CLI::App& program, action& chosen);
 void add_compare(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
 

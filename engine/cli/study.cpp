@@ -1,6 +1,7 @@
 // troupe study FILE
 #include "engine/cli/cli.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <iostream>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "engine/report.hpp"
 #include "engine/study/page.hpp"
+#include "engine/study/published/published.hpp"
 #include "engine/study/study.hpp"
 #include "memory/error.hpp"
 
@@ -22,13 +24,15 @@ constexpr const char* footer = R"(Examples:
   troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
   troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
   troupe study --presets
+  troupe study --published      (every published figure, beside what the model makes of the same case)
 
 Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
 
 struct arguments {
   std::string file, json, csv, trace, report;
   std::vector<std::string> assignments, sweeps;
-  bool presets = false, path = false;
+  std::string studies = "config/studies";
+  bool presets = false, path = false, published = false;
 };
 
 study_sweep parse_sweep(const std::string& text) {
@@ -63,6 +67,25 @@ int list_presets() {
   return exit_ok;
 }
 
+/// Figures whose id begins with `file`, which the command line then means instead of a file.
+int run_published_figures(const arguments& a) {
+  std::vector<published_figure> wanted = all_published_figures();
+  std::erase_if(wanted, [&](const published_figure& f) { return !f.id.starts_with(a.file); });
+  if (wanted.empty()) usage_error("there is no published figure " + a.file + "; `troupe study --published` shows all with their ids in --json");
+  if (!a.json.empty()) check_writable(a.json);
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  study_run_options options;
+  options.go_on = [&] { return !interrupted.load(); };
+  study_runs runs{a.studies, options};
+  const auto rows = run_published(wanted, runs, [&](const std::string& id) { progress.show(id); });
+  progress.clear();
+  if (a.json != "-") print_published(std::cout, rows);
+  if (!a.json.empty()) write_text(a.json, published_json(rows));
+  return std::any_of(rows.begin(), rows.end(), [](const published_row& r) { return !r.failure.empty(); }) ? exit_wrong : exit_ok;
+}
+
 bool any_wrong(const study_result& r) {
   for (const study_row& row : r.rows)
     if (row.wrong > 0) return true;
@@ -71,6 +94,7 @@ bool any_wrong(const study_result& r) {
 
 int run(const arguments& a) {
   if (a.presets) return list_presets();
+  if (a.published) return run_published_figures(a);
   if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
   for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
     if (!path->empty()) check_writable(*path);
@@ -139,6 +163,8 @@ void add_study(CLI::App& program, action& chosen) {
   sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
       ->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
+  sub->add_flag("--published", a->published, "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
+  sub->add_option("--studies", a->studies, "with --published: where the studies lie")->type_name("FOLDER")->capture_default_str();
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
 }

@@ -154,8 +154,10 @@ public:
     study_result result;
     result.scenario = scenario_;
     result.on = on_;
-    const std::vector<std::string> names = candidates();
+    std::vector<std::string> names;
+    if (scenario_.choreography != "hccl") names = candidates(scenario_.choreography);
     for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
+      if (scenario_.choreography == "hccl") names = select_as_hccl(scenario_.sizes[i]);
       study_row row = best_row(scenario_.sizes[i], names);
       if (options_.record && i + 1 == scenario_.sizes.size()) record(row, scenario_.sizes[i], result);
       result.rows.push_back(std::move(row));
@@ -169,6 +171,7 @@ private:
   struct prepared {
     std::string choreography;
     bool one_cell = false;
+    bool through_scratch = false;
     std::shared_ptr<const score> notes;
     std::size_t steps = 0;
     bool verified = false;
@@ -202,13 +205,27 @@ private:
     on.uniform = !scenario_.kind.v_form;
     on.placement = on_->arrangement.size() == on_->ranks ? on_->arrangement : layout::flat(on_->ranks);
     on.streams = scenario_.streams;
-    on.through_scratch = scenario_.through_scratch;
+    on.through_scratch = through_scratch_;
     return on;
   }
 
-  std::vector<std::string> candidates() {
+  std::vector<std::string> select_as_hccl(std::size_t bytes) {
+    const job_shape shape = shape_at(bytes);
+    hccl_case asked = scenario_.hccl;
+    asked.places = stage_of().placement;
+    asked.bytes = shape.bytes;
+    if (asked.places.is_flat()) asked.places = layout::grid(1, on_->ranks);
+    const hccl_choice choice = select_all_to_all(asked, scenario_.streams);
+    through_scratch_ = scenario_.through_scratch || choice.through_scratch;
+    chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
+    remarks_.push_back("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
+                       std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
+                       "), performed by " + choice.choreography);
+    return candidates(choice.choreography);
+  }
+
+  std::vector<std::string> candidates(const std::string& wanted) {
     const stage on = stage_of();
-    const std::string& wanted = scenario_.choreography;
     if (wanted != "auto") {
       if (!library_.offers(wanted, on.what)) throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
       if (const std::string why = library_.refusal(wanted, on); !why.empty())
@@ -234,10 +251,11 @@ private:
 
   std::shared_ptr<const prepared> prepare(const std::string& choreography, bool one_cell, int slices) {
     for (const auto& p : kept_)
-      if (p->choreography == choreography && p->one_cell == one_cell) return p;
+      if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == through_scratch_) return p;
     auto made = std::make_shared<prepared>();
     made->choreography = choreography;
     made->one_cell = one_cell;
+    made->through_scratch = through_scratch_;
     score s = write(choreography, one_cell);
     made->steps = step_total(s);
     verify_if_small(*made, s, slices);
@@ -264,7 +282,7 @@ private:
       s = write_score(*built_in, on);
     }
     s.choreography = choreography;
-    const bool keeps_syncs = on_->host.sync.count() >= 0 && !one_cell;
+    const bool keeps_syncs = on_->host.sync.count() >= 0;
     if (!keeps_syncs) s = lower_syncs(std::move(s));
     if (one_cell) s = one_cell_per_step(s);
     for (const protocol_costs& p : protocols_)
@@ -308,7 +326,7 @@ private:
   /// How often cells are cut so that no chunk is larger than the protocol's slot.
   int slices_of(const score& notes, const job_shape& shape, const protocol_costs& protocol) const {
     if (scenario_.slices > 0) return scenario_.slices;
-    const std::uint64_t limit = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : protocol.slot_payload;
+    const std::uint64_t limit = chunk_bytes_ > 0 ? chunk_bytes_ : protocol.slot_payload;
     if (limit == 0) return 1;
     const std::uint64_t block = shape.count * size_of(scenario_.type);
     const std::uint64_t cells = static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(scenario_.channels);
@@ -419,6 +437,8 @@ private:
   std::vector<std::shared_ptr<const prepared>> kept_;
   std::size_t kept_steps_ = 0;
   std::vector<std::string> remarks_;
+  bool through_scratch_ = scenario_.through_scratch;           ///< of the present size
+  std::uint64_t chunk_bytes_ = scenario_.chunk_bytes;          ///< of the present size
 };
 
 }  // namespace

@@ -96,9 +96,9 @@ private:
   void read_performing(study_scenario& s) const {
     s.choreography = text("choreography");
     for (const auto& [own, entry] : from_.under("study.score_files")) s.score_files[own] = std::get<std::string>(entry.value);
-    if (s.choreography != "auto" && find_choreography(s.choreography) == nullptr &&
+    if (s.choreography != "auto" && s.choreography != "hccl" && find_choreography(s.choreography) == nullptr &&
         s.score_files.find(s.choreography) == s.score_files.end()) {
-      std::vector<std::string_view> names{"auto"};
+      std::vector<std::string_view> names{"auto", "hccl"};
       for (const choreography* c : all_choreographies()) names.push_back(c->name);
       for (const auto& [own, file] : s.score_files) names.push_back(own);
       const auto near = closest(s.choreography, names);
@@ -112,12 +112,25 @@ private:
     s.credits = number("credits");
     s.streams = number("streams");
     s.through_scratch = flag("through_scratch");
+    read_hccl(s);
     s.carry = text("payload") == "real" ? payload::real : payload::none;
     s.any_order = flag("any_order");
     s.compute = time("compute");
     s.compute_blocks = number("compute_blocks");
     s.compute_dma_bytes = bytes("compute_dma_bytes");
     s.overlap = flag("overlap");
+  }
+
+  void read_hccl(study_scenario& s) const {
+    if (s.choreography == "hccl" && s.kind.what != collective::all_to_all)
+      fail("choreography", "hccl is the selection of an all_to_all, not of " + name(s.kind));
+    for (const hccl_device d : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
+      if (text("hccl.device") == name(d)) s.hccl.device = d;
+    s.hccl.ccl_buffer = bytes("hccl.buffer");
+    s.hccl.super_pod = flag("hccl.super_pod");
+    s.hccl.aiv = flag("hccl.aiv");
+    s.hccl.aicpu_unfolded = flag("hccl.aicpu_unfolded");
+    s.hccl.one_level = flag("hccl.one_level");
   }
 
   void read_machine(study_scenario& s) const {

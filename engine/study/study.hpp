@@ -18,6 +18,7 @@
 
 #include "actors/virtual/virtual_run.hpp"
 #include "engine/configuration.hpp"
+#include "engine/study/hccl_selection.hpp"
 #include "engine/workload.hpp"
 #include "topology/hardware.hpp"
 
@@ -27,7 +28,7 @@ namespace troupe {
 struct study_scenario {
   std::string title;                     ///< of reports; empty: made from the rest
   job_kind kind;
-  std::string choreography = "auto";     ///< auto: all that can are tried at every size, and the fastest is the row
+  std::string choreography = "auto";     ///< auto: all that can are tried at every size, and the fastest is the row; hccl: its selection
   std::string protocol = "simple";       ///< of the preset's table, or auto: all are tried
   int channels = 1;
   int slices = 0;                        ///< 0: as many as the chunk size asks for
@@ -41,6 +42,7 @@ struct study_scenario {
   bool in_place = false;
   int streams = 4;                       ///< of direct_full_mesh
   bool through_scratch = false;          ///< of pairwise: BCopy
+  hccl_case hccl;                        ///< of choreography hccl; places and bytes are those of the run
   std::map<std::string, std::string> score_files;  ///< choreographies of one's own, as engine.score_files
 
   std::string preset_name = "flat";

@@ -6,6 +6,10 @@
 // a block from each server) are no neighbours in the user's buffers. Here a column travels as one message, collected in
 // scratch and rearranged by copies; the other way out would be a message for every block. all_reduce has no such fault: its
 // parts are its own to arrange.
+//
+//   lane 0          between servers, and what the rank does for itself
+//   lanes 1 … m−1   inside the server, lane k to the card k ahead and from the card k behind: all wires of the mesh work at
+//                   once, as the source's n·s/bw_a for this level supposes; only sums wait for each other
 
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/hierarchy.hpp"
@@ -48,6 +52,7 @@ struct seat {
   rank_t beside(int k) const { return h.at(here, card + k); }
   rank_t across(int k) const { return h.at(here + k, card); }
   lane_writer lane(score_builder& s) const { return s.lane(rank).from(across(-1)).to(across(1)); }
+  lane_writer inside(score_builder& s, int k) const { return s.lane(rank, k).from(beside(-k)).to(beside(k)); }
 };
 
 /// Between servers first: the own column by a ring. Then inside: every card's column.
@@ -57,41 +62,44 @@ void all_gather(score_builder& s, const seat& at) {
     return column{s, at.rank, at.servers, [&, card](int t) { return at.h.at(t, card); }};
   };
   const column own = column_of(at.card);
-  me.copy(input[0], own[at.here]);
+  step_ref complete = me.copy(input[0], own[at.here]);
   if (at.servers > 1) me.send(own[at.here]);
   for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(own[at.here - t]);
-  if (at.servers > 1) me.recv(own[at.here + 1]);
+  if (at.servers > 1) complete = me.recv(own[at.here + 1]);
 
-  const auto rearrange = [&](const column& from, int card) {
+  const auto rearrange = [&](lane_writer& by, const column& from, int card) {
     for (int t = 0; t < at.servers; ++t)
-      if (at.h.at(t, card) != at.rank) me.copy(from[t], output[at.h.at(t, card)]);
+      if (at.h.at(t, card) != at.rank) by.copy(from[t], output[at.h.at(t, card)]);
   };
   me.copy_own(input[0], output[at.rank]);
-  rearrange(own, at.card);
+  rearrange(me, own, at.card);
   for (int k = 1; k < at.cards; ++k) {
     const column landing = column_of(at.card - k);
-    me.to(at.beside(k)).send(own.all());
-    me.from(at.beside(-k)).recv(landing.all());
-    rearrange(landing, at.card - k);
+    auto inside = at.inside(s, k);
+    inside.after(complete).send(own.all());
+    inside.recv(landing.all());
+    rearrange(inside, landing, at.card - k);
   }
 }
 
 /// The mirror: columns are collected and reduced inside the server, then each reduced by a ring between servers.
 void reduce_scatter(score_builder& s, const seat& at) {
   auto me = at.lane(s);
-  const auto collect = [&](int card) {
+  step_ref collected;
+  const auto collect = [&](lane_writer& by, int card) {
     const column of_card{s, at.rank, at.servers, [&](int t) { return at.h.at(t, card); }};
-    for (int t = 0; t < at.servers; ++t) me.copy(input[at.h.at(t, card)], of_card[t]);
+    for (int t = 0; t < at.servers; ++t) collected = by.copy(input[at.h.at(t, card)], of_card[t]);
     return of_card;
   };
-  const column sum = collect(at.card);
+  const column sum = collect(me, at.card);
+  step_ref added = collected;
   for (int k = 1; k < at.cards; ++k) {
-    const column outgoing = collect(at.card + k);
-    me.to(at.beside(k)).send(outgoing.all());
-    me.from(at.beside(-k)).recv_reduce(sum.all());
+    auto inside = at.inside(s, k);
+    inside.send(collect(inside, at.card + k).all());
+    added = inside.after(added).recv_reduce(sum.all());
   }
 
-  me.from(at.across(-1)).to(at.across(1));
+  if (at.cards > 1) me.after(added);
   if (at.servers > 1) me.send(sum[at.here - 1]);
   for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(sum[at.here - t]);
   if (at.servers > 1) me.recv_reduce_copy(sum[at.here], output[0]);
@@ -108,23 +116,25 @@ void all_reduce(score_builder& s, const seat& at) {
   };
   const cells own = output.cells(first_of(at.card), at.servers);
   if (at.cards == 1) me.copy_own(input.all(), output.all());
+  step_ref added;
   for (int k = 1; k < at.cards; ++k) {
-    me.to(at.beside(k)).send(input.cells(first_of(at.card + k), at.servers));
-    me.from(at.beside(-k));
-    if (k == 1) me.recv_reduce_copy(input.cells(first_of(at.card), at.servers), own);
-    else me.recv_reduce(own);
+    auto inside = at.inside(s, k);
+    inside.send(input.cells(first_of(at.card + k), at.servers));
+    inside.after(added);
+    added = k == 1 ? inside.recv_reduce_copy(input.cells(first_of(at.card), at.servers), own) : inside.recv_reduce(own);
   }
 
-  me.from(at.across(-1)).to(at.across(1));
+  if (at.cards > 1) me.after(added);
   if (at.servers > 1) me.send(part(at.here - 1));
   for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(part(at.here - t));
   if (at.servers > 1) me.recv_reduce_copy_send(part(at.here), part(at.here));
   for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(part(at.here - t));
-  if (at.servers > 1) me.recv(part(at.here + 1));
+  const step_ref complete = at.servers > 1 ? me.recv(part(at.here + 1)) : added;
 
   for (int k = 1; k < at.cards; ++k) {
-    me.to(at.beside(k)).send(own);
-    me.from(at.beside(-k)).recv(output.cells(first_of(at.card - k), at.servers));
+    auto inside = at.inside(s, k);
+    inside.after(complete).send(own);
+    inside.recv(output.cells(first_of(at.card - k), at.servers));
   }
 }
 
@@ -153,15 +163,19 @@ void all_to_all(score_builder& s, const seat& at) {
     interleave(me, out, in);
   }
 
-  for (int t = 0; t < at.servers; ++t) me.copy(scratch[arrived_from(t) + at.card], output[at.h.at(t, at.card)]);
+  step_ref complete;
+  for (int t = 0; t < at.servers; ++t)
+    complete = me.copy(scratch[arrived_from(t) + at.card], output[at.h.at(t, at.card)]);
   for (int k = 1; k < at.cards; ++k) {
-    const rank_t ahead = at.beside(k), behind = at.beside(-k);
+    const rank_t ahead = at.beside(k);
     const column outgoing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card), ahead); }};
     const column landing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card - k), at.rank); }};
-    for (int t = 0; t < at.servers; ++t) me.copy(scratch[arrived_from(t) + at.h.index_of(ahead)], outgoing[t]);
-    me.to(ahead).send(outgoing.all());
-    me.from(behind).recv(landing.all());
-    for (int t = 0; t < at.servers; ++t) me.copy(landing[t], output[at.h.at(t, at.card - k)]);
+    auto inside = at.inside(s, k);
+    inside.after(complete);
+    for (int t = 0; t < at.servers; ++t) inside.copy(scratch[arrived_from(t) + at.h.index_of(ahead)], outgoing[t]);
+    inside.send(outgoing.all());
+    inside.recv(landing.all());
+    for (int t = 0; t < at.servers; ++t) inside.copy(landing[t], output[at.h.at(t, at.card - k)]);
   }
 }
 

@@ -1,0 +1,140 @@
+#include "engine/study/published/published.hpp"
+
+#include "memory/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+using namespace troupe;
+
+namespace {
+
+const std::string studies = TROUPE_SOURCE_DIR "/config/studies";
+
+std::int64_t end_of(const study_lookup& of, const std::string& set, std::size_t bytes) { return of.row(set, bytes).outcome.end_ps; }
+
+/// Run once for all cases.
+const std::vector<published_row>& all_rows() {
+  static const std::vector<published_row> rows = [] {
+    study_runs runs{studies};
+    return run_published(all_published_figures(), runs);
+  }();
+  return rows;
+}
+
+double ours_of(const std::string& id) {
+  for (const published_row& row : all_rows())
+    if (row.figure.id == id) return row.ours.value;
+  FAIL("no figure " << id);
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("published figures: every row is complete, from a study that exists, and says why it differs") {
+  std::set<std::string> ids, files;
+  for (const published_row& row : all_rows()) {
+    const published_figure& f = row.figure;
+    CAPTURE(f.id);
+    CHECK(ids.insert(f.id).second);
+    files.insert(f.file);
+    CHECK(row.failure.empty());
+    CHECK_FALSE(f.source.empty());
+    CHECK_FALSE(f.what.empty());
+    CHECK(f.published > 0);
+    CHECK(std::isfinite(row.ours.value));
+    CHECK(std::isfinite(row.error_percent()));
+    CHECK(row.ours.value > 0);
+    if (row.ours.formula) CHECK(*row.ours.formula > 0);
+    CHECK(std::filesystem::exists(studies + "/" + f.file));
+  }
+  for (const auto& entry : std::filesystem::directory_iterator{studies}) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("spec1") && !name.starts_with("spec5")) continue;
+    CAPTURE(name);
+    CHECK(files.count(name) == 1);
+  }
+}
+
+TEST_CASE("published figures: table and JSON have every figure") {
+  std::ostringstream table;
+  print_published(table, all_rows());
+  const auto document = nlohmann::json::parse(published_json(all_rows()));
+  REQUIRE(document.size() == all_rows().size());
+  for (std::size_t i = 0; i < document.size(); ++i) {
+    const published_figure& f = all_rows()[i].figure;
+    CHECK(table.str().find(f.what) != std::string::npos);
+    CHECK(document[i].at("id") == f.id);
+    CHECK(document[i].at("ours").get<double>() == all_rows()[i].ours.value);
+    CHECK(document[i].at("published").get<double>() == f.published);
+  }
+  CHECK(table.str().find("nan") == std::string::npos);
+}
+
+TEST_CASE("published figures: a bound that is kept has no error, a study that fails becomes a row") {
+  published_figure f{.id = "x", .source = "s", .what = "w", .file = "none.toml", .published = 20, .unit = "%", .ours = {}};
+  published_row row{f, {25}, {}};
+  CHECK(row.error_percent() == doctest::Approx(25));
+  row.figure.says = published_figure::sense::at_least;
+  CHECK(row.error_percent() == 0);
+  row.figure.says = published_figure::sense::at_most;
+  CHECK(row.error_percent() == doctest::Approx(25));
+  f.ours = [](const study_lookup& of) -> measured { return {of.time_us("", 8)}; };
+  study_runs runs{studies};
+  const auto rows = run_published({f}, runs);
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].failure.find("none.toml") != std::string::npos);
+  std::ostringstream table;
+  print_published(table, rows);
+  CHECK(table.str().find("failed: ") != std::string::npos);
+  CHECK(nlohmann::json::parse(published_json(rows))[0].at("ours").is_null());
+}
+
+TEST_CASE("spec 1: Ring-AG is model (3) and the latency of three segments, at every size") {
+  study_runs runs{studies};
+  const study_lookup of{runs, "spec1_models.toml"};
+  for (const std::int64_t bytes : {80'000, 8'000'000, 256'000'000}) {
+    const std::int64_t copy = bytes / 4 * 10, segment = 100'000;  // 100 GB/s: 10 ps a byte
+    CHECK(end_of(of, "choreography=ring channels=1", static_cast<std::size_t>(bytes)) == 3 * (45'000'000 + copy + segment));
+  }
+}
+
+TEST_CASE("spec 1: CSC-AG without overlap is model (4) and what it leaves out: publishing, and L0 to L1") {
+  study_runs runs{studies};
+  const study_lookup of{runs, "spec1_models.toml"};
+  for (const std::int64_t bytes : {8'000'000, 256'000'000}) {
+    const std::int64_t over_bus = bytes / 4 * 10, local = bytes / 4 * 5, transfer = 2'500'000;
+    const std::int64_t model = 40'000'000 + 3 * (over_bus + 2 * transfer);
+    const std::int64_t publishing = local + transfer + over_bus, stores = 3 * local;
+    // The fixed part of a transfer over the bus runs beside its bytes.
+    CHECK(end_of(of, "channels=1", static_cast<std::size_t>(bytes)) == model - 3 * transfer + publishing + stores);
+    // With every compute core for itself no engine waits for the other; the bus and the DMA engines still have to carry it all.
+    CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) > 25'000'000 + 8 * local);
+    CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) < end_of(of, "channels=1", static_cast<std::size_t>(bytes)));
+  }
+}
+
+TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
+  study_runs runs{studies};
+  for (const auto& [file, set] : {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
+                                  std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
+                                  std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
+    CAPTURE(file);
+    CAPTURE(set);
+    CHECK(study_lookup{runs, file}.row(std::string{set} + " payload=real", 65536).wrong == 0);
+  }
+}
+
+TEST_CASE("published figures: golden values") {
+  CHECK(ours_of("spec1.model3") == doctest::Approx(8e6 / 195.3e3).epsilon(1e-9));
+  CHECK(ours_of("spec1.fig12") == doctest::Approx(2.799126).epsilon(1e-6));
+  CHECK(ours_of("spec1.fig13") == doctest::Approx(18.864112).epsilon(1e-6));
+  CHECK(ours_of("spec5.between.ll") == 512);
+  CHECK(ours_of("spec5.between.ll128") == 2048);
+}

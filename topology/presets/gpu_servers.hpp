@@ -1,0 +1,18 @@
+#pragma once
+// What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a GPU
+// and a network that blocks at its ports only.
+
+#include "topology/hardware.hpp"
+
+namespace troupe::presets {
+
+struct gpu_servers {
+  std::string name, about;
+  std::string usual_layout;   ///< "16x4"
+  element_class nvlink, nic, fabric;
+};
+
+/// @throws error(bad_config): core groups in the layout, ranks that are not its size.
+hardware build_gpu_servers(const gpu_servers& what, const preset_request& wanted);
+
+}  // namespace troupe::presets
