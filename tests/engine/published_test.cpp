@@ -139,9 +139,10 @@ TEST_CASE("spec 1: reductions pass the DMA engine where they are in memory, and 
 
 TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
   study_runs runs{studies};
-  for (const auto& [file, set] : {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
-                                  std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
-                                  std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
+  for (const auto& [file, set] :
+       {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
+        std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
+        std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
     CAPTURE(file);
     CAPTURE(set);
     CHECK(study_lookup{runs, file}.row(std::string{set} + " payload=real", 65536).wrong == 0);
@@ -153,7 +154,8 @@ TEST_CASE("published figures: the program prints those that are asked for") {
   const fs::path folder = fs::temp_directory_path() / ("troupe_published_" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const auto call = [&](const std::string& arguments) {
-    const std::string line = "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study --published " + arguments + " >out 2>err </dev/null";
+    const std::string line =
+        "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study --published " + arguments + " >out 2>err </dev/null";
     return WEXITSTATUS(std::system(line.c_str()));
   };
   const auto text = [&](const char* name) {

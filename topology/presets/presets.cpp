@@ -30,11 +30,13 @@ const std::vector<preset>& all_presets() {
   static const std::vector<preset> all{
       {"flat", "one full-duplex port a rank on a switch that never blocks: α + n·β", "", flat},
       {"machine", "servers × cards × core groups of a layout, with the elements of `troupe route`", "nic_ports", machine_of_layout},
-      {"sunway_card", "core groups on a ring bus with a shared segment L2, one PCIe (spec 1)", "core_groups|host", presets::sunway_card},
+      {"sunway_card", "core groups on a ring bus with a shared segment L2, one PCIe (spec 1)", "core_groups|host",
+       presets::sunway_card},
       {"gh200_16", "16 nodes of 4 GH200: 150 GB/s inside, 25 GB/s per direction between (spec 5)", "", presets::gh200_16},
       {"dgx_h100", "servers of 8 H100 on NVSwitch, 8 NICs each", "", presets::dgx_h100},
       {"tianhe_32", "32 nodes whose NICs perform collectives, or leave them to the hosts (spec 3)", "offload", presets::tianhe_32},
-      {"fat_tree", "hosts under leaf and spine switches, with the contention of every port", "hosts|radix|oversubscription", presets::fat_tree},
+      {"fat_tree", "hosts under leaf and spine switches, with the contention of every port", "hosts|radix|oversubscription",
+       presets::fat_tree},
   };
   return all;
 }
