@@ -75,12 +75,14 @@ struct host_costs {
   picoseconds finish{0};   ///< once, after a rank's last step
   std::uint64_t copy_rate = 0;    ///< bytes of result per second, of copies; 0: no time
   std::uint64_t reduce_rate = 0;  ///< of reductions
-  /// `recv` and `recv_copy_send` need no copy of their own: the data lands in place (RDMA, direct P2P). False: they copy at copy_rate (BCopy).
+  /// `recv` and `recv_copy_send` need no copy of their own: the data lands in place (RDMA, direct P2P). False: they copy at
+  /// copy_rate (BCopy).
   bool receive_in_place = true;
   /// A hardware barrier: every `sync` step ends this long after the last rank has reached it. Negative: syncs are rounds of empty
   /// messages.
   picoseconds sync{-1};
-  /// Copies and reductions of a rank pass its DMA engine (the bytes they read and write), so that they contend with its messages; the
+  /// Copies and reductions of a rank pass its DMA engine (the bytes they read and write), so that they contend with its messages;
+  /// the
   /// step's fixed costs come on top. Not those within L0.
   bool work_uses_dma = false;
   std::string source{};

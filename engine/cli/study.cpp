@@ -71,7 +71,8 @@ int list_presets() {
 int run_published_figures(const arguments& a) {
   std::vector<published_figure> wanted = all_published_figures();
   std::erase_if(wanted, [&](const published_figure& f) { return !f.id.starts_with(a.file); });
-  if (wanted.empty()) usage_error("there is no published figure " + a.file + "; `troupe study --published` shows all with their ids in --json");
+  if (wanted.empty())
+    usage_error("there is no published figure " + a.file + "; `troupe study --published` shows all with their ids in --json");
   if (!a.json.empty()) check_writable(a.json);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};

@@ -5,9 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -120,15 +125,55 @@ TEST_CASE("spec 1: CSC-AG without overlap is model (4) and what it leaves out: p
   }
 }
 
+TEST_CASE("spec 1: reductions pass the DMA engine where they are in memory, and not in L0; one barrier serves all channels") {
+  study_runs runs{studies};
+  const study_lookup of{runs, "spec1_fig15.toml"};
+  constexpr std::int64_t bytes = 8'000'000, over_bus = bytes / 4 * 10, local = bytes / 4 * 5, transfer = 2'500'000;
+  // Ring-RS: after every copy both operands are read and the sum is written; launch, sync and other come on top.
+  CHECK(end_of(of, "choreography=ring channels=1", bytes) == 3 * (45'000'000 + over_bus + 100'000 + 3 * local));
+  // CSC-RS: three shares published, the own one fetched, three fetched over the bus and added in L0, the sum stored.
+  const std::int64_t move = local + transfer;
+  CHECK(end_of(of, "channels=1", bytes) == 25'000'000 + 3 * (move + over_bus) + 15'000'000 + move + 3 * over_bus + move);
+  for (const char* channels : {"channels=1", "channels=32"}) CHECK(of.row(channels, bytes).outcome.messages == 0);
+}
+
 TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
   study_runs runs{studies};
-  for (const auto& [file, set] : {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
-                                  std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
-                                  std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
+  for (const auto& [file, set] :
+       {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
+        std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
+        std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
     CAPTURE(file);
     CAPTURE(set);
     CHECK(study_lookup{runs, file}.row(std::string{set} + " payload=real", 65536).wrong == 0);
   }
+}
+
+TEST_CASE("published figures: the program prints those that are asked for") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("troupe_published_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  const auto call = [&](const std::string& arguments) {
+    const std::string line =
+        "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study --published " + arguments + " >out 2>err </dev/null";
+    return WEXITSTATUS(std::system(line.c_str()));
+  };
+  const auto text = [&](const char* name) {
+    std::ifstream file{folder / name};
+    return std::string{std::istreambuf_iterator<char>{file}, {}};
+  };
+  const std::string from = " --studies '" + studies + "' ";
+  CHECK(call("spec1.model --json j" + from) == 0);
+  CHECK(text("out").find("Ring-AG at 8 MB") != std::string::npos);
+  CHECK(text("out").find("table 3") == std::string::npos);
+  CHECK(nlohmann::json::parse(text("j")).size() == 5);
+  CHECK(call("spec1.model3 --json -" + from) == 0);
+  CHECK(nlohmann::json::parse(text("out")).size() == 1);
+  CHECK(call("spec99" + from) == 2);
+  CHECK(text("err").find("spec99") != std::string::npos);
+  CHECK(call("spec1.model3 --studies nowhere") == 1);
+  CHECK(text("out").find("failed: ") != std::string::npos);
+  fs::remove_all(folder);
 }
 
 TEST_CASE("published figures: golden values") {

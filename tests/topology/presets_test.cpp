@@ -34,7 +34,8 @@ names way(const hardware& h, int from, int to, int channel = 0) {
   return list;
 }
 
-/// Every class tells its source, every way is made of elements that exist, names are unique, and every constant can be set to itself.
+/// Every class tells its source, every way is made of elements that exist, names are unique, and every constant can be set to
+/// itself.
 void check_well_formed(hardware h) {
   CAPTURE(h.name);
   CAPTURE(h.ranks);
@@ -142,7 +143,8 @@ TEST_CASE("fat_tree: within a leaf two ports, else four; an oversubscribed leaf 
   CHECK(way(h, 0, 3) == names{"up 0", "down 3"});
   CHECK(way(h, 0, 4) == names{"up 0", "leaf 0 → spine 0", "spine 0 → leaf 1", "down 4"});
   CHECK(way(h, 0, 4, 1) == names{"up 0", "leaf 0 → spine 1", "spine 1 → leaf 1", "down 4"});
-  const hardware thin = of_structure("fat_tree", {{"hosts", "12"}, {"radix", "8"}, {"oversubscription", "3"}});  // 6 hosts, 2 spines
+  const hardware thin =
+      of_structure("fat_tree", {{"hosts", "12"}, {"radix", "8"}, {"oversubscription", "3"}});  // 6 hosts, 2 spines
   CHECK(way(thin, 0, 6) == way(thin, 0, 6, 2));
   CHECK(way(thin, 0, 6) != way(thin, 0, 6, 1));
   CHECK_THROWS_AS(of_structure("fat_tree", {{"hosts", "33"}, {"radix", "8"}}), error);

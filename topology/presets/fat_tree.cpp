@@ -1,5 +1,7 @@
-// Hosts under leaf switches under spine switches, all of one radix: a two-level folded Clos (Leiserson, "Fat-trees", 1985; Al-Fares,
-// Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Every port is an element, so that incast and shared
+// Hosts under leaf switches under spine switches, all of one radix: a two-level folded Clos (Leiserson, "Fat-trees", 1985; Al-
+// Fares,
+// Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Every port is an element, so that incast and
+// shared
 // trunks show. A leaf gives radix · o / (o + 1) ports to hosts and the rest to spines, one each, for an oversubscription of o to 1.
 // Routes are static: the spine is the destination's number modulo the spines (D-mod-k), and one further per channel.
 //
@@ -31,29 +33,39 @@ tree shape_of(const preset_request& wanted) {
   t.hosts = hosts;
   t.spines = radix / (over + 1);
   if (t.spines == 0)
-    throw error(errc::bad_config, "preset fat_tree: switches of radix " + std::to_string(radix) + " cannot be oversubscribed " + std::to_string(over) +
-                                      " to 1; take a radix of " + std::to_string(over + 1) + " at least");
+    throw error(errc::bad_config, "preset fat_tree: switches of radix " + std::to_string(radix) + " cannot be oversubscribed " +
+                                      std::to_string(over) + " to 1; take a radix of " + std::to_string(over + 1) + " at least");
   t.down = radix - t.spines;
   t.leaves = (hosts + t.down - 1) / t.down;
   if (t.leaves > radix)
-    throw error(errc::bad_config, "preset fat_tree: two levels of radix " + std::to_string(radix) + " have room for " + std::to_string(radix * t.down) +
-                                      " hosts, not " + std::to_string(hosts) + "; take a larger structure.radix");
+    throw error(errc::bad_config, "preset fat_tree: two levels of radix " + std::to_string(radix) + " have room for " +
+                                      std::to_string(radix * t.down) + " hosts, not " + std::to_string(hosts) +
+                                      "; take a larger structure.radix");
   return t;
 }
 
 }  // namespace
 
 hardware fat_tree(const preset_request& wanted) {
-  if (!wanted.layout.empty()) throw error(errc::bad_config, "preset fat_tree has no layout; say structure.hosts, radix and oversubscription");
+  if (!wanted.layout.empty())
+    throw error(errc::bad_config, "preset fat_tree has no layout; say structure.hosts, radix and oversubscription");
   const tree t = shape_of(wanted);
   hardware h{"fat_tree", t.hosts};
-  h.about = std::to_string(t.leaves) + " leaf switches with " + std::to_string(t.down) + " hosts each under " + std::to_string(t.spines) + " spines";
+  h.about = std::to_string(t.leaves) + " leaf switches with " + std::to_string(t.down) + " hosts each under " +
+            std::to_string(t.spines) + " spines";
   h.arrangement = layout::grid(t.hosts, 1);
   h.protocols = plain_protocols();
-  const class_id port = h.add_class({.name = "host_port", .role = element_role::nic, .latency = std::chrono::nanoseconds{500}, .bytes_per_second = 25'000'000'000,
+  const class_id port = h.add_class({.name = "host_port",
+                                     .role = element_role::nic,
+                                     .latency = std::chrono::nanoseconds{500},
+                                     .bytes_per_second = 25'000'000'000,
                                      .source = "round figures: 200 Gbit/s, 0.5 us"});
-  const class_id trunk = h.add_class({.name = "trunk", .role = element_role::switch_port, .latency = std::chrono::nanoseconds{300}, .bytes_per_second = 25'000'000'000,
-                                      .source = "a port between leaf and spine, as fast as a host's; 300 ns a switch: round figure"});
+  const class_id trunk =
+      h.add_class({.name = "trunk",
+                   .role = element_role::switch_port,
+                   .latency = std::chrono::nanoseconds{300},
+                   .bytes_per_second = 25'000'000'000,
+                   .source = "a port between leaf and spine, as fast as a host's; 300 ns a switch: round figure"});
   for (int r = 0; r < t.hosts; ++r) h.add_pair(port, "up " + std::to_string(r), "down " + std::to_string(r), r);
   for (int leaf = 0; leaf < t.leaves; ++leaf)
     for (int spine = 0; spine < t.spines; ++spine)

@@ -12,13 +12,16 @@ layout places_of(const gpu_servers& what, const preset_request& wanted) {
   const std::string said = wanted.layout.empty() ? what.usual_layout : wanted.layout;
   const layout parsed = layout::parse(said);
   if (!parsed.is_grid() || parsed.core_groups != 1)
-    throw error(errc::bad_config, "preset " + what.name + ": the layout is servers x GPUs, for example " + what.usual_layout + ", not " + said);
+    throw error(errc::bad_config,
+                "preset " + what.name + ": the layout is servers x GPUs, for example " + what.usual_layout + ", not " + said);
   // "8" parses as eight ranks in one place; here it is one server.
   const layout places = parsed.is_flat() ? layout::grid(1, parsed.size()) : parsed;
   if (wanted.ranks == 0 || wanted.ranks == places.size()) return places;
   if (!wanted.layout.empty() || wanted.ranks % places.cards != 0)
-    throw error(errc::bad_config, "preset " + what.name + ": " + std::to_string(wanted.ranks) + " ranks are not " + said + "; leave ranks away, or take " +
-                                      (wanted.layout.empty() ? "a multiple of " + std::to_string(places.cards) : "the layout's number"));
+    throw error(errc::bad_config,
+                "preset " + what.name + ": " + std::to_string(wanted.ranks) + " ranks are not " + said +
+                    "; leave ranks away, or take " +
+                    (wanted.layout.empty() ? "a multiple of " + std::to_string(places.cards) : "the layout's number"));
   return layout::grid(wanted.ranks / places.cards, places.cards);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a GPU
+// What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a
+// GPU
 // and a network that blocks at its ports only.
 
 #include "topology/hardware.hpp"
@@ -8,7 +9,7 @@ namespace troupe::presets {
 
 struct gpu_servers {
   std::string name, about;
-  std::string usual_layout;   ///< "16x4"
+  std::string usual_layout;  ///< "16x4"
   element_class nvlink, nic, fabric;
 };
 

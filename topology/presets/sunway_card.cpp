@@ -3,18 +3,24 @@
 // One set of constants for every figure of spec 1, and where each comes from:
 //   launch 25 µs, sync 15 µs, other 5 µs, BW_Ring 100 GB/s     printed.
 //   BW_GLOBAL 100 GB/s     not printed, but (4) gives its 69.6 GB/s at 8 MB only with it.
-//   local HBM 200 GB/s     not printed. (3) has every core group read for its successor and write for its predecessor at BW_Ring at once:
-//                          that takes 2 · BW_Ring, and nothing needs more. The source is at odds with itself here: the gain of "about 50 %"
+//   local HBM 200 GB/s     not printed. (3) has every core group read for its successor and write for its predecessor at BW_Ring at
+// once:
+//                          that takes 2 · BW_Ring, and nothing needs more. The source is at odds with itself here: the gain of
+// "about 50 %"
 //                          that it gives for (11) needs ¾ · BW_GLOBAL, at which neither (3) nor (4) could hold.
 //   PCIe 31.5 GB/s         the text says x16 without a generation; generation 4 assumed (16 GT/s · 16 lanes · 128/130 / 8).
 //   latency of a segment 100 ns, of PCIe 1 µs     assumed; they are small beside the 45 µs of an iteration.
 //
-// Where the host's costs go. Ring: an iteration is launch + copy + sync + other, and a rank's part of one is a send, the copy, a receive:
-// `send` = other, `receive` = sync, and the launch is `launch` for the first iteration and `forward` for the others. CSC: one launch, one
+// Where the host's costs go. Ring: an iteration is launch + copy + sync + other, and a rank's part of one is a send, the copy, a
+// receive:
+// `send` = other, `receive` = sync, and the launch is `launch` for the first iteration and `forward` for the others. CSC: one
+// launch, one
 // barrier, and in an iteration a get and a put, which share `other`: `transfer` = half of it.
 //
-// L2 is the bus' cross segment, spread over the core groups' memories. An access passes the core group's port of the bus. Its segments
-// are not charged: all core groups reading at once, a quarter from each, 0, 1, 1 and 2 segments away, put half a port's bytes on each
+// L2 is the bus' cross segment, spread over the core groups' memories. An access passes the core group's port of the bus. Its
+// segments
+// are not charged: all core groups reading at once, a quarter from each, 0, 1, 1 and 2 segments away, put half a port's bytes on
+// each
 // direction of each segment. So they never are what limits, as (4) says. (The text explains CSC's rotation by different segments,
 // which fits blocks that lie in one core group each; the model does not tell the two apart.)
 //
@@ -42,7 +48,8 @@ host_costs card_costs() {
   c.sync = microseconds{15};
   c.transfer = nanoseconds{2500};
   c.work_uses_dma = true;
-  c.source = "spec 1: t_LAUNCH 25 us, t_SYNC 15 us, t_OTHERS 5 us (a CSC iteration is two transfers); reductions in LDM (TB/s) are not charged, "
+  c.source = "spec 1: t_LAUNCH 25 us, t_SYNC 15 us, t_OTHERS 5 us (a CSC iteration is two transfers); reductions in LDM (TB/s) are "
+             "not charged, "
              "those in memory pass the DMA engine";
   return c;
 }
@@ -58,7 +65,8 @@ struct card {
   element_index port_out(int r) const { return port + 2 * r; }
   element_index port_in(int r) const { return port + 2 * r + 1; }
 
-  /// The shorter way round. Of two equal ones even core groups take the one down and odd ones the one up: then on a ring of four, four
+  /// The shorter way round. Of two equal ones even core groups take the one down and odd ones the one up: then on a ring of four,
+  /// four
   /// messages to the opposite core group do not meet.
   void around(int from, int to, std::vector<element_index>& way) const {
     if (core_groups == 2) return way.push_back(segment + from);
@@ -84,16 +92,27 @@ struct card {
 };
 
 void add_elements(hardware& h, card& c) {
-  const class_id dma = h.add_class({.name = "dma", .role = element_role::dma, .bytes_per_second = 200 * gigabyte,
-                                    .source = "a core group's DMA engines and the memory behind: 2 x BW_Ring, which model (3) of spec 1 needs; set-up is "
-                                              "part of t_OTHERS"});
-  const class_id port = h.add_class({.name = "bus_port", .role = element_role::link, .bytes_per_second = 100 * gigabyte,
+  const class_id dma = h.add_class(
+      {.name = "dma",
+       .role = element_role::dma,
+       .bytes_per_second = 200 * gigabyte,
+       .source = "a core group's DMA engines and the memory behind: 2 x BW_Ring, which model (3) of spec 1 needs; set-up is "
+                 "part of t_OTHERS"});
+  const class_id port = h.add_class({.name = "bus_port",
+                                     .role = element_role::link,
+                                     .bytes_per_second = 100 * gigabyte,
                                      .source = "spec 1: BW_Ring = 100 GB/s, and BW_GLOBAL the same by its model (4)"});
-  const class_id segment = h.add_class({.name = "ring_segment", .role = element_role::ring_segment, .latency = nanoseconds{100},
+  const class_id segment = h.add_class({.name = "ring_segment",
+                                        .role = element_role::ring_segment,
+                                        .latency = nanoseconds{100},
                                         .bytes_per_second = 100 * gigabyte,
                                         .source = "spec 1: BW_Ring = 100 GB/s, each direction; latency of a hop assumed"});
-  const class_id pcie = h.add_class({.name = "pcie", .role = element_role::pcie, .latency = microseconds{1}, .bytes_per_second = 31'508'000'000,
-                                     .source = "spec 1: x16, shared by the card; generation 4 and 1 us assumed: 16 GT/s x 16 x 128/130 / 8"});
+  const class_id pcie =
+      h.add_class({.name = "pcie",
+                   .role = element_role::pcie,
+                   .latency = microseconds{1},
+                   .bytes_per_second = 31'508'000'000,
+                   .source = "spec 1: x16, shared by the card; generation 4 and 1 us assumed: 16 GT/s x 16 x 128/130 / 8"});
   const auto group = [](int r) { return std::to_string(r); };
   for (int r = 0; r < c.core_groups; ++r) {
     const element_index at = h.add(dma, "dma " + group(r), r);
@@ -119,10 +138,12 @@ hardware sunway_card(const preset_request& wanted) {
   const int extra = c.has_host ? 1 : 0;
   const int otherwise = wanted.ranks > 0 ? wanted.ranks - extra : 4;
   c.core_groups = wanted.number("core_groups", otherwise, 2, 256);
-  if (!wanted.layout.empty()) throw error(errc::bad_config, "preset sunway_card is one card and has no layout; say structure.core_groups");
+  if (!wanted.layout.empty())
+    throw error(errc::bad_config, "preset sunway_card is one card and has no layout; say structure.core_groups");
   if (wanted.ranks > 0 && wanted.ranks != c.core_groups + extra)
-    throw error(errc::bad_config, "preset sunway_card: " + std::to_string(c.core_groups) + " core groups" + (c.has_host ? " and the host" : "") + " are " +
-                                      std::to_string(c.core_groups + extra) + " ranks, not " + std::to_string(wanted.ranks) + "; leave ranks away");
+    throw error(errc::bad_config, "preset sunway_card: " + std::to_string(c.core_groups) + " core groups" +
+                                      (c.has_host ? " and the host" : "") + " are " + std::to_string(c.core_groups + extra) +
+                                      " ranks, not " + std::to_string(wanted.ranks) + "; leave ranks away");
   hardware h{"sunway_card", c.core_groups + extra};
   h.about = "one card of " + std::to_string(c.core_groups) + " core groups on a ring bus with a shared segment L2 (spec 1)";
   h.arrangement = c.has_host ? layout::flat(h.ranks) : layout::grid(1, 1, c.core_groups);

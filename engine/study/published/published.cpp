@@ -129,13 +129,14 @@ void print_published(std::ostream& to, const std::vector<published_row>& rows) {
     const published_figure& f = row.figure;
     if (f.file != file) {
       file = f.file;
-      to << "#\n# config/studies/" << file << "\n# "
-         << padded("source", 24) << padded("what", 56) << padded("published", 14) << padded("ours", 12) << padded("error", 9) << "formula\n";
+      to << "#\n# config/studies/" << file << "\n# " << padded("source", 24) << padded("what", 56) << padded("published", 14)
+         << padded("ours", 12) << padded("error", 9) << "formula\n";
     }
     const bool failed = !row.failure.empty();
     char off[24];
     std::snprintf(off, sizeof off, "%+.1f%%", row.error_percent());
-    to << "  " << padded(f.source, 23) << ' ' << padded(f.what, 55) << ' ' << padded(sign_of(f.says) + with_unit(f.published, f.unit), 13) << ' '
+    to << "  " << padded(f.source, 23) << ' ' << padded(f.what, 55) << ' '
+       << padded(sign_of(f.says) + with_unit(f.published, f.unit), 13) << ' '
        << padded(failed ? "-" : with_unit(row.ours.value, f.unit), 11) << ' ' << padded(failed ? "-" : off, 8) << ' '
        << (row.ours.formula ? with_unit(*row.ours.formula, f.unit) : "") << '\n';
     print_wrapped(to, explained(row), "      ", 120);
@@ -148,8 +149,9 @@ std::string published_json(const std::vector<published_row>& rows) {
     const published_figure& f = row.figure;
     const bool failed = !row.failure.empty();
     constexpr const char* senses[] = {"about", "at_least", "at_most"};
-    json one{{"id", f.id}, {"source", f.source}, {"what", f.what}, {"file", f.file}, {"published", f.published},
-             {"says", senses[static_cast<std::size_t>(f.says)]}, {"unit", f.unit}};
+    json one{{"id", f.id},     {"source", f.source},       {"what", f.what},
+             {"file", f.file}, {"published", f.published}, {"says", senses[static_cast<std::size_t>(f.says)]},
+             {"unit", f.unit}};
     one["ours"] = failed ? json{} : json(row.ours.value);
     one["formula"] = row.ours.formula ? json(*row.ours.formula) : json{};
     one["error_percent"] = failed ? json{} : json(row.error_percent());

@@ -27,7 +27,8 @@ namespace troupe {
 class study_runs {
 public:
   /// @param folder where the studies lie
-  explicit study_runs(std::string folder, study_run_options options = {}) : folder_(std::move(folder)), options_(std::move(options)) {}
+  explicit study_runs(std::string folder, study_run_options options = {})
+      : folder_(std::move(folder)), options_(std::move(options)) {}
   /// @param set "choreography=ring sizes=8M": assignments as of --set, separated by spaces.
   const study_result& run(const std::string& file, const std::string& set);
 
@@ -69,10 +70,10 @@ struct published_figure {
   std::string what;    ///< "CSC-AG over Ring-AG at 4096 KB"
   std::string file;    ///< of config/studies
   double published = 0;
-  std::string unit;    ///< "x", "GB/s", "us", "%", "days", "KiB"; empty: a plain number
+  std::string unit;  ///< "x", "GB/s", "us", "%", "days", "KiB"; empty: a plain number
   std::function<measured(const study_lookup&)> ours;
-  std::string remark{};              ///< why ours differs, or what the figure assumes
-  sense says = sense::about;         ///< "more than 20 %": at_least
+  std::string remark{};       ///< why ours differs, or what the figure assumes
+  sense says = sense::about;  ///< "more than 20 %": at_least
 };
 
 // -- the figures, a file a source --
