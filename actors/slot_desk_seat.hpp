@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,14 +42,15 @@ inline void divide_average(const call& what, rank_t rank, int ranks, void* outpu
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
 }
 
-/// Plans and programs are the same for both.
-inline bool alike(const call& a, const call& b) {
-  if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level || !b.uniform)
-    return false;
-  if (is_reduction(a.what) && (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
-                               a.reduction.associative != b.reduction.associative))
-    return false;
-  return a.choreography == b.choreography;
+/// For catch (...): a user's function may throw anything.
+inline std::string reason_of_exception() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "a function threw something that is no std::exception";
+  }
 }
 
 struct alignas(128) slot_desk::seat {
