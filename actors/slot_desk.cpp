@@ -16,7 +16,7 @@ using clock = std::chrono::steady_clock;
 
 slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out)
     : out_(std::move(out)), ranks_(ranks), waiting_(slot_waiting_for(ranks, cores)),
-      no_memory_(make_failure(errc::out_of_memory, "there is no memory left to go on with an operation that its peers have begun")) {
+      no_memory_(make_failure(errc::out_of_memory, "there is no memory left to go on with an operation that peers have begun")) {
   waiting_.spin = std::min(waiting_.spin, spin);
   inbox_.reserve(2 * static_cast<std::size_t>(ranks));
   taken_.reserve(2 * static_cast<std::size_t>(ranks));

@@ -1,5 +1,5 @@
-// The desk under random schedules: all forms of calls, on slots and on all ranks' buffers, with operations that are cancelled, run out of
-// time or throw in the middle. Every operation has buffers of its own, which are poisoned as soon as it has ended.
+// The desk under random schedules: all forms of calls, on slots and on all ranks' buffers, with operations that are cancelled,
+// run out of time or throw in the middle. Every operation has buffers of its own, which are poisoned as soon as it has ended.
 
 #include <doctest/doctest.h>
 
@@ -109,7 +109,8 @@ class rank_player {
       }
       case 2: {
         open(i, start(desk_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
-        desk_.help(rank_, *m.done, random_() % 2 == 0 ? no_deadline : std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % 50));
+        const auto soon = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % 50);
+        desk_.help(rank_, *m.done, random_() % 2 == 0 ? no_deadline : soon);
         break;
       }
       default: {
@@ -271,7 +272,8 @@ TEST_CASE("closing while callers come, wait, park and hand over: everything ends
               continue;
             }
             m.done = start(o.desk(), r, jobs[i].how, m.in.data(), m.out.data());
-            if (dice() % 2 == 0) o.desk().help(r, *m.done, std::chrono::steady_clock::now() + std::chrono::microseconds(dice() % 60));
+            const auto soon = std::chrono::steady_clock::now() + std::chrono::microseconds(dice() % 60);
+            if (dice() % 2 == 0) o.desk().help(r, *m.done, soon);
           }
           for (const auto& m : all)
             if (m->done) wait_for(m->done), unfinished += m->done->done() ? 0 : 1;

@@ -131,7 +131,8 @@ inline plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t
 /// An all-reduce on all ranks' buffers.
 inline plan_ptr direct_plan(int ranks, std::size_t count) {
   auto p = std::make_shared<plan>();
-  p->notes = std::make_shared<const score>(lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, ranks))));
+  p->notes = std::make_shared<const score>(
+      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, ranks))));
   p->count = count;
   p->work_type = datatype::i32;
   p->slots = slot_format::ll128;
