@@ -174,6 +174,9 @@ void channel_state::advance(active_map::iterator at, channel_outbox& out) {
   } catch (const std::exception& e) {
     a.mismatched = true;
     return out.failed(key, make_failure(errc::aborted, std::string{"performing it threw: "} + e.what()));
+  } catch (...) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(errc::aborted, "performing it threw something that is no std::exception"));
   }
   if (a.mismatched || status == performer::status::mismatch) {
     a.mismatched = true;

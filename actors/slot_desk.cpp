@@ -15,8 +15,11 @@ using clock = std::chrono::steady_clock;
 }  // namespace
 
 slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out)
-    : out_(std::move(out)), ranks_(ranks), waiting_(slot_waiting_for(ranks, cores)) {
+    : out_(std::move(out)), ranks_(ranks), waiting_(slot_waiting_for(ranks, cores)),
+      no_memory_(make_failure(errc::out_of_memory, "there is no memory left to go on with an operation that peers have begun")) {
   waiting_.spin = std::min(waiting_.spin, spin);
+  inbox_.reserve(2 * static_cast<std::size_t>(ranks));
+  taken_.reserve(2 * static_cast<std::size_t>(ranks));
   if (slots) board_ = std::make_unique<slot_board>(ranks);
   for (rank_t r = 0; r < ranks; ++r) {
     seats_.push_back(std::make_unique<seat>());
@@ -69,8 +72,12 @@ slot_desk::turn slot_desk::begin(rank_t rank, const call& what, const plan_ptr& 
     release(s);
     throw;
   }
-  const locker lock(s);
-  return take_turn(s);
+  {
+    const locker lock(s);
+    if (s.queue.empty()) return take_turn(s);
+  }
+  release(s);  // meanwhile others have submitted what comes first
+  return {};
 }
 
 /// As the rank's last call, so that a repetition needs no plan and no program. @pre owned
@@ -138,53 +145,64 @@ failure_ptr slot_desk::failure_of(seat& s, epoch_t epoch) {
   return why;
 }
 
+/// True: performed. False: it takes long, has failed, or does not fit.
+bool slot_desk::perform_here(seat& s, const void* input, void* output, steady_time begun,
+                             std::optional<std::chrono::nanoseconds> deadline) {
+  const remembered_calls::entry& known = s.calls.last();
+  set_up(s, *known.code, *known.how, known.what, input, output, known.fingerprint);
+  // Most end here, before anything of a wait is set up.
+  if (spin(s) == slot_performer::status::performed) return true;
+  patience watch(*this, s, deadline ? expiry(begun, deadline) : no_deadline);
+  slot_wait_options how = waiting_;
+  how.spin = 0;
+  how.patience = deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, 0ns, long_wait) : long_wait;
+  how.watch = &watch;
+  const auto asleep = clock::now();
+  const auto ended = wait_slots(*s.performer, how).how;
+  learn(s, clock::now() - asleep);
+  return ended == slot_wait_result::ended::performed;
+}
+
 slot_desk::result slot_desk::perform(turn mine, const void* input, void* output,
                                      std::optional<std::chrono::nanoseconds> deadline) {
   seat& s = *mine.at;
-  const remembered_calls::entry& known = s.calls.last();
-  const std::uint64_t sequence = s.sequence;
-  failure_ptr why = failure_of(s, epoch_of(sequence));
+  const epoch_t epoch = epoch_of(s.sequence);
+  failure_ptr why = failure_of(s, epoch);
+  if (why) return give_up(s, std::move(why));
   std::string problem;
   const auto begun = deadline ? clock::now() : steady_time{};
-  auto ended = slot_wait_result::ended::stopped;
-  if (!why) {
-    try {
-      set_up(s, *known.code, *known.how, known.what, input, output, known.fingerprint);
-      // Most end here, before anything of a wait is set up.
-      if (spin(s) == slot_performer::status::performed) {
-        ended = slot_wait_result::ended::performed;
-      } else {
-        patience watch(*this, s, deadline ? expiry(begun, deadline) : no_deadline);
-        slot_wait_options how = waiting_;
-        how.spin = 0;
-        how.patience = deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, 0ns, long_wait) : long_wait;
-        how.watch = &watch;
-        const auto asleep = clock::now();
-        ended = wait_slots(*s.performer, how).how;
-        learn(s, clock::now() - asleep);
-      }
-    } catch (const std::exception& e) {
-      problem = e.what();
-    }
+  bool performed = false;
+  try {
+    performed = perform_here(s, input, output, begun, deadline);
+  } catch (...) {
+    problem = reason_of_exception();
   }
-  if (ended == slot_wait_result::ended::performed) {
-    why = failure_of(s, epoch_of(sequence));
-    if (!why) divide_average(known.what, s.rank, ranks_, output);
+  if (performed) {
+    why = failure_of(s, epoch);
+    if (!why) divide_average(s.calls.last().what, s.rank, ranks_, output);
     release(s);
     return {std::move(why), nullptr};
   }
-  if (!why && problem.empty()) why = failure_of(s, epoch_of(sequence));
-  if (why) {
-    drop(s, sequence);
-    release(s);
-    return {std::move(why), nullptr};
+  if (problem.empty()) why = failure_of(s, epoch);
+  if (why) return give_up(s, std::move(why));
+  operation_ptr op;
+  try {
+    op = operation_of(s, input, output, deadline);
+    op->begun = deadline ? begun : clock::now() - long_wait;
+    op->expires = expiry(op->begun, deadline);
+    if (!problem.empty()) stall(*op, problem);
+  } catch (...) {  // peers wait for this rank, and nobody can go on for it
+    broken(no_memory_);
+    return give_up(s, no_memory_);
   }
-  operation_ptr op = operation_of(s, input, output, deadline);
-  op->begun = deadline ? begun : clock::now() - long_wait;
-  op->expires = expiry(op->begun, deadline);
-  if (!problem.empty()) stall(*op, problem);
   hand_over(s, op);
   return {nullptr, std::move(op)};
+}
+
+slot_desk::result slot_desk::give_up(seat& s, failure_ptr why) {
+  drop(s, s.sequence);
+  release(s);
+  return {std::move(why), nullptr};
 }
 
 operation_ptr slot_desk::operation_of(seat& s, const void* input, void* output,

@@ -6,7 +6,7 @@
 //   1. the caller of a blocking operation itself, while the others come soon: no allocation, no message;
 //   2. the caller of a group's wait, for all its ranks in turn;
 //   3. who begins an asynchronous operation, as far as it goes at once, and who waits for it later: the seat is nobody's
-//      (*unattended*) in between;
+//      (*unattended*) in between. Who waits so for one rank also takes others' unattended seats a step further, now and then;
 //   4. the *attendant*, a thread that sleeps while nothing is written: it takes seats that were unattended for a while, and those
 //      that the others hand over because they take long. Their callers then wait for the completion like for any other.
 // A rank's operations on the board are begun in the order of their numbers; later ones queue up behind.
@@ -69,7 +69,7 @@ class slot_desk {
   /// Numbers an operation over slots and begins it: at once, or when the thread's `gathering` ends.
   void submit(rank_t rank, operation_ptr op);
   /// Performs the rank's operations on this thread until `done`, unless somebody else does already or it takes long: wait for its
-  /// completion then. Returns soon after `until`.
+  /// completion then. Returns soon after `until`. Other ranks' operations, too, may end on this thread.
   void help(rank_t rank, const completion& done, steady_time until);
   /// As far as they go at once.
   void help_briefly(rank_t rank);
@@ -109,6 +109,9 @@ class slot_desk {
       rank_t rank;
       bool elsewhere;
     };
+    void make_room() {
+      if (queued_.size() == queued_.capacity()) queued_.reserve(2 * queued_.size() + 8);
+    }
     std::vector<queued> queued_;
     gathering* outer_;
   };
@@ -152,6 +155,8 @@ class slot_desk {
   void learn(seat& s, std::chrono::nanoseconds slept) const;
   void set_up(seat& s, const slot_program& code, const plan& how, const call& what, const void* input, void* output,
               std::uint64_t fingerprint);
+  bool perform_here(seat& s, const void* input, void* output, steady_time begun, std::optional<std::chrono::nanoseconds> deadline);
+  result give_up(seat& s, failure_ptr why);
   operation_ptr operation_of(seat& s, const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline) const;
   failure_ptr failure_of(seat& s, epoch_t epoch);
   bool has_failed(seat& s, epoch_t epoch) const;
@@ -173,6 +178,7 @@ class slot_desk {
   void help_others(const seat& own);
   bool sleep_for(seat& s, steady_time until);
   bool drive(seat& s, bool& moved);
+  void end_all(seat& s);
   void recall(seat& s, const operation& op);
   bool next_operation(seat& s);
   progress advance(seat& s);
@@ -203,8 +209,10 @@ class slot_desk {
     rank_t rank;
     bool handed_over;
   };
-  std::vector<request_for> inbox_;
+  std::vector<request_for> inbox_;  ///< two a rank at most, for which there is room: asking allocates nothing
+  std::vector<request_for> taken_;  ///< the attendant's: what was in it
   failure_ptr broken_;
+  const failure_ptr no_memory_;
   bool started_ = false;
   bool closed_ = false;
   std::atomic<bool> fresh_{false};       ///< inbox_, failures or close(): look

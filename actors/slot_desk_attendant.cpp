@@ -46,16 +46,15 @@ void slot_desk::ask_attendant(rank_t rank, bool handed_over) {
   {
     const std::lock_guard lock(mutex_);
     closed = closed_;
-    if (!closed) inbox_.push_back({rank, handed_over});
+    const auto same = [&](const request_for& one) { return one.rank == rank && one.handed_over == handed_over; };
+    if (!closed && std::none_of(inbox_.begin(), inbox_.end(), same)) inbox_.push_back({rank, handed_over});
   }
   if (!closed) {
     fresh_.store(true);
     if (have_attendant()) wake_attendant();
     return;
   }
-  seat& s = at(rank);  // everything is failing, and nobody else is here to say so
-  bool moved = false;
-  if (handed_over || claim(s)) drive(s, moved);
+  if (seat& s = at(rank); handed_over || claim(s)) end_all(s);
 }
 
 void slot_desk::wake_attendant() {
@@ -144,15 +143,15 @@ bool slot_desk::fall_asleep() {
 /// True: closed.
 bool slot_desk::take_inbox(std::vector<seat*>& mine) {
   if (!fresh_.exchange(false)) return false;
-  std::vector<request_for> inbox;
   bool closed = false;
   {
     const std::lock_guard lock(mutex_);
-    inbox.swap(inbox_);
+    taken_.swap(inbox_);
     closed = closed_;
   }
-  for (const request_for& one : inbox)
+  for (const request_for& one : taken_)
     if (seat& s = at(one.rank); one.handed_over || claim(s)) mine.push_back(&s);
+  taken_.clear();
   if (closed) fresh_.store(true);
   return closed;
 }
@@ -173,8 +172,8 @@ bool slot_desk::advance_all(const std::vector<seat*>& mine) {
     const std::size_t before = s->performer->steps_taken();
     try {
       moved = s->performer->advance() != slot_performer::status::waiting || moved;
-    } catch (const std::exception& e) {
-      stall(*s->current, e.what());
+    } catch (...) {
+      stall(*s->current, reason_of_exception());
     }
     moved = moved || s->current->stalled || s->performer->steps_taken() != before;
   }

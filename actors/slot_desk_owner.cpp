@@ -46,8 +46,13 @@ void slot_desk::park(seat& s) {
   if (!asleep_.load()) [[likely]]
     return;
   if (have_attendant()) return wake_attendant();
-  bool moved = false;  // everything is failing, and nobody else is here to say so
-  if (claim(s)) drive(s, moved);
+  if (claim(s)) end_all(s);
+}
+
+/// Everything is failing, and nobody else is here to say so. @pre owned, and closed
+void slot_desk::end_all(seat& s) {
+  for (bool moved = false; drive(s, moved);) {
+  }
 }
 
 /// As far as the rank's operations go at once.
@@ -106,8 +111,8 @@ bool slot_desk::next_operation(seat& s) {
     recall(s, op);
     if (s.running != s.calls.last().code) s.running = s.calls.last().code;
     set_up(s, *s.running, *op.plan, op.what, op.input, op.output, s.calls.last().fingerprint);
-  } catch (const std::exception& e) {
-    stall(op, e.what());
+  } catch (...) {
+    stall(op, reason_of_exception());
   }
   return true;
 }
@@ -119,8 +124,8 @@ slot_desk::progress slot_desk::advance(seat& s) {
   const std::size_t before = s.performer->steps_taken();
   try {
     status = s.performer->advance();
-  } catch (const std::exception& e) {
-    stall(op, e.what());
+  } catch (...) {
+    stall(op, reason_of_exception());
     return progress::some;
   }
   if (status == slot_performer::status::performed) return finish(s, nullptr), progress::done;
@@ -193,11 +198,13 @@ void slot_desk::submit(rank_t rank, operation_ptr op) {
     op->expires = expiry(op->begun, op->deadline);
   }
   const bool elsewhere = takes_long(*op, ranks_);
+  // What may throw comes first: peers wait for every number that was given.
+  if (my_gathering != nullptr) my_gathering->make_room();
   {
     const locker lock(s);
-    op->sequence = s.next++;
-    op->epoch = epoch_of(op->sequence);
-    s.queue.push_back(std::move(op));
+    operation& queued = *s.queue.emplace_back(std::move(op));
+    queued.sequence = s.next++;
+    queued.epoch = epoch_of(queued.sequence);
     if (s.owned) return;
   }
   if (my_gathering != nullptr) my_gathering->queued_.push_back({this, rank, elsewhere});
@@ -234,14 +241,15 @@ void slot_desk::help(rank_t rank, const completion& done, steady_time until) {
 
 /// Looks for as long as that has paid lately. True: something has moved.
 bool slot_desk::look_again(seat& s, const completion& done) {
+  if (s.current->stalled) return false;  // perhaps never begun: the performer may still know the operation before
   const auto before = s.performer->steps_taken();
   const int looks = std::max(s.spin, 1);
   for (int i = 0; i < looks + waiting_.yields; ++i) {
     if (s.current->stalled || done.done()) return false;
     try {
       if (s.performer->advance() != slot_performer::status::waiting || s.performer->steps_taken() != before) return true;
-    } catch (const std::exception& e) {
-      return stall(*s.current, e.what()), false;
+    } catch (...) {
+      return stall(*s.current, reason_of_exception()), false;
     }
     if (i % 16 == 15) help_others(s);
     if (i >= looks) std::this_thread::yield();
@@ -272,8 +280,8 @@ bool slot_desk::sleep_for(seat& s, steady_time until) {
   try {
     wait_slots(*s.performer, how);
     learn(s, clock::now() - asleep);
-  } catch (const std::exception& e) {
-    stall(*s.current, e.what());
+  } catch (...) {
+    stall(*s.current, reason_of_exception());
   }
   return !watch.tired() || clock::now() >= until;
 }

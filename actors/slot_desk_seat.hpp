@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +40,17 @@ inline void divide_average(const call& what, rank_t rank, int ranks, void* outpu
   if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0 &&
       (!has_root(what.what) || what.root == rank))
     divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
+}
+
+/// For catch (...): a user's function may throw anything.
+inline std::string reason_of_exception() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "a function threw something that is no std::exception";
+  }
 }
 
 struct alignas(128) slot_desk::seat {

@@ -6,6 +6,9 @@
 // In place: out-of-place and in-place calls must not be mixed between ranks. One range (or equal pointers) for all_reduce,
 // all_to_all, broadcast and reduce; for all_gather, reduce_scatter, gather and scatter the smaller buffer is the rank's own block of the
 // larger one. Any other overlap is errc::buffers_overlap.
+//
+// Ranks of one address space may read the same input. What an operation writes must overlap no other rank's buffer of the operation: peers
+// read and write these buffers directly, at any time until it is done. Nobody checks that: the results would be undefined.
 
 #include <concepts>
 #include <cstddef>

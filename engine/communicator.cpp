@@ -198,7 +198,8 @@ request group::add(const std::shared_ptr<request::started>& what, std::shared_pt
 
 /// A rank's actor may die with it; over slots, the desk sees to everything.
 actors::operation_ptr request::started::share(const std::shared_ptr<started>& all) {
-  if (over_slots(all->op)) return {all, &all->op};
+  all->caller.slots = over_slots(all->op);
+  if (all->caller.slots) return {all, &all->op};
   return {&all->op, [all](actors::operation* op) { op->dropped(); }};
 }
 
@@ -206,7 +207,6 @@ actors::operation_ptr request::started::share(const std::shared_ptr<started>& al
 /// behind it.
 void request::state::begin(actors::operation_ptr op) {
   const actors::operation& mine = *op;  // kept with this state
-  slots = over_slots(mine);
   of->number(rank, slots ? std::move(op) : op);
   key = {mine.epoch, mine.peer, mine.sending};
   if (!slots) of->core->stage->submit(*of->members, rank, std::move(op));

@@ -58,7 +58,12 @@ request persistent::start() {
   if (!inside) refuse_closed();
   const auto made = what_->repeat();
   request r{std::shared_ptr<request::state>(made, &made->caller)};
-  r.state_->begin(request::started::share(made));
+  try {
+    r.state_->begin(request::started::share(made));
+  } catch (...) {
+    what_->last.reset();  // not begun, and never done
+    throw;
+  }
   return r;
 }
 

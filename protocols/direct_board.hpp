@@ -4,8 +4,9 @@
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
 //   come     `next` := (e, 0), addresses and fingerprint, then `here` := mark(e)
-//   meet     wait until every `here` is mark(e); take the addresses and compare fingerprints, and look at `here` again: a rank that gave
-//            up may have come to a later operation in between
+//   meet     wait until every `here` is mark(e); the last to come sees all at once, since `here` is stored and looked at in one order.
+//            Take the addresses and compare fingerprints, and look at `here` again: a rank that gave up may have come to a later
+//            operation in between
 //   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — of the own body first, then of others' — and
 //            perform them; `touching` := 0
 //   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before

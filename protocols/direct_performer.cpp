@@ -75,7 +75,8 @@ direct_performer::status direct_performer::meet() {
   direct_board& place = meeting_place();
   for (; met_ < place.ranks(); ++met_) {
     const direct_board::seat& other = place.at(met_);
-    if (other.here.load(std::memory_order_acquire) != mark_) return status::waiting;
+    // In one order with come(): the last to come sees all, so nobody need be told that somebody has come.
+    if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
     const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
     buffers_[static_cast<std::size_t>(met_)] = {other.input.load(std::memory_order_acquire),
                                                 other.output.load(std::memory_order_acquire),
