@@ -99,7 +99,7 @@ def chosen(options, programs):
 
 
 def takes_part(name, ranks, collective, size, for_limit):
-    if name == "troupe-group":
+    if name in ("troupe-group", "troupe-persistent"):
         return collective == "all_reduce" and not for_limit
     if name == "limit":
         return collective == "all_reduce"

@@ -33,6 +33,7 @@ def mpich_command(program, ranks):
 KINDS = {
     "troupe": ("troupe_ranks", lambda program, ranks: [program, "threads", str(ranks)], False),
     "troupe-group": ("troupe_ranks", lambda program, ranks: [program, "group", str(ranks)], False),
+    "troupe-persistent": ("troupe_ranks", lambda program, ranks: [program, "persistent", str(ranks)], False),
     "troupe-async": ("troupe_ranks", lambda program, ranks: [program, "async", str(ranks)], False),
     "limit": ("limit", lambda program, ranks: [program, str(ranks)], False),
     "openmpi": ("peer_openmpi", openmpi_command, True),
@@ -49,7 +50,7 @@ def placement(name, ranks):
         return f"{ranks} processes, " + ("each bound to a core of its own" if enough else f"on {CORES} cores, not bound; {waits}")
     if name == "limit":
         return f"{min(ranks, CORES)} threads, each pinned to a core of its own, sweep over {ranks} ranks' buffers"
-    if name == "troupe-group":
+    if name in ("troupe-group", "troupe-persistent"):
         return f"one thread drives {ranks} ranks; the engine's own threads help, placed by the system"
     return f"{ranks} threads in one process, placed by the system" + ("" if enough else f" on {CORES} cores")
 

@@ -4,7 +4,7 @@ import os
 
 from tables import human
 
-COLOURS = {"troupe": "#c1272d", "troupe-async": "#e07b39", "troupe-group": "#8e2a8b", "openmpi": "#0b6aa2", "mpich": "#3a8f3a",
+COLOURS = {"troupe": "#c1272d", "troupe-async": "#e07b39", "troupe-group": "#8e2a8b", "troupe-persistent": "#c77dff", "openmpi": "#0b6aa2", "mpich": "#3a8f3a",
            "gloo": "#8a8a8a", "limit": "#000000"}
 
 
@@ -32,7 +32,7 @@ def draw(points, choices, folder):
     return written
 
 
-PROTOCOL_STYLES = {"simple": "-", "ll128": "--", "ll": ":"}
+PROTOCOL_STYLES = {"simple": "-", "ll128": "--", "ll": ":", "direct": "-."}
 
 
 def draw_choices(pyplot, choices, folder):

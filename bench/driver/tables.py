@@ -54,7 +54,7 @@ class Points:
         return found
 
     def contenders(self, ranks):
-        order = ["troupe", "troupe-async", "troupe-group", "openmpi", "mpich", "gloo", "limit"]
+        order = ["troupe", "troupe-async", "troupe-group", "troupe-persistent", "openmpi", "mpich", "gloo", "limit"]
         return [c for c in order if any(p["contender"] == c and p["ranks"] == ranks for p in self.all)]
 
 
@@ -70,7 +70,8 @@ def targets(points):
         ("1", "2 ranks, threads, blocking / Open MPI", "troupe", "openmpi", (2,), None, 1.0, 0.45),
         ("1", "2 ranks, threads, blocking / MPICH", "troupe", "mpich", (2,), None, 1.0, 0.45),
         ("2", "4 and 8 ranks, threads, blocking / Open MPI", "troupe", "openmpi", (4, 8), None, 1.0, 0.33),
-        ("3", "8 B all_reduce, one thread drives 8 ranks / Open MPI, 8 processes", "troupe-group", "openmpi", (8,), eight, 0.15, None),
+        ("3", "8 B all_reduce, one thread drives 8 ranks, a group of fresh operations / Open MPI, 8 processes", "troupe-group", "openmpi", (8,), eight, 0.15, None),
+        ("3", "the same, persistent operations / Open MPI, 8 processes", "troupe-persistent", "openmpi", (8,), eight, 0.15, None),
         ("4", "all_reduce ≥ 256 KiB, 2, 4 and 8 ranks / limit", "troupe", "limit", (2, 4, 8), large, 1.3, None),
         ("5", "8 B all_reduce, 2 ranks / flag exchange", "troupe", "limit", (2,), eight, 2.0, None),
     ]
