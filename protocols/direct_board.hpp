@@ -3,10 +3,10 @@
 // seat that the others read.
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
-//   come     `next` := (e, 0), addresses and fingerprint, then `here` := mark(e)
+//   come     `here` := away, `next` := (e, 0), addresses and fingerprint, then `here` := mark(e)
 //   meet     wait until every `here` is mark(e); the last to come sees all at once, since `here` is stored and looked at in one order.
-//            Take the addresses and compare fingerprints, and look at `here` again: a rank that gave up may have come to a later
-//            operation in between
+//            Take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e because
+//            others ended it, may be coming to a later operation meanwhile
 //   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — of the own body first, then of others' — and
 //            perform them; `touching` := 0
 //   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before
@@ -60,6 +60,7 @@ public:
 
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
   static constexpr std::uint64_t given_up = 1;
+  static constexpr std::uint64_t away = 0;  ///< no operation's mark
   static constexpr std::uint64_t first_claim(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
 
   alignas(128) std::atomic<std::size_t> left{0};    ///< units that are not finished; set by rank 0 when it comes

@@ -61,7 +61,9 @@ void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
   if (rank_ == 0) place.left.store(code_->units, std::memory_order_relaxed);
-  mine.next.store(direct_board::first_claim(sequence_), std::memory_order_relaxed);
+  // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
+  mine.here.store(direct_board::away, std::memory_order_relaxed);
+  mine.next.store(direct_board::first_claim(sequence_), std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
   mine.input.store(mine_.input, std::memory_order_release);
   mine.output.store(mine_.output, std::memory_order_release);
@@ -82,7 +84,7 @@ direct_performer::status direct_performer::meet() {
                                                 other.output.load(std::memory_order_acquire),
                                                 other.scratch.load(std::memory_order_acquire)};
     if (other.here.load(std::memory_order_relaxed) != mark_)
-      return status::waiting;  // gave up: the failure is on its way
+      return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
     if (!same) {
       stage_ = stage::at_odds;
       return status::mismatch;

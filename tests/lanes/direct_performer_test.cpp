@@ -142,6 +142,31 @@ TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the 
   CHECK(a.wrong(what) + b.wrong(what) == 0);
 }
 
+// The late one of a round finds it ended by the others, and them on their way to the next, whose call is another.
+TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
+  constexpr int ranks = 4;
+  constexpr std::uint64_t rounds = 150'000;
+  slot_board board{ranks};
+  const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 10);
+  std::atomic<int> mismatches{0};
+  std::vector<std::thread> threads;
+  for (rank_t r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      player mine{board, r};
+      for (std::uint64_t e = 1; e <= rounds && mismatches == 0; ++e) {
+        mine.start(what, e, e % 3 + 1);
+        auto status = slot_performer::status::waiting;
+        while ((status = mine.performs.advance()) == slot_performer::status::waiting && mismatches == 0) std::this_thread::yield();
+        if (status != slot_performer::status::performed) {
+          mismatches += status == slot_performer::status::mismatch;
+          mine.performs.abandon();
+        }
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(mismatches == 0);
+}
+
 // Every operation's buffers are new, and are overwritten and freed as soon as the rank has ended it, in whatever way. A peer that still
 // reads or writes there is a data race, a use after free, or wrong poison.
 TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
