@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "engine/cli/cli.hpp"
+#include "engine/study/explain_on.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -17,10 +18,11 @@ constexpr const char* footer = R"(Examples:
   troupe explain all_to_all --layout 2x4 --bytes 64K --type bf16
   troupe explain all_gather_v --ranks 8 --bytes 1M
   troupe explain all_reduce --ranks 4 --bytes 64K --measure
+  troupe explain all_reduce --bytes 1M --on gh200_16            (a machine of `troupe study --presets`, in virtual time)
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
 struct arguments {
-  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, config, level;
+  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, config, level, preset;
   std::vector<std::string> assignments;
   int ranks = 0, root = 0;
   bool in_place = false, as_json = false, measure = false;
@@ -71,7 +73,31 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
+/// The same question about a machine that one does not have.
+int explain_modelled(const arguments& a) {
+  if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
+  auto assignments = a.assignments;
+  for (std::string& each : assignments) each = in_study(each);
+  const auto say = [&](const std::string& key, const std::string& value) { assignments.push_back("study." + key + "=" + value); };
+  say("collective", a.collective);
+  say("preset", a.preset);
+  say("sizes", a.bytes);
+  say("type", a.type);
+  say("op", a.op);
+  say("root", std::to_string(a.root));
+  if (a.ranks > 0) say("ranks", std::to_string(a.ranks));
+  if (!a.placement.empty()) say("layout", a.placement);
+  if (a.in_place) say("in_place", "true");
+  const study_scenario call = read_study(read_configuration(a.config, assignments));
+  progress_line line;
+  const auto all = explain_on(call, [&](const std::string& text) { line.show(text); });
+  line.clear();
+  std::cout << (a.as_json ? to_json(call, all) + '\n' : to_text(call, all));
+  return exit_ok;
+}
+
 int explain_call(const arguments& a) {
+  if (!a.preset.empty()) return explain_modelled(a);
   const job_kind kind = kind_of(a.collective);
   if (kind.send_recv) return explain_send_recv(a.as_json);
   const interrupt_guard guard;
@@ -112,6 +138,8 @@ void add_explain(CLI::App& program, action& chosen) {
   sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
   sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
   sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")->type_name("KEY=VALUE")->expected(1)->take_all();
+  sub->add_option("--on", a->preset, "on this modelled machine, in virtual time, instead of here; --set then takes keys of [study]")
+      ->type_name("PRESET");
   sub->add_flag("--measure", a->measure, "perform every candidate, and show what was measured beside what was predicted");
   sub->add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")->check(CLI::Range(1, 1000));
   sub->add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")->check(CLI::Range(0.1, 10000.0));
