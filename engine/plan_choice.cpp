@@ -226,16 +226,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
 
 /// Of all ranks' buffers, what each core has to do with.
 double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_bytes) const {
-  const double n = task.ranks(), block = static_cast<double>(block_bytes);
-  double blocks = 2 * n;  // of all ranks' inputs and outputs
-  switch (task.what.what) {
-    case collective::all_gather:
-    case collective::reduce_scatter: blocks = n * (n + 1); break;
-    case collective::all_to_all: blocks = 2 * n * n; break;
-    case collective::broadcast: blocks = n; break;
-    case collective::reduce: blocks = n + 1; break;
-    default: break;
-  }
+  const double block = static_cast<double>(block_bytes), blocks = buffer_blocks(task.what.what, task.ranks());
   return std::max(1.0, block * blocks / std::max(1, std::min(machine_.machine.cores, task.ranks())));
 }
 

@@ -466,7 +466,10 @@ bool listed(std::string_view list, std::string_view word) {
 }  // namespace
 
 hardware build_preset(std::string_view wanted, const preset_request& request) {
-  const auto& all = all_presets();
+  return build_preset(all_presets(), wanted, request);
+}
+
+hardware build_preset(const std::vector<preset>& all, std::string_view wanted, const preset_request& request) {
   const auto at = std::find_if(all.begin(), all.end(), [&](const preset& p) { return p.name == wanted; });
   if (at == all.end()) {
     std::vector<std::string_view> names;

@@ -220,6 +220,8 @@ const std::vector<preset>& all_presets();
 /// Builds one. @throws error(bad_config): no such preset (with a suggestion), a structure key that it does not have, what it
 /// refuses.
 hardware build_preset(std::string_view name, const preset_request& wanted);
+/// The same from a longer list, for presets that need what is above this layer.
+hardware build_preset(const std::vector<preset>& among, std::string_view name, const preset_request& wanted);
 
 /// `flat`: every rank has a full-duplex port on one switch that never blocks: an up element and a down element, each with half
 /// of the latency and all of the bandwidth. A message takes α + n·β; messages contend at the sender's up and the receiver's

@@ -8,9 +8,11 @@
 #include <sstream>
 
 #include "engine/report.hpp"
+#include "engine/study/calibrate.hpp"
 #include "engine/study/page.hpp"
 #include "engine/study/published/published.hpp"
 #include "engine/study/study.hpp"
+#include "engine/study/this_machine.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -25,6 +27,7 @@ constexpr const char* footer = R"(Examples:
   troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
   troupe study --presets
   troupe study --published      (every published figure, beside what the model makes of the same case)
+  troupe study --calibrate      (the model of this machine, beside what the machine does: half a minute, on all its cores)
 
 Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
 
@@ -32,7 +35,11 @@ struct arguments {
   std::string file, json, csv, trace, report;
   std::vector<std::string> assignments, sweeps;
   std::string studies = "config/studies";
-  bool presets = false, path = false, published = false;
+  bool presets = false, path = false, published = false, calibrate = false;
+  std::vector<int> ranks;          // of --calibrate, as what follows
+  std::vector<std::string> sizes;
+  double budget_ms = 20;
+  int rounds = 5;
 };
 
 study_sweep parse_sweep(const std::string& text) {
@@ -54,7 +61,7 @@ configuration configured(const arguments& a, const std::string& also = {}) {
 }
 
 int list_presets() {
-  for (const preset& p : all_presets()) {
+  for (const preset& p : study_presets()) {
     const hardware h = p.build({});
     std::cout << p.name << ": " << p.summary << "\n  " << plural(static_cast<std::size_t>(h.ranks), "rank");
     if (!p.structure.empty()) std::cout << "; structure: " << p.structure;
@@ -87,6 +94,23 @@ int run_published_figures(const arguments& a) {
   return std::any_of(rows.begin(), rows.end(), [](const published_row& r) { return !r.failure.empty(); }) ? exit_wrong : exit_ok;
 }
 
+/// The preset this_machine beside the engine, with the options of the file's [engine] and of --set engine.… .
+int compare_with_machine(const arguments& a) {
+  comparison_request wanted;
+  if (!a.ranks.empty()) wanted.ranks = a.ranks;
+  if (!a.sizes.empty()) wanted.sizes.clear();
+  for (const std::string& size : a.sizes) wanted.sizes.push_back(parse_size("--sizes", size));
+  wanted.limits = {a.budget_ms, a.rounds};
+  if (!a.json.empty()) check_writable(a.json);
+  const interrupt_guard guard;
+  progress_line progress;
+  const comparison made = compare_with_measured(configured(a).engine(), wanted, [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  if (a.json != "-") print_comparison(std::cout, made);
+  if (!a.json.empty()) write_text(a.json, comparison_json(made));
+  return exit_ok;
+}
+
 bool any_wrong(const study_result& r) {
   for (const study_row& row : r.rows)
     if (row.wrong > 0) return true;
@@ -96,6 +120,7 @@ bool any_wrong(const study_result& r) {
 int run(const arguments& a) {
   if (a.presets) return list_presets();
   if (a.published) return run_published_figures(a);
+  if (a.calibrate) return compare_with_machine(a);
   if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
   for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
     if (!path->empty()) check_writable(*path);
@@ -165,6 +190,19 @@ void add_study(CLI::App& program, action& chosen) {
       ->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
   sub->add_flag("--published", a->published, "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
+  auto* calibrate = sub->add_flag("--calibrate", a->calibrate, "the model of this machine beside measurements; reads [engine] of FILE, if there is one");
+  sub->add_option("--ranks", a->ranks, "with --calibrate (default 2,4)")
+      ->delimiter(',')
+      ->check(CLI::Range(2, most_ranks_of_a_process))
+      ->needs(calibrate)
+      ->type_name("N,…");
+  sub->add_option("--sizes", a->sizes, "with --calibrate (default 64K,256K,1M,4M)")->delimiter(',')->needs(calibrate)->type_name("BYTES,…");
+  sub->add_option("--rounds", a->rounds, "of --calibrate: interleaved repetitions, the median counts (default 5)")
+      ->check(CLI::Range(1, 1000))
+      ->needs(calibrate);
+  sub->add_option("--budget-ms", a->budget_ms, "of --calibrate: timed part of a repetition (default 20)")
+      ->check(CLI::Range(0.1, 10000.0))
+      ->needs(calibrate);
   sub->add_option("--studies", a->studies, "with --published: where the studies lie")->type_name("FOLDER")->capture_default_str();
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });

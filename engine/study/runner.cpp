@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <random>
 
+#include "engine/cost_model.hpp"
 #include "engine/crafted_values.hpp"
 #include "engine/score_library.hpp"
 #include "engine/study/bounds.hpp"
 #include "engine/study/study.hpp"
+#include "engine/study/this_machine.hpp"
 #include "memory/error.hpp"
 #include "protocols/lowering.hpp"
 #include "protocols/verifier.hpp"
@@ -138,7 +141,8 @@ public:
   study_run(const study_scenario& s, const study_run_options& o)
       : scenario_(s),
         options_(o),
-        on_(std::make_shared<hardware>(build_preset(s.preset_name, s.request))),
+        machine_(build_study_machine(s.preset_name, s.request)),
+        on_(std::make_shared<hardware>(machine_.on)),
         library_(s.score_files, 8) {
     for (const auto& [key, value] : s.overrides) on_->set(key, value);
     for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
@@ -333,8 +337,21 @@ private:
     return static_cast<int>(std::clamp<std::uint64_t>((block / cells + limit - 1) / limit, 1, 1 << 20));
   }
 
+  /// Rates that depend on what the caches hold; what the scenario says is stronger.
+  void set_rates(const job_shape& shape) {
+    if (!machine_.rates) return;
+    double block = static_cast<double>(shape.count);
+    if (!shape.counts.empty())
+      block = std::accumulate(shape.counts.begin(), shape.counts.end(), 0.0) / static_cast<double>(shape.counts.size());
+    const double bytes = block * static_cast<double>(size_of(scenario_.type)) * buffer_blocks(scenario_.kind.what, on_->ranks);
+    machine_.rates(bytes, scenario_.type, on_->host);
+    for (const auto& [key, value] : scenario_.overrides)
+      if (key.starts_with("host.")) on_->set(key, value);
+  }
+
   study_row best_row(std::size_t bytes, const std::vector<std::string>& names) {
     const job_shape shape = shape_at(bytes);
+    set_rates(shape);
     study_row best;
     std::string why_not;
     for (const std::string& n : names)
@@ -430,6 +447,7 @@ private:
 
   const study_scenario& scenario_;
   const study_run_options& options_;
+  study_machine machine_;
   std::shared_ptr<hardware> on_;
   score_library library_;
   std::vector<std::int64_t> late_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "engine/study/this_machine.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreography.hpp"
 #include "topology/quantities.hpp"
@@ -139,6 +140,12 @@ private:
     s.request.layout = text("layout");
     for (const auto& [key, entry] : from_.under("study.structure"))
       s.request.structure.emplace_back(key, std::get<std::string>(entry.value));
+    // The constants of this machine are those that an engine of the same configuration would load.
+    const auto& given = s.request.structure;
+    if (const std::string file = std::get<std::string>(from_.at("engine.tuning").value);
+        s.preset_name == this_machine_preset && !file.empty() &&
+        std::none_of(given.begin(), given.end(), [](const auto& pair) { return pair.first == "tuning"; }))
+      s.request.structure.emplace_back("tuning", file);
     for (const auto& [key, entry] : from_.under("study.hardware"))
       s.overrides.emplace_back(key, std::get<std::string>(entry.value));
   }
