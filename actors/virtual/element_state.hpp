@@ -11,7 +11,8 @@
 
 namespace troupe::actors {
 
-/// No virtual time is later: the rest of 64 bits is room to add to one, so that nothing overflows. 53 days. A run that comes there is refused.
+/// No virtual time is later: the rest of 64 bits is room to add to one, so that nothing overflows. 53 days.
+/// A run that comes there is refused.
 inline constexpr std::int64_t end_of_time = std::int64_t{1} << 62;
 
 /// Serves one message after the other on every unit.

@@ -22,7 +22,8 @@ class surveyor {
 public:
   /// Looks at every rank where that is affordable, else at some; but at those with all of their peers, as each may be reached by a
   /// link of its own.
-  explicit surveyor(const hardware& on) : on_(on), stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks / most_pairs))) {
+  explicit surveyor(const hardware& on)
+      : on_(on), stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks / most_pairs))) {
     for (int r = 0; r < on.ranks; r += stride_) look_at(r);
   }
 

@@ -201,8 +201,8 @@ private:
     const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
     const bool matrix = scenario_.kind.what == collective::all_to_all;
     if (given == 0 || given == (matrix ? n * n : n)) return;
-    throw error(errc::bad_config, "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " + plural(n, "rank") +
-                                      " needs " + (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
+    throw error(errc::bad_config, "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
+                                      plural(n, "rank") + " needs " + (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
   }
 
   /// Before the buffers of a real payload are made: the system promises more memory than it has.
@@ -213,7 +213,8 @@ private:
     const double need = (scenario_.in_place ? 2 : 3) * largest * on_->ranks;
     if (need <= 0.8 * limit) return;
     const auto mebibytes = [](double bytes) { return bytes_text(static_cast<std::uint64_t>(bytes / (1 << 20)) << 20); };
-    throw error(errc::out_of_memory, "a real payload of " + bytes_text(shape.bytes) + " on " + plural(static_cast<std::size_t>(on_->ranks), "rank") +
+    throw error(errc::out_of_memory, "a real payload of " + bytes_text(shape.bytes) + " on " +
+                                         plural(static_cast<std::size_t>(on_->ranks), "rank") +
                                          " needs about " + mebibytes(need) + " of memory, this computer has " + mebibytes(limit) +
                                          "; use fewer ranks, smaller sizes, or payload = \"none\"");
   }
