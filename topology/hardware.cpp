@@ -19,6 +19,8 @@ namespace {
 picoseconds time_of(std::string_view key, std::string_view text) {
   const auto time = parse_time(text);
   if (!time) wrong(std::string{key} + " is \"" + std::string{text} + "\"; it must be a time such as \"25us\", \"1.5 ns\" or \"0\"");
+  if (*time > longest_setting)
+    wrong(std::string{key} + " is \"" + std::string{text} + "\"; it may be at most " + to_text(longest_setting));
   return *time;
 }
 
@@ -171,13 +173,13 @@ void check_class(const element_class& c, const std::string& where) {
           " is fair and store_and_forward; a fair element passes heads on at once, so say passing = cut_through");
 }
 
-/// bytes / rate in picoseconds, rounded up, saturating.
+/// bytes / rate in picoseconds, rounded up, saturating where there is room to add it to a time.
 picoseconds duration(std::uint64_t bytes, std::uint64_t rate, std::int32_t slow_down) {
   __extension__ using wide = unsigned __int128;
   if (rate == 0) return picoseconds{0};
   const wide scaled = wide{bytes} * 1'000'000'000u * static_cast<std::uint32_t>(slow_down);
   const wide time = (scaled + rate - 1) / rate;
-  constexpr auto most = static_cast<wide>(std::numeric_limits<std::int64_t>::max());
+  constexpr auto most = static_cast<wide>(std::numeric_limits<std::int64_t>::max() / 4);
   return picoseconds{static_cast<std::int64_t>(time < most ? time : most)};
 }
 

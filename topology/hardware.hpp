@@ -32,6 +32,9 @@ inline constexpr int element_role_count = 7;
 /// "link", "ring_segment", "dma", "nic", "switch", "pcie", "core".
 std::string_view name(element_role role) noexcept;
 
+/// Of any constant: virtual times are 64-bit picoseconds, of which sums over many steps must not run out.
+inline constexpr picoseconds longest_setting{std::chrono::seconds{1000}};
+
 enum class service : std::uint8_t {
   fifo,  ///< one message after the other on every unit, each at the full bandwidth
   fair,  ///< all messages at once, each with an equal share of the bandwidth; `units` and `overhead` are per message, not queued

@@ -11,6 +11,10 @@
 
 namespace troupe::actors {
 
+/// No virtual time is later: the rest of 64 bits is room to add to one, so that nothing overflows. 53 days.
+/// A run that comes there is refused.
+inline constexpr std::int64_t end_of_time = std::int64_t{1} << 62;
+
 /// Serves one message after the other on every unit.
 class fifo_state {
 public:
@@ -29,7 +33,7 @@ public:
   passage reserve(std::int64_t head, std::int64_t occupied) {
     std::int64_t& unit = more_.empty() ? free_ : first_free();
     const std::int64_t start = std::max(head, unit);
-    unit = start + occupied;
+    unit = std::min(start + occupied, end_of_time);
     return {start, unit};
   }
   /// When the next message could begin.

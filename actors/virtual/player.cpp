@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "actors/virtual/element_state.hpp"
 #include "actors/virtual/recorder.hpp"
 #include "memory/error.hpp"
 
@@ -102,7 +103,7 @@ namespace {
 
 std::int64_t time_for(std::uint64_t bytes, std::uint64_t rate) {
   if (rate == 0) return 0;
-  return link_parameters{std::chrono::nanoseconds{0}, rate}.occupancy(bytes).count();
+  return std::min(link_parameters{std::chrono::nanoseconds{0}, rate}.occupancy(bytes).count(), end_of_time / 2);
 }
 
 /// Bytes that a step's kernels read and write, for work that passes the DMA engine.

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 
+#include "actors/virtual/element_state.hpp"
 #include "actors/virtual/player.hpp"
 #include "actors/virtual/recorder.hpp"
 #include "actors/virtual/traffic.hpp"
@@ -135,6 +136,9 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   });
   if (all.failure) std::rethrow_exception(all.failure);
   if (!done) throw error(errc::cancelled, "the virtual run was cancelled");
+  if (time.now() >= end_of_time)
+    throw error(errc::size_overflow,
+                "the collective would take more than 53 days of virtual time; take smaller sizes or faster hardware");
   if (all.unfinished > 0) report_stuck(all, players);
   virtual_outcome result = outcome_of(all, time);
   ways.players.clear();

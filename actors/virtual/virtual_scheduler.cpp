@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "actors/caf_compat.hpp"
+#include "actors/virtual/element_state.hpp"
 
 namespace troupe::actors {
 
@@ -103,6 +104,7 @@ bool virtual_scheduler::step() {
   if (events_due_.empty()) return false;
   const auto [time, what] = events_due_.pop();
   now_ = time;
+  if (time >= end_of_time) return false;  // what is left is never done; whoever ran it sees that from now()
   ++events_;
   note(what);
   what.deliver(what, unit_.get());

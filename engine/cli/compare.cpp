@@ -53,8 +53,9 @@ int run(const arguments& of) {
   const study_result first = run_study(a, options), second = run_study(b, options);
   progress.clear();
 
-  print_comparison(std::cout, first, second);
-  if (!left_out.empty()) std::cout << "# " << left_out << '\n';
+  std::ostream& table = of.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  print_comparison(table, first, second);
+  if (!left_out.empty()) table << "# " << left_out << '\n';
   if (!of.json.empty()) write_text(of.json, comparison_json(first, second));
   if (!of.report.empty()) write_text(of.report, study_page(std::vector{study_json(first), study_json(second)}));
   for (const study_result* r : {&first, &second})

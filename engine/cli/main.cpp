@@ -72,6 +72,10 @@ int guarded(const action& chosen) {
     return chosen();
   } catch (const error& failure) {
     std::cout.flush();
+    if (failure.code_value() == errc::cancelled) {
+      std::cerr << "troupe: interrupted\n";
+      return exit_interrupted;
+    }
     std::cerr << "troupe: " << failure.what() << '\n';
     return exit_code_of(failure);
   } catch (const std::bad_alloc&) {

@@ -69,6 +69,8 @@ int list_presets() {
     for (const auto& [key, value] : h.settings())
       if (value != "0" && value != "unlimited") std::cout << "  " << key << " = " << value << '\n';
     for (const element_class& c : h.classes) std::cout << "  # " << c.name << ": " << c.source << '\n';
+    if (!h.host.source.empty()) std::cout << "  # host: " << h.host.source << '\n';
+    for (const protocol_costs& c : h.protocols) std::cout << "  # protocol." << c.name << ": " << c.source << '\n';
     std::cout << '\n';
   }
   return exit_ok;
@@ -121,6 +123,8 @@ int run(const arguments& a) {
   if (a.presets) return list_presets();
   if (a.published) return run_published_figures(a);
   if (a.calibrate) return compare_with_machine(a);
+  std::vector<study_sweep> wanted;
+  for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
   if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
   for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
     if (!path->empty()) check_writable(*path);
@@ -132,22 +136,26 @@ int run(const arguments& a) {
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
 
+  for (const study_sweep& sweep : wanted)  // mistakes before the first run, not after it
+    for (const std::string& value : sweep.values) static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
+
   const study_result result = run_study(read_study(configured(a)), options);
   progress.clear();
-  print_study(std::cout, result);
+  std::ostream& table = a.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  print_study(table, result);
   bool wrong = any_wrong(result);
   options.record = false;
   std::vector<study_sweep_result> sweeps;
-  for (const std::string& text : a.sweeps) {
-    sweeps.push_back({parse_sweep(text), {}});
+  for (const study_sweep& sweep : wanted) {
+    sweeps.push_back({sweep, {}});
     for (const std::string& value : sweeps.back().what.values) {
       sweeps.back().points.emplace_back(
           value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
       wrong = wrong || any_wrong(sweeps.back().points.back().second);
     }
     progress.clear();
-    std::cout << '\n';
-    print_sweep(std::cout, sweeps.back());
+    table << '\n';
+    print_sweep(table, sweeps.back());
   }
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));

@@ -15,40 +15,42 @@ struct port_rates {
   double out = 0, in = 0;
 };
 
+/// Pairs of ranks that are looked at, each way: about 0.1 s.
+constexpr int most_pairs = 1 << 19;
+
 class surveyor {
 public:
-  explicit surveyor(const hardware& on) : on_(on) {
-    constexpr int all_of_so_many = 512, sample = 64;
-    const int stride = on.ranks <= all_of_so_many ? 1 : on.ranks / sample;
-    for (int d = 1; d < on.ranks; d += stride) distances_.push_back(d);
-    if (on.ranks > all_of_so_many) distances_.push_back(on.ranks - 1);
-    for (int r = 0; r < on.ranks; ++r) look_at(r);
+  /// Looks at every rank where that is affordable, else at some; but at those with all of their peers, as each may be reached by a
+  /// link of its own.
+  explicit surveyor(const hardware& on)
+      : on_(on), stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks / most_pairs))) {
+    for (int r = 0; r < on.ranks; r += stride_) look_at(r);
   }
 
+  int stride() const { return stride_; }
   double fastest_us() const { return fastest_; }
-  const port_rates& of(int rank) const { return rates_[static_cast<std::size_t>(rank)]; }
+  /// @pre rank is a multiple of stride()
+  const port_rates& of(int rank) const { return rates_[static_cast<std::size_t>(rank / stride_)]; }
+  /// No rank that was left out is taken for slower than the fastest that was not.
   double total_out() const {
-    double total = 0;
-    for (const port_rates& r : rates_) total += r.out;
-    return total;
+    double total = 0, most = 0;
+    for (const port_rates& r : rates_) total += r.out, most = std::max(most, r.out);
+    return total + most * (on_.ranks - static_cast<double>(rates_.size()));
   }
 
 private:
   void look_at(int rank) {
     std::vector<element_index> firsts, lasts, way;
     bool free_out = false, free_in = false;
-    for (const int d : distances_) {
-      const int peer = (rank + d) % on_.ranks;
+    for (int peer = 0; peer < on_.ranks; ++peer) {
+      if (peer == rank) continue;
       on_.route(rank, peer, 0, way);
       if (way.empty()) free_out = true;
       else firsts.push_back(way.front());
       on_.route(peer, rank, 0, way);
       if (way.empty()) free_in = true;
       else lasts.push_back(way.back());
-      if (distances_.size() <= 64 || rank < 64 || d == 1) {
-        const double us = static_cast<double>(on_.time_alone(rank, peer, 0, 0).count()) / 1e6;
-        fastest_ = rank == 0 && d == distances_.front() ? us : std::min(fastest_, us);
-      }
+      fastest_ = std::min(fastest_, static_cast<double>(on_.time_alone(rank, peer, 0, 0).count()) / 1e6);
     }
     rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts)});
   }
@@ -66,9 +68,9 @@ private:
   }
 
   const hardware& on_;
-  std::vector<int> distances_;
+  int stride_;
   std::vector<port_rates> rates_;
-  double fastest_ = 0;
+  double fastest_ = unlimited;
 };
 
 /// Bytes that a rank must send and receive.
@@ -112,9 +114,7 @@ study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape
   bounds.latency_us = survey.fastest_us();
   const auto e = static_cast<double>(element_size);
   double seconds = 0;
-  // The two loops of duty_of are over all ranks too; beyond a few thousand, ranks differ little.
-  const int stride = on.ranks <= 4096 ? 1 : on.ranks / 64;
-  for (int r = 0; r < on.ranks; r += stride) {
+  for (int r = 0; r < on.ranks; r += survey.stride()) {
     const duty d = duty_of(kind, shape, e, on.ranks, root, r);
     seconds = std::max({seconds, d.out / survey.of(r).out, d.in / survey.of(r).in});
   }

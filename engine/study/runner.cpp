@@ -151,6 +151,7 @@ public:
       throw error(errc::bad_config,
                   "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
     late_ = skew_of(s, on_->ranks);
+    check_counts();
     find_protocols();
   }
 
@@ -198,6 +199,28 @@ private:
     }
     if (scenario_.credits > 0)
       for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
+  }
+
+  void check_counts() const {
+    const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
+    const bool matrix = scenario_.kind.what == collective::all_to_all;
+    if (given == 0 || given == (matrix ? n * n : n)) return;
+    throw error(errc::bad_config, "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
+                                      plural(n, "rank") + " needs " + (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
+  }
+
+  /// Before the buffers of a real payload are made: the system promises more memory than it has.
+  void check_memory(const job_shape& shape) const {
+    const double limit = static_cast<double>(discover().memory_limit_bytes);
+    const double largest = static_cast<double>(std::max<std::uint64_t>(shape.bytes, shape.count * size_of(scenario_.type)));
+    // Input, output, and what the choreography keeps of them on the way.
+    const double need = (scenario_.in_place ? 2 : 3) * largest * on_->ranks;
+    if (need <= 0.8 * limit) return;
+    const auto mebibytes = [](double bytes) { return bytes_text(static_cast<std::uint64_t>(bytes / (1 << 20)) << 20); };
+    throw error(errc::out_of_memory, "a real payload of " + bytes_text(shape.bytes) + " on " +
+                                         plural(static_cast<std::size_t>(on_->ranks), "rank") +
+                                         " needs about " + mebibytes(need) + " of memory, this computer has " + mebibytes(limit) +
+                                         "; use fewer ranks, smaller sizes, or payload = \"none\"");
   }
 
   stage stage_of() const {
@@ -401,7 +424,7 @@ private:
     };
     o.context = const_cast<study_run_options*>(&options_);
     std::optional<real_buffers> buffers;
-    if (o.carry == payload::real) o.memory = buffers.emplace(scenario_, shape, on_->ranks).maps();
+    if (o.carry == payload::real) check_memory(shape), o.memory = buffers.emplace(scenario_, shape, on_->ranks).maps();
 
     study_row row;
     const auto begin = clock_type::now();

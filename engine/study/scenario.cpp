@@ -48,7 +48,10 @@ private:
     return static_cast<std::uint64_t>(parse_bytes(std::get<std::string>(v)));
   }
   picoseconds time(const std::string& key, const std::string& said) const {
-    if (const auto t = parse_time(said)) return *t;
+    if (const auto t = parse_time(said)) {
+      if (*t > longest_setting) fail(key, "\"" + said + "\" is too long; it may be at most " + to_text(longest_setting));
+      return *t;
+    }
     fail(key, "\"" + said + "\" is no time; write, for example, \"25us\"");
   }
   picoseconds time(const std::string& key) const { return time(key, text(key)); }

@@ -105,6 +105,12 @@ TEST_CASE("study: mistakes are told where they are, with what would be right") {
   wrong("[study]\nchoreography = \"csc\"", "ranks of flat do not share");
   wrong("[study]\nchoreography = \"pairwise\"", "does not offer all_reduce");
   wrong("[study]\nchoreography = \"ring\"\nranks = 1000000", "million steps");
+  wrong("[study]\ncollective = \"all_gather_v\"\nranks = 3\ncounts = [1, 2]", "one for each rank");
+  wrong("[study]\ncollective = \"all_to_all_v\"\nranks = 3\ncounts = [[1, 2], [3, 4]]", "a row of 3 for each rank");
+  wrong("[study]\nchoreography = \"ring\"\npayload = \"real\"\nsizes = \"1T\"", "of memory, this computer has");
+  wrong("[study.hardware]\nlink.latency = \"9000000s\"", "at most 1000 s");
+  wrong("[study.skew]\n3 = \"9000000s\"", "at most 1000 s");
+  wrong("[study]\nchoreography = \"ring\"\nsizes = \"1T\"\n[study.hardware]\nlink.bandwidth = 1", "more than 53 days");
 }
 
 TEST_CASE("study: auto takes the fastest of all that can, and a small message another one than a large one") {
@@ -270,6 +276,17 @@ TEST_CASE("bounds: what ranks must send and receive over what they can") {
   CHECK(bound(collective::reduce) == doctest::Approx(whole));
 }
 
+TEST_CASE("bounds: also on many ranks with wires of their own nothing is faster") {
+  for (const char* what : {"all_to_all", "all_gather", "all_reduce"}) {
+    CAPTURE(what);
+    const auto r = run(std::string{"[study]\ncollective = \""} + what +
+                       "\"\nchoreography = \"hierarchical\"\npreset = \"ascend_a2\"\nlayout = \"64x16\"\nsizes = \"64M\"\n"
+                       "[study.hardware]\nrail.bandwidth = \"1000 GB/s\"");
+    CHECK(r.rows.at(0).bound_us() <= r.rows.at(0).time_us);
+    CHECK(r.rows.at(0).bound_us() > 0);
+  }
+}
+
 TEST_CASE("troupe study: table, sweeps and files") {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("troupe_study_test_" + std::to_string(getpid()));
@@ -294,6 +311,10 @@ TEST_CASE("troupe study: table, sweeps and files") {
   CHECK(call("ring.toml --set choreography=ringg") == 2);
   CHECK(text("err").find("did you mean ring?") != std::string::npos);
   CHECK(call("ring.toml --sweep ranks") == 2);
+  CHECK(call("ring.toml --sweep ranks=4,abc") == 2);
+  CHECK(text("out").empty());
+  CHECK(call("ring.toml --json -") == 0);
+  CHECK(json::parse(text("out")).contains("rows"));
   CHECK(call("missing.toml") == 2);
   CHECK(call("") == 2);
   CHECK(call("--presets") == 0);
