@@ -427,3 +427,14 @@ TEST_CASE("an interrupt ends a run cleanly") {
   const outcome e = run("explain all_to_all --ranks 1024", "timeout --preserve-status -s TERM -k 60 0.5");
   CHECK(e.code == 130);
 }
+
+TEST_CASE("troupe study --calibrate puts the model of this machine beside measurements") {
+  const outcome o = run("study --calibrate --ranks 2 --sizes 1K,4K --rounds 1 --budget-ms 0.5 --set engine.tuning=none");
+  CHECK(o.code == 0);
+  for (const char* name : {"ring", "direct_full_mesh", "recursive_doubling", "halving_doubling", "1K", "4K", "all", "assumed constants"})
+    check_says(o.out, name);
+  check_says(run("study --presets").out, "this_machine: ");
+  check_refused(run("study --calibrate --ranks 1"), {"--ranks"});
+  check_refused(run("study --ranks 2"), {"--calibrate"});
+  check_refused(run("study --calibrate --sizes many"), {"many"});
+}
