@@ -206,7 +206,8 @@ private:
     const bool matrix = scenario_.kind.what == collective::all_to_all;
     if (given == 0 || given == (matrix ? n * n : n)) return;
     throw error(errc::bad_config, "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
-                                      plural(n, "rank") + " needs " + (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
+                                      plural(n, "rank") + " needs " +
+                                      (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
   }
 
   /// Before the buffers of a real payload are made: the system promises more memory than it has.
