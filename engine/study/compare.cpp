@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/study/text.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -14,14 +15,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  char text[320];
-  std::snprintf(text, sizeof text, pattern, values...);
-  return text;
-}
-
-std::string time_text(double us) { return format(us >= 10000.0 ? "%.0f" : us >= 100.0 ? "%.1f" : "%.2f", us); }
+using study_text::format;
+using study_text::time_text;
 
 std::string performed(const study_row& row) { return row.choreography + ", " + row.protocol; }
 

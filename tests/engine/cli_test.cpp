@@ -335,6 +335,32 @@ TEST_CASE("route") {
   CHECK(run("route 1 6 --layout 2x4").out == "rank 1 → dma 0.1.0 → nic 0:0 → switch → nic 1:0 → dma 1.2.0 → rank 6\n");
 }
 
+TEST_CASE("explain --on: every choreography on a modelled machine, the fastest first") {
+  const outcome o = run("explain all_reduce --ranks 4 --bytes 64K --on flat --set hardware.link.latency=3us --json");
+  CHECK(o.code == 0);
+  const json e = json::parse(o.out);
+  CHECK(e.at("preset") == "flat");
+  double before = 0;
+  int rejected = 0, ring = 0;
+  for (const json& c : e.at("candidates")) {
+    if (c.contains("rejected")) {
+      ++rejected;
+      continue;
+    }
+    CHECK(rejected == 0);
+    CHECK(c.at("time_us").get<double>() >= before);
+    before = c.at("time_us").get<double>();
+    CHECK(before >= c.at("bound_us").get<double>());
+    ring += c.at("choreography") == "ring";
+    if (c.at("choreography") == "ring") CHECK(before > 36);  // six messages one after the other, of 6 us each before the first byte
+  }
+  CHECK(ring == 1);
+  CHECK(rejected > 0);
+  check_says(run("explain all_reduce --ranks 4 --on flat").out, "rejected: bruck");
+  check_refused(run("explain all_reduce --ranks 4 --on flat --measure"), {"--measure", "--on"});
+  check_refused(run("explain all_reduce --ranks 4 --on flta"), {"flat"});
+}
+
 TEST_CASE("explain") {
   const outcome o = run("explain all_reduce --ranks 8 --bytes 1M");
   CHECK(o.code == 0);
