@@ -6,7 +6,7 @@
 // Medians over repetitions; within a size all rows take turns, so that a disturbance hits all alike. Times are the thread's
 // processor time (the slower thread's), which leaves out what other programs take of the core. Asserts nothing.
 
-#include "memory/kernels.hpp"
+#include "memory/kernels/kernels.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/planner.hpp"
+#include "engine/planning/planner.hpp"
 
 namespace {
 

@@ -2,8 +2,8 @@
 // stock scheduler. Usage: scheduler_latency [--seconds S] [--json FILE]. Prints one line per measurement (median and 99th
 // percentile over batches); asserts nothing.
 
-#include "actors/caf_compat.hpp"
-#include "actors/scheduler.hpp"
+#include "actors/caf/caf_compat.hpp"
+#include "actors/caf/scheduler.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -36,7 +36,7 @@ struct introduce {
   std::vector<caf::actor>* all;
 };
 
-} // namespace
+}  // namespace
 
 TROUPE_LOCAL_MESSAGE(call)
 TROUPE_LOCAL_MESSAGE(exchange)
@@ -56,7 +56,9 @@ double seconds_each = 0.5;
 
 void report(const std::string& what, const std::string& scheduler, std::vector<double>& us) {
   std::sort(us.begin(), us.end());
-  const auto at = [&](double share) { return us[static_cast<std::size_t>(share * static_cast<double>(us.size() - 1))]; };
+  const auto at = [&](double share) {
+    return us[static_cast<std::size_t>(share * static_cast<double>(us.size() - 1))];
+  };
   rows.push_back({what, scheduler, at(0.5), at(0.99), us.size()});
   std::printf("%-44s %-22s %10.3f %10.3f\n", what.c_str(), scheduler.c_str(), at(0.5), at(0.99));
   std::fflush(stdout);
@@ -79,14 +81,12 @@ void measure_cold(const std::string& what, const std::string& scheduler, F opera
 /// Times `operation` in batches until the time is used up; one operation counts as `parts`.
 template <class F>
 void measure(const std::string& what, const std::string& scheduler, int batch, double parts, F operation) {
-  for (int i = 0; i < batch; ++i)
-    operation();
+  for (int i = 0; i < batch; ++i) operation();
   std::vector<double> us;
   const auto end = steady::now() + std::chrono::duration<double>(seconds_each);
   while (steady::now() < end || us.empty()) {
     const auto start = steady::now();
-    for (int i = 0; i < batch; ++i)
-      operation();
+    for (int i = 0; i < batch; ++i) operation();
     us.push_back(std::chrono::duration<double, std::micro>(steady::now() - start).count() / batch / parts);
   }
   report(what, scheduler, us);
@@ -99,10 +99,8 @@ caf::behavior answerer(caf::event_based_actor*) {
 /// Passes a number round a ring of two until it is zero.
 caf::behavior counter(caf::event_based_actor* self) {
   return {[self](caf::actor next, int left, call c) {
-    if (left == 0)
-      c.token->complete();
-    else
-      self->send(next, caf::actor{self}, left - 1, c);
+    if (left == 0) c.token->complete();
+    else self->send(next, caf::actor{self}, left - 1, c);
   }};
 }
 
@@ -110,18 +108,15 @@ caf::behavior counter(caf::event_based_actor* self) {
 caf::behavior exchanger(caf::event_based_actor* self) {
   auto peers = std::make_shared<std::vector<caf::actor>>();
   return {
-      [=](introduce all) { // no handle to oneself: that would be a cycle
+      [=](introduce all) {  // no handle to oneself: that would be a cycle
         for (auto& one : *all.all)
-          if (one != self)
-            peers->push_back(one);
+          if (one != self) peers->push_back(one);
       },
       [=](exchange e) {
-        for (auto& peer : *peers)
-          self->send(peer, 1, e);
+        for (auto& peer : *peers) self->send(peer, 1, e);
       },
       [](int, exchange e) {
-        if (e.open->fetch_sub(1) == 1)
-          e.token->complete();
+        if (e.open->fetch_sub(1) == 1) e.token->complete();
       },
   };
 }
@@ -134,29 +129,23 @@ struct waiter {
       own->help_until(token);
       return;
     }
-    while (!token.done())
-      token.park();
+    while (!token.done()) token.park();
   }
 };
 
 void all_exchange(caf::actor_system& system, const std::string& name, waiter wait) {
   constexpr int ranks = 8;
   std::vector<caf::actor> all;
-  for (int i = 0; i < ranks; ++i)
-    all.push_back(spawn_actor(system, exchanger));
-  for (auto& one : all)
-    caf::anon_send(one, introduce{&all});
+  for (int i = 0; i < ranks; ++i) all.push_back(spawn_actor(system, exchanger));
+  for (auto& one : all) caf::anon_send(one, introduce{&all});
   if (wait.own != nullptr)
-    while (wait.own->help_one()) {
-    }
-  else
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    while (wait.own->help_one()) {}
+  else std::this_thread::sleep_for(std::chrono::milliseconds(50));
   measure("8-rank all-exchange, 56 messages, one caller", name, 20, 1, [&] {
     wait_token token;
     std::atomic<int> open{ranks * (ranks - 1)};
     const auto go = [&] {
-      for (auto& one : all)
-        caf::anon_send(one, exchange{&open, &token});
+      for (auto& one : all) caf::anon_send(one, exchange{&open, &token});
     };
     if (wait.own != nullptr) {
       const scheduler::driving scope(*wait.own, scheduler::wake_others::at_end);
@@ -167,8 +156,7 @@ void all_exchange(caf::actor_system& system, const std::string& name, waiter wai
       wait(token);
     }
   });
-  for (auto& one : all)
-    caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+  for (auto& one : all) caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
 }
 
 void run(caf::actor_system& system, const std::string& name, waiter wait) {
@@ -221,8 +209,7 @@ void own(const std::string& name, scheduler_options options) {
 void create_and_destroy(const std::string& name, bool ours) {
   measure("create + destroy an actor system", name, 5, 1, [&] {
     caf::actor_system_config config;
-    if (ours)
-      load_scheduler(config, {});
+    if (ours) load_scheduler(config, {});
     caf::actor_system system(config);
   });
 }
@@ -237,17 +224,14 @@ void write_json(const char* path) {
   out << "\n]}\n";
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char** argv) {
   const char* json = nullptr;
   for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--seconds") == 0)
-      seconds_each = std::atof(argv[i + 1]);
-    else if (std::strcmp(argv[i], "--json") == 0)
-      json = argv[i + 1];
-    else
-      return std::fprintf(stderr, "usage: scheduler_latency [--seconds S] [--json FILE]\n"), 2;
+    if (std::strcmp(argv[i], "--seconds") == 0) seconds_each = std::atof(argv[i + 1]);
+    else if (std::strcmp(argv[i], "--json") == 0) json = argv[i + 1];
+    else return std::fprintf(stderr, "usage: scheduler_latency [--seconds S] [--json FILE]\n"), 2;
   }
   std::printf("%-44s %-22s %10s %10s\n", "# what", "scheduler", "median us", "p99 us");
   own("troupe, 0 workers", {});
@@ -261,6 +245,5 @@ int main(int argc, char** argv) {
   }
   create_and_destroy("troupe", true);
   create_and_destroy("caf work stealing", false);
-  if (json != nullptr)
-    write_json(json);
+  if (json != nullptr) write_json(json);
 }

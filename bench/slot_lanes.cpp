@@ -19,9 +19,9 @@
 #include <sched.h>
 #endif
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/slot_waiting.hpp"
+#include "actors/waiting/slot_waiting.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 
 namespace {
 

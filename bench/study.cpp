@@ -2,8 +2,8 @@
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory.
 
 #include "actors/virtual/virtual_run.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -30,14 +30,17 @@ struct row {
   double write_seconds, run_seconds, virtual_us, megabytes;
 };
 
-double seconds_since(clock_type::time_point begin) { return std::chrono::duration<double>(clock_type::now() - begin).count(); }
+double seconds_since(clock_type::time_point begin) {
+  return std::chrono::duration<double>(clock_type::now() - begin).count();
+}
 
 row run_one(const char* choreography, int ranks, std::size_t bytes) {
   row r{};
   std::snprintf(r.choreography, sizeof r.choreography, "%s", choreography);
   r.ranks = ranks;
   auto begin = clock_type::now();
-  const score notes = lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)));
+  const score notes =
+      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)));
   const hardware on = flat_hardware(ranks);
   r.write_seconds = seconds_since(begin);
   begin = clock_type::now();
@@ -87,26 +90,35 @@ int main(int argc, char** argv) {
     std::size_t bytes;
   };
   constexpr std::size_t mib = 1 << 20;
-  std::vector<task> tasks{{"ring", 256, mib}, {"ring", 512, mib}, {"ring", 1024, 16 * mib}, {"double_binary_tree", 4096, mib}};
+  std::vector<task> tasks{
+      {"ring", 256, mib}, {"ring", 512, mib}, {"ring", 1024, 16 * mib}, {"double_binary_tree", 4096, mib}};
   if (!quick) {
     tasks.push_back({"ring", 2048, 16 * mib});
     tasks.push_back({"ring", 4096, 64 * mib});
     tasks.push_back({"recursive_doubling", 4096, mib});
     tasks.push_back({"double_binary_tree", 65536, mib});
   }
-  std::printf("%-20s %8s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "steps", "messages", "events",
-              "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
+  std::printf("%-20s %8s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "steps", "messages",
+              "events", "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
   for (const task& t : tasks) {
     const row r = run_apart(t.choreography, t.ranks, t.bytes);
     const double rate = static_cast<double>(r.steps) / r.run_seconds;
     std::printf("%-20s %8d %10llu %10llu %10llu %9.2f %9.2f %12.2f %14.1f %9.0f\n", r.choreography, r.ranks,
                 static_cast<unsigned long long>(r.steps), static_cast<unsigned long long>(r.messages),
-                static_cast<unsigned long long>(r.events), r.write_seconds, r.run_seconds, rate / 1e6, r.virtual_us, r.megabytes);
+                static_cast<unsigned long long>(r.events), r.write_seconds, r.run_seconds, rate / 1e6, r.virtual_us,
+                r.megabytes);
     std::fflush(stdout);
-    rows.push_back({{"choreography", r.choreography}, {"ranks", r.ranks}, {"steps", r.steps}, {"messages", r.messages},
-                    {"events", r.events}, {"write_s", r.write_seconds}, {"run_s", r.run_seconds}, {"steps_per_s", rate},
-                    {"virtual_us", r.virtual_us}, {"peak_mb", r.megabytes}});
+    rows.push_back({{"choreography", r.choreography},
+                    {"ranks", r.ranks},
+                    {"steps", r.steps},
+                    {"messages", r.messages},
+                    {"events", r.events},
+                    {"write_s", r.write_seconds},
+                    {"run_s", r.run_seconds},
+                    {"steps_per_s", rate},
+                    {"virtual_us", r.virtual_us},
+                    {"peak_mb", r.megabytes}});
   }
   if (!file.empty()) std::ofstream{file} << rows.dump(1) << '\n';
 }

@@ -1,9 +1,9 @@
-# As a module: troupe_embed_page(<target>) adds the files of engine/study/page/ to the target, as constants.
+# As a module: troupe_embed_page(<target>) adds the files of engine/tools/study/page/ to the target, as constants.
 # As a script: cmake -Dfrom=<folder> -Dto=<file.cpp> -P troupe_embed_page.cmake writes that source.
 set(page_scripts format.js canvas.js model.js stage.js gantt.js charts.js page.js)  # one scope; page.js starts it all
 
 function(troupe_embed_page target)
-  set(from ${PROJECT_SOURCE_DIR}/engine/study/page)
+  set(from ${PROJECT_SOURCE_DIR}/engine/tools/study/page)
   set(to ${CMAKE_CURRENT_BINARY_DIR}/study_page_files.cpp)
   list(TRANSFORM page_scripts PREPEND ${from}/ OUTPUT_VARIABLE scripts)
   add_custom_command(OUTPUT ${to}
@@ -34,7 +34,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
       message(FATAL_ERROR "${script} would end the script element of the page: ${ends}")
     endif()
   endforeach()
-  set(text "// Made from engine/study/page/ by troupe_embed_page.cmake.\n#include \"engine/study/page_files.hpp\"\n\nnamespace troupe::page_files {\n\n")
+  set(text "// Made from engine/tools/study/page/ by troupe_embed_page.cmake.\n#include \"engine/tools/study/page_files.hpp\"\n\nnamespace troupe::page_files {\n\n")
   append_constant(html page.html)
   append_constant(style page.css)
   append_constant(script ${page_scripts})

@@ -2,7 +2,7 @@
 # find it.
 #
 # Headers keep their folders under include/troupe/, and a one-line troupe.hpp beside them leads to the entry header (a copy would
-# be defined twice): with that one include directory both <troupe.hpp> and "memory/types.hpp" resolve, as in the tree.
+# be defined twice): with that one include directory both <troupe.hpp> and "memory/types/types.hpp" resolve, as in the tree.
 include(CMakePackageConfigHelpers)
 
 set(header_dir ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
@@ -11,7 +11,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 install(TARGETS troupe EXPORT troupe_targets)
 install(DIRECTORY memory topology protocols actors engine DESTINATION ${header_dir}
   FILES_MATCHING PATTERN "*.hpp" PATTERN "cli" EXCLUDE PATTERN "page" EXCLUDE)
-file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/troupe.hpp\"\n" @ONLY)
+file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/api/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
 if(TARGET troupe_cli)
   # Relative, so that the installed tree can be moved.

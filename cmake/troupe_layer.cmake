@@ -6,7 +6,7 @@
 function(troupe_layer folder)
   cmake_parse_arguments(layer "" "" "ON;USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/engine/cli/")
+  list(FILTER sources EXCLUDE REGEX "/engine/tools/cli/")
   if(NOT sources)
     set(sources ${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp)
     file(CONFIGURE OUTPUT ${sources} CONTENT "" @ONLY)

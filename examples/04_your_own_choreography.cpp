@@ -13,9 +13,9 @@
 
 #include <troupe.hpp>
 
-#include "protocols/lowering.hpp"
-#include "protocols/score_builder.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_builder.hpp"
+#include "protocols/verify/verifier.hpp"
 
 using namespace troupe::notation;
 

@@ -9,7 +9,7 @@
 
 #include <troupe.hpp>
 
-#include "actors/caf_interface.hpp"  // the one header of Troupe that shows CAF
+#include "actors/caf/caf_interface.hpp"  // the one header of Troupe that shows CAF
 
 constexpr int ranks = 4;
 
@@ -22,7 +22,7 @@ struct worker_state {
 caf::behavior worker(caf::stateful_actor<worker_state>* self, int number, caf::actor rank, caf::actor report_to) {
   self->state.data = {static_cast<double>(number), 1.0};
 
-  // The same descriptions that communicator::all_reduce and its kin make (engine/calls.hpp).
+  // The same descriptions that communicator::all_reduce and its kin make (engine/api/calls.hpp).
   const troupe::collective_request all_reduce{troupe::calls::all_reduce(self->state.data, troupe::sum)};
   self->request(rank, caf::infinite, all_reduce).then([=](const troupe::collective_response& done) {
     if (done.status) std::fprintf(stderr, "worker %d: %s\n", number, done.message.c_str());

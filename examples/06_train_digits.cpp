@@ -18,7 +18,7 @@
 
 #include <troupe.hpp>
 
-#include "protocols/choreography.hpp"
+#include "protocols/choreographies/choreography.hpp"
 
 namespace {
 

@@ -43,6 +43,7 @@ int main() {
     if (comm.rank() == 0) found = std::sqrt(norm);
   });
   const double expected = 2 + 2 * std::cos(std::acos(-1.0) / (n + 1));
-  std::printf("%d ranks, 4000 operations described twice: the largest eigenvalue is %.4f, as it should be (%.4f)\n", ranks, found, expected);
+  std::printf("%d ranks, 4000 operations described twice: the largest eigenvalue is %.4f, as it should be (%.4f)\n",
+              ranks, found, expected);
   return std::abs(found - expected) < 1e-3 ? 0 : 1;
 }

@@ -30,7 +30,8 @@ std::string_view closest(std::string_view wrong, std::span<const std::string_vie
   std::string_view best;
   std::size_t least = std::max<std::size_t>(2, wrong.size() / 3) + 1;
   for (const std::string_view candidate : candidates)
-    if (const std::size_t d = edit_distance(wrong, candidate); d < least && d < candidate.size()) least = d, best = candidate;
+    if (const std::size_t d = edit_distance(wrong, candidate); d < least && d < candidate.size())
+      least = d, best = candidate;
   return best;
 }
 

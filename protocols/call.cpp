@@ -19,9 +19,7 @@ struct hasher {
   }
 };
 
-bool counts_are_common(collective what) {
-  return what == collective::all_gather || what == collective::reduce_scatter;
-}
+bool counts_are_common(collective what) { return what == collective::all_gather || what == collective::reduce_scatter; }
 
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
@@ -129,7 +127,8 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
     if (fingerprint(c, sequence) != expected)
       return "operation #" + std::to_string(sequence) +
              ": the ranks called different operations; all must call the same collective with the same count, type, "
-             "op and root, in the same order" + table(calls);
+             "op and root, in the same order" +
+             table(calls);
   std::string why;
   if (!calls[0].uniform && calls[0].what == collective::all_to_all) why = exchange_disagreement(calls);
   if (!calls[0].uniform && has_root(calls[0].what)) why = rooted_disagreement(calls);

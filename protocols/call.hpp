@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/types.hpp"
+#include "memory/types/types.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -34,14 +34,14 @@ std::optional<message_protocol> parse_message_protocol(std::string_view text);
 struct call {
   collective what = collective::barrier;
   bool uniform = true;
-  bool in_place = false;     ///< only for all_reduce, all_gather, reduce_scatter and all_to_all
+  bool in_place = false;  ///< only for all_reduce, all_gather, reduce_scatter and all_to_all
   datatype type = datatype::u8;
-  op reduction{};            ///< of reductions
-  rank_t root = 0;           ///< of rooted collectives
-  std::size_t count = 0;     ///< elements of every block (uniform)
+  op reduction{};         ///< of reductions
+  rank_t root = 0;        ///< of rooted collectives
+  std::size_t count = 0;  ///< elements of every block (uniform)
   determinism level = determinism::run_stable;
   message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
-  std::string choreography;  ///< forced by the caller; empty: the planner chooses
+  std::string choreography;                             ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
   std::vector<std::size_t> counts;

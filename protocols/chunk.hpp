@@ -20,12 +20,13 @@ inline bool before(epoch_t a, epoch_t b) { return static_cast<std::int32_t>((a -
 struct chunk {
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
-  std::uint64_t fingerprint = 0;    ///< of the sender's call
+  std::uint64_t fingerprint = 0;  ///< of the sender's call
   epoch_t epoch = 0;
   rank_t source = -1;
-  std::uint32_t lane = 0;           ///< channel × lanes of the channel + lane
-  std::uint32_t sequence = 0;       ///< 0, 1, 2 … per (source, destination, lane) of the epoch
-  std::shared_ptr<const void> keep; ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
+  std::uint32_t lane = 0;      ///< channel × lanes of the channel + lane
+  std::uint32_t sequence = 0;  ///< 0, 1, 2 … per (source, destination, lane) of the epoch
+  std::shared_ptr<const void>
+      keep;  ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
 };
 
 /// Gives back the right to send one more, and with it the memory that the chunk referred to.

@@ -8,31 +8,31 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.hpp"
-#include "protocols/program.hpp"
-#include "protocols/score.hpp"
-#include "protocols/slot_program.hpp"
-#include "protocols/verifier.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/program/slot_program.hpp"
+#include "protocols/score/score.hpp"
+#include "protocols/verify/verifier.hpp"
 
 namespace troupe {
 
 /// Thread-safe. Programs are compiled when a rank first asks.
 class plan {
- public:
+public:
   std::string choreography;
-  std::string protocol = "simple";          ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
-  std::optional<slot_format> slots;         ///< performed over the slot board, by whoever calls, in this format
-  bool direct = false;                      ///< with `slots`: over its direct board, as direct_program.hpp says
-  bool in_place = false;                    ///< of the call
-  std::shared_ptr<const score> notes;       ///< lowered and verified
+  std::string protocol = "simple";   ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
+  std::optional<slot_format> slots;  ///< performed over the slot board, by whoever calls, in this format
+  bool direct = false;               ///< with `slots`: over its direct board, as direct_program.hpp says
+  bool in_place = false;             ///< of the call
+  std::shared_ptr<const score> notes;  ///< lowered and verified
   std::shared_ptr<const verdict> verified;
-  std::size_t count = 0;                    ///< elements per block
-  std::vector<std::size_t> counts;          ///< per block, if they differ
+  std::size_t count = 0;            ///< elements per block
+  std::vector<std::size_t> counts;  ///< per block, if they differ
   cutting cut;
   int credits = 8;
-  datatype work_type = datatype::u8;        ///< in which the score is performed
-  bool widened = false;                     ///< inputs are converted to work_type first, outputs back at the end
-  bool scaled = false;                      ///< inputs are multiplied first (pre_mul_sum)
+  datatype work_type = datatype::u8;  ///< in which the score is performed
+  bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
+  bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool any_order = false;
   double predicted_seconds = 0;
 
@@ -45,7 +45,7 @@ class plan {
 
   call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
 
- private:
+private:
   std::shared_ptr<const direct_program> direct_program_of_all() const;
 
   mutable std::mutex mutex_;  // taken once an operation; held while a program is compiled the first time

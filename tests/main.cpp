@@ -27,7 +27,7 @@ std::uint64_t choose_seed() {
   return value;
 }
 
-} // namespace
+}  // namespace
 
 std::uint64_t seed() {
   static const std::uint64_t value = choose_seed();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "topology/layout.hpp"
+#include "topology/layout/layout.hpp"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// How an element of the hardware serves messages: pure arithmetic on picoseconds, no CAF, no events. topology/hardware.hpp states
+// How an element of the hardware serves messages: pure arithmetic on picoseconds, no CAF, no events. topology/machine/hardware.hpp states
 // the model. One owner; calls come in the order of time.
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/hardware.hpp"
+#include "topology/machine/hardware.hpp"
 
 namespace troupe::actors {
 
@@ -78,7 +78,8 @@ public:
     const wide left = members_.front().done_at > attained_ ? members_.front().done_at - attained_ : 0;
     const wide time = left * members_.size();
     constexpr wide one = wide{1} << fraction;
-    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), members_.front().message, members_.front().joined_at};
+    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), members_.front().message,
+            members_.front().joined_at};
   }
   /// Removes next(). @pre `now` is its time
   void leave(std::int64_t now) {

@@ -11,11 +11,13 @@
 
 namespace troupe::actors {
 
-ensemble::ensemble(const score& s, const lazy_sizes& sizes, const hardware& h, const virtual_options& o, traffic& w, recorder* r)
+ensemble::ensemble(const score& s, const lazy_sizes& sizes, const hardware& h, const virtual_options& o, traffic& w,
+                   recorder* r)
     : notes(s), on(h), options(o), ways(w), record(r), lanes(sizes.lanes()), channels(sizes.cut().channels) {
   const host_costs& c = h.host;
   free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 &&
-               c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 && h.places.empty();
+               c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 &&
+               h.places.empty();
   barriers.resize(static_cast<std::size_t>(lanes * channels));
   finished.assign(static_cast<std::size_t>(s.ranks), -1);
   unfinished = s.ranks;
@@ -29,8 +31,12 @@ struct player_state::port {
   chunk present{};
 
   lane_info& info(int lane) { return of.lanes_[static_cast<std::size_t>(channel * of.with_.lanes + lane)]; }
-  std::uint32_t in(int lane, rank_t from) { return of.with_.ways.incoming(of.rank_, channel, lane, from, info(lane).in_hint); }
-  std::uint32_t out(int lane, rank_t to) { return of.with_.ways.outgoing(of.rank_, channel, lane, to, info(lane).out_hint); }
+  std::uint32_t in(int lane, rank_t from) {
+    return of.with_.ways.incoming(of.rank_, channel, lane, from, info(lane).in_hint);
+  }
+  std::uint32_t out(int lane, rank_t to) {
+    return of.with_.ways.outgoing(of.rank_, channel, lane, to, info(lane).out_hint);
+  }
 
   const chunk* front(int lane, rank_t from) {
     const std::uint32_t at = in(lane, from);
@@ -54,7 +60,9 @@ struct player_state::port {
     info(lane).waits_for = reason::credit;
     return false;
   }
-  void send(int lane, rank_t to, const std::byte* data, std::size_t bytes) { of.with_.ways.send(out(lane, to), data, bytes); }
+  void send(int lane, rank_t to, const std::byte* data, std::size_t bytes) {
+    of.with_.ways.send(out(lane, to), data, bytes);
+  }
   std::byte* slot(int lane, rank_t to, std::size_t bytes) {
     if (of.with_.slots.empty()) return nullptr;
     const std::uint32_t at = out(lane, to);
@@ -85,9 +93,13 @@ bool player_state::port::begin_work(int lane, const instruction& i) {
   const std::int64_t end = with.free_steps || is_barrier ? now : of.end_of_work(i, now);
   if (with.record) {
     const virtual_message* taken = receives(i.kind) ? with.ways.front(in(lane, i.from)) : nullptr;
-    const bool first = l.waits_for == reason::start;  // and neither a chunk nor a credit was missed: `after` was, if anything
-    const reason why = now > l.since ? (first ? reason::other_lane : l.waits_for) : first ? reason::start : reason::own_step;
-    with.record->step(of.rank_, global, i, i.elements * of.code_.element_size, l.since, now, end, why, taken ? taken->flow : -1);
+    const bool first =
+        l.waits_for == reason::start;  // and neither a chunk nor a credit was missed: `after` was, if anything
+    const reason why = now > l.since ? (first ? reason::other_lane : l.waits_for)
+                       : first       ? reason::start
+                                     : reason::own_step;
+    with.record->step(of.rank_, global, i, i.elements * of.code_.element_size, l.since, now, end, why,
+                      taken ? taken->flow : -1);
   }
   l.since = end;
   l.waits_for = is_barrier ? reason::sync : reason::other_lane;  // unless a look for a chunk or a credit says otherwise
@@ -117,8 +129,8 @@ bool is_shared(const location& at) {
 
 /// Begins the step's accesses to others' memory. False: there are none.
 bool player_state::access_shared(const instruction& i, std::int32_t lane) {
-  const bool local =
-      i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get || i.kind == step_kind::dma_put;
+  const bool local = i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get ||
+                     i.kind == step_kind::dma_put;
   if (!local || (!is_shared(i.source) && !is_shared(i.target))) return false;
   const std::uint64_t bytes = i.elements * code_.element_size;
   const auto begin = [&](const location& at, bool writes) {
@@ -224,7 +236,8 @@ void player_state::advance(int channel) {
   using status = basic_performer<lazy_program>::status;
   const status result = p.advance(through);
   if (result == status::mismatch)
-    throw error(errc::bad_score, "rank " + std::to_string(rank_) + " gets a chunk of another size than its step expects");
+    throw error(errc::bad_score,
+                "rank " + std::to_string(rank_) + " gets a chunk of another size than its step expects");
   if (result == status::performed && --unfinished_ == 0) rank_finished();
 }
 
@@ -253,7 +266,8 @@ void player_state::on_access(std::int32_t lane) {
   lane_info& l = lanes_[static_cast<std::size_t>(lane)];
   if (--l.accesses > 0) return;
   virtual_scheduler& time = with_.ways.time();
-  if (l.work_end > time.now()) time.at(l.work_end, with_.ways.players[static_cast<std::size_t>(rank_)], work_event{lane});
+  if (l.work_end > time.now())
+    time.at(l.work_end, with_.ways.players[static_cast<std::size_t>(rank_)], work_event{lane});
   else on_work(lane);
 }
 
@@ -268,7 +282,8 @@ void player_state::compute_block(std::int32_t block) {
   const std::int64_t begin = with_.ways.time().now();
   std::int64_t end = with_.ways.work(at.core, each, 0);
   if (at.dma != no_element && o.compute_dma_bytes > 0)
-    end = std::max(end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, o.compute_dma_bytes).count(), o.compute_dma_bytes));
+    end = std::max(
+        end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, o.compute_dma_bytes).count(), o.compute_dma_bytes));
   if (with_.record) {
     virtual_span span;
     span.actor = rank_, span.kind = span_kind::compute, span.begin = begin, span.end = end;
@@ -297,7 +312,8 @@ namespace {
 
 class player final : public caf::event_based_actor {
 public:
-  player(caf::actor_config& config, ensemble& with, player_state& state) : event_based_actor(config), with_(with), state_(state) {}
+  player(caf::actor_config& config, ensemble& with, player_state& state)
+      : event_based_actor(config), with_(with), state_(state) {}
 
   caf::behavior make_behavior() override {
     return {

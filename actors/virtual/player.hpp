@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "actors/virtual/traffic.hpp"
-#include "protocols/lazy_program.hpp"
-#include "protocols/performer.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/lazy_program.hpp"
 
 namespace troupe::actors {
 
@@ -24,8 +24,8 @@ class recorder;
 
 /// What the players of a run share.
 struct ensemble {
-  ensemble(const score& notes, const lazy_sizes& sizes, const hardware& on, const virtual_options& options, traffic& ways,
-           recorder* record);
+  ensemble(const score& notes, const lazy_sizes& sizes, const hardware& on, const virtual_options& options,
+           traffic& ways, recorder* record);
 
   const score& notes;
   const hardware& on;
@@ -43,9 +43,9 @@ struct ensemble {
   std::vector<std::vector<std::byte>> slots;  ///< payload::real: results of recv_reduce_send, connection × credits
   std::uint64_t steps = 0;
   std::int64_t waited_chunk = 0, waited_credit = 0;
-  std::vector<std::int64_t> finished; ///< by rank; −1: not yet
+  std::vector<std::int64_t> finished;  ///< by rank; −1: not yet
   int unfinished = 0;
-  std::exception_ptr failure;         ///< the first; ends the run
+  std::exception_ptr failure;  ///< the first; ends the run
 };
 
 class player_state {
@@ -66,10 +66,10 @@ public:
 private:
   using reason = virtual_cause::reason;
   struct lane_info {
-    std::int64_t since = 0;        ///< end of the lane's last step
-    std::int64_t work_end = 0;     ///< of the rank's own part of a step that accesses others' memory
+    std::int64_t since = 0;     ///< end of the lane's last step
+    std::int64_t work_end = 0;  ///< of the rank's own part of a step that accesses others' memory
     std::uint32_t in_hint = 0, out_hint = 0;
-    int accesses = 0;              ///< under way
+    int accesses = 0;  ///< under way
     reason waits_for = reason::start;
   };
   struct port;

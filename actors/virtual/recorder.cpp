@@ -59,7 +59,8 @@ void recorder::ended(rank_t rank, std::int32_t lane, std::int64_t now) {
   if (span_[at] >= 0) into_.spans[static_cast<std::size_t>(span_[at])].end = now;
 }
 
-void recorder::sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow, std::int64_t now, std::uint64_t bytes) {
+void recorder::sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow, std::int64_t now,
+                    std::uint64_t bytes) {
   virtual_move m;
   m.flow = flow, m.from = from, m.to = to, m.begin = now, m.end = now, m.bytes = static_cast<std::int64_t>(bytes);
   const std::int32_t cause = last_of(from, lane);
@@ -94,14 +95,14 @@ void recorder::synchronised(rank_t rank, std::int32_t lane, rank_t last, std::in
 void recorder::finished(rank_t rank, std::int64_t) {
   for (std::size_t lane = 0; lane < width_; ++lane) {
     const std::int32_t at = last_of(rank, static_cast<std::int32_t>(lane));
-    if (at >= 0 &&
-        (into_.last < 0 || into_.causes[static_cast<std::size_t>(at)].end > into_.causes[static_cast<std::size_t>(into_.last)].end))
+    if (at >= 0 && (into_.last < 0 || into_.causes[static_cast<std::size_t>(at)].end >
+                                          into_.causes[static_cast<std::size_t>(into_.last)].end))
       into_.last = at;
   }
 }
 
-void recorder::occupied(std::int32_t element, rank_t from, rank_t to, std::int64_t flow, std::int64_t begin, std::int64_t end,
-                        std::uint64_t bytes, std::int64_t queued) {
+void recorder::occupied(std::int32_t element, rank_t from, rank_t to, std::int64_t flow, std::int64_t begin,
+                        std::int64_t end, std::uint64_t bytes, std::int64_t queued) {
   virtual_span s;
   s.actor = notes_.ranks + element, s.kind = span_kind::occupy, s.from = from, s.to = to, s.begin = begin, s.end = end;
   s.bytes = static_cast<std::int64_t>(bytes), s.flow = flow;

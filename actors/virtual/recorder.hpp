@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/virtual/virtual_run.hpp"
-#include "protocols/score.hpp"
+#include "protocols/score/score.hpp"
 
 namespace troupe::actors {
 
@@ -34,8 +34,8 @@ public:
 
   /// A lane begins a step, whose work will end at `end`. `waited` since `since`, for `why`; `flow`: the message that it takes, −1:
   /// none.
-  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since, std::int64_t begin,
-            std::int64_t end, virtual_cause::reason why, std::int64_t flow);
+  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since,
+            std::int64_t begin, std::int64_t end, virtual_cause::reason why, std::int64_t flow);
   /// The work of the rank's present step on `lane` ended only now.
   void ended(rank_t rank, std::int32_t lane, std::int64_t now);
   /// The rank's present step on `lane` sends message `flow` now.
@@ -72,7 +72,7 @@ private:
   const score& notes_;
   std::int32_t lanes_ = 0;
   std::size_t width_ = 0;
-  std::vector<std::int32_t> last_;  ///< cause of the present step of every (rank, lane)
+  std::vector<std::int32_t> last_;    ///< cause of the present step of every (rank, lane)
   std::vector<std::int64_t> span_;    ///< of the present step of every (rank, lane), −1: dropped
   std::vector<std::int32_t> credit_;  ///< cause of the step that gave the last credit to a (rank, lane)
   std::vector<journey> journeys_;     ///< by flow

@@ -130,8 +130,9 @@ void traffic::find_ways() {
   for (connection& c : connections_) {
     if (c.from == c.to) throw error(errc::bad_score, "rank " + std::to_string(c.from) + " sends to itself");
     on_.route(c.from, c.to, c.lane / lanes_, way);
-    if (way.size() > 1000) throw error(errc::bad_config, on_.name + ": the way from rank " + std::to_string(c.from) + " to rank " +
-                                                             std::to_string(c.to) + " has more than 1000 elements");
+    if (way.size() > 1000)
+      throw error(errc::bad_config, on_.name + ": the way from rank " + std::to_string(c.from) + " to rank " +
+                                        std::to_string(c.to) + " has more than 1000 elements");
     add_hops(c, way, protocol_latency_);
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
@@ -151,10 +152,10 @@ void traffic::add_hops(connection& c, const std::vector<element_index>& way, std
   for (const element_index at : way) {
     const element_class& of = on_.class_of(at);
     if (behind_fair && of.passing == forwarding::store_and_forward)
-      throw error(errc::bad_config,
-                  on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name +
-                      " stores and forwards what comes from a fair "
-                      "element, whose end is not known yet when the head comes; make one of them fifo, or passing = cut_through");
+      throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name +
+                                        " stores and forwards what comes from a fair "
+                                        "element, whose end is not known yet when the head comes; make one of them "
+                                        "fifo, or passing = cut_through");
     behind_fair = behind_fair || of.discipline == service::fair;
     hops_.push_back({at, false, behind});
     behind -= elements_[static_cast<std::size_t>(at)].latency;
@@ -188,13 +189,16 @@ void traffic::find_followers() {
 
 // -- players ----------------------------------------------------------------------------------------------------------
 
-std::uint32_t traffic::find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
-  const std::size_t row = static_cast<std::size_t>(rank) * static_cast<std::size_t>(lanes_) + static_cast<std::size_t>(lane);
+std::uint32_t traffic::find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
+                            std::uint32_t& hint) const {
+  const std::size_t row =
+      static_cast<std::size_t>(rank) * static_cast<std::size_t>(lanes_) + static_cast<std::size_t>(lane);
   const std::uint32_t begin = in.begins[row], end = in.begins[row + 1];
   const std::uint32_t offset = static_cast<std::uint32_t>(channel) * per_channel_;
   if (begin + hint < end && in.entries[begin + hint].peer == peer) return in.entries[begin + hint].connection + offset;
   const auto first = in.entries.begin() + begin, last = in.entries.begin() + end;
-  const auto at = std::lower_bound(first, last, peer, [](const peer_entry& e, rank_t wanted) { return e.peer < wanted; });
+  const auto at =
+      std::lower_bound(first, last, peer, [](const peer_entry& e, rank_t wanted) { return e.peer < wanted; });
   if (at == last || at->peer != peer) return no_connection;
   hint = static_cast<std::uint32_t>(at - first);
   return at->connection + offset;
@@ -276,7 +280,8 @@ std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
   const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
   if (!fresh) return at->second;
   if (!on_.memory_way)
-    throw error(errc::unsupported, "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
+    throw error(errc::unsupported,
+                "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
   std::vector<element_index> way;
   on_.access(rank, owner, writes, way);
   connection c;
@@ -386,7 +391,8 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       e.use.queued_ps += served.start - head;
       m.arrival = std::max(m.arrival, served.end + hop.behind);
       next_head = e.cut_through ? served.start + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
-      if (record_) record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
+      if (record_)
+        record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
     }
     if (++m.hop == c.hops) {
       if (m.unfinished == 0) arrive(m, index);
@@ -451,7 +457,8 @@ public:
   virtual_element(caf::actor_config& config, traffic& of, element_index which)
       : event_based_actor(config), of_(of), which_(which) {}
   caf::behavior make_behavior() override {
-    return {[this](head_event e) { of_.on_head(e.message); }, [this](done_event e) { of_.on_done(which_, e.generation); }};
+    return {[this](head_event e) { of_.on_head(e.message); },
+            [this](done_event e) { of_.on_done(which_, e.generation); }};
   }
   const char* name() const override { return "virtual_element"; }
 

@@ -17,11 +17,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/caf_compat.hpp"
+#include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/virtual_run.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
-#include "protocols/lazy_program.hpp"
+#include "protocols/program/lazy_program.hpp"
 
 namespace troupe::actors {
 
@@ -59,28 +59,28 @@ inline constexpr std::uint32_t no_connection = 0xffffffffu;
 
 struct connection {
   rank_t from = -1, to = -1;
-  std::int32_t lane = 0;            ///< channel × lanes per channel + lane
+  std::int32_t lane = 0;  ///< channel × lanes per channel + lane
   std::uint32_t first_hop = 0;
   std::uint16_t hops = 0;
-  std::uint16_t window = 0;         ///< messages under way at once; 0: no limit
-  std::uint32_t under_way = 0;      ///< if there is a window
+  std::uint16_t window = 0;     ///< messages under way at once; 0: no limit
+  std::uint32_t under_way = 0;  ///< if there is a window
   std::uint32_t sent = 0, consumed = 0;
   std::uint32_t arrived = no_message;  ///< not consumed yet, in order of their numbers
   std::uint32_t held = no_message;     ///< not yet under way because of the window, in order
-  bool sender_waits = false;        ///< for a credit
+  bool sender_waits = false;           ///< for a credit
   std::int64_t handshake = 0;
 };
 
 struct virtual_message {
-  std::int64_t arrival = 0;   ///< at the destination, as far as known
+  std::int64_t arrival = 0;  ///< at the destination, as far as known
   std::int64_t sent = 0;
   std::int64_t flow = 0;
   std::uint64_t payload = 0, wire = 0;
   const std::byte* data = nullptr;
   std::uint32_t connection = 0;
-  std::uint32_t number = 0;   ///< 0, 1, 2 … of the connection
+  std::uint32_t number = 0;  ///< 0, 1, 2 … of the connection
   std::uint32_t next = no_message;
-  std::uint16_t hop = 0;      ///< that its head has come to
+  std::uint16_t hop = 0;         ///< that its head has come to
   std::uint16_t unfinished = 0;  ///< fair elements that still serve it
   std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
 };
@@ -88,7 +88,8 @@ struct virtual_message {
 class traffic {
 public:
   /// @pre notes, hardware and options outlive it
-  traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time, recorder* record);
+  traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time,
+          recorder* record);
   ~traffic();
 
   // -- players --
@@ -154,8 +155,8 @@ private:
   };
   struct hop_entry {
     element_index element;
-    bool follows;             ///< is reserved together with the hop before
-    std::int64_t behind;      ///< latency from this element's tail to the destination
+    bool follows;         ///< is reserved together with the hop before
+    std::int64_t behind;  ///< latency from this element's tail to the destination
   };
   struct fair_part {
     fair_state members;
@@ -168,7 +169,7 @@ private:
     std::uint64_t rate = 0;
     std::int32_t slow_down = 1000;
     bool cut_through = true;
-    std::int32_t fair = -1;   ///< index into fair_
+    std::int32_t fair = -1;  ///< index into fair_
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
@@ -198,8 +199,9 @@ private:
   std::uint64_t wire_, payload_;
   std::int64_t protocol_latency_;
   peer_table out_, in_;
-  bool shares_memory_ = false;        ///< the score touches others' memory
-  std::unordered_map<std::uint64_t, std::uint32_t> access_ways_;  ///< by rank, owner and direction; only looked up, never walked
+  bool shares_memory_ = false;  ///< the score touches others' memory
+  std::unordered_map<std::uint64_t, std::uint32_t>
+      access_ways_;                ///< by rank, owner and direction; only looked up, never walked
   std::uint32_t per_channel_ = 0;  ///< connections of one channel
   std::vector<connection> connections_;
   std::vector<hop_entry> hops_;

@@ -40,7 +40,8 @@ void check(const score& notes, const cutting& cut, const hardware& on, const vir
   if (cut.channels < 1 || cut.slices < 1) wrong("channels and slices must be at least 1");
   if (o.protocol.slots < 1 || o.protocol.wire < 1 || o.protocol.payload < 1)
     wrong("slots, wire and payload of the protocol must be at least 1");
-  if (!o.skew.empty() && o.skew.size() != static_cast<std::size_t>(notes.ranks)) wrong("skew must name every rank, or none");
+  if (!o.skew.empty() && o.skew.size() != static_cast<std::size_t>(notes.ranks))
+    wrong("skew must name every rank, or none");
   if (o.carry == payload::real && o.memory.size() != static_cast<std::size_t>(notes.ranks))
     wrong("a real payload needs every rank's buffers");
   if (o.compute < 0 || o.compute_blocks < 1) wrong("a computation takes no negative time and has at least one block");
@@ -86,7 +87,8 @@ private:
       text += "\n  rank " + std::to_string(r) + " " + to_string(w);
       if (++shown == 4) break;
     }
-  throw error(errc::message_lost, text + "\n" + plural(static_cast<std::size_t>(all.unfinished), "rank") + " did not finish");
+  throw error(errc::message_lost,
+              text + "\n" + plural(static_cast<std::size_t>(all.unfinished), "rank") + " did not finish");
 }
 
 virtual_outcome outcome_of(const ensemble& all, const virtual_scheduler& time) {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.hpp"
-#include "protocols/performer.hpp"
-#include "protocols/program.hpp"
-#include "protocols/score.hpp"
-#include "topology/hardware.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/score/score.hpp"
+#include "topology/machine/hardware.hpp"
 
 namespace troupe {
 
@@ -27,7 +27,7 @@ std::string_view name(span_kind kind) noexcept;
 struct virtual_span {
   std::int32_t actor = -1;
   span_kind kind = span_kind::occupy;
-  rank_t from = -1;        ///< occupy: the message's; wait_chunk: whom it waits for; else −1
+  rank_t from = -1;  ///< occupy: the message's; wait_chunk: whom it waits for; else −1
   rank_t to = -1;
   std::int32_t lane = -1;  ///< of ranks' spans: channel × lanes per channel + lane
   std::int32_t step = -1;  ///< position in the score's lane
@@ -41,11 +41,12 @@ struct virtual_move {
   std::int64_t flow = 0;
   rank_t from = -1, to = -1;
   std::int64_t begin = 0, end = 0;  ///< sent; arrived
-  std::int64_t block = -1;  ///< of the (first) cell that it carries, as at the sender; −1: a token, or a partial sum in scratch
+  std::int64_t block =
+      -1;  ///< of the (first) cell that it carries, as at the sender; −1: a token, or a partial sum in scratch
   std::int32_t part = -1;
-  std::int32_t cells = 1;           ///< how many it carries, which follow one another
-  std::int64_t bytes = 0;           ///< of payload
-  bool reduces = false;             ///< the receiver combines it with its own
+  std::int32_t cells = 1;  ///< how many it carries, which follow one another
+  std::int64_t bytes = 0;  ///< of payload
+  bool reduces = false;    ///< the receiver combines it with its own
 };
 
 /// Why a lane could begin a step no earlier: the last thing that it needed. Recorded for the critical path.
@@ -78,11 +79,11 @@ enum class payload : std::uint8_t {
 };
 
 struct virtual_options {
-  protocol_costs protocol;         ///< of the hardware's table, or one's own; `slots` are the credits
+  protocol_costs protocol;  ///< of the hardware's table, or one's own; `slots` are the credits
   payload carry = payload::none;
   datatype type = datatype::f32;
   op reduction = sum;
-  bool any_order = false;          ///< determinism `fast`: fans in the order of arrival
+  bool any_order = false;  ///< determinism `fast`: fans in the order of arrival
   /// Picoseconds by which ranks begin late (stragglers); empty: all at 0.
   std::vector<std::int64_t> skew;
   /// A computation on every rank's core, from its start: `compute` picoseconds in `compute_blocks` equal pieces, each of which
@@ -101,10 +102,10 @@ struct virtual_options {
 
 /// What one element did.
 struct element_use {
-  std::int64_t busy_ps = 0;     ///< occupied, summed over units
-  std::uint64_t bytes = 0;      ///< on the wire
+  std::int64_t busy_ps = 0;  ///< occupied, summed over units
+  std::uint64_t bytes = 0;   ///< on the wire
   std::uint64_t messages = 0;
-  std::int64_t queued_ps = 0;   ///< that messages waited for it
+  std::int64_t queued_ps = 0;  ///< that messages waited for it
 };
 
 struct virtual_outcome {
@@ -115,9 +116,9 @@ struct virtual_outcome {
   std::uint64_t messages = 0;          ///< chunks, tokens included
   std::uint64_t payload_bytes = 0;     ///< sent (and received) by ranks
   std::uint64_t events = 0;
-  std::int64_t waited_chunk_ps = 0;    ///< lanes' time, summed over ranks
+  std::int64_t waited_chunk_ps = 0;  ///< lanes' time, summed over ranks
   std::int64_t waited_credit_ps = 0;
-  std::uint64_t trace = 0;             ///< hash over every event in order: equal runs have equal traces
+  std::uint64_t trace = 0;  ///< hash over every event in order: equal runs have equal traces
 };
 
 /// @param notes lowered (sync steps may stay if hardware.host.sync ≥ 0) and right: verified, or made by a verified generator.

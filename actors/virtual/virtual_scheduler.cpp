@@ -11,7 +11,7 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "actors/caf_compat.hpp"
+#include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
 
 namespace troupe::actors {
@@ -47,13 +47,16 @@ public:
   time_point now() const noexcept override { return point(owner_.now()); }
   bool idle() const { return schedule().empty(); }
   virtual_scheduler::time_type next_time() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(schedule().begin()->first.time_since_epoch()).count() * 1000;
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(schedule().begin()->first.time_since_epoch()).count() *
+           1000;
   }
   /// Delivers what is due.
   void dispatch() { trigger_expired_timeouts(); }
 
 private:
-  static time_point point(virtual_scheduler::time_type time) { return time_point{std::chrono::nanoseconds{(time + 999) / 1000}}; }
+  static time_point point(virtual_scheduler::time_type time) {
+    return time_point{std::chrono::nanoseconds{(time + 999) / 1000}};
+  }
   const virtual_scheduler& owner_;
 };
 

@@ -30,7 +30,7 @@ inline std::size_t cache_bytes() {
 /// Pages that stay mapped and touched from point to point: only the first point of a size pays for page faults. Owned by one
 /// rank; touched first by the thread that grows it.
 class arena {
- public:
+public:
   arena() = default;
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
@@ -47,7 +47,7 @@ class arena {
     return data_;
   }
 
- private:
+private:
   void release() {
     if (data_ != nullptr) munmap(data_, size_);
     data_ = nullptr;
@@ -59,7 +59,7 @@ class arena {
 };
 
 class rank_buffers {
- public:
+public:
   /// @pre sets > 0
   void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets) {
     what_ = what, shape_ = s, rank_ = rank, ranks_ = ranks, sets_ = sets;
@@ -69,7 +69,8 @@ class rank_buffers {
   float* input(std::size_t set) const { return reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_)); }
   /// Of a broadcast, which has one buffer: that.
   float* output(std::size_t set) const {
-    return shape_.output == 0 ? input(set) : reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_) + in_bytes_);
+    return shape_.output == 0 ? input(set)
+                              : reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_) + in_bytes_);
   }
 
   /// New values in every set's input: the lines move into this core's cache, modified, as an application's would.
@@ -88,14 +89,15 @@ class rank_buffers {
     return bad;
   }
 
- private:
+private:
   /// 256 bytes more than whole pages: input and output of a call do not share their cache sets.
   static std::size_t padded(std::size_t elements) {
     return elements == 0 ? 0 : (elements * sizeof(float) + 4095) / 4096 * 4096 + 256;
   }
   static float value(std::size_t i, int rank, std::size_t version) {
-    return static_cast<float>((static_cast<std::uint32_t>(i) + 3U * static_cast<std::uint32_t>(rank) +
-                               static_cast<std::uint32_t>(version)) & 7U);
+    return static_cast<float>(
+        (static_cast<std::uint32_t>(i) + 3U * static_cast<std::uint32_t>(rank) + static_cast<std::uint32_t>(version)) &
+        7U);
   }
   void write(float* data, std::size_t count, std::size_t set) const {
     for (std::size_t i = 0; i < count; ++i) data[i] = value(i, rank_, version_ + set);
@@ -104,11 +106,11 @@ class rank_buffers {
   float expected(std::size_t i) const {
     const std::size_t me = static_cast<std::size_t>(rank_);
     switch (what_) {
-    case collective::all_gather: return value(i % shape_.count, static_cast<int>(i / shape_.count), version_);
-    case collective::all_to_all:
-      return value(me * shape_.count + i % shape_.count, static_cast<int>(i / shape_.count), version_);
-    case collective::broadcast: return value(i, 0, version_);
-    default: break;
+      case collective::all_gather: return value(i % shape_.count, static_cast<int>(i / shape_.count), version_);
+      case collective::all_to_all:
+        return value(me * shape_.count + i % shape_.count, static_cast<int>(i / shape_.count), version_);
+      case collective::broadcast: return value(i, 0, version_);
+      default: break;
     }
     float total = 0;
     const std::size_t at = what_ == collective::reduce_scatter ? me * shape_.count + i : i;

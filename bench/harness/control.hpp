@@ -19,7 +19,7 @@
 namespace bench {
 
 class control {
- public:
+public:
   /// Throws std::runtime_error if the driver cannot be reached. `index`: of this member among its contender's.
   control(int argc, char** argv, int index) : by_hand_(argv + 1, argv + argc), index_(index) {
     const char* path = std::getenv("BENCH_SOCKET");
@@ -65,14 +65,14 @@ class control {
     answer("{\"contender\":\"" + std::string(contender) + "\",\"error\":\"" + clean + "\"}");
   }
 
- private:
+private:
   /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE [CHOREOGRAPHY PROTOCOL]]]]]"
   static request_line parse_request(const std::string& text) {
     char what[32] = "", choreography[64] = "", protocol[16] = "";
     request_line r;
     int fresh = 0, check = 1, rotate = 0;
-    const int read = std::sscanf(text.c_str(), "%31s %zu %lf %d %d %d %63s %15s", what, &r.bytes, &r.budget_ms, &fresh, &check, &rotate,
-                                 choreography, protocol);
+    const int read = std::sscanf(text.c_str(), "%31s %zu %lf %d %d %d %63s %15s", what, &r.bytes, &r.budget_ms, &fresh,
+                                 &check, &rotate, choreography, protocol);
     const auto parsed = parse_collective(what);
     if (read < 2 || !parsed || r.bytes == 0)
       throw std::runtime_error("not a point: '" + text + "'; write COLLECTIVE:BYTES, e.g. all_reduce:1024");

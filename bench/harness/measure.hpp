@@ -20,7 +20,7 @@ struct request_line {
   bool fresh = false;     ///< new input values before every call, at every size
   bool check = true;
   std::string choreography, protocol;  ///< ours only: forced; empty: chosen
-  bool rotate = false;    ///< broadcast, reduce: call k has root k mod n; else 0
+  bool rotate = false;                 ///< broadcast, reduce: call k has root k mod n; else 0
 };
 
 /// One member of a contender: a process or a thread that drives one rank or more. All members make the same calls in the same order.
@@ -37,7 +37,7 @@ concept member = requires(M m, const request_line& r, const shape& s, std::size_
 };
 
 struct result {
-  double us = 0;         ///< per call, of the slowest member
+  double us = 0;  ///< per call, of the slowest member
   double wrong = 0;
   std::size_t calls = 0;
   std::size_t sets = 1;
@@ -95,13 +95,15 @@ result measure(M& m, const request_line& r) {
     if (seconds >= budget / 4 || calls >= (std::size_t{1} << 24)) break;
   }
   // One preemption while warming up must not shorten the timed part; nor one lucky pair of calls draw it out.
-  out.calls = std::max({std::size_t{3}, out.sets, static_cast<std::size_t>(std::min(budget / least, 10 * budget / each))});
+  out.calls =
+      std::max({std::size_t{3}, out.sets, static_cast<std::size_t>(std::min(budget / least, 10 * budget / each))});
   out.us = m.largest(timed(m, out.calls, out.sets, renew)) / static_cast<double>(out.calls) * 1e6;
   return out;
 }
 
 /// One line of JSON; what the driver reads.
-inline std::string describe(const char* contender, int ranks, const request_line& r, const result& x, const std::string& note) {
+inline std::string describe(const char* contender, int ranks, const request_line& r, const result& x,
+                            const std::string& note) {
   const shape s = shape_of(r.what, r.bytes, ranks);
   char text[512];
   std::snprintf(text, sizeof text,

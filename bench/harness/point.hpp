@@ -10,8 +10,8 @@ namespace bench {
 
 enum class collective { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce };
 
-inline constexpr std::array<std::string_view, 6> collective_names{
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"};
+inline constexpr std::array<std::string_view, 6> collective_names{"all_reduce", "all_gather", "reduce_scatter",
+                                                                  "all_to_all", "broadcast",  "reduce"};
 
 inline std::string_view name(collective what) { return collective_names[static_cast<std::size_t>(what)]; }
 
@@ -35,12 +35,12 @@ inline shape shape_of(collective what, std::size_t bytes, int ranks) {
   const std::size_t elements = bytes / sizeof(float) > 0 ? bytes / sizeof(float) : 1;
   const std::size_t block = elements / n > 0 ? elements / n : 1;
   switch (what) {
-  case collective::all_gather: return {block, block, block * n};
-  case collective::reduce_scatter: return {block, block * n, block};
-  case collective::all_to_all: return {block, block * n, block * n};
-  case collective::broadcast: return {elements, elements, 0};
-  case collective::all_reduce:
-  case collective::reduce: break;
+    case collective::all_gather: return {block, block, block * n};
+    case collective::reduce_scatter: return {block, block * n, block};
+    case collective::all_to_all: return {block, block * n, block * n};
+    case collective::broadcast: return {elements, elements, 0};
+    case collective::all_reduce:
+    case collective::reduce: break;
   }
   return {elements, elements, elements};
 }
@@ -49,7 +49,7 @@ inline std::size_t size_of_shape(const shape& s) { return sizeof(float) * (s.inp
 
 /// The root of each call in turn. Every member has one and asks it once a call, so all agree.
 class root_order {
- public:
+public:
   void restart(bool rotate, int ranks) { next_ = 0, ranks_ = rotate ? ranks : 1; }
   int next() {
     const int root = next_;
@@ -57,7 +57,7 @@ class root_order {
     return root;
   }
 
- private:
+private:
   int next_ = 0, ranks_ = 1;
 };
 

@@ -16,12 +16,13 @@
 namespace bench {
 
 class team {
- public:
+public:
   explicit team(int members) : members_(members), values_(static_cast<std::size_t>(members)) {}
   int size() const { return members_; }
 
   /// Member 0 brings the turn-th request, from 1 (empty: the end); the others sleep until it has.
-  std::optional<request_line> share(int member, const std::function<std::optional<request_line>()>& bring, std::size_t turn) {
+  std::optional<request_line> share(int member, const std::function<std::optional<request_line>()>& bring,
+                                    std::size_t turn) {
     if (member == 0) {
       const auto next = bring();
       const std::lock_guard lock(mutex_);
@@ -52,7 +53,7 @@ class team {
     return top_[epoch % 2];
   }
 
- private:
+private:
   struct alignas(64) slot {
     double value = 0;
   };
@@ -71,7 +72,8 @@ template <member M>
 void serve(M& m, int index, team& all, control* from, const char* contender) {
   for (std::size_t turn = 1;; ++turn) {
     try {
-      const auto r = all.share(index, [&] { return from->next(); }, turn);
+      const auto r = all.share(
+          index, [&] { return from->next(); }, turn);
       if (!r) return;
       if (!m.supports(r->what, r->bytes)) {
         if (index == 0) from->fail(contender, "unsupported");

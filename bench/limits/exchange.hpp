@@ -12,7 +12,7 @@ namespace bench {
 /// Of two threads, each with one outbox. Two regions by the parity of the epoch: a thread that has the other's line of epoch e
 /// knows that the other has read all of epoch e−1, so region (e+1) % 2 is free.
 class exchange {
- public:
+public:
   static constexpr std::size_t floats_per_line = 14;
   static constexpr std::size_t most_bytes = 4096;
 
@@ -33,7 +33,7 @@ class exchange {
     }
   }
 
- private:
+private:
   static std::size_t in_line(std::size_t left) { return left < floats_per_line ? left : floats_per_line; }
 
   static constexpr std::size_t lines = most_bytes / sizeof(float) / floats_per_line + 1;

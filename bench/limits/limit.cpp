@@ -17,7 +17,8 @@ namespace {
 
 /// Shared by the threads: all ranks' buffers, of which each thread prepares and rewrites every threads-th.
 struct shared_state {
-  shared_state(int rank_count, int threads) : ranks(rank_count), all(threads), buffers(static_cast<std::size_t>(rank_count)) {}
+  shared_state(int rank_count, int threads)
+      : ranks(rank_count), all(threads), buffers(static_cast<std::size_t>(rank_count)) {}
   int ranks;
   bench::team all;
   std::vector<bench::rank_buffers> buffers;
@@ -25,7 +26,7 @@ struct shared_state {
 };
 
 class limit_member {
- public:
+public:
   limit_member(int index, shared_state& s) : index_(index), s_(s) {}
   int ranks() const { return s_.ranks; }
   bool supports(bench::collective what, std::size_t bytes) const {
@@ -37,7 +38,8 @@ class limit_member {
   void prepare(const bench::request_line& r, const bench::shape& shape, std::size_t sets) {
     shape_ = shape;
     small_ = r.bytes <= bench::exchange::most_bytes;
-    for (int rank = index_; rank < s_.ranks; rank += s_.all.size()) own(rank).shape_for(r.what, shape, rank, s_.ranks, sets);
+    for (int rank = index_; rank < s_.ranks; rank += s_.all.size())
+      own(rank).shape_for(r.what, shape, rank, s_.ranks, sets);
     const std::size_t lines = shape.count / bench::line_floats;
     const std::size_t n = static_cast<std::size_t>(s_.all.size()), me = static_cast<std::size_t>(index_);
     from_ = lines * me / n * bench::line_floats;
@@ -66,18 +68,18 @@ class limit_member {
     for (int rank = 0; rank < s_.ranks; ++rank) in[rank] = own(rank).input(set), out[rank] = own(rank).output(set);
     const bench::way how = bench::ways[way_];
     switch (s_.ranks) {
-    case 1: return bench::sweep<1>(how, in, out, from_, to_);
-    case 2: return bench::sweep<2>(how, in, out, from_, to_);
-    case 3: return bench::sweep<3>(how, in, out, from_, to_);
-    case 4: return bench::sweep<4>(how, in, out, from_, to_);
-    case 5: return bench::sweep<5>(how, in, out, from_, to_);
-    case 6: return bench::sweep<6>(how, in, out, from_, to_);
-    case 7: return bench::sweep<7>(how, in, out, from_, to_);
-    default: return bench::sweep<8>(how, in, out, from_, to_);
+      case 1: return bench::sweep<1>(how, in, out, from_, to_);
+      case 2: return bench::sweep<2>(how, in, out, from_, to_);
+      case 3: return bench::sweep<3>(how, in, out, from_, to_);
+      case 4: return bench::sweep<4>(how, in, out, from_, to_);
+      case 5: return bench::sweep<5>(how, in, out, from_, to_);
+      case 6: return bench::sweep<6>(how, in, out, from_, to_);
+      case 7: return bench::sweep<7>(how, in, out, from_, to_);
+      default: return bench::sweep<8>(how, in, out, from_, to_);
     }
   }
 
- private:
+private:
   bench::rank_buffers& own(int rank) const { return s_.buffers[static_cast<std::size_t>(rank)]; }
 
   /// The fastest way for this size; three looks each, the best of which counts.
@@ -91,7 +93,8 @@ class limit_member {
         const double seconds = largest(bench::timed(*this, calls, sets, sets > 1));
         best[way_] = std::min(best[way_], seconds);
       }
-    way_ = static_cast<std::size_t>(std::min_element(best, best + 4) - best);  // the same in every thread: `largest` agreed
+    way_ = static_cast<std::size_t>(std::min_element(best, best + 4) -
+                                    best);  // the same in every thread: `largest` agreed
   }
 
   int index_;
@@ -105,7 +108,8 @@ void pin_to(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(core), &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // fails where the core is not ours; then the system places us
+  pthread_setaffinity_np(pthread_self(), sizeof set,
+                         &set);  // fails where the core is not ours; then the system places us
 }
 
 }  // namespace

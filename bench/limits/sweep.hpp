@@ -54,7 +54,7 @@ inline constexpr std::size_t line_floats = 64 / sizeof(float);
 /// Which of four ways is fastest depends on size and ranks: all are tried, the best is the limit.
 struct way {
   bool streaming;  ///< non-temporal stores
-  bool blocks;     ///< a 4 KiB block from all inputs first, then to one output after the other; else line by line to all
+  bool blocks;  ///< a 4 KiB block from all inputs first, then to one output after the other; else line by line to all
 };
 inline constexpr way ways[4] = {{false, false}, {true, false}, {false, true}, {true, true}};
 inline constexpr const char* way_names[4] = {"lines", "lines+nt", "blocks", "blocks+nt"};

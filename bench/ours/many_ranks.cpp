@@ -3,7 +3,7 @@
 //   many_ranks idle RANKS SECONDS          processor time of an engine whose ranks have worked once and now do nothing
 // group: one thread drives all ranks; threads: a thread each.
 
-#include "engine/troupe.hpp"
+#include "engine/api/troupe.hpp"
 
 #include <malloc.h>
 #include <sys/resource.h>

@@ -7,7 +7,7 @@
 //   loss     how much slower a piece is while the operation is under way; control: while a plain thread copies memory instead
 // Two kinds of pieces: from memory (64 MiB) and from the second-level cache (256 KiB), which feels no memory traffic.
 
-#include "engine/troupe.hpp"
+#include "engine/api/troupe.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -5,7 +5,7 @@
 // Engine settings come from TROUPE_… variables or the file named by TROUPE_BENCH_CONFIG (docs/config.md).
 
 #include "bench/harness/team.hpp"
-#include "engine/troupe.hpp"
+#include "engine/api/troupe.hpp"
 
 #include <memory>
 #include <string_view>
@@ -22,19 +22,19 @@ troupe::call_description describe_call(collective what, const float* in, float* 
   namespace calls = troupe::calls;
   constexpr auto f32 = troupe::datatype::f32;
   switch (what) {
-  case collective::all_gather: return calls::all_gather(in, out, count, f32, how);
-  case collective::reduce_scatter: return calls::reduce_scatter(in, out, count, f32, troupe::sum, how);
-  case collective::all_to_all: return calls::all_to_all(in, out, count, f32, how);
-  case collective::broadcast: return calls::broadcast(static_cast<void*>(out), count, f32, root, how);
-  case collective::reduce: return calls::reduce(in, out, count, f32, troupe::sum, root, how);
-  case collective::all_reduce: break;
+    case collective::all_gather: return calls::all_gather(in, out, count, f32, how);
+    case collective::reduce_scatter: return calls::reduce_scatter(in, out, count, f32, troupe::sum, how);
+    case collective::all_to_all: return calls::all_to_all(in, out, count, f32, how);
+    case collective::broadcast: return calls::broadcast(static_cast<void*>(out), count, f32, root, how);
+    case collective::reduce: return calls::reduce(in, out, count, f32, troupe::sum, root, how);
+    case collective::all_reduce: break;
   }
   return calls::all_reduce(in, out, count, f32, troupe::sum, how);
 }
 
 /// A thread per rank.
 class thread_member {
- public:
+public:
   thread_member(communicator& c, bench::team& all, bool async) : c_(c), all_(all), async_(async) {}
   int ranks() const { return c_.size(); }
   bool supports(collective, std::size_t) const { return true; }
@@ -60,16 +60,16 @@ class thread_member {
     // Written as an application writes it: what the public interface costs is part of the time.
     constexpr auto f32 = troupe::datatype::f32;
     switch (what_) {
-    case collective::all_reduce: return c_.all_reduce(in, out, count_, f32);
-    case collective::all_gather: return c_.all_gather(in, out, count_, f32);
-    case collective::reduce_scatter: return c_.reduce_scatter(in, out, count_, f32);
-    case collective::all_to_all: return c_.all_to_all(in, out, count_, f32);
-    case collective::broadcast: return c_.broadcast(static_cast<void*>(out), count_, f32, root);
-    case collective::reduce: return c_.reduce(in, out, count_, f32, troupe::sum, root);
+      case collective::all_reduce: return c_.all_reduce(in, out, count_, f32);
+      case collective::all_gather: return c_.all_gather(in, out, count_, f32);
+      case collective::reduce_scatter: return c_.reduce_scatter(in, out, count_, f32);
+      case collective::all_to_all: return c_.all_to_all(in, out, count_, f32);
+      case collective::broadcast: return c_.broadcast(static_cast<void*>(out), count_, f32, root);
+      case collective::reduce: return c_.reduce(in, out, count_, f32, troupe::sum, root);
     }
   }
 
- private:
+private:
   communicator& c_;
   bench::team& all_;
   bool async_;
@@ -83,7 +83,7 @@ class thread_member {
 
 /// One thread, all ranks.
 class one_thread_member {
- public:
+public:
   one_thread_member(std::vector<communicator> ranks, bool persistent)
       : ranks_(std::move(ranks)), buffers_(ranks_.size()), persistent_(persistent) {}
   int ranks() const { return static_cast<int>(ranks_.size()); }
@@ -98,7 +98,8 @@ class one_thread_member {
     planned_.resize(sets);  // of the first root, whatever root_order says: who plans once has one root
     for (std::size_t set = 0; set < sets; ++set)
       for (std::size_t i = 0; i < ranks_.size(); ++i)
-        planned_[set].push_back(ranks_[i].prepare(describe_call(what_, buffers_[i].input(set), buffers_[i].output(set), count_, 0)));
+        planned_[set].push_back(
+            ranks_[i].prepare(describe_call(what_, buffers_[i].input(set), buffers_[i].output(set), count_, 0)));
   }
   void rewrite() {
     for (auto& each : buffers_) each.rewrite();
@@ -122,7 +123,7 @@ class one_thread_member {
     all.wait();
   }
 
- private:
+private:
   bench::rank_buffers& own(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
 
   std::vector<communicator> ranks_;

@@ -5,7 +5,7 @@
 #include "bench/harness/buffers.hpp"
 #include "bench/harness/team.hpp"
 #include "bench/limits/typed_sweep.hpp"
-#include "engine/troupe.hpp"
+#include "engine/api/troupe.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -25,8 +25,9 @@ using bench::collective;
 using sum_function = void (*)(void*, const void*, const void*, std::size_t);
 
 class gloo_member {
- public:
-  gloo_member(int rank, bench::team& all, gloo::rendezvous::Store& store, std::shared_ptr<gloo::transport::Device>& device)
+public:
+  gloo_member(int rank, bench::team& all, gloo::rendezvous::Store& store,
+              std::shared_ptr<gloo::transport::Device>& device)
       : rank_(rank), all_(all), context_(std::make_shared<gloo::rendezvous::Context>(rank, all.size())) {
     context_->connectFullMesh(store, device);
   }
@@ -45,36 +46,36 @@ class gloo_member {
 
   void call(std::size_t set) {
     switch (what_) {
-    case collective::all_reduce: {
-      gloo::AllreduceOptions o(context_);
-      o.setReduceFunction(static_cast<sum_function>(&gloo::sum<float>));
-      return gloo::allreduce(with_buffers(o, set));
-    }
-    case collective::reduce: {
-      gloo::ReduceOptions o(context_);
-      o.setReduceFunction(static_cast<sum_function>(&gloo::sum<float>));
-      o.setRoot(roots_.next());
-      return gloo::reduce(with_buffers(o, set));
-    }
-    case collective::all_gather: {
-      gloo::AllgatherOptions o(context_);
-      return gloo::allgather(with_buffers(o, set));
-    }
-    case collective::all_to_all: {
-      gloo::AlltoallOptions o(context_);
-      return gloo::alltoall(with_buffers(o, set));
-    }
-    case collective::broadcast: {
-      gloo::BroadcastOptions o(context_);
-      o.setRoot(roots_.next());
-      o.setOutput(buffers_.output(set), shape_.count);
-      return gloo::broadcast(o);
-    }
-    case collective::reduce_scatter: break;
+      case collective::all_reduce: {
+        gloo::AllreduceOptions o(context_);
+        o.setReduceFunction(static_cast<sum_function>(&gloo::sum<float>));
+        return gloo::allreduce(with_buffers(o, set));
+      }
+      case collective::reduce: {
+        gloo::ReduceOptions o(context_);
+        o.setReduceFunction(static_cast<sum_function>(&gloo::sum<float>));
+        o.setRoot(roots_.next());
+        return gloo::reduce(with_buffers(o, set));
+      }
+      case collective::all_gather: {
+        gloo::AllgatherOptions o(context_);
+        return gloo::allgather(with_buffers(o, set));
+      }
+      case collective::all_to_all: {
+        gloo::AlltoallOptions o(context_);
+        return gloo::alltoall(with_buffers(o, set));
+      }
+      case collective::broadcast: {
+        gloo::BroadcastOptions o(context_);
+        o.setRoot(roots_.next());
+        o.setOutput(buffers_.output(set), shape_.count);
+        return gloo::broadcast(o);
+      }
+      case collective::reduce_scatter: break;
     }
   }
 
- private:
+private:
   template <class Options>
   Options& with_buffers(Options& o, std::size_t set) {
     o.setInput(buffers_.input(set), shape_.input);

@@ -14,7 +14,7 @@ namespace {
 using bench::collective;
 
 class mpi_member {
- public:
+public:
   mpi_member() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
@@ -38,12 +38,12 @@ class mpi_member {
     float* out = buffers_.output(set);
     const MPI_Comm all = MPI_COMM_WORLD;
     switch (what_) {
-    case collective::all_reduce: MPI_Allreduce(in, out, count_, MPI_FLOAT, MPI_SUM, all); break;
-    case collective::all_gather: MPI_Allgather(in, count_, MPI_FLOAT, out, count_, MPI_FLOAT, all); break;
-    case collective::reduce_scatter: MPI_Reduce_scatter_block(in, out, count_, MPI_FLOAT, MPI_SUM, all); break;
-    case collective::all_to_all: MPI_Alltoall(in, count_, MPI_FLOAT, out, count_, MPI_FLOAT, all); break;
-    case collective::broadcast: MPI_Bcast(out, count_, MPI_FLOAT, roots_.next(), all); break;
-    case collective::reduce: MPI_Reduce(in, out, count_, MPI_FLOAT, MPI_SUM, roots_.next(), all); break;
+      case collective::all_reduce: MPI_Allreduce(in, out, count_, MPI_FLOAT, MPI_SUM, all); break;
+      case collective::all_gather: MPI_Allgather(in, count_, MPI_FLOAT, out, count_, MPI_FLOAT, all); break;
+      case collective::reduce_scatter: MPI_Reduce_scatter_block(in, out, count_, MPI_FLOAT, MPI_SUM, all); break;
+      case collective::all_to_all: MPI_Alltoall(in, count_, MPI_FLOAT, out, count_, MPI_FLOAT, all); break;
+      case collective::broadcast: MPI_Bcast(out, count_, MPI_FLOAT, roots_.next(), all); break;
+      case collective::reduce: MPI_Reduce(in, out, count_, MPI_FLOAT, MPI_SUM, roots_.next(), all); break;
     }
   }
   /// MPI_Allreduce of one value lets no rank leave before all have come.
@@ -53,7 +53,7 @@ class mpi_member {
     return top;
   }
 
- private:
+private:
   int rank_ = 0, ranks_ = 1, count_ = 0;
   collective what_{};
   bench::root_order roots_;

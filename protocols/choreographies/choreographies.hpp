@@ -1,7 +1,7 @@
 #pragma once
 // The built-in choreographies, one file each beside this one.
 
-#include "protocols/choreography.hpp"
+#include "protocols/choreographies/choreography.hpp"
 
 namespace troupe::choreographies {
 

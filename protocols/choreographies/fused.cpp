@@ -49,7 +49,8 @@ void reduce_scatter(score_builder& s, lane_writer& me, rank_t r) {
 
 score write(const stage& on) {
   if (on.ranks == 1) return alone(on, "fused");
-  const bool one_block = on.what == collective::all_reduce || on.what == collective::broadcast || on.what == collective::reduce;
+  const bool one_block =
+      on.what == collective::all_reduce || on.what == collective::broadcast || on.what == collective::reduce;
   score_builder s{on, "fused", one_block ? on.ranks : 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "protocols/score_builder.hpp"
+#include "protocols/score/score_builder.hpp"
 
 namespace troupe::choreographies {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "protocols/score_builder.hpp"
+#include "protocols/score/score_builder.hpp"
 
 namespace troupe::choreographies {
 

@@ -1,4 +1,4 @@
-#include "actors/channel_state.hpp"
+#include "actors/ports/mailbox/channel_state.hpp"
 
 #include "protocols/call.hpp"
 

@@ -1,8 +1,8 @@
-#include "actors/rank_state.hpp"
+#include "actors/rank/rank_state.hpp"
 
 #include "memory/error.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-#include "actors/scheduler.hpp"
-#include "actors/caf_compat.hpp"
+#include "actors/caf/caf_compat.hpp"
+#include "actors/caf/scheduler.hpp"
 #include "tests/seed.hpp"
 
 #include <caf/actor_ostream.hpp>
@@ -40,7 +40,7 @@ struct token_message {
   wait_token* token;
 };
 
-} // namespace
+}  // namespace
 
 TROUPE_LOCAL_MESSAGE(task)
 TROUPE_LOCAL_MESSAGE(token_message)
@@ -55,17 +55,14 @@ struct fixture {
   explicit fixture(std::size_t workers, std::function<void(scheduler_options&)> change = {}) {
     scheduler_options options;
     options.workers = workers;
-    if (change)
-      change(options);
+    if (change) change(options);
     load_scheduler(config, options);
     system.emplace(config);
     sched = &scheduler::of(*system);
   }
   ~fixture() {
-    if (!system)
-      return;
-    for (auto& one : actors)
-      caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+    if (!system) return;
+    for (auto& one : actors) caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
     actors.clear();
     CHECK(sched->finish(give_up()) == help_result::done);
   }
@@ -88,30 +85,28 @@ template <class Done>
 bool eventually(Done done) {
   const auto until = give_up();
   while (!done())
-    if (steady::now() > until)
-      return false;
-    else
-      std::this_thread::sleep_for(100us);
+    if (steady::now() > until) return false;
+    else std::this_thread::sleep_for(100us);
   return true;
 }
 
 caf::behavior ping_pong(caf::event_based_actor* self) {
   return {[self](caf::actor other, int left, token_message m) {
-    if (left == 0)
-      m.token->complete();
-    else
-      self->send(other, caf::actor{self}, left - 1, m);
+    if (left == 0) m.token->complete();
+    else self->send(other, caf::actor{self}, left - 1, m);
   }};
 }
 
 std::chrono::microseconds cpu_time() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) { return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec); };
+  const auto of = [](const timeval& t) {
+    return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+  };
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("scheduler: a caller runs two actors to completion and no thread is made") {
   fixture f(0);
@@ -123,8 +118,7 @@ TEST_CASE("scheduler: a caller runs two actors to completion and no thread is ma
   CHECK(token.done());
   CHECK(f.sched->progress() >= 1000);
   CHECK(f.sched->threads_started() == 0);
-  while (f.sched->help_one()) {
-  }
+  while (f.sched->help_one()) {}
   CHECK(f.sched->active() == 0);
 }
 
@@ -134,10 +128,8 @@ TEST_CASE("scheduler: workers start when needed, park, and are woken by threads 
   for (int round = 0; round < 50; ++round) {
     wait_token token;
     caf::anon_send(target, token_message{&token});
-    while (!token.done())
-      REQUIRE(token.park(give_up())); // sleeps without helping
-    if (round % 10 == 0)
-      REQUIRE(eventually([&] { return f.sched->parked_threads() == f.sched->threads_started(); }));
+    while (!token.done()) REQUIRE(token.park(give_up()));  // sleeps without helping
+    if (round % 10 == 0) REQUIRE(eventually([&] { return f.sched->parked_threads() == f.sched->threads_started(); }));
   }
   CHECK(f.sched->threads_started() >= 1);
   CHECK(f.sched->threads_started() <= 2);
@@ -145,11 +137,10 @@ TEST_CASE("scheduler: workers start when needed, park, and are woken by threads 
 }
 
 TEST_CASE("scheduler: many producers, nothing is lost and active() returns to zero") {
-  fixture f(2, [](scheduler_options& o) { o.ring = 4; }); // nearly everything goes through the overflow
+  fixture f(2, [](scheduler_options& o) { o.ring = 4; });  // nearly everything goes through the overflow
   constexpr int producers = 4, each = 3000, targets = 50;
   std::vector<caf::actor> to;
-  for (int i = 0; i < targets; ++i)
-    to.push_back(f.worker());
+  for (int i = 0; i < targets; ++i) to.push_back(f.worker());
   std::atomic<int> seen{0};
   std::vector<std::thread> threads;
   for (int p = 0; p < producers; ++p)
@@ -158,8 +149,7 @@ TEST_CASE("scheduler: many producers, nothing is lost and active() returns to ze
       for (int i = 0; i < each; ++i)
         caf::anon_send(to[random() % targets], task{[&](caf::event_based_actor*) { seen.fetch_add(1); }});
     });
-  for (auto& thread : threads)
-    thread.join();
+  for (auto& thread : threads) thread.join();
   CHECK(eventually([&] { return seen.load() == producers * each; }));
   CHECK(eventually([&] { return f.sched->active() == 0; }));
 }
@@ -170,8 +160,7 @@ TEST_CASE("scheduler: 64 threads help each other, with and without workers") {
     fixture f(workers);
     constexpr int callers = 64, rounds = 100;
     std::vector<caf::actor> to;
-    for (int i = 0; i < callers; ++i)
-      to.push_back(f.worker());
+    for (int i = 0; i < callers; ++i) to.push_back(f.worker());
     std::atomic<int> failed{0}, finished{0};
     std::vector<std::thread> threads;
     for (int c = 0; c < callers; ++c)
@@ -181,18 +170,18 @@ TEST_CASE("scheduler: 64 threads help each other, with and without workers") {
           wait_token token;
           const auto first = to[random() % callers], second = to[random() % callers];
           const scheduler::driving scope(*f.sched);
-          caf::anon_send(first, task{[second, &token](caf::event_based_actor* self) { self->send(second, token_message{&token}); }});
+          caf::anon_send(first, task{[second, &token](caf::event_based_actor* self) {
+                           self->send(second, token_message{&token});
+                         }});
           if (f.sched->help_until(token, give_up()) != help_result::done) {
             failed.fetch_add(1);
             // The token must outlive the message that names it.
-            while (!token.done())
-              token.park();
+            while (!token.done()) token.park();
           }
         }
         finished.fetch_add(1);
       });
-    for (auto& thread : threads)
-      thread.join();
+    for (auto& thread : threads) thread.join();
     CHECK(failed.load() == 0);
     CHECK(finished.load() == callers);
   }
@@ -208,7 +197,7 @@ TEST_CASE("scheduler: a sleeping helper wakes for other people's work and goes o
     done = true;
   });
   REQUIRE(eventually([&] { return f.sched->parked_threads() == 1; }));
-  caf::anon_send(target, token_message{&other}); // from a thread that does not help
+  caf::anon_send(target, token_message{&other});  // from a thread that does not help
   CHECK(eventually([&] { return other.done(); }));
   REQUIRE(eventually([&] { return f.sched->parked_threads() == 1; }));
   CHECK_FALSE(done.load());
@@ -220,8 +209,10 @@ TEST_CASE("scheduler: help_until with a parker and any condition; deadline") {
   fixture f(0);
   parker place;
   std::atomic<int> count{0};
-  CHECK(f.sched->help_until(place, [&] { return count.load() == 2; }, steady::now() + 2ms) == help_result::timeout);
-  CHECK(f.sched->help_until(place, [&] { return true; }, steady::now() - 1s) == help_result::done);
+  CHECK(f.sched->help_until(
+            place, [&] { return count.load() == 2; }, steady::now() + 2ms) == help_result::timeout);
+  CHECK(f.sched->help_until(
+            place, [&] { return true; }, steady::now() - 1s) == help_result::done);
   const auto target = f.worker();
   std::thread outside([&] {
     for (int i = 0; i < 2; ++i)
@@ -230,7 +221,8 @@ TEST_CASE("scheduler: help_until with a parker and any condition; deadline") {
                        place.wake();
                      }});
   });
-  CHECK(f.sched->help_until(place, [&] { return count.load() == 2; }, give_up()) == help_result::done);
+  CHECK(f.sched->help_until(
+            place, [&] { return count.load() == 2; }, give_up()) == help_result::done);
   outside.join();
 }
 
@@ -238,31 +230,28 @@ TEST_CASE("scheduler: the deadline also ends a helper that never runs out of wor
   fixture f(0);
   std::atomic<bool> quit{false};
   std::function<void(caf::event_based_actor*)> again = [&](caf::event_based_actor* self) {
-    if (!quit)
-      self->send(self, task{again});
+    if (!quit) self->send(self, task{again});
   };
   caf::anon_send(f.worker(), task{again});
   parker place;
-  CHECK(f.sched->help_until(place, [] { return false; }, steady::now() + 5ms) == help_result::timeout);
+  CHECK(f.sched->help_until(
+            place, [] { return false; }, steady::now() + 5ms) == help_result::timeout);
   quit = true;
-  while (f.sched->help_one()) {
-  }
+  while (f.sched->help_one()) {}
 }
 
 TEST_CASE("scheduler: an actor that always has work does not starve another") {
   fixture f(0);
   std::atomic<bool> quit{false};
   std::function<void(caf::event_based_actor*)> again = [&](caf::event_based_actor* self) {
-    if (!quit)
-      self->send(self, task{again});
+    if (!quit) self->send(self, task{again});
   };
   caf::anon_send(f.worker(), task{again});
   wait_token token;
   caf::anon_send(f.worker(), token_message{&token});
   CHECK(f.sched->help_until(token, give_up()) == help_result::done);
   quit = true;
-  while (f.sched->help_one()) {
-  }
+  while (f.sched->help_one()) {}
 }
 
 TEST_CASE("scheduler: delayed messages, receive timeouts and request timeouts arrive") {
@@ -272,16 +261,18 @@ TEST_CASE("scheduler: delayed messages, receive timeouts and request timeouts ar
     const auto target = f.worker();
     wait_token delayed;
     CHECK(f.sched->timers() == 0);
-    caf::anon_send(target, task{[&](caf::event_based_actor* self) { self->delayed_send(self, 5ms, token_message{&delayed}); }});
+    caf::anon_send(target,
+                   task{[&](caf::event_based_actor* self) { self->delayed_send(self, 5ms, token_message{&delayed}); }});
     CHECK(f.sched->help_until(delayed, give_up()) == help_result::done);
     CHECK(eventually([&] { return f.sched->timers() == 0; }));
 
     wait_token received;
     f.actors.push_back(spawn_actor(*f.system, [&](caf::event_based_actor* self) -> caf::behavior {
-      return {[](int) {}, caf::after(5ms) >> [&received, self] {
-                received.complete();
-                self->quit();
-              }};
+      return {[](int) {}, caf::after(5ms) >>
+                              [&received, self] {
+                                received.complete();
+                                self->quit();
+                              }};
     }));
     CHECK(f.sched->help_until(received, give_up()) == help_result::done);
 
@@ -296,10 +287,12 @@ TEST_CASE("scheduler: delayed messages, receive timeouts and request timeouts ar
     });
     f.actors.push_back(silent);
     caf::anon_send(target, task{[&](caf::event_based_actor* self) {
-                     self->request(silent, 5ms, 1).then([](int) {}, [&](caf::error& e) {
-                       why = e;
-                       timed_out.complete();
-                     });
+                     self->request(silent, 5ms, 1)
+                         .then([](int) {},
+                               [&](caf::error& e) {
+                                 why = e;
+                                 timed_out.complete();
+                               });
                    }});
     CHECK(f.sched->help_until(timed_out, give_up()) == help_result::done);
     CHECK(why == caf::sec::request_timeout);
@@ -313,12 +306,10 @@ TEST_CASE("scheduler: more actors end with timers pending than any fixed ring of
       self->delayed_send(self, std::chrono::minutes(60), 1);
       return {[](int) {}, caf::after(std::chrono::minutes(60)) >> [] {}};
     }));
-  while (f.sched->help_one()) {
-  }
+  while (f.sched->help_one()) {}
   CHECK(f.sched->timers() == 600);
   // The fixture ends the actors, which cancels their receive timeouts; CAF keeps delayed messages until they are due.
-  for (auto& one : f.actors)
-    caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+  for (auto& one : f.actors) caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
   CHECK(f.sched->finish(give_up()) == help_result::done);
   CHECK(f.sched->timers() == 300);
 }
@@ -332,8 +323,7 @@ TEST_CASE("scheduler: an idle system runs nothing, wakes nobody and uses no proc
                    self->delayed_send(self, std::chrono::minutes(60), 1);
                    self->send(self, token_message{&token});
                  }});
-  while (!token.done())
-    token.park();
+  while (!token.done()) token.park();
   wait_token stay;
   std::thread helper([&] { f.sched->help_until(stay, give_up()); });
   REQUIRE(eventually([&] { return f.sched->parked_threads() == f.sched->threads_started() + 1; }));
@@ -345,7 +335,7 @@ TEST_CASE("scheduler: an idle system runs nothing, wakes nobody and uses no proc
   CHECK(f.sched->wakes() == wakes);
   CHECK(f.sched->progress() == progress);
   CHECK(f.sched->active() == 0);
-  CHECK(used_while_idle < 20ms); // one polling thread would use about 200 ms
+  CHECK(used_while_idle < 20ms);  // one polling thread would use about 200 ms
   stay.complete();
   helper.join();
 }
@@ -391,20 +381,18 @@ TEST_CASE("scheduler: a driving scope wakes nobody until it ends, then hands ove
   REQUIRE(eventually([&] { return f.sched->active() == 0; }));
   wait_token warm;
   caf::anon_send(to[0], token_message{&warm});
-  while (!warm.done())
-    warm.park();
+  while (!warm.done()) warm.park();
   REQUIRE(eventually([&] { return f.sched->parked_threads() == 1; }));
   wait_token tokens[3];
   {
     const scheduler::driving scope(*f.sched, scheduler::wake_others::at_end);
     const auto wakes = f.sched->wakes();
-    for (int i = 0; i < 3; ++i)
-      caf::anon_send(to[static_cast<std::size_t>(i)], token_message{&tokens[i]});
+    for (int i = 0; i < 3; ++i) caf::anon_send(to[static_cast<std::size_t>(i)], token_message{&tokens[i]});
     CHECK(f.sched->wakes() == wakes);
     CHECK(f.sched->active() == 3);
   }
   for (auto& token : tokens)
-    CHECK(eventually([&] { return token.done(); })); // nobody helps: only the worker can do it
+    CHECK(eventually([&] { return token.done(); }));  // nobody helps: only the worker can do it
 }
 
 TEST_CASE("scheduler: before_long_work lets another thread run what a busy handler made ready") {
@@ -418,7 +406,7 @@ TEST_CASE("scheduler: before_long_work lets another thread run what a busy handl
   caf::anon_send(busy, task{[&](caf::event_based_actor* self) {
                    self->send(other, token_message{&answered});
                    scheduler::before_long_work();
-                   in_time = eventually([&] { return answered.done(); }); // this thread is stuck here meanwhile
+                   in_time = eventually([&] { return answered.done(); });  // this thread is stuck here meanwhile
                    finished.complete();
                  }});
   CHECK(f.sched->help_until(finished, give_up()) == help_result::done);
@@ -439,8 +427,7 @@ TEST_CASE("scheduler: a worker that finds work wakes the next one if there is mo
                      finished.complete();
                    }});
     caf::anon_send(other, token_message{&second});
-    while (!finished.done())
-      finished.park();
+    while (!finished.done()) finished.park();
     REQUIRE(in_time);
   }
   CHECK(f.sched->threads_started() == 2);
@@ -462,8 +449,7 @@ TEST_CASE("scheduler: aout prints without a printer thread") {
   std::ostringstream text;
   auto* before = std::cout.rdbuf(text.rdbuf());
   caf::anon_send(f.worker(), task{[](caf::event_based_actor* self) { caf::aout(self) << "a line" << std::endl; }});
-  while (f.sched->help_one()) {
-  }
+  while (f.sched->help_one()) {}
   std::cout.rdbuf(before);
   CHECK(text.str().find("a line") != std::string::npos);
 }
@@ -477,7 +463,7 @@ TEST_CASE("scheduler: finish says when actors are left") {
 TEST_CASE("scheduler: destruction ends helpers, endless actors and those that never ran") {
   for (const std::size_t workers : {0u, 1u}) {
     CAPTURE(workers);
-    auto alive = std::make_shared<int>(0); // captured by every actor: its use count says who still lives
+    auto alive = std::make_shared<int>(0);  // captured by every actor: its use count says who still lives
     std::thread helper;
     std::atomic<int> stopped{0};
     wait_token never;
@@ -489,10 +475,9 @@ TEST_CASE("scheduler: destruction ends helpers, endless actors and those that ne
         peers.push_back(spawn_actor(*f.system, [alive](caf::event_based_actor* self) -> caf::behavior {
           return {[alive, self](int n) { self->send(self, n + 1); }};
         }));
-      for (auto& peer : peers)
-        caf::anon_send(peer, 1);
+      for (auto& peer : peers) caf::anon_send(peer, 1);
       helper = std::thread([&, s = f.sched] { stopped = s->help_until(never, give_up()) == help_result::stopped; });
-      REQUIRE(eventually([&] { return f.sched->progress() > 100; })); // the helper is busy with them
+      REQUIRE(eventually([&] { return f.sched->progress() > 100; }));  // the helper is busy with them
       peers.clear();
       f.actors.clear();
       f.system.reset();
@@ -508,8 +493,7 @@ TEST_CASE("scheduler: a thousand systems come and go") {
     fixture f(i % 4 == 0 ? 1 : 0);
     wait_token token;
     caf::anon_send(f.worker(), token_message{&token});
-    if (f.sched->help_until(token, give_up()) != help_result::done)
-      FAIL("system " << i << " did not answer");
+    if (f.sched->help_until(token, give_up()) != help_result::done) FAIL("system " << i << " did not answer");
   }
 }
 

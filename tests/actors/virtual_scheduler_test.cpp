@@ -1,7 +1,7 @@
-#include "actors/virtual/virtual_scheduler.hpp"
-#include "actors/caf_compat.hpp"
+#include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/event_queue.hpp"
+#include "actors/virtual/virtual_scheduler.hpp"
 #include "tests/seed.hpp"
 
 #include <caf/actor_system.hpp>
@@ -60,7 +60,8 @@ TEST_CASE("events come in the order of time, and of equal times in the order of 
       const auto [time, number] = queue.pop();
       taken.push_back({time, number});
     }
-    std::stable_sort(expected.begin(), expected.end(), [](const planned& a, const planned& b) { return a.time < b.time; });
+    std::stable_sort(expected.begin(), expected.end(),
+                     [](const planned& a, const planned& b) { return a.time < b.time; });
     REQUIRE(taken.size() == expected.size());
     for (std::size_t i = 0; i < taken.size(); ++i) {
       REQUIRE(taken[i].time == expected[i].time);
@@ -169,7 +170,8 @@ struct virtual_system {
 
 using log_type = std::vector<std::string>;
 
-caf::actor noting(virtual_system& in, const std::string& name, log_type& log, std::vector<caf::actor>* peers = nullptr) {
+caf::actor noting(virtual_system& in, const std::string& name, log_type& log,
+                  std::vector<caf::actor>* peers = nullptr) {
   virtual_scheduler* time = &in.time();
   return spawn_actor<caf::lazy_init>(*in.system, [=, &log](caf::event_based_actor* self) -> caf::behavior {
     return {[=, &log](numbered n) {
@@ -201,8 +203,8 @@ TEST_CASE("messages of actors take no virtual time and come before the next even
     CHECK(world.time().events() == 3);
     peers.clear();
   }
-  CHECK(log == log_type{"10 a 1", "10 c from another 1", "10 b from another 1", "10 b 2", "20 a 3", "20 c from another 3",
-                        "20 b from another 3"});
+  CHECK(log == log_type{"10 a 1", "10 c from another 1", "10 b from another 1", "10 b 2", "20 a 3",
+                        "20 c from another 3", "20 b from another 3"});
 }
 
 TEST_CASE("what was to be earlier is now, and delayed messages of CAF are due in virtual time") {

@@ -24,7 +24,7 @@ check() {
   local text="#include \"$header\"
 #include \"$header\" // a second time: it must be guarded"
   [[ -f $source && $(<"$source") == "$text" ]] || printf '%s\n' "$text" >"$source"
-  "$@" -std=c++20 -O0 -Wall -Wextra -Wconversion -Werror -I. -Iengine -c "$source" -o "$source.o" ||
+  "$@" -std=c++20 -O0 -Wall -Wextra -Wconversion -Werror -I. -Iengine/api -c "$source" -o "$source.o" ||
     { echo "$header does not compile on its own"; return 1; }
 }
 export -f check

@@ -29,7 +29,7 @@ for ((i = 0; i < ${#layers[@]}; i++)); do
       < <(includes "${layers[upper]}/" "${layers[i]}")
   done
   report "tests and benchmarks are not part of the library" < <(includes '(tests|bench|examples)/' "${layers[i]}")
-  report "write the include from the root of the tree, as \"memory/types.hpp\"" < <(includes '\.\.?/' "${layers[i]}")
+  report "write the include from the root of the tree, as \"memory/types/types.hpp\"" < <(includes '\.\.?/' "${layers[i]}")
 done
 
 caf_free=()

@@ -31,7 +31,8 @@ job uniform(collective what, int ranks, std::size_t count, datatype type = datat
 
 // -- all collectives --------------------------------------------------------------------------------------------------
 
-TEST_CASE("every collective gives the right bytes for all kinds of rank counts, counts and roots, in and out of place") {
+TEST_CASE(
+    "every collective gives the right bytes for all kinds of rank counts, counts and roots, in and out of place") {
   troupe::engine engine;
   for (const int ranks : {1, 2, 3, 5, 8, 13, 17}) {
     auto comms = engine.communicators(ranks);
@@ -41,7 +42,8 @@ TEST_CASE("every collective gives the right bytes for all kinds of rank counts, 
           job j = uniform(what, ranks, count);
           j.in_place = in_place;
           j.salt = count;
-          const std::vector<rank_t> roots = has_root(what) ? std::vector<rank_t>{0, ranks / 2, ranks - 1} : std::vector<rank_t>{0};
+          const std::vector<rank_t> roots =
+              has_root(what) ? std::vector<rank_t>{0, ranks / 2, ranks - 1} : std::vector<rank_t>{0};
           for (const rank_t root : roots) {
             j.root = root;
             INFO(to_string(j));
@@ -73,7 +75,8 @@ TEST_CASE("every type is moved by the other collectives, bit by bit") {
   troupe::engine engine;
   auto comms = engine.communicators(4);
   for (const datatype type : troupe::all_datatypes)
-    for (const collective what : {collective::all_gather, collective::broadcast, collective::gather, collective::scatter, collective::all_to_all}) {
+    for (const collective what : {collective::all_gather, collective::broadcast, collective::gather,
+                                  collective::scatter, collective::all_to_all}) {
       job j = uniform(what, 4, 61, type);
       j.root = 1;
       INFO(to_string(j));
@@ -233,7 +236,8 @@ TEST_CASE("a broadcast from one range into another reads the first at the root o
   engine.run(1, [](communicator& comm) {
     const std::array<float, 2> in{};
     std::array<float, 3> out{};
-    CHECK_THROWS_WITH_AS(comm.broadcast(in, out, 0), doctest::Contains("input has 2 elements but the call needs 3"), troupe::error);
+    CHECK_THROWS_WITH_AS(comm.broadcast(in, out, 0), doctest::Contains("input has 2 elements but the call needs 3"),
+                         troupe::error);
   });
 }
 
@@ -283,8 +287,7 @@ TEST_CASE("test and wait_for make progress on the calling thread alone") {
   CHECK_FALSE(first.done());
   troupe::request second = comms[1].all_reduce_async(b);
   CHECK(second.wait_for(std::chrono::nanoseconds::max()));
-  while (!first.test()) {
-  }
+  while (!first.test()) {}
   CHECK(a == b);
   CHECK(a[99] == 3);
 }
@@ -357,13 +360,15 @@ TEST_CASE("infinities, NaN and negative zero come through reductions") {
       options.choreography = choreography;
       for (std::size_t r = 0; r < 4; ++r) comms[r].all_reduce_async(together, in[r], with, options);
       together.wait();
-      for (std::size_t r = 1; r < 4; ++r) CHECK(std::memcmp(in[r].data(), in[0].data(), in[0].size() * sizeof(double)) == 0);
+      for (std::size_t r = 1; r < 4; ++r)
+        CHECK(std::memcmp(in[r].data(), in[0].data(), in[0].size() * sizeof(double)) == 0);
       return in[0];
     };
     INFO(choreography);
     std::vector<double> s;
     try {
-      s = all_reduce({{infinity, infinity, 1, -0.0}, {1, -infinity, nan, -0.0}, {1, 1, 1, -0.0}, {1, 1, 1, -0.0}}, troupe::sum);
+      s = all_reduce({{infinity, infinity, 1, -0.0}, {1, -infinity, nan, -0.0}, {1, 1, 1, -0.0}, {1, 1, 1, -0.0}},
+                     troupe::sum);
     } catch (const troupe::error& e) {
       CHECK(e.code_value() == errc::unsupported);
       continue;
@@ -377,7 +382,8 @@ TEST_CASE("infinities, NaN and negative zero come through reductions") {
     CHECK(std::isnan(low[0]));
     CHECK(std::signbit(low[1]));
     CHECK(low[2] == 2);
-    const auto high = all_reduce({{1, 0.0, infinity}, {nan, -0.0, 2}, {1, -0.0, 3}, {1, -0.0, infinity}}, troupe::maximum);
+    const auto high =
+        all_reduce({{1, 0.0, infinity}, {nan, -0.0, 2}, {1, -0.0, 3}, {1, -0.0, infinity}}, troupe::maximum);
     CHECK(std::isnan(high[0]));
     CHECK_FALSE(std::signbit(high[1]));
     CHECK(high[2] == infinity);

@@ -53,7 +53,8 @@ struct outcome {
 /// @param before goes in front of the program: variables, or another program.
 outcome run(const std::string& arguments, const std::string& before = {}) {
   const auto out = folder() / "out", err = folder() / "err";
-  const std::string line = before + " '" TROUPE_PROGRAM "' " + arguments + " >'" + out.string() + "' 2>'" + err.string() + "' </dev/null";
+  const std::string line =
+      before + " '" TROUPE_PROGRAM "' " + arguments + " >'" + out.string() + "' 2>'" + err.string() + "' </dev/null";
   const int status = std::system(line.c_str());
   outcome o;
   o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -185,10 +186,12 @@ TEST_CASE("mistakes in a configuration name file and line") {
   check_refused(run("run '" + path + "' --dump-config"), {path + ":2: "});
   const std::string empty = write("empty.toml", "[engine]\ncredits = 4\n");
   check_refused(run("run '" + empty + "'"), {"nothing to run", "[[workload.run]]"});
-  check_refused(run("run '" + empty + "'", "TROUPE_ENGINE_CREDTIS=3"), {"TROUPE_ENGINE_CREDTIS", "did you mean TROUPE_ENGINE_CREDITS?"});
+  check_refused(run("run '" + empty + "'", "TROUPE_ENGINE_CREDTIS=3"),
+                {"TROUPE_ENGINE_CREDTIS", "did you mean TROUPE_ENGINE_CREDITS?"});
   check_refused(run("run '" + empty + "' --set credist=3"), {"--set: ", "credist"});
   // What cannot be done is found before anything else ran long.
-  const std::string refused = write("refused.toml", "[[workload.run]]\ncollective = \"broadcast\"\nchoreography = \"bruck\"\n");
+  const std::string refused =
+      write("refused.toml", "[[workload.run]]\ncollective = \"broadcast\"\nchoreography = \"bruck\"\n");
   const outcome o = run("run '" + refused + "'");
   check_refused(o, {"bruck does not offer broadcast"});
   CHECK((o.err.find("broadcast, ") == std::string::npos));  // the call is named once
@@ -262,7 +265,8 @@ TEST_CASE("every file in config/ runs with nothing wrong") {
 }
 
 TEST_CASE("run --routes prints what chunks passed") {
-  const outcome o = run("run '" + config_folder() + "three_levels.toml' --routes --set iterations=1 --set run.sizes=4K");
+  const outcome o =
+      run("run '" + config_folder() + "three_levels.toml' --routes --set iterations=1 --set run.sizes=4K");
   CHECK(o.code == 0);
   for (const char* element : {"dma 0.0.0", "ring 0.0:", "nic 1:0", "switch"}) check_says(o.out, element);
 }
@@ -279,8 +283,10 @@ TEST_CASE("an own choreography: shown, verified, run; a broken one is refused") 
   const std::string good = write("good.json", shown);
   CHECK(run("verify '" + good + "'").code == 0);
   const auto config = [&](const std::string& score) {
-    return write("own.toml", "[engine.score_files]\nmine = \"" + score + "\"\n[workload]\nranks = 3\niterations = 1\n"
-                             "[[workload.run]]\ncollective = \"all_reduce\"\nchoreography = \"mine\"\nin_place = \"out\"\nsizes = [1000]\n");
+    return write("own.toml", "[engine.score_files]\nmine = \"" + score +
+                                 "\"\n[workload]\nranks = 3\niterations = 1\n"
+                                 "[[workload.run]]\ncollective = \"all_reduce\"\nchoreography = \"mine\"\nin_place = "
+                                 "\"out\"\nsizes = [1000]\n");
   };
   const outcome o = run("run '" + config("good.json") + "'");  // relative to the file
   CHECK(o.code == 0);
@@ -306,7 +312,8 @@ TEST_CASE("an own choreography: shown, verified, run; a broken one is refused") 
 TEST_CASE("list") {
   const outcome o = run("list");
   CHECK(o.code == 0);
-  for (const char* word : {"ring", "double_binary_tree", "hierarchical_pipeline", "all_to_all", "source:"}) check_says(o.out, word);
+  for (const char* word : {"ring", "double_binary_tree", "hierarchical_pipeline", "all_to_all", "source:"})
+    check_says(o.out, word);
   const json all = json::parse(run("list --json").out);
   CHECK(all.size() >= 12);
   CHECK(all[0]["name"] == "ring");
@@ -352,7 +359,8 @@ TEST_CASE("explain --on: every choreography on a modelled machine, the fastest f
     before = c.at("time_us").get<double>();
     CHECK(before >= c.at("bound_us").get<double>());
     ring += c.at("choreography") == "ring";
-    if (c.at("choreography") == "ring") CHECK(before > 36);  // six messages one after the other, of 6 us each before the first byte
+    if (c.at("choreography") == "ring")
+      CHECK(before > 36);  // six messages one after the other, of 6 us each before the first byte
   }
   CHECK(ring == 1);
   CHECK(rejected > 0);
@@ -402,7 +410,8 @@ TEST_CASE("bench: nccl-tests' columns") {
   const outcome o = run("bench -b 8 -e 4K -f 8 -t 3 -n 2 -w 1");
   INFO(o.out, o.err);
   REQUIRE(o.code == 0);
-  check_says(o.out, "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n");
+  check_says(o.out, "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   "
+                    "algbw   busbw  #wrong\n");
   check_says(o.out, "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)");
   const auto rows = rows_of(o.out);
   REQUIRE(rows.size() == 4);
@@ -447,7 +456,8 @@ TEST_CASE("an interrupt ends a run cleanly") {
   const outcome v = run("verify --all --ranks 64", "timeout --preserve-status -s INT -k 60 1");
   CHECK(v.code == 130);
   // The verification of one large score looks at no interrupt; it does not keep the user waiting either.
-  const outcome long_one = run("verify --all --ranks 1024 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
+  const outcome long_one =
+      run("verify --all --ranks 1024 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
   CHECK(long_one.code == 130);
   check_says(long_one.err, "interrupted");
   const outcome e = run("explain all_to_all --ranks 1024", "timeout --preserve-status -s TERM -k 60 0.5");
@@ -455,9 +465,11 @@ TEST_CASE("an interrupt ends a run cleanly") {
 }
 
 TEST_CASE("troupe study --calibrate puts the model of this machine beside measurements") {
-  const outcome o = run("study --calibrate --ranks 2 --sizes 1K,4K --rounds 1 --budget-ms 0.5 --set engine.tuning=none");
+  const outcome o =
+      run("study --calibrate --ranks 2 --sizes 1K,4K --rounds 1 --budget-ms 0.5 --set engine.tuning=none");
   CHECK(o.code == 0);
-  for (const char* name : {"ring", "direct_full_mesh", "recursive_doubling", "halving_doubling", "1K", "4K", "all", "assumed constants"})
+  for (const char* name :
+       {"ring", "direct_full_mesh", "recursive_doubling", "halving_doubling", "1K", "4K", "all", "assumed constants"})
     check_says(o.out, name);
   check_says(run("study --presets").out, "this_machine: ");
   check_refused(run("study --calibrate --ranks 1"), {"--ranks"});

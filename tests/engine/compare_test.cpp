@@ -1,4 +1,4 @@
-#include "engine/study/compare.hpp"
+#include "engine/tools/study/compare.hpp"
 
 #include "memory/error.hpp"
 

@@ -10,13 +10,13 @@
 #include <set>
 #include <sstream>
 
-#include "engine/configuration.hpp"
-#include "engine/crafted_values.hpp"
-#include "engine/engine.hpp"
-#include "engine/report.hpp"
-#include "engine/workload.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/config/configuration.hpp"
+#include "engine/tools/crafted_values.hpp"
+#include "engine/tools/report.hpp"
+#include "engine/tools/workload.hpp"
 #include "memory/error.hpp"
-#include "memory/kernels.hpp"
+#include "memory/kernels/kernels.hpp"
 #include "tests/seed.hpp"
 
 using namespace troupe;
@@ -175,7 +175,8 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
       {"[engine]\ncredits = \"many\"", {"my.toml:2: ", "the text \"many\"", "an integer from 1 to 64"}},
       {"[engine]\ncredits = 4.0", {"my.toml:2: ", "an integer from 1 to 64"}},
       {"[engine]\nthrough_scratch = 1", {"my.toml:2: ", "true or false"}},
-      {"[engine]\ndeterminism = \"run_stabel\"", {"my.toml:2: ", "one of fast, run_stable", "did you mean run_stable?"}},
+      {"[engine]\ndeterminism = \"run_stabel\"",
+       {"my.toml:2: ", "one of fast, run_stable", "did you mean run_stable?"}},
       {"[engine]\nchunk_bytes = \"1X\"", {"my.toml:2: ", "\"512K\""}},
       {"[engine]\nchunk_bytes = -1", {"my.toml:2: ", "a number of bytes"}},
       {"[engine]\ndeadline = 5", {"my.toml:2: ", "\"100ms\""}},
@@ -202,9 +203,12 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
       {run + "op = \"bxor\"", {"my.toml:3: ", "not defined on f32"}},
       {run + "choreography = \"rign\"", {"my.toml:3: ", "did you mean ring?"}},
       {run + "counts = [1]", {"my.toml:3: ", "blocks of one size"}},
-      {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"broadcast\"\nroot = 3", {"my.toml:5: ", "ranks 0 to 2"}},
-      {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"gather_v\"\ncounts = [1, 2]", {"my.toml:5: ", "a list of 3 counts"}},
-      {"[workload]\nranks = 2\n[[workload.run]]\ncollective = \"all_to_all_v\"\ncounts = [1, 2]", {"my.toml:5: ", "2 rows"}},
+      {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"broadcast\"\nroot = 3",
+       {"my.toml:5: ", "ranks 0 to 2"}},
+      {"[workload]\nranks = 3\n[[workload.run]]\ncollective = \"gather_v\"\ncounts = [1, 2]",
+       {"my.toml:5: ", "a list of 3 counts"}},
+      {"[workload]\nranks = 2\n[[workload.run]]\ncollective = \"all_to_all_v\"\ncounts = [1, 2]",
+       {"my.toml:5: ", "2 rows"}},
       {"[engine]\nlayout = \"2x2\"\n[workload]\nranks = 5", {"my.toml:4: ", "my.toml:2", "4 ranks"}},
       {"[engine]\nlayout = \"40x40\"", {"my.toml:2", "1600 ranks", "at most 1024"}},
       {"[workload]\nranks = 1025", {"my.toml:2: ", "0 to 1024"}},
@@ -221,8 +225,12 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
 TEST_CASE("the stronger source wins, whatever the order of reading, and the dump says which") {
   configuration c;
   c.add_text("[engine]\nlayout = \"8\"\ncredits = 2\nspin = 3\nstreams = 2\n", "my.toml");
-  const std::vector<std::string> variables = {"TROUPE_ENGINE_CREDITS=3", "TROUPE_ENGINE_SPIN=4", "PATH=/", "TROUPE_TEST_SEED=1",
-                                              "TROUPE_ENGINE_CHOREOGRAPHY_OF_ALL_REDUCE=ring", "TROUPE_ENGINE_FAULTS_DROP=0.5"};
+  const std::vector<std::string> variables = {"TROUPE_ENGINE_CREDITS=3",
+                                              "TROUPE_ENGINE_SPIN=4",
+                                              "PATH=/",
+                                              "TROUPE_TEST_SEED=1",
+                                              "TROUPE_ENGINE_CHOREOGRAPHY_OF_ALL_REDUCE=ring",
+                                              "TROUPE_ENGINE_FAULTS_DROP=0.5"};
   c.add_environment(variables);
   c.set_from_command_line("credits=4");
   c.set("engine.deadline", "5s");
@@ -252,7 +260,9 @@ TEST_CASE("variables and assignments that name nothing are errors") {
     configuration c;
     try {
       c.add_environment(variables);
-    } catch (const error& wrong) { return std::string{wrong.what()}; }
+    } catch (const error& wrong) {
+      return std::string{wrong.what()};
+    }
     return std::string{};
   };
   has(says({"TROUPE_ENGINE_CREDTIS=3"}), "did you mean TROUPE_ENGINE_CREDITS?");
@@ -264,7 +274,8 @@ TEST_CASE("variables and assignments that name nothing are errors") {
   has(says({"TROUPE_RUN_0_TYPE=f16"}), "did you mean TROUPE_WORKLOAD_RUN_0_TYPE?");
   configuration c;
   CHECK_THROWS_WITH_AS(c.set_from_command_line("credits"), doctest::Contains("key=value"), error);
-  CHECK_THROWS_WITH_AS(c.set_from_command_line("engine.credist=3"), doctest::Contains("did you mean engine.credits?"), error);
+  CHECK_THROWS_WITH_AS(c.set_from_command_line("engine.credist=3"), doctest::Contains("did you mean engine.credits?"),
+                       error);
   CHECK_THROWS_WITH_AS(c.set_from_command_line("creditz=3"), doctest::Contains("did you mean engine.credits?"), error);
   CHECK_THROWS_WITH_AS(c.set_from_command_line("rnaks=3"), doctest::Contains("did you mean workload.ranks?"), error);
   CHECK_THROWS_WITH_AS(c.set_from_command_line("credits="), doctest::Contains("--set: engine.credits"), error);
@@ -340,13 +351,15 @@ TEST_CASE("sizes, durations and suggestions") {
   CHECK(parse_bytes("1.5M") == 1572864);
   CHECK(parse_bytes("64MiB") == 64 << 20);
   CHECK(parse_bytes("0") == 0);
-  for (const char* wrong : {"", "K", "-1", "1Q", "1 K x", "nan", "1e300G", "99999999999999999999G"}) CHECK(parse_bytes(wrong) == -1);
+  for (const char* wrong : {"", "K", "-1", "1Q", "1 K x", "nan", "1e300G", "99999999999999999999G"})
+    CHECK(parse_bytes(wrong) == -1);
   CHECK(bytes_text(1 << 20) == "1M");
   CHECK(bytes_text(1000) == "1000");
   CHECK(parse_duration("1.5ms") == 1500000);
   CHECK(parse_duration("2 s") == 2000000000);
   CHECK(parse_duration("5") == -1);
-  const workload w = read_workload(read("[[workload.run]]\ncollective = \"all_reduce\"\nsizes = { from = 8, to = \"100\", step = 46 }"));
+  const workload w = read_workload(
+      read("[[workload.run]]\ncollective = \"all_reduce\"\nsizes = { from = 8, to = \"100\", step = 46 }"));
   REQUIRE(w.groups.front().jobs.size() == 3);
   CHECK(w.groups.front().jobs.back().bytes == 100);
 }
@@ -399,7 +412,8 @@ TEST_CASE("crafted inputs have one result in every order, and another where a ra
             auto& right = terms[random() % terms.size()];
             reduce(type, reduction, left.data(), right.data(), right.data(), crafted_period);
           }
-          if (reduction.kind == op_kind::avg) divide(type, static_cast<std::size_t>(ranks), terms[0].data(), terms[0].data(), crafted_period);
+          if (reduction.kind == op_kind::avg)
+            divide(type, static_cast<std::size_t>(ranks), terms[0].data(), terms[0].data(), crafted_period);
           return terms[0];
         };
         const auto result = crafted_result(type, reduction, ranks);
@@ -410,8 +424,9 @@ TEST_CASE("crafted inputs have one result in every order, and another where a ra
         without.erase(without.begin() + static_cast<std::ptrdiff_t>(random() % without.size()));
         CHECK(count_wrong(fold(without).data(), result, e, all) > 0);
         // min, max, land, lor, band and bor do not mind a second contribution.
-        const bool idempotent = reduction.kind == op_kind::min || reduction.kind == op_kind::max || reduction.kind == op_kind::land ||
-                                reduction.kind == op_kind::lor || reduction.kind == op_kind::band || reduction.kind == op_kind::bor;
+        const bool idempotent = reduction.kind == op_kind::min || reduction.kind == op_kind::max ||
+                                reduction.kind == op_kind::land || reduction.kind == op_kind::lor ||
+                                reduction.kind == op_kind::band || reduction.kind == op_kind::bor;
         auto twice = in;
         twice.push_back(in[random() % in.size()]);
         CHECK((count_wrong(fold(twice).data(), result, e, all) > 0) != idempotent);
@@ -440,7 +455,8 @@ TEST_CASE("the report's columns, footer and verdict") {
   r.out_of_place = measurement{12.345, 1.5, 2.25, 0};
   std::ostringstream row;
   print_row(row, r);
-  CHECK(row.str() == "          64            16     float    none       2    12.35    1.50    2.25      0      N/A     N/A     N/A    N/A\n");
+  CHECK(row.str() == "          64            16     float    none       2    12.35    1.50    2.25      0      N/A    "
+                     " N/A     N/A    N/A\n");
   report_footer footer;
   footer.add(r);
   CHECK(footer.ok());

@@ -1,10 +1,10 @@
-#include "engine/cost_model.hpp"
+#include "engine/planning/cost_model.hpp"
 
 #include <cmath>
 #include <doctest/doctest.h>
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 
 using namespace troupe;
 
@@ -15,7 +15,7 @@ machine_constants round_machine(int cores) {
   m.message = 100;
   m.step = 1;
   m.operand = 0.25;
-  m.copy_rate = 10;   // bytes a second
+  m.copy_rate = 10;  // bytes a second
   m.reduce_rate = 5;
   m.cores = cores;
   return m;
@@ -63,8 +63,8 @@ TEST_CASE("one message: step, latency, step and copy") {
 }
 
 TEST_CASE("messages that are under way together share their latency; credits limit how many") {
-  const timing_sheet sheet{two_ranks({sending(1, 0), sending(1, 0), sending(1, 0)},
-                                     {receiving(0, 0), receiving(0, 0), receiving(0, 0)})};
+  const timing_sheet sheet{
+      two_ranks({sending(1, 0), sending(1, 0), sending(1, 0)}, {receiving(0, 0), receiving(0, 0), receiving(0, 0)})};
   CHECK(sheet.predict(0, {}, 8, round_machine(16)) == doctest::Approx(104));
   // With one credit every message waits for the receiver to have taken the one before: 102 each.
   CHECK(sheet.predict(0, {}, 1, round_machine(16)) == doctest::Approx(306));

@@ -48,8 +48,10 @@ std::optional<std::set<std::uint32_t>> results(std::vector<communicator>& comms,
   try {
     for (std::size_t r = 0; r < n; ++r) {
       in[r].assign(total, revealing(r));
-      if (s.what == collective::all_reduce && s.in_place) comms[r].all_reduce_async(together, in[r], troupe::sum, options);
-      else if (s.what == collective::all_reduce) comms[r].all_reduce_async(together, in[r], out[r], troupe::sum, options);
+      if (s.what == collective::all_reduce && s.in_place)
+        comms[r].all_reduce_async(together, in[r], troupe::sum, options);
+      else if (s.what == collective::all_reduce)
+        comms[r].all_reduce_async(together, in[r], out[r], troupe::sum, options);
       else if (s.what == collective::reduce) comms[r].reduce_async(together, in[r], out[r], troupe::sum, 0, options);
       else comms[r].reduce_scatter_async(together, in[r], out[r], troupe::sum, options);
     }
@@ -120,10 +122,13 @@ TEST_CASE("size_stable: neither place nor size nor cutting change a bit, where r
       for (const std::size_t count : {1u, 2u, 7u, 50u, 1000u, 30'011u}) {
         INFO(name(what) << ", count " << count << ", chunk " << chunk);
         stable.merge(*results(comms, {what, count, determinism::size_stable, ""}));
-        if (what == collective::all_reduce) stable.merge(*results(comms, {what, count, determinism::size_stable, "", true}));
+        if (what == collective::all_reduce)
+          stable.merge(*results(comms, {what, count, determinism::size_stable, "", true}));
         for (const std::string& choreography : offering(what)) {
-          if (auto bits = results(comms, {what, count, determinism::size_stable, choreography})) forced[choreography].merge(*bits);
-          if (auto bits = results(comms, {what, count, determinism::run_stable, choreography})) weaker[choreography].merge(*bits);
+          if (auto bits = results(comms, {what, count, determinism::size_stable, choreography}))
+            forced[choreography].merge(*bits);
+          if (auto bits = results(comms, {what, count, determinism::run_stable, choreography}))
+            weaker[choreography].merge(*bits);
         }
       }
     }
@@ -138,7 +143,8 @@ TEST_CASE("size_stable: neither place nor size nor cutting change a bit, where r
   }
 }
 
-TEST_CASE("topology_stable: the left fold in rank order, whoever performs it and wherever, where size_stable gives others") {
+TEST_CASE(
+    "topology_stable: the left fold in rank order, whoever performs it and wherever, where size_stable gives others") {
   for (const collective what : reductions) {
     std::set<std::uint32_t> stable, weaker;
     for (const char* layout : {"", "8", "2x4", "2x2x2", "3+5"}) {
@@ -149,7 +155,8 @@ TEST_CASE("topology_stable: the left fold in rank order, whoever performs it and
       for (const std::size_t count : {1u, 300u})
         for (std::string choreography : offering(what)) {
           INFO(name(what) << " by " << choreography << " on " << layout << ", count " << count);
-          if (auto bits = results(comms, {what, count, determinism::topology_stable, choreography})) stable.merge(*bits);
+          if (auto bits = results(comms, {what, count, determinism::topology_stable, choreography}))
+            stable.merge(*bits);
           if (auto bits = results(comms, {what, count, determinism::size_stable, choreography})) weaker.merge(*bits);
         }
       stable.merge(*results(comms, {what, 999, determinism::topology_stable, ""}));
@@ -188,7 +195,8 @@ TEST_CASE("sums of low precision are made in f32 and rounded once, by every chor
     auto comms = engine.communicators(8);
     for (const collective what : reductions)
       for (const std::string& choreography : offering(what))
-        for (const determinism level : {determinism::fast, determinism::run_stable, determinism::size_stable, determinism::topology_stable})
+        for (const determinism level :
+             {determinism::fast, determinism::run_stable, determinism::size_stable, determinism::topology_stable})
           for (const bool v_form : {false, true}) {
             if (v_form && what != collective::reduce_scatter) continue;
             std::vector<std::vector<troupe::bf16>> in(8), out(8, std::vector<troupe::bf16>(96));
@@ -196,14 +204,19 @@ TEST_CASE("sums of low precision are made in f32 and rounded once, by every chor
             options.choreography = choreography;
             options.level = level;
             troupe::group together;
-            INFO(name(what) << (v_form ? "_v" : "") << " by " << choreography << ", " << name(level) << ", layout " << layout);
+            INFO(name(what) << (v_form ? "_v" : "") << " by " << choreography << ", " << name(level) << ", layout "
+                            << layout);
             try {
               for (std::size_t r = 0; r < 8; ++r) {
                 in[r].assign(96, troupe::bf16(r == 0 ? 256.0f : 1.0f));
-                if (what == collective::all_reduce) comms[r].all_reduce_async(together, in[r], out[r], troupe::sum, options);
-                else if (what == collective::reduce) comms[r].reduce_async(together, in[r], out[r], troupe::sum, 0, options);
-                else if (v_form) comms[r].reduce_scatter_v_async(together, in[r], out[r], troupe::block_list{{12, 0, 24, 12, 12, 12, 12, 12}},
-                                                                 troupe::sum, options);
+                if (what == collective::all_reduce)
+                  comms[r].all_reduce_async(together, in[r], out[r], troupe::sum, options);
+                else if (what == collective::reduce)
+                  comms[r].reduce_async(together, in[r], out[r], troupe::sum, 0, options);
+                else if (v_form)
+                  comms[r].reduce_scatter_v_async(together, in[r], out[r],
+                                                  troupe::block_list{{12, 0, 24, 12, 12, 12, 12, 12}}, troupe::sum,
+                                                  options);
                 else comms[r].reduce_scatter_async(together, in[r], std::span(out[r]).first(12), troupe::sum, options);
               }
               together.wait();

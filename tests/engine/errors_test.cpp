@@ -38,7 +38,8 @@ seen error_of(Function function) {
 template <class Body>
 std::vector<seen> errors_of(troupe::engine& engine, int ranks, Body body) {
   std::vector<seen> all(static_cast<std::size_t>(ranks));
-  engine.run(ranks, [&](communicator& comm) { all[static_cast<std::size_t>(comm.rank())] = error_of([&] { body(comm); }); });
+  engine.run(ranks,
+             [&](communicator& comm) { all[static_cast<std::size_t>(comm.rank())] = error_of([&] { body(comm); }); });
   return all;
 }
 
@@ -71,66 +72,83 @@ TEST_CASE("ranks that call different operations all get the same table") {
   };
   using floats = std::vector<float>;
   SUBCASE("another collective") {
-    table([](communicator& c, floats& in, floats& out) { c.rank() == 2 ? c.all_to_all(in, out) : c.all_reduce(in, out); },
-          {"ranks 0–1: all_reduce(count 64, f32, sum)", "rank 2: all_to_all(count 16, f32)", "rank 3: all_reduce(count 64, f32, sum)",
-           "operation #0"});
+    table(
+        [](communicator& c, floats& in, floats& out) { c.rank() == 2 ? c.all_to_all(in, out) : c.all_reduce(in, out); },
+        {"ranks 0–1: all_reduce(count 64, f32, sum)", "rank 2: all_to_all(count 16, f32)",
+         "rank 3: all_reduce(count 64, f32, sum)", "operation #0"});
   }
   SUBCASE("another count") {
-    table([](communicator& c, floats& in, floats& out) { c.all_reduce(in.data(), out.data(), c.rank() == 3 ? 63 : 64, datatype::f32); },
+    table([](communicator& c, floats& in,
+             floats& out) { c.all_reduce(in.data(), out.data(), c.rank() == 3 ? 63 : 64, datatype::f32); },
           {"rank 3: all_reduce(count 63, f32, sum)"});
   }
   SUBCASE("another type") {
-    table([](communicator& c, floats& in, floats& out) {
-      c.all_reduce(in.data(), out.data(), 64, c.rank() == 0 ? datatype::i32 : datatype::f32);
-    }, {"rank 0: all_reduce(count 64, i32, sum)"});
+    table([](communicator& c, floats& in,
+             floats& out) { c.all_reduce(in.data(), out.data(), 64, c.rank() == 0 ? datatype::i32 : datatype::f32); },
+          {"rank 0: all_reduce(count 64, i32, sum)"});
   }
   SUBCASE("another operation") {
-    table([](communicator& c, floats& in, floats& out) { c.all_reduce(in, out, c.rank() == 1 ? troupe::prod : troupe::sum); },
+    table([](communicator& c, floats& in,
+             floats& out) { c.all_reduce(in, out, c.rank() == 1 ? troupe::prod : troupe::sum); },
           {"rank 1: all_reduce(count 64, f32, prod)"});
   }
   SUBCASE("another root") {
-    table([](communicator& c, floats& in, floats&) { c.broadcast(in, c.rank() == 1 ? 1 : 0); }, {"rank 1: broadcast(count 64, f32, root 1)"});
+    table([](communicator& c, floats& in, floats&) { c.broadcast(in, c.rank() == 1 ? 1 : 0); },
+          {"rank 1: broadcast(count 64, f32, root 1)"});
   }
   SUBCASE("another order") {
-    table([](communicator& c, floats& in, floats& out) {
-      if (c.rank() == 0) c.barrier(), c.all_reduce(in, out);
-      else c.all_reduce(in, out), c.barrier();
-    }, {"rank 0: barrier()", "ranks 1–3: all_reduce"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          if (c.rank() == 0) c.barrier(), c.all_reduce(in, out);
+          else c.all_reduce(in, out), c.barrier();
+        },
+        {"rank 0: barrier()", "ranks 1–3: all_reduce"});
   }
   SUBCASE("in place here, out of place there") {
     table([](communicator& c, floats& in, floats& out) { c.rank() == 0 ? c.all_reduce(in) : c.all_reduce(in, out); },
           {"rank 0: all_reduce(count 64, f32, sum, in place)"});
   }
   SUBCASE("another determinism level") {
-    table([](communicator& c, floats& in, floats& out) {
-      call_options options;
-      if (c.rank() == 0) options.level = troupe::determinism::topology_stable;
-      c.all_reduce(in, out, troupe::sum, options);
-    }, {"rank 0: all_reduce(count 64, f32, sum, topology_stable)"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          call_options options;
+          if (c.rank() == 0) options.level = troupe::determinism::topology_stable;
+          c.all_reduce(in, out, troupe::sum, options);
+        },
+        {"rank 0: all_reduce(count 64, f32, sum, topology_stable)"});
   }
   SUBCASE("another forced choreography") {
-    table([](communicator& c, floats& in, floats& out) {
-      call_options options;
-      options.choreography = c.rank() == 0 ? "ring" : "fused";
-      c.all_reduce(in, out, troupe::sum, options);
-    }, {"rank 0: all_reduce(count 64, f32, sum, choreography ring)"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          call_options options;
+          options.choreography = c.rank() == 0 ? "ring" : "fused";
+          c.all_reduce(in, out, troupe::sum, options);
+        },
+        {"rank 0: all_reduce(count 64, f32, sum, choreography ring)"});
   }
   SUBCASE("all_to_all_v: what one sends is not what the other expects") {
-    table([](communicator& c, floats& in, floats& out) {
-      std::vector<std::size_t> receive(4, 4);
-      if (c.rank() == 2) receive[1] = 5;
-      c.all_to_all_v(in, blocks{{4, 4, 4, 4}}, out, blocks{receive});
-    }, {"rank 1 sends 4 elements to rank 2, which expects 5"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          std::vector<std::size_t> receive(4, 4);
+          if (c.rank() == 2) receive[1] = 5;
+          c.all_to_all_v(in, blocks{{4, 4, 4, 4}}, out, blocks{receive});
+        },
+        {"rank 1 sends 4 elements to rank 2, which expects 5"});
   }
   SUBCASE("gather_v: the root expects another count") {
-    table([](communicator& c, floats& in, floats& out) {
-      c.gather_v(in.data(), 4, out.data(), c.rank() == 0 ? troupe::block_list{{4, 4, 9, 4}} : troupe::block_list{}, datatype::f32, 0);
-    }, {"the root counts 9 elements for rank 2, which counts 4"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          c.gather_v(in.data(), 4, out.data(), c.rank() == 0 ? troupe::block_list{{4, 4, 9, 4}} : troupe::block_list{},
+                     datatype::f32, 0);
+        },
+        {"the root counts 9 elements for rank 2, which counts 4"});
   }
   SUBCASE("all_gather_v: another list") {
-    table([](communicator& c, floats& in, floats& out) {
-      c.all_gather_v(in, out, blocks{{4, c.rank() == 3 ? std::size_t{5} : std::size_t{4}, 4, 4}});
-    }, {"rank 3: all_gather_v(counts [4, 5, 4, 4], f32)"});
+    table(
+        [](communicator& c, floats& in, floats& out) {
+          c.all_gather_v(in, out, blocks{{4, c.rank() == 3 ? std::size_t{5} : std::size_t{4}, 4, 4}});
+        },
+        {"rank 3: all_gather_v(counts [4, 5, 4, 4], f32)"});
   }
 }
 
@@ -167,7 +185,8 @@ TEST_CASE("run: a rank that waits for something else is named at once, without a
     INFO(one.text);
     CHECK(one.code == errc::rank_missing);
     // Its own receive may fail first, and then it leaves.
-    CHECK((contains(one.text, "rank 3 has not called it, ") || contains(one.text, "rank 3 left the communicator after 0 operations")));
+    CHECK((contains(one.text, "rank 3 has not called it, ") ||
+           contains(one.text, "rank 3 left the communicator after 0 operations")));
     CHECK(contains(one.text, "ranks 0–2 wait"));
     CHECK(contains(one.text, "all_reduce(count 8, f32, sum, in place)"));
   }
@@ -279,7 +298,9 @@ TEST_CASE("deadlines of a call, a communicator and an engine; the closer one win
   troupe::engine engine(eo);
   auto comms = engine.communicators(2);
   std::vector<float> data(4);
-  SUBCASE("engine") { CHECK(error_of([&] { comms[0].all_reduce(data); }).code == errc::timed_out); }
+  SUBCASE("engine") {
+    CHECK(error_of([&] { comms[0].all_reduce(data); }).code == errc::timed_out);
+  }
   SUBCASE("communicator") {
     comms[0].set_deadline(35ms);
     const seen e = error_of([&] { comms[0].all_reduce(data); });
@@ -343,26 +364,37 @@ TEST_CASE("wrong arguments are refused with a sentence, before anybody else is i
   refused(errc::invalid_argument, "peer 4 is not a rank", [&] { c.send(a, 4); });
   refused(errc::invalid_argument, "peer -1 is not a rank", [&] { c.recv(a, -1); });
   refused(errc::buffers_overlap, "overlap", [&] { c.all_reduce(a.data(), a.data() + 1, 8, datatype::f32); });
-  refused(errc::buffers_overlap, "overlap", [&] { c.all_gather(a.data(), a.data(), 8, datatype::f32); });  // rank 1's place is a + 8
+  refused(errc::buffers_overlap, "overlap",
+          [&] { c.all_gather(a.data(), a.data(), 8, datatype::f32); });  // rank 1's place is a + 8
   refused(errc::buffers_overlap, "overlap", [&] { c.all_to_all(a.data() + 4, a.data(), 4, datatype::f32); });
-  refused(errc::buffers_overlap, "output blocks of ranks 0 and 1 overlap",
-          [&] { c.all_gather_v(b.data(), a.data(), blocks{{4, 4, 4, 4}, {0, 3, 8, 12}}, datatype::f32); });
+  refused(errc::buffers_overlap, "output blocks of ranks 0 and 1 overlap", [&] {
+    c.all_gather_v(b.data(), a.data(), blocks{{4, 4, 4, 4}, {0, 3, 8, 12}}, datatype::f32);
+  });
   for (const std::size_t huge : {std::size_t{1} << 62, std::numeric_limits<std::size_t>::max(), std::size_t{1} << 60}) {
     refused(errc::size_overflow, "address space", [&] { c.all_reduce(a.data(), b.data(), huge, datatype::f32); });
     refused(errc::size_overflow, "address space", [&] { c.all_gather(a.data(), b.data(), huge, datatype::f32); });
     refused(errc::size_overflow, "address space", [&] { c.all_to_all(a.data(), b.data(), huge, datatype::u8); });
     refused(errc::size_overflow, "address space", [&] { c.send(a.data(), huge, datatype::f32, 0); });
-    refused(errc::size_overflow, "address space", [&] { c.all_gather_v(a.data(), b.data(), blocks{{huge, 1, 1, 1}}, datatype::f32); });
-    refused(errc::size_overflow, "address space", [&] { c.all_to_all_v(a.data(), blocks{{1, 1, huge, 1}}, b.data(), blocks{{1, 1, 1, 1}}, datatype::f32); });
-    refused(errc::size_overflow, "address space",
-            [&] { c.all_gather_v(a.data(), b.data(), blocks{{1, 1, 1, 1}, {0, huge, 4, 6}}, datatype::f32); });
+    refused(errc::size_overflow, "address space", [&] {
+      c.all_gather_v(a.data(), b.data(), blocks{{huge, 1, 1, 1}}, datatype::f32);
+    });
+    refused(errc::size_overflow, "address space", [&] {
+      c.all_to_all_v(a.data(), blocks{{1, 1, huge, 1}}, b.data(), blocks{{1, 1, 1, 1}}, datatype::f32);
+    });
+    refused(errc::size_overflow, "address space", [&] {
+      c.all_gather_v(a.data(), b.data(), blocks{{1, 1, 1, 1}, {0, huge, 4, 6}}, datatype::f32);
+    });
   }
   refused(errc::unsupported_type, "band", [&] { c.all_reduce(a, b, troupe::band); });
   refused(errc::invalid_argument, "function", [&] { c.all_reduce(a, b, troupe::user_op(nullptr)); });
   refused(errc::invalid_argument, "type", [&] { c.all_reduce(a.data(), b.data(), 1, static_cast<datatype>(99)); });
   refused(errc::invalid_argument, "one count per rank (4), not 3", [&] { c.all_gather_v(a, b, blocks{{1, 2, 3}}); });
-  refused(errc::invalid_argument, "one displacement per rank (4), not 2", [&] { c.all_gather_v(a, b, blocks{{1, 2, 3, 4}, {0, 9}}); });
-  refused(errc::invalid_argument, "one receive count per rank", [&] { c.all_to_all_v(a, blocks{{1, 1, 1, 1}}, b, blocks{{1, 1}}); });
+  refused(errc::invalid_argument, "one displacement per rank (4), not 2", [&] {
+    c.all_gather_v(a, b, blocks{{1, 2, 3, 4}, {0, 9}});
+  });
+  refused(errc::invalid_argument, "one receive count per rank", [&] {
+    c.all_to_all_v(a, blocks{{1, 1, 1, 1}}, b, blocks{{1, 1}});
+  });
   std::vector<float> small(3);
   refused(errc::invalid_argument, "same size", [&] { c.all_reduce(a, small); });
   refused(errc::invalid_argument, "output has 3 elements but the call needs 256", [&] { c.all_gather(a, small); });
@@ -399,8 +431,12 @@ TEST_CASE("gather_v and scatter_v: the caller's own count must be what the list 
   refused("3", [&] { comms[1].gather_v(a.data(), 3, b.data(), blocks{{1, 5, 1, 1}}, datatype::f32, 1); });
   refused("3", [&] { comms[1].scatter_v(a.data(), blocks{{1, 5, 1, 1}}, b.data(), 3, datatype::f32, 1); });
   // Elsewhere: a list that is too short to have this rank's block, or says something else.
-  refused("one count per rank (4), not 3", [&] { comms[3].gather_v(a.data(), 2, b.data(), blocks{{1, 1, 1}}, datatype::f32, 0); });
-  refused("one count per rank (4), not 3", [&] { comms[3].scatter_v(a.data(), blocks{{1, 1, 1}}, b.data(), 2, datatype::f32, 0); });
+  refused("one count per rank (4), not 3", [&] {
+    comms[3].gather_v(a.data(), 2, b.data(), blocks{{1, 1, 1}}, datatype::f32, 0);
+  });
+  refused("one count per rank (4), not 3", [&] {
+    comms[3].scatter_v(a.data(), blocks{{1, 1, 1}}, b.data(), 2, datatype::f32, 0);
+  });
   refused("2", [&] { comms[3].gather_v(a.data(), 2, b.data(), blocks{{1, 1, 1, 7}}, datatype::f32, 0); });
 
   // A full list at every rank is compared with the root's.
@@ -409,14 +445,17 @@ TEST_CASE("gather_v and scatter_v: the caller's own count must be what the list 
     std::vector<float> in(16), out(64);
     std::vector<std::size_t> counts(4, 2);
     if (c.rank() == 3) counts[3] = 9;
-    all[static_cast<std::size_t>(c.rank())] =
-        error_of([&] { c.gather_v(in.data(), counts[static_cast<std::size_t>(c.rank())], out.data(), blocks{counts}, datatype::f32, 0); });
+    all[static_cast<std::size_t>(c.rank())] = error_of([&] {
+      c.gather_v(in.data(), counts[static_cast<std::size_t>(c.rank())], out.data(), blocks{counts}, datatype::f32, 0);
+    });
   });
   check_same(all, errc::mismatch, {"the root counts 2 elements for rank 3, which counts 9"});
   // And gives the right result, whatever displacements the others pass along.
   engine.run(4, [&](communicator& c) {
     std::vector<float> in(2, static_cast<float>(c.rank())), out(64, -1);
-    c.gather_v(in, out, blocks{{2, 2, 2, 2}, c.rank() == 0 ? std::vector<std::size_t>{9, 6, 3, 0} : std::vector<std::size_t>{7}}, 0);
+    c.gather_v(in, out,
+               blocks{{2, 2, 2, 2}, c.rank() == 0 ? std::vector<std::size_t>{9, 6, 3, 0} : std::vector<std::size_t>{7}},
+               0);
     if (c.rank() == 0)
       for (std::size_t r = 0; r < 4; ++r) CHECK(out[9 - 3 * r] == static_cast<float>(r));
   });
@@ -502,14 +541,21 @@ TEST_CASE("a body that throws: the first exception comes out of run, and nobody 
   };
   CHECK_THROWS_WITH_AS(engine.run(4, body), "rank 2 lost its way", std::domain_error);
   CHECK(aborted == 3);
-  CHECK_THROWS_AS(engine.run(2, [](communicator& c) { if (c.rank() == 0) throw 42; else c.barrier(); }), int);
+  CHECK_THROWS_AS(engine.run(2,
+                             [](communicator& c) {
+                               if (c.rank() == 0) throw 42;
+                               else c.barrier();
+                             }),
+                  int);
   // In a part of the ranks, too.
-  CHECK_THROWS_AS(engine.run(4, [](communicator& c) {
-    communicator half = c.split(c.rank() / 2, 0);
-    if (c.rank() == 3) throw std::out_of_range("gone");
-    half.barrier();
-    c.barrier();
-  }), std::out_of_range);
+  CHECK_THROWS_AS(engine.run(4,
+                             [](communicator& c) {
+                               communicator half = c.split(c.rank() / 2, 0);
+                               if (c.rank() == 3) throw std::out_of_range("gone");
+                               half.barrier();
+                               c.barrier();
+                             }),
+                  std::out_of_range);
   engine.run(2, [](communicator& c) { c.barrier(); });
 }
 

@@ -14,7 +14,8 @@ TEST_CASE("one thread drives eight ranks, without workers too") {
     auto comms = engine.communicators(8);
     std::vector<std::vector<float>> data(8, std::vector<float>(1000));
     for (int round = 1; round <= 20; ++round) {
-      for (std::size_t r = 0; r < 8; ++r) std::fill(data[r].begin(), data[r].end(), static_cast<float>(r) * static_cast<float>(round));
+      for (std::size_t r = 0; r < 8; ++r)
+        std::fill(data[r].begin(), data[r].end(), static_cast<float>(r) * static_cast<float>(round));
       troupe::group together;
       for (std::size_t r = 0; r < 8; ++r) comms[r].all_reduce_async(together, data[r]);
       CHECK(together.size() == 8);
@@ -28,7 +29,8 @@ TEST_CASE("one thread drives eight ranks, without workers too") {
 TEST_CASE("several collectives in one group, in the order of adding per rank") {
   troupe::engine engine;
   auto comms = engine.communicators(3);
-  std::vector<std::vector<std::int32_t>> data(3, std::vector<std::int32_t>(5, 1)), all(3, std::vector<std::int32_t>(3)), word(3);
+  std::vector<std::vector<std::int32_t>> data(3, std::vector<std::int32_t>(5, 1)), all(3, std::vector<std::int32_t>(3)),
+      word(3);
   std::vector<std::int32_t> mine{10, 20, 30};
   troupe::group together;
   for (std::size_t r = 0; r < 3; ++r) {

@@ -1,6 +1,6 @@
-#include "engine/study/hccl_selection.hpp"
+#include "engine/tools/study/hccl_selection.hpp"
 
-#include "engine/study/published/published.hpp"
+#include "engine/tools/study/published/published.hpp"
 #include "memory/error.hpp"
 
 #include <doctest/doctest.h>
@@ -110,9 +110,11 @@ TEST_CASE("a study with choreography hccl performs what the selection takes, siz
   CHECK(copied.rows.at(0).outcome.messages == 4 * 3);
   CHECK(copied.rows.at(1).outcome.messages == 4 * 3 * 3);  // with an Ack and a Done each
   CHECK(copied.rows.at(1).wrong == 0);
-  const study_result uneven = run("[study]\ncollective = \"all_to_all_v\"\nchoreography = \"hccl\"\nsizes = \"1M\"\nranks = 4\n");
+  const study_result uneven =
+      run("[study]\ncollective = \"all_to_all_v\"\nchoreography = \"hccl\"\nsizes = \"1M\"\nranks = 4\n");
   CHECK(uneven.rows[0].choreography == "direct_full_mesh");
-  CHECK_THROWS_WITH_AS(run("[study]\nchoreography = \"hccl\"\n"), doctest::Contains("selection of an all_to_all"), error);
+  CHECK_THROWS_WITH_AS(run("[study]\nchoreography = \"hccl\"\n"), doctest::Contains("selection of an all_to_all"),
+                       error);
   CHECK_THROWS_WITH_AS(run("[study.hccl]\ndevice = \"910\"\n"), doctest::Contains("910_93"), error);
 }
 

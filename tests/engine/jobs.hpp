@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/troupe.hpp"
-#include "protocols/choreography.hpp"
-#include "memory/kernels.hpp"
+#include "engine/api/troupe.hpp"
+#include "memory/kernels/kernels.hpp"
+#include "protocols/choreographies/choreography.hpp"
 #include "tests/memory/values.hpp"
 
 namespace engine_tests {
@@ -39,8 +39,8 @@ struct job {
   std::vector<std::size_t> counts;  ///< v-forms: of the blocks; all_to_all_v: block (i, j) at i·n + j
   bool gaps = false;                ///< v-forms: elements between the blocks, which lie in descending order
   bool in_place = false;
-  std::size_t misalignment = 0;     ///< bytes
-  std::uint64_t salt = 0;           ///< other values
+  std::size_t misalignment = 0;  ///< bytes
+  std::uint64_t salt = 0;        ///< other values
   call_options options;
 };
 
@@ -86,7 +86,8 @@ T contribution(const job& j, std::size_t rank, std::size_t block, std::size_t i)
       return static_cast<T>(bits & 64 ? -power : power);
     }
     const int small = static_cast<int>(bits % 9) - 4;
-    if (kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum) return static_cast<T>(static_cast<float>(small));
+    if (kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum)
+      return static_cast<T>(static_cast<float>(small));
     return static_cast<T>(small == 0 && bits & 64 ? -0.0f : static_cast<float>(small) / 4);
   }
 }
@@ -98,7 +99,8 @@ T reduced(const job& j, std::size_t block, std::size_t i) {
   C all{};
   for (std::size_t r = 0; r < static_cast<std::size_t>(j.ranks); ++r) {
     C mine = static_cast<C>(contribution<T>(j, r, block, i));
-    if (kind == op_kind::pre_mul_sum) mine = memory_tests::reference<C>(op_kind::prod, mine, static_cast<C>(j.reduction.scale));
+    if (kind == op_kind::pre_mul_sum)
+      mine = memory_tests::reference<C>(op_kind::prod, mine, static_cast<C>(j.reduction.scale));
     all = r == 0 ? mine : memory_tests::reference<C>(kind, all, mine);
   }
   if (kind == op_kind::avg) all = static_cast<C>(all / static_cast<C>(j.ranks));
@@ -108,15 +110,16 @@ T reduced(const job& j, std::size_t block, std::size_t i) {
 // -- blocks -----------------------------------------------------------------------------------------------------------
 
 struct placed {
-  std::size_t block;   ///< number among all of the collective
-  std::size_t begin;   ///< elements
+  std::size_t block;  ///< number among all of the collective
+  std::size_t begin;  ///< elements
   std::size_t count;
 };
 
 /// One rank's memory and arguments.
 class rank_memory {
 public:
-  rank_memory(const job& j, int rank) : j_(j), n_(static_cast<std::size_t>(j.ranks)), rank_(static_cast<std::size_t>(rank)) {
+  rank_memory(const job& j, int rank)
+      : j_(j), n_(static_cast<std::size_t>(j.ranks)), rank_(static_cast<std::size_t>(rank)) {
     place();
     size_ = troupe::size_of(j.type);
     const std::size_t in_end = end(inputs_), out_end = end(outputs_);
@@ -142,7 +145,8 @@ public:
     namespace c = troupe::calls;
     if (!j_.v_form) switch (j_.what) {
         case collective::all_reduce: return c::all_reduce(in, to, j_.count, j_.type, j_.reduction, o);
-        case collective::reduce: return c::reduce(in, is_root() || j_.in_place ? to : nullptr, j_.count, j_.type, j_.reduction, j_.root, o);
+        case collective::reduce:
+          return c::reduce(in, is_root() || j_.in_place ? to : nullptr, j_.count, j_.type, j_.reduction, j_.root, o);
         case collective::broadcast:
           return j_.in_place ? c::broadcast(to, j_.count, j_.type, j_.root, o)
                              : c::broadcast(is_root() ? in : nullptr, to, j_.count, j_.type, j_.root, o);
@@ -155,15 +159,19 @@ public:
       }
     switch (j_.what) {
       case collective::all_gather: return c::all_gather_v(in, to, {j_.counts, list(outputs_)}, j_.type, o);
-      case collective::reduce_scatter: return c::reduce_scatter_v(in, to, {j_.counts, list(inputs_)}, j_.type, j_.reduction, o);
+      case collective::reduce_scatter:
+        return c::reduce_scatter_v(in, to, {j_.counts, list(inputs_)}, j_.type, j_.reduction, o);
       case collective::gather:
         return c::gather_v(in, j_.counts[rank_], is_root() ? to : nullptr,
-                           is_root() ? troupe::block_list{j_.counts, list(outputs_)} : troupe::block_list{}, j_.type, j_.root, o);
+                           is_root() ? troupe::block_list{j_.counts, list(outputs_)} : troupe::block_list{}, j_.type,
+                           j_.root, o);
       case collective::scatter:
-        return c::scatter_v(is_root() ? in : nullptr, is_root() ? troupe::block_list{j_.counts, list(inputs_)} : troupe::block_list{},
-                            to, j_.counts[rank_], j_.type, j_.root, o);
+        return c::scatter_v(is_root() ? in : nullptr,
+                            is_root() ? troupe::block_list{j_.counts, list(inputs_)} : troupe::block_list{}, to,
+                            j_.counts[rank_], j_.type, j_.root, o);
       case collective::all_to_all:
-        return c::all_to_all_v(in, {numbers(inputs_), list(inputs_)}, to, {numbers(outputs_), list(outputs_)}, j_.type, o);
+        return c::all_to_all_v(in, {numbers(inputs_), list(inputs_)}, to, {numbers(outputs_), list(outputs_)}, j_.type,
+                               o);
       default: throw std::logic_error("no such v-form");
     }
   }
@@ -179,7 +187,8 @@ public:
     }
     std::vector<bool> any(out_.size());
     const auto mark = [&](const placed& p, bool value) {
-      for (std::size_t i = p.begin * size_; i < (p.begin + p.count) * size_; ++i) any[guard + j_.misalignment + i] = value;
+      for (std::size_t i = p.begin * size_; i < (p.begin + p.count) * size_; ++i)
+        any[guard + j_.misalignment + i] = value;
     };
     for (const placed& p : free_) mark(p, true);
     for (const placed& p : outputs_) mark(p, false);
@@ -194,7 +203,9 @@ private:
   bool is_root() const { return static_cast<std::size_t>(j_.root) == rank_; }
   std::size_t count_of(std::size_t block) const { return j_.v_form ? j_.counts[block] : j_.count; }
   std::byte* data(image& of) const { return of.data() + guard + j_.misalignment; }
-  image make(std::size_t elements) const { return image(2 * guard + j_.misalignment + elements * size_, std::byte{0xa5}); }
+  image make(std::size_t elements) const {
+    return image(2 * guard + j_.misalignment + elements * size_, std::byte{0xa5});
+  }
 
   std::vector<placed> run(std::size_t first, std::size_t count, std::size_t stride = 1) const {
     std::vector<placed> blocks;
@@ -236,7 +247,8 @@ private:
     // In place the smaller buffer is the rank's own block of the larger one.
     if (!j_.in_place) return;
     if (inputs_.size() == 1 && outputs_.size() == n_ && n_ > 1) inputs_[0].begin = in_offset_ = outputs_[rank_].begin;
-    else if (outputs_.size() == 1 && inputs_.size() == n_ && n_ > 1) outputs_[0].begin = out_offset_ = inputs_[rank_].begin;
+    else if (outputs_.size() == 1 && inputs_.size() == n_ && n_ > 1)
+      outputs_[0].begin = out_offset_ = inputs_[rank_].begin;
   }
 
   static std::size_t end(const std::vector<placed>& blocks) {
@@ -284,9 +296,10 @@ private:
 // -- running ----------------------------------------------------------------------------------------------------------
 
 inline std::string to_string(const job& j) {
-  std::string text = std::string{name(j.what)} + (j.v_form ? "_v" : "") + " on " + std::to_string(j.ranks) + " ranks, count " +
-                     std::to_string(j.count) + ", " + std::string{name(j.type)} + ", " + std::string{name(j.reduction.kind)} + ", root " +
-                     std::to_string(j.root) + (j.in_place ? ", in place" : "") + (j.gaps ? ", gaps" : "") + ", misaligned by " +
+  std::string text = std::string{name(j.what)} + (j.v_form ? "_v" : "") + " on " + std::to_string(j.ranks) +
+                     " ranks, count " + std::to_string(j.count) + ", " + std::string{name(j.type)} + ", " +
+                     std::string{name(j.reduction.kind)} + ", root " + std::to_string(j.root) +
+                     (j.in_place ? ", in place" : "") + (j.gaps ? ", gaps" : "") + ", misaligned by " +
                      std::to_string(j.misalignment) + ", salt " + std::to_string(j.salt);
   if (j.options.level) text += ", " + std::string{name(*j.options.level)};
   if (!j.options.choreography.empty()) text += ", " + j.options.choreography;
@@ -329,11 +342,14 @@ inline bool defined_on(datatype type, op_kind kind) {
   const bool bitwise = kind == op_kind::band || kind == op_kind::bor || kind == op_kind::bxor;
   return kind != op_kind::user && (!bitwise || troupe::is_integer(type));
 }
-inline op op_of(op_kind kind) { return kind == op_kind::pre_mul_sum ? troupe::pre_mul_sum(scale_of_tests) : troupe::make_op(kind); }
+inline op op_of(op_kind kind) {
+  return kind == op_kind::pre_mul_sum ? troupe::pre_mul_sum(scale_of_tests) : troupe::make_op(kind);
+}
 
-inline constexpr collective all_collectives[] = {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
-                                                 collective::broadcast,  collective::reduce,     collective::gather,
-                                                 collective::scatter,    collective::all_to_all, collective::barrier};
+inline constexpr collective all_collectives[] = {
+    collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+    collective::broadcast,  collective::reduce,     collective::gather,
+    collective::scatter,    collective::all_to_all, collective::barrier};
 
 /// Names of built-in choreographies that offer the collective.
 inline std::vector<std::string> offering(collective what) {

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "engine/study/page.hpp"
+#include "engine/tools/study/page.hpp"
 #include "memory/error.hpp"
 
 using namespace troupe;

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/troupe.hpp"
+#include "engine/api/troupe.hpp"
 
 using namespace troupe;
 
@@ -17,7 +17,8 @@ float sum_of_ranks(int ranks) { return static_cast<float>(ranks * (ranks + 1) / 
 
 }  // namespace
 
-TEST_CASE("a persistent operation reads its buffers anew at every start, small and large, on slots and through actors") {
+TEST_CASE(
+    "a persistent operation reads its buffers anew at every start, small and large, on slots and through actors") {
   for (const char* protocol : {"auto", "simple"})
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{300'000}}) {
       CAPTURE(protocol);
@@ -33,7 +34,8 @@ TEST_CASE("a persistent operation reads its buffers anew at every start, small a
           std::fill(in.begin(), in.end(), static_cast<float>(k * (c.rank() + 1)));
           if (k % 2 == 0) all.run();
           else all.start().wait();
-          CHECK(std::all_of(out.begin(), out.end(), [&](float x) { return x == static_cast<float>(k) * sum_of_ranks(3); }));
+          CHECK(std::all_of(out.begin(), out.end(),
+                            [&](float x) { return x == static_cast<float>(k) * sum_of_ranks(3); }));
           if (c.rank() == 2) std::fill(out.begin(), out.end(), static_cast<float>(k));
           to_two.run();
           CHECK(std::all_of(out.begin(), out.end(), [&](float x) { return x == static_cast<float>(k); }));
@@ -93,7 +95,8 @@ TEST_CASE("starting it while it is under way is refused, and disturbs nothing") 
 TEST_CASE("what is wrong with it is said when it is made; what the ranks disagree on, at the start") {
   engine e;
   e.run(2, [&](communicator& c) {
-    CHECK_THROWS_AS(static_cast<void>(c.all_reduce_init(static_cast<const float*>(nullptr), static_cast<float*>(nullptr), 5, datatype::f32)),
+    CHECK_THROWS_AS(static_cast<void>(c.all_reduce_init(static_cast<const float*>(nullptr),
+                                                        static_cast<float*>(nullptr), 5, datatype::f32)),
                     error);
     std::vector<float> data(c.rank() == 0 ? 4u : 5u);
     persistent odd = c.all_reduce_init(data, data, sum);

@@ -1,4 +1,4 @@
-#include "engine/planner.hpp"
+#include "engine/planning/planner.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -12,10 +12,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/explain.hpp"
+#include "engine/tools/explain.hpp"
 #include "memory/error.hpp"
-#include "protocols/agreement_round.hpp"
-#include "protocols/choreography.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
 
 using namespace troupe;
 

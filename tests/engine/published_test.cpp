@@ -1,4 +1,4 @@
-#include "engine/study/published/published.hpp"
+#include "engine/tools/study/published/published.hpp"
 
 #include "memory/error.hpp"
 
@@ -22,7 +22,9 @@ namespace {
 
 const std::string studies = TROUPE_SOURCE_DIR "/config/studies";
 
-std::int64_t end_of(const study_lookup& of, const std::string& set, std::size_t bytes) { return of.row(set, bytes).outcome.end_ps; }
+std::int64_t end_of(const study_lookup& of, const std::string& set, std::size_t bytes) {
+  return of.row(set, bytes).outcome.end_ps;
+}
 
 /// Run once for all cases.
 const std::vector<published_row>& all_rows() {
@@ -83,7 +85,8 @@ TEST_CASE("published figures: table and JSON have every figure") {
 }
 
 TEST_CASE("published figures: a bound that is kept has no error, a study that fails becomes a row") {
-  published_figure f{.id = "x", .source = "s", .what = "w", .file = "none.toml", .published = 20, .unit = "%", .ours = {}};
+  published_figure f{
+      .id = "x", .source = "s", .what = "w", .file = "none.toml", .published = 20, .unit = "%", .ours = {}};
   published_row row{f, {25}, {}};
   CHECK(row.error_percent() == doctest::Approx(25));
   row.figure.says = published_figure::sense::at_least;
@@ -106,7 +109,8 @@ TEST_CASE("spec 1: Ring-AG is model (3) and the latency of three segments, at ev
   const study_lookup of{runs, "spec1_models.toml"};
   for (const std::int64_t bytes : {80'000, 8'000'000, 256'000'000}) {
     const std::int64_t copy = bytes / 4 * 10, segment = 100'000;  // 100 GB/s: 10 ps a byte
-    CHECK(end_of(of, "choreography=ring channels=1", static_cast<std::size_t>(bytes)) == 3 * (45'000'000 + copy + segment));
+    CHECK(end_of(of, "choreography=ring channels=1", static_cast<std::size_t>(bytes)) ==
+          3 * (45'000'000 + copy + segment));
   }
 }
 
@@ -121,11 +125,13 @@ TEST_CASE("spec 1: CSC-AG without overlap is model (4) and what it leaves out: p
     CHECK(end_of(of, "channels=1", static_cast<std::size_t>(bytes)) == model - 3 * transfer + publishing + stores);
     // With every compute core for itself no engine waits for the other; the bus and the DMA engines still have to carry it all.
     CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) > 25'000'000 + 8 * local);
-    CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) < end_of(of, "channels=1", static_cast<std::size_t>(bytes)));
+    CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) <
+          end_of(of, "channels=1", static_cast<std::size_t>(bytes)));
   }
 }
 
-TEST_CASE("spec 1: reductions pass the DMA engine where they are in memory, and not in L0; one barrier serves all channels") {
+TEST_CASE(
+    "spec 1: reductions pass the DMA engine where they are in memory, and not in L0; one barrier serves all channels") {
   study_runs runs{studies};
   const study_lookup of{runs, "spec1_fig15.toml"};
   constexpr std::int64_t bytes = 8'000'000, over_bus = bytes / 4 * 10, local = bytes / 4 * 5, transfer = 2'500'000;
@@ -133,15 +139,17 @@ TEST_CASE("spec 1: reductions pass the DMA engine where they are in memory, and 
   CHECK(end_of(of, "choreography=ring channels=1", bytes) == 3 * (45'000'000 + over_bus + 100'000 + 3 * local));
   // CSC-RS: three shares published, the own one fetched, three fetched over the bus and added in L0, the sum stored.
   const std::int64_t move = local + transfer;
-  CHECK(end_of(of, "channels=1", bytes) == 25'000'000 + 3 * (move + over_bus) + 15'000'000 + move + 3 * over_bus + move);
+  CHECK(end_of(of, "channels=1", bytes) ==
+        25'000'000 + 3 * (move + over_bus) + 15'000'000 + move + 3 * over_bus + move);
   for (const char* channels : {"channels=1", "channels=32"}) CHECK(of.row(channels, bytes).outcome.messages == 0);
 }
 
 TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
   study_runs runs{studies};
   for (const auto& [file, set] :
-       {std::pair{"spec1_fig12.toml", "choreography=one_copy"}, std::pair{"spec1_fig12.toml", "choreography=four_copies"},
-        std::pair{"spec1_fig14.toml", "choreography=csc"}, std::pair{"spec1_fig15.toml", "choreography=csc"},
+       {std::pair{"spec1_fig12.toml", "choreography=one_copy"},
+        std::pair{"spec1_fig12.toml", "choreography=four_copies"}, std::pair{"spec1_fig14.toml", "choreography=csc"},
+        std::pair{"spec1_fig15.toml", "choreography=csc"},
         std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
     CAPTURE(file);
     CAPTURE(set);
@@ -154,8 +162,8 @@ TEST_CASE("published figures: the program prints those that are asked for") {
   const fs::path folder = fs::temp_directory_path() / ("troupe_published_" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const auto call = [&](const std::string& arguments) {
-    const std::string line =
-        "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study --published " + arguments + " >out 2>err </dev/null";
+    const std::string line = "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study --published " + arguments +
+                             " >out 2>err </dev/null";
     return WEXITSTATUS(std::system(line.c_str()));
   };
   const auto text = [&](const char* name) {

@@ -47,7 +47,8 @@ TEST_CASE("blocking, asynchronous and grouped forms, small and large operations,
               for (auto& r : requests) r.wait();
               requests.clear();
             }
-            if (mine() % 100 == 0) std::this_thread::sleep_for(7ms);  // long enough for the others to tell the membership
+            if (mine() % 100 == 0)
+              std::this_thread::sleep_for(7ms);  // long enough for the others to tell the membership
           }
           for (auto& r : requests) r.wait();
           for (std::size_t i = 0; i < data.size(); ++i)
@@ -75,7 +76,8 @@ TEST_CASE("a rank that comes late to a small operation finds that it has failed"
   CHECK(late.text == first.text);
   std::vector<std::future<void>> again;
   for (auto& d : data) std::fill(d.begin(), d.end(), 1.0f);
-  for (std::size_t r = 0; r < 3; ++r) again.push_back(std::async(std::launch::async, [&, r] { comms[r].all_reduce(data[r]); }));
+  for (std::size_t r = 0; r < 3; ++r)
+    again.push_back(std::async(std::launch::async, [&, r] { comms[r].all_reduce(data[r]); }));
   for (auto& a : again) a.get();
   CHECK(data[2] == std::vector<float>(4, 3.0f));
 }
@@ -180,7 +182,8 @@ TEST_CASE("run: ranks that wait for a small operation which cannot come are told
   engine.run(3, [&](communicator& c) {
     std::vector<float> data(4);
     if (c.rank() == 2) return;
-    all[static_cast<std::size_t>(c.rank())] = error_of([&] { c.rank() == 0 ? c.all_reduce(data) : c.all_reduce_async(data).wait(); });
+    all[static_cast<std::size_t>(c.rank())] =
+        error_of([&] { c.rank() == 0 ? c.all_reduce(data) : c.all_reduce_async(data).wait(); });
   });
   for (int r : {0, 1}) {
     const seen& one = all[static_cast<std::size_t>(r)];
@@ -205,7 +208,9 @@ TEST_CASE("a user's function that throws fails the operation on every rank") {
   troupe::engine engine(over("ll128"));
   troupe::op bad;
   bad.kind = op_kind::user;
-  bad.function = [](const void*, const void*, void*, std::size_t, datatype, void*) { throw std::runtime_error("no such sum"); };
+  bad.function = [](const void*, const void*, void*, std::size_t, datatype, void*) {
+    throw std::runtime_error("no such sum");
+  };
   std::atomic<int> failed{0};
   engine.run(2, [&](communicator& c) {
     std::vector<float> data(4);

@@ -52,7 +52,8 @@ struct rooted_call {
       else if (what == collective::scatter) expected = value(root, static_cast<std::size_t>(rank) * count + i);
       else if (rank != root) expected = in_place ? value(rank, i) : -1;
       else if (what == collective::gather) expected = value(block, i % count);
-      else for (int q = expected = 0; q < ranks; ++q) expected += value(q, i);
+      else
+        for (int q = expected = 0; q < ranks; ++q) expected += value(q, i);
       if (out[i] != expected) return false;
     }
     return true;
@@ -137,7 +138,8 @@ TEST_CASE("rooted: the average and a user's function, where only the root has a 
             if (form == 0) c.run(description);
             else c.start(description).wait();
             wrong += average != (c.rank() == root ? (1 + ranks) / 2.0 : -1);
-            c.run(troupe::calls::reduce(&mine, c.rank() == root ? &joined : nullptr, 1, datatype::f64, product, root, how));
+            c.run(troupe::calls::reduce(&mine, c.rank() == root ? &joined : nullptr, 1, datatype::f64, product, root,
+                                        how));
             wrong += c.rank() == root && joined < 1;
             if (level == troupe::determinism::topology_stable && c.rank() == root) {
               double fold = 1;
@@ -173,7 +175,8 @@ TEST_CASE("rooted: one rank calls something else, and every rank is told what ea
                 const bool differs = c.rank() == odd;
                 if (differs && difference == 0) one.root = (one.root + 1) % ranks;
                 if (differs && difference == 1) one.count = 4;
-                if (differs && difference == 2) one.what = what == collective::gather ? collective::scatter : collective::gather;
+                if (differs && difference == 2)
+                  one.what = what == collective::gather ? collective::scatter : collective::gather;
                 if (differs && difference == 4) one.count = 100'000;
                 one.fill(c.rank(), ranks);
                 all[static_cast<std::size_t>(c.rank())] = error_of([&] {
@@ -191,7 +194,8 @@ TEST_CASE("rooted: one rank calls something else, and every rank is told what ea
                 CHECK(one.code == errc::mismatch);
                 CHECK(one.text == all[0].text);
                 CHECK(contains(one.text, std::string{name(what)} + "(count 3"));
-                CHECK((contains(one.text, "rank " + std::to_string(odd)) || contains(one.text, "–" + std::to_string(odd))));
+                CHECK((contains(one.text, "rank " + std::to_string(odd)) ||
+                       contains(one.text, "–" + std::to_string(odd))));
               }
             }
     }
@@ -230,7 +234,8 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
         for (rank_t r = 0; r < 3; ++r)
           if (r != missing) CHECK(contains(all[static_cast<std::size_t>(r)].text, "|"));
         for (rank_t r = 0; r < 3; ++r)
-          if (r != missing) CHECK(contains(all[static_cast<std::size_t>(r)].text, "rank " + std::to_string(missing) + " left"));
+          if (r != missing)
+            CHECK(contains(all[static_cast<std::size_t>(r)].text, "rank " + std::to_string(missing) + " left"));
       }
   troupe::engine engine(over("ll128"));
   auto comms = engine.communicators(3);

@@ -158,7 +158,9 @@ TEST_CASE("a communicator destroyed early: what it called completes, what it did
   first.wait();
   second.wait();
   CHECK(c == std::vector<std::int32_t>(4, 3));
-  CHECK_THROWS_WITH_AS(comms[0].barrier(), doctest::Contains("rank 2 left the communicator after 1 operation and cannot call it"), troupe::error);
+  CHECK_THROWS_WITH_AS(comms[0].barrier(),
+                       doctest::Contains("rank 2 left the communicator after 1 operation and cannot call it"),
+                       troupe::error);
   communicator moved = std::move(comms[0]);
   CHECK(moved.rank() == 0);
   CHECK_FALSE(comms[0]);

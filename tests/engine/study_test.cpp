@@ -1,8 +1,8 @@
-#include "engine/study/study.hpp"
+#include "engine/tools/study/study.hpp"
 
-#include "engine/engine.hpp"
-#include "engine/planner.hpp"
-#include "engine/study/bounds.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/planning/planner.hpp"
+#include "engine/tools/study/bounds.hpp"
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
 
@@ -125,22 +125,25 @@ TEST_CASE("study: auto takes the fastest of all that can, and a small message an
 
 TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {
   const auto time = [](const std::string& more) {
-    return run("[study]\nchoreography = \"ring\"\ncollective = \"broadcast\"\nranks = 2\nsizes = [\"1M\"]\n" + more).rows[0];
+    return run("[study]\nchoreography = \"ring\"\ncollective = \"broadcast\"\nranks = 2\nsizes = [\"1M\"]\n" + more)
+        .rows[0];
   };
   const auto simple = time(""), ll = time("protocol = \"ll\"\n"), ll128 = time("protocol = \"ll128\"\n");
   CHECK(simple.cut.slices == 1);
   CHECK(ll.cut.slices == 64);
   CHECK(ll128.cut.slices == 2);
   CHECK(ll.outcome.use[0].bytes == 2 * simple.outcome.use[0].bytes);
-  CHECK(ll128.outcome.use[0].bytes == doctest::Approx(static_cast<double>(simple.outcome.use[0].bytes) * 128 / 120).epsilon(1e-5));
+  CHECK(ll128.outcome.use[0].bytes ==
+        doctest::Approx(static_cast<double>(simple.outcome.use[0].bytes) * 128 / 120).epsilon(1e-5));
   CHECK(time("slices = 4\n").cut.slices == 4);
   CHECK(time("chunk_bytes = \"64K\"\n").cut.slices == 16);
   CHECK(time("credits = 1\nslices = 16\n").time_us > time("slices = 16\n").time_us);
 }
 
 TEST_CASE("study: v-forms with counts, and real payloads are checked") {
-  const std::string counts = "[study]\npayload = \"real\"\ncollective = \"all_to_all_v\"\nchoreography = \"pairwise\"\nranks = 3\n"
-                             "counts = [[1, 2, 3], [40, 0, 60], [7, 8, 9]]\nunit = 100\n";
+  const std::string counts =
+      "[study]\npayload = \"real\"\ncollective = \"all_to_all_v\"\nchoreography = \"pairwise\"\nranks = 3\n"
+      "counts = [[1, 2, 3], [40, 0, 60], [7, 8, 9]]\nunit = 100\n";
   const study_result r = run(counts);
   CHECK(r.rows[0].wrong == 0);
   // Rank 1 sends 4000 and 6000 elements: nobody can be faster than its up link.
@@ -201,7 +204,8 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
 TEST_CASE("study: a real run gives the same bits as the same plan in virtual time") {
   std::mt19937_64 random(seed());
   std::uniform_real_distribution<float> any{-1e6F, 1e6F};
-  for (const char* by : {"ring", "double_binary_tree", "recursive_doubling", "halving_doubling", "one_shot", "direct_full_mesh"}) {
+  for (const char* by :
+       {"ring", "double_binary_tree", "recursive_doubling", "halving_doubling", "one_shot", "direct_full_mesh"}) {
     const int ranks = 2 + static_cast<int>(random() % 6);
     const std::size_t count = 1 + random() % 40000;
     engine_options options;
@@ -214,7 +218,8 @@ TEST_CASE("study: a real run gives the same bits as the same plan in virtual tim
     what.reduction = sum;
     what.count = count;
     const auto plan = planner{options}.plan_for(what, layout::flat(ranks));
-    std::vector<std::vector<float>> in(static_cast<std::size_t>(ranks), std::vector<float>(count)), real = in, study = in;
+    std::vector<std::vector<float>> in(static_cast<std::size_t>(ranks), std::vector<float>(count)), real = in,
+                                                                                                    study = in;
     for (auto& buffer : in)
       for (float& x : buffer) x = any(random);
     engine on{options};
@@ -234,7 +239,8 @@ TEST_CASE("study: a real run gives the same bits as the same plan in virtual tim
     o.memory = maps;
     perform_virtually(*plan->notes, plan->shape(), plan->cut, machine, o);
     CAPTURE(by);
-    for (std::size_t r = 0; r < maps.size(); ++r) CHECK(std::memcmp(real[r].data(), study[r].data(), count * sizeof(float)) == 0);
+    for (std::size_t r = 0; r < maps.size(); ++r)
+      CHECK(std::memcmp(real[r].data(), study[r].data(), count * sizeof(float)) == 0);
   }
 }
 
@@ -253,7 +259,8 @@ TEST_CASE("study: stuck lanes, foreign hardware and cancelling are errors, not h
   o.protocol = two.protocols[0];
   CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, two, o),
                        doctest::Contains("rank 0 lane 0 step 0 waits for a chunk from rank 1"), error);
-  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, flat_hardware(3), o), doctest::Contains("has 3 ranks, the score 2"), error);
+  CHECK_THROWS_WITH_AS(perform_virtually(s, {}, {}, flat_hardware(3), o), doctest::Contains("has 3 ranks, the score 2"),
+                       error);
   study_run_options stop;
   stop.go_on = [] { return false; };
   CHECK_THROWS_AS(run_study(scenario(ring), stop), error);
@@ -269,8 +276,8 @@ TEST_CASE("bounds: what ranks must send and receive over what they can") {
   };
   const double whole = (8 << 20) / 10e3;  // µs of S at 10 GB/s
   CHECK(bound(collective::all_reduce) == doctest::Approx(2 * 7.0 / 8 * whole));
-  for (const collective what :
-       {collective::all_gather, collective::reduce_scatter, collective::gather, collective::scatter, collective::all_to_all})
+  for (const collective what : {collective::all_gather, collective::reduce_scatter, collective::gather,
+                                collective::scatter, collective::all_to_all})
     CHECK(bound(what) == doctest::Approx(7.0 / 8 * whole));
   CHECK(bound(collective::broadcast) == doctest::Approx(whole));
   CHECK(bound(collective::reduce) == doctest::Approx(whole));
@@ -279,9 +286,10 @@ TEST_CASE("bounds: what ranks must send and receive over what they can") {
 TEST_CASE("bounds: also on many ranks with wires of their own nothing is faster") {
   for (const char* what : {"all_to_all", "all_gather", "all_reduce"}) {
     CAPTURE(what);
-    const auto r = run(std::string{"[study]\ncollective = \""} + what +
-                       "\"\nchoreography = \"hierarchical\"\npreset = \"ascend_a2\"\nlayout = \"64x16\"\nsizes = \"64M\"\n"
-                       "[study.hardware]\nrail.bandwidth = \"1000 GB/s\"");
+    const auto r =
+        run(std::string{"[study]\ncollective = \""} + what +
+            "\"\nchoreography = \"hierarchical\"\npreset = \"ascend_a2\"\nlayout = \"64x16\"\nsizes = \"64M\"\n"
+            "[study.hardware]\nrail.bandwidth = \"1000 GB/s\"");
     CHECK(r.rows.at(0).bound_us() <= r.rows.at(0).time_us);
     CHECK(r.rows.at(0).bound_us() > 0);
   }
@@ -293,7 +301,8 @@ TEST_CASE("troupe study: table, sweeps and files") {
   fs::create_directories(folder);
   std::ofstream{folder / "ring.toml"} << ring;
   const auto call = [&](const std::string& arguments) {
-    const std::string line = "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study " + arguments + " >out 2>err </dev/null";
+    const std::string line =
+        "cd '" + folder.string() + "' && '" TROUPE_PROGRAM "' study " + arguments + " >out 2>err </dev/null";
     return WEXITSTATUS(std::system(line.c_str()));
   };
   const auto text = [&](const char* name) {

@@ -1,7 +1,7 @@
-#include "engine/study/this_machine.hpp"
+#include "engine/tools/study/this_machine.hpp"
 
-#include "engine/study/calibrate.hpp"
-#include "engine/study/study.hpp"
+#include "engine/tools/study/calibrate.hpp"
+#include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "engine/tuning.hpp"
+#include "engine/planning/tuning.hpp"
 
 #include <cmath>
 #include <cstdlib>
@@ -9,10 +9,10 @@
 #include <regex>
 #include <sstream>
 
-#include "engine/configuration.hpp"
-#include "engine/engine.hpp"
-#include "engine/planner.hpp"
-#include "engine/tune.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/config/configuration.hpp"
+#include "engine/planning/planner.hpp"
+#include "engine/tools/tune.hpp"
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
 
@@ -104,7 +104,8 @@ std::size_t last_over_slots(const tuning& t, int ranks) {
   planner p{o};
   std::size_t last = 0;
   for (std::size_t bytes = 8; bytes <= (1 << 20); bytes *= 2)
-    if (const auto made = p.plan_for(all_reduce_of(bytes), layout::flat(ranks)); made->slots && !made->direct) last = bytes;
+    if (const auto made = p.plan_for(all_reduce_of(bytes), layout::flat(ranks)); made->slots && !made->direct)
+      last = bytes;
   return last;
 }
 
@@ -341,7 +342,8 @@ TEST_CASE("a call's protocol is kept to, or refused") {
   c = all_reduce_of(64);
   for (const auto which : {message_protocol::ll, message_protocol::direct}) {
     c.protocol = which;
-    CHECK_THROWS_WITH_AS(planner{only_actors}.plan_for(c, layout::flat(4)), doctest::Contains("its own protocol is simple"), error);
+    CHECK_THROWS_WITH_AS(planner{only_actors}.plan_for(c, layout::flat(4)),
+                         doctest::Contains("its own protocol is simple"), error);
   }
   // The engine's is a wish.
   engine_options o;

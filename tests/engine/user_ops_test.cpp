@@ -16,7 +16,8 @@ using word = std::uint64_t;
 
 template <word (*Combine)(word, word)>
 void elementwise(const void* left, const void* right, void* out, std::size_t count, datatype type, void* context) {
-  if (context) static_cast<std::atomic<std::size_t>*>(context)->fetch_add(type == datatype::u64 ? count : 1'000'000'000);
+  if (context)
+    static_cast<std::atomic<std::size_t>*>(context)->fetch_add(type == datatype::u64 ? count : 1'000'000'000);
   for (std::size_t i = 0; i < count; ++i) {
     word l = 0, r = 0;
     std::memcpy(&l, static_cast<const std::byte*>(left) + i * sizeof l, sizeof l);
@@ -69,8 +70,8 @@ word folded(const kind& k, std::size_t ranks, std::size_t i) {
 }
 
 /// Runs one reduction; number of wrong elements.
-std::size_t wrong_elements(std::vector<communicator>& comms, collective what, const kind& k, std::size_t count, bool in_place,
-                           rank_t root, const call_options& options, bool v_form = false) {
+std::size_t wrong_elements(std::vector<communicator>& comms, collective what, const kind& k, std::size_t count,
+                           bool in_place, rank_t root, const call_options& options, bool v_form = false) {
   const std::size_t n = comms.size();
   const std::size_t total = what == collective::reduce_scatter ? n * count : count;
   std::vector<std::vector<word>> in(n), out(n, std::vector<word>(total));
@@ -79,12 +80,16 @@ std::size_t wrong_elements(std::vector<communicator>& comms, collective what, co
   for (std::size_t r = 0; r < n; ++r) {
     for (std::size_t i = 0; i < total; ++i) in[r].push_back(contribution_of(r, i));
     word* to = in_place ? in[r].data() : out[r].data();
-    if (what == collective::all_reduce) comms[r].all_reduce_async(together, in[r].data(), to, count, datatype::u64, user, options);
-    else if (what == collective::reduce) comms[r].reduce_async(together, in[r].data(), to, count, datatype::u64, user, root, options);
+    if (what == collective::all_reduce)
+      comms[r].all_reduce_async(together, in[r].data(), to, count, datatype::u64, user, options);
+    else if (what == collective::reduce)
+      comms[r].reduce_async(together, in[r].data(), to, count, datatype::u64, user, root, options);
     else {
       if (in_place) to += r * count;
-      if (v_form) comms[r].reduce_scatter_v_async(together, in[r].data(), to, troupe::block_list{std::vector<std::size_t>(n, count)},
-                                                  datatype::u64, user, options);
+      if (v_form)
+        comms[r].reduce_scatter_v_async(together, in[r].data(), to,
+                                        troupe::block_list{std::vector<std::size_t>(n, count)}, datatype::u64, user,
+                                        options);
       else comms[r].reduce_scatter_async(together, in[r].data(), to, count, datatype::u64, user, options);
     }
   }
@@ -112,7 +117,8 @@ TEST_CASE("every choreography that offers a reduction honours the order of the r
           for (const bool in_place : {false, true}) {
             call_options options;
             options.choreography = choreography;
-            INFO(name(what) << " by " << choreography << " on " << ranks << " ranks, " << k.name << (in_place ? ", in place" : ""));
+            INFO(name(what) << " by " << choreography << " on " << ranks << " ranks, " << k.name
+                            << (in_place ? ", in place" : ""));
             try {
               CHECK(wrong_elements(comms, what, k, 61, in_place, ranks / 2, options) == 0);
               ran[choreography + ' ' + std::string{name(what)}] |= k.commutative ? 2 : 1;
@@ -126,7 +132,8 @@ TEST_CASE("every choreography that offers a reduction honours the order of the r
   for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
     for (const std::string& choreography : offering(what)) {
       INFO(choreography << ' ' << name(what));
-      if (choreography.find("hierarchical") == std::string::npos) CHECK(ran[choreography + ' ' + std::string{name(what)}] == 3);
+      if (choreography.find("hierarchical") == std::string::npos)
+        CHECK(ran[choreography + ' ' + std::string{name(what)}] == 3);
     }
 }
 
@@ -185,8 +192,7 @@ TEST_CASE("the declaration matters: an operation that says it commutes may be ca
     options.choreography = choreography;
     try {
       reordered += wrong_elements(comms, collective::all_reduce, lie, 64, false, 0, options) > 0;
-    } catch (const troupe::error&) {
-    }
+    } catch (const troupe::error&) {}
   }
   CHECK(reordered > 0);
 }

@@ -10,8 +10,8 @@ using namespace engine_tests;
 
 namespace {
 
-constexpr collective v_forms[] = {collective::all_gather, collective::reduce_scatter, collective::gather, collective::scatter,
-                                  collective::all_to_all};
+constexpr collective v_forms[] = {collective::all_gather, collective::reduce_scatter, collective::gather,
+                                  collective::scatter, collective::all_to_all};
 
 job v_job(collective what, int ranks, std::size_t (*size)(std::size_t)) {
   job j;
@@ -140,7 +140,8 @@ TEST_CASE("v-forms with other collectives close behind, which know their plan ea
   troupe::engine engine(options);
   std::vector<job> jobs;
   for (int k = 0; k < 12; ++k) {
-    job j = v_job(k % 4 == 0 ? collective::all_gather : collective::reduce_scatter, 4, [](std::size_t b) { return 40 * b; });
+    job j = v_job(k % 4 == 0 ? collective::all_gather : collective::reduce_scatter, 4,
+                  [](std::size_t b) { return 40 * b; });
     if (k % 2) {
       j = job{};
       j.ranks = 4;

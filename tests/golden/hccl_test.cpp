@@ -1,7 +1,7 @@
 // Exact virtual times of spec 2's pipeline and spec 4's all-to-alls on ascend_a2 and flat: closed forms, equal to the picosecond.
 #include "actors/virtual/virtual_run.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 
 #include <doctest/doctest.h>
 
@@ -44,7 +44,8 @@ machine_under_test cluster(int servers, int cards, int ratio, bool latencies) {
   return m;
 }
 
-std::int64_t time_of(const char* choreography, collective what, const hardware& on, std::size_t count, const stage& also = {}) {
+std::int64_t time_of(const char* choreography, collective what, const hardware& on, std::size_t count,
+                     const stage& also = {}) {
   stage s = also;
   s.what = what;
   s.ranks = on.ranks;
@@ -133,7 +134,8 @@ TEST_CASE("spec 4: Pairwise by BCopy: two copies and the Ack's way more in every
       CHECK(time_of("pairwise", collective::all_to_all, on, count, with) == copy + (p - 1) * message);
       with.through_scratch = true;
       const std::int64_t steps = (p - 1) * (copy + alpha + message + copy);
-      CHECK(time_of("pairwise", collective::all_to_all, on, count, with) == copy + steps + std::max<std::int64_t>(0, alpha - copy));
+      CHECK(time_of("pairwise", collective::all_to_all, on, count, with) ==
+            copy + steps + std::max<std::int64_t>(0, alpha - copy));
     }
 }
 
@@ -149,6 +151,7 @@ TEST_CASE("spec 4: an epoch of LL-A2A takes α and all of a rank's slots") {
       shape.count = slots * 8 / element_bytes;
       shape.element_size = element_bytes;
       const score s = write_score(*find_choreography("one_shot"), flat_stage(collective::all_to_all, p));
-      CHECK(perform_virtually(s, shape, {}, on, o).end_ps == 1'000'000 + static_cast<std::int64_t>(slots) * (p - 1) * 16 * 100);
+      CHECK(perform_virtually(s, shape, {}, on, o).end_ps ==
+            1'000'000 + static_cast<std::int64_t>(slots) * (p - 1) * 16 * 100);
     }
 }

@@ -1,8 +1,8 @@
 // Exact virtual times: closed forms of the literature, equal to the picosecond.
 #include "actors/virtual/virtual_run.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/score_builder.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_builder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,8 @@ constexpr std::int64_t alpha = 1'000'000;  // flat: 1 µs
 constexpr std::int64_t ps_a_byte = 100;    // flat: 10 GB/s
 constexpr std::size_t element_bytes = 4;
 
-virtual_outcome perform(const score& s, std::size_t count, const hardware& on, const cutting& cut = {}, int credits = 8) {
+virtual_outcome perform(const score& s, std::size_t count, const hardware& on, const cutting& cut = {},
+                        int credits = 8) {
   virtual_options o;
   o.protocol = *on.protocol("simple");
   o.protocol.slots = credits;
@@ -55,7 +56,8 @@ TEST_CASE("ring all_reduce: 2(p−1)(α + n/p·β)") {
     for (const std::size_t part : {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{64 * 1024}}) {
       CAPTURE(p);
       CAPTURE(part);
-      CHECK(time_of("ring", collective::all_reduce, p, part * static_cast<std::size_t>(p)) == 2 * (p - 1) * message(part));
+      CHECK(time_of("ring", collective::all_reduce, p, part * static_cast<std::size_t>(p)) ==
+            2 * (p - 1) * message(part));
     }
 }
 
@@ -86,7 +88,8 @@ TEST_CASE("binomial tree: ⌈log2 p⌉ · (α + n·β) for broadcast") {
 }
 
 TEST_CASE("pairwise all_to_all: (p−1)(α + block·β)") {
-  for (const int p : {2, 3, 5, 8, 16}) CHECK(time_of("pairwise", collective::all_to_all, p, 777) == (p - 1) * message(777));
+  for (const int p : {2, 3, 5, 8, 16})
+    CHECK(time_of("pairwise", collective::all_to_all, p, 777) == (p - 1) * message(777));
 }
 
 TEST_CASE("a chain of slices is a pipeline: (p−1)(α + m·β) + (s−1)·m·β") {
@@ -104,7 +107,8 @@ TEST_CASE("a chain of slices is a pipeline: (p−1)(α + m·β) + (s−1)·m·β
 TEST_CASE("credits bound what is under way: with one, every message waits for the one before it to be taken") {
   const std::size_t m = 500;
   const std::int64_t bytes_time = static_cast<std::int64_t>(m * element_bytes) * ps_a_byte;
-  const score chain = one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
+  const score chain =
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
   for (const int credits : {1, 2, 3, 8}) {
     CAPTURE(credits);
     constexpr int slices = 24;
@@ -132,7 +136,8 @@ TEST_CASE("incast: the receiver's element serves one after the other; sharing it
 TEST_CASE("half duplex: what goes out and what comes in take turns") {
   auto on = flat_hardware(2);
   on.set("link.directions", "half");
-  const score s = lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
+  const score s =
+      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
   const std::int64_t bytes_time = 10000 * static_cast<std::int64_t>(element_bytes) * ps_a_byte;
   // Both messages pass both ports. Each port first serves its own rank's, then the other's, which has been at its door since α/2.
   CHECK(perform(s, 10000, on).end_ps == alpha / 2 + 2 * bytes_time);
@@ -166,12 +171,14 @@ TEST_CASE("overheads, handshakes, protocols and the host's costs are where the m
   CHECK(with({{"host.send", "7us"}}) == plain + 7'000'000);
   CHECK(with({{"host.receive", "2us"}}) == plain + 2'000'000);
   CHECK(with({{"host.forward", "2us"}}) == plain);
-  CHECK(with({{"host.step", "1us"}}) == plain + 2'000'000);  // the send and the recv; the root's own copy is after its send
+  CHECK(with({{"host.step", "1us"}}) ==
+        plain + 2'000'000);  // the send and the recv; the root's own copy is after its send
   CHECK(with({{"host.copy_rate", "4GB/s"}, {"host.receive_in_place", "false"}}) == plain + 1'000'000);
 }
 
 TEST_CASE("a window of logical channels: the next message may enter when one has arrived") {
-  const score chain = one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
+  const score chain =
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
   auto on = flat_hardware(2);
   on.set("link.logical_channels", "1");
   CHECK(perform(chain, 8 * 10, on, {1, 8}).end_ps == 8 * message(10));
@@ -217,7 +224,8 @@ TEST_CASE("stragglers: a late rank delays whom it must, a slow link only what pa
 }
 
 TEST_CASE("computation: before the collective, or beside it on a core that both want") {
-  const score s = lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
+  const score s =
+      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
   auto on = flat_hardware(2);
   on.host.reduce_rate = 1'000'000'000;  // 4 µs for 4000 bytes
   virtual_options o;

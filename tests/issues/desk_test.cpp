@@ -11,7 +11,8 @@
 
 using namespace troupe;
 
-TEST_CASE("a user's function that throws no std::exception fails the operation on every rank, and the next one succeeds") {
+TEST_CASE(
+    "a user's function that throws no std::exception fails the operation on every rank, and the next one succeeds") {
   static std::atomic<bool> failing;
   const op odd = user_op([](const void* left, const void* right, void* out, std::size_t count, datatype, void*) {
     if (failing) throw 42;

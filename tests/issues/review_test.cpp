@@ -12,10 +12,10 @@
 
 #include <troupe.hpp>
 
-#include "protocols/performer.hpp"
-#include "protocols/program.hpp"
-#include "protocols/score_builder.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/score/score_builder.hpp"
+#include "protocols/verify/verifier.hpp"
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -127,7 +127,8 @@ TEST_CASE("an engine is destroyed while a thread waits for a request of a group 
 TEST_CASE("a user's reduction that throws fails its operation with its text, and the communicator lives") {
   engine e;
   auto comms = e.communicators(3);
-  const op bad = user_op([](const void*, const void*, void*, std::size_t, datatype, void*) { throw std::runtime_error("no such sum"); });
+  const op bad = user_op(
+      [](const void*, const void*, void*, std::size_t, datatype, void*) { throw std::runtime_error("no such sum"); });
   std::vector<std::vector<float>> data(3, std::vector<float>(1000, 1));
   std::vector<request> all;
   for (std::size_t r = 0; r < 3; ++r) all.push_back(comms[r].all_reduce_async(data[r], bad));

@@ -3,10 +3,10 @@
 // reordered and doubled. Each rank reuses its buffers as soon as its own part is performed. Under ThreadSanitizer an access
 // that nothing orders is an error; without it wrong results are.
 
-#include "actors/channel_state.hpp"
-#include "actors/operation.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/rank/operation.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 #include "tests/protocols/reference.hpp"
 #include "tests/seed.hpp"
 

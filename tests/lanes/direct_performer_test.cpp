@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "protocols/direct_program.hpp"
+#include "protocols/program/direct_program.hpp"
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 
@@ -160,7 +160,8 @@ TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
       for (std::uint64_t e = 1; e <= rounds && mismatches == 0; ++e) {
         mine.start(what, e, e % 3 + 1);
         auto status = slot_performer::status::waiting;
-        while ((status = mine.performs.advance()) == slot_performer::status::waiting && mismatches == 0) std::this_thread::yield();
+        while ((status = mine.performs.advance()) == slot_performer::status::waiting && mismatches == 0)
+          std::this_thread::yield();
         if (status != slot_performer::status::performed) {
           mismatches += status == slot_performer::status::mismatch;
           mine.performs.abandon();

@@ -1,5 +1,5 @@
-#include "actors/parking.hpp"
-#include "actors/ready_queue.hpp"
+#include "actors/caf/ready_queue.hpp"
+#include "actors/waiting/parking.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
@@ -29,17 +29,17 @@ void random_delay(std::minstd_rand& random) {
     case 1: std::this_thread::sleep_for(std::chrono::microseconds(random() % 50)); break;
     default:
       for (auto turns = random() % 200; turns > 0; --turns)
-        std::atomic_signal_fence(std::memory_order_seq_cst); // keeps the empty loop
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // keeps the empty loop
   }
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("parker: an early wake-up is kept, once") {
   parker place;
   place.wake();
   place.wake();
-  CHECK(place.park(give_up())); // returns at once
+  CHECK(place.park(give_up()));  // returns at once
   CHECK_FALSE(place.park(std::chrono::steady_clock::now() + 1ms));
 }
 
@@ -70,12 +70,10 @@ TEST_CASE("parker: two threads hand a turn back and forth, no wake-up is lost") 
     std::minstd_rand random(static_cast<unsigned>(seed() + me));
     for (std::uint32_t round = 0; round < rounds && !late; ++round) {
       while (turn.load() % 2 != me && !late)
-        if (!places[me].park(give_up()))
-          late = true;
+        if (!places[me].park(give_up())) late = true;
       turn.fetch_add(1);
       places[1 - me].wake();
-      if (random() % 16 == 0)
-        random_delay(random);
+      if (random() % 16 == 0) random_delay(random);
     }
   };
   std::thread other(play, 1u);
@@ -89,7 +87,7 @@ TEST_CASE("wait_token: lives on the waiter's stack and ends as soon as it is don
   constexpr int rounds = 20'000;
   std::atomic<wait_token*> posted{nullptr};
   std::atomic<bool> over{false};
-  int plain = 0; // published by complete()
+  int plain = 0;  // published by complete()
   std::thread completer([&] {
     std::minstd_rand random(static_cast<unsigned>(seed()));
     while (!over) {
@@ -106,9 +104,8 @@ TEST_CASE("wait_token: lives on the waiter's stack and ends as soon as it is don
   for (int round = 0; round < rounds && !late; ++round) {
     std::optional<wait_token> token(std::in_place);
     posted.store(&*token);
-    while (!token->done() && !late)
-      late = !token->park(give_up());
-    token.reset(); // destroyed at once: the completer may touch it no more
+    while (!token->done() && !late) late = !token->park(give_up());
+    token.reset();  // destroyed at once: the completer may touch it no more
     REQUIRE((late || plain == round + 1));
   }
   over = true;
@@ -143,8 +140,7 @@ struct crew {
     unsigned looks = 0;
     while (!stopping.load() && !late.load()) {
       if (job* got = queue.pop()) {
-        if (was_idle && (!std::exchange(searching, false) || idle.stop_search()) && !queue.empty())
-          idle.wake_one();
+        if (was_idle && (!std::exchange(searching, false) || idle.stop_search()) && !queue.empty()) idle.wake_one();
         was_idle = false;
         looks = 0;
         got->runs.fetch_add(1);
@@ -153,34 +149,29 @@ struct crew {
         continue;
       }
       was_idle = true;
-      if (looks++ < spins && (searching || (searching = idle.start_search(limit))))
-        continue;
+      if (looks++ < spins && (searching || (searching = idle.start_search(limit)))) continue;
       if (!queue.empty()) {
         std::this_thread::yield();
         continue;
       }
-      random_delay(random); // widen the window between "nothing there" and "asleep"
+      random_delay(random);  // widen the window between "nothing there" and "asleep"
       idle_set::sleeper self(place);
       idle.announce(self, searching);
       random_delay(random);
-      if (queue.empty() && !stopping.load() && !place.park(give_up()))
-        late = true;
+      if (queue.empty() && !stopping.load() && !place.park(give_up())) late = true;
       searching = idle.retract(self);
       looks = 0;
     }
-    if (searching && idle.stop_search() && !queue.empty())
-      idle.wake_one();
+    if (searching && idle.stop_search() && !queue.empty()) idle.wake_one();
   }
 };
 
 void no_lost_wake_up(unsigned workers, unsigned producers, unsigned spins, std::size_t each) {
   crew all;
   std::vector<std::vector<job>> jobs(producers);
-  for (auto& own : jobs)
-    own = std::vector<job>(each);
+  for (auto& own : jobs) own = std::vector<job>(each);
   std::vector<std::thread> threads;
-  for (unsigned w = 0; w < workers; ++w)
-    threads.emplace_back([&, w] { all.work(w, spins, 2); });
+  for (unsigned w = 0; w < workers; ++w) threads.emplace_back([&, w] { all.work(w, spins, 2); });
   std::vector<std::thread> sources;
   for (unsigned p = 0; p < producers; ++p)
     sources.emplace_back([&, p] {
@@ -190,29 +181,25 @@ void no_lost_wake_up(unsigned workers, unsigned producers, unsigned spins, std::
         random_delay(random);
         // Often let everybody fall asleep first: a wake-up lost here is made good by nobody.
         if (producers == 1 && random() % 4 == 0)
-          while (all.executed.load() != i + 1 && !all.late)
-            std::this_thread::yield();
+          while (all.executed.load() != i + 1 && !all.late) std::this_thread::yield();
       }
     });
-  for (auto& source : sources)
-    source.join();
+  for (auto& source : sources) source.join();
   const auto until = give_up();
   while (all.executed.load() != producers * each && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(100us);
   CHECK(all.executed.load() == producers * each);
   all.stopping = true;
   all.idle.wake_all();
-  for (auto& thread : threads)
-    thread.join();
+  for (auto& thread : threads) thread.join();
   CHECK_FALSE(all.late);
   for (auto& own : jobs)
-    for (auto& one : own)
-      REQUIRE(one.runs.load() == 1);
+    for (auto& one : own) REQUIRE(one.runs.load() == 1);
   CHECK(all.idle.parked_threads() == 0);
   CHECK(all.idle.searching_threads() == 0);
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("idle_set: no wake-up is lost, one producer and one worker") { no_lost_wake_up(1, 1, 0, 12'000); }
 TEST_CASE("idle_set: no wake-up is lost, one producer and several workers") { no_lost_wake_up(4, 1, 8, 12'000); }
@@ -228,9 +215,9 @@ TEST_CASE("idle_set: a push wakes one thread, and none while one searches") {
   idle.announce(b, false);
   CHECK(idle.parked_threads() == 2);
   CHECK(idle.wake_one() == idle_set::woken::one);
-  CHECK(idle.searching_threads() == 1); // the chosen thread counts before it runs
+  CHECK(idle.searching_threads() == 1);  // the chosen thread counts before it runs
   CHECK(idle.wake_one() == idle_set::woken::searching);
-  CHECK(idle.retract(b)); // last in, first out
+  CHECK(idle.retract(b));  // last in, first out
   CHECK_FALSE(idle.retract(a));
   CHECK(idle.stop_search());
   CHECK(idle.wakes() == 1);

@@ -1,4 +1,4 @@
-#include "actors/ready_queue.hpp"
+#include "actors/caf/ready_queue.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
@@ -17,11 +17,9 @@ TEST_CASE("ready_queue: one thread sees first in first out, across the overflow 
   CHECK(queue.empty());
   CHECK(queue.pop() == nullptr);
   for (int lap = 0; lap < 3; ++lap) {
-    for (auto& item : items)
-      queue.push(&item);
+    for (auto& item : items) queue.push(&item);
     CHECK(queue.size() == items.size());
-    for (auto& item : items)
-      REQUIRE(queue.pop() == &item);
+    for (auto& item : items) REQUIRE(queue.pop() == &item);
     CHECK(queue.pop() == nullptr);
     CHECK(queue.empty());
   }
@@ -31,8 +29,7 @@ TEST_CASE("ready_queue: what overflowed is not overtaken for ever by new element
   ready_queue<int> queue(2);
   std::vector<int> first(5);
   int later = 0;
-  for (auto& item : first)
-    queue.push(&item);
+  for (auto& item : first) queue.push(&item);
   // One in, one out: with a fixed number inside, each of the first five must come out within ten turns.
   std::size_t seen = 0;
   for (int turn = 0; turn < 10; ++turn) {
@@ -56,8 +53,7 @@ struct item {
 void stress(std::size_t capacity, std::size_t producers, std::size_t consumers, std::size_t each) {
   ready_queue<item> queue(capacity);
   std::vector<std::vector<item>> items(producers);
-  for (auto& own : items)
-    own = std::vector<item>(each);
+  for (auto& own : items) own = std::vector<item>(each);
   std::atomic<std::size_t> popped{0};
   std::atomic<std::size_t> wrong{0};
   std::vector<std::thread> threads;
@@ -65,11 +61,10 @@ void stress(std::size_t capacity, std::size_t producers, std::size_t consumers, 
     threads.emplace_back([&, p] {
       std::minstd_rand random(static_cast<unsigned>(seed() + p));
       for (std::size_t i = 0; i < each; ++i) {
-        items[p][i].producer = p; // plain writes: the queue must publish them
+        items[p][i].producer = p;  // plain writes: the queue must publish them
         items[p][i].number = i;
         queue.push(&items[p][i]);
-        if (random() % 64 == 0)
-          std::this_thread::yield();
+        if (random() % 64 == 0) std::this_thread::yield();
       }
     });
   for (std::size_t c = 0; c < consumers; ++c)
@@ -85,17 +80,15 @@ void stress(std::size_t capacity, std::size_t producers, std::size_t consumers, 
         popped.fetch_add(1);
       }
     });
-  for (auto& thread : threads)
-    thread.join();
+  for (auto& thread : threads) thread.join();
   CHECK(wrong.load() == 0);
   CHECK(popped.load() == producers * each);
   CHECK(queue.empty());
   for (auto& own : items)
-    for (auto& one : own)
-      REQUIRE(one.taken.load() == 1);
+    for (auto& one : own) REQUIRE(one.taken.load() == 1);
 }
 
-} // namespace
+}  // namespace
 
 TEST_CASE("ready_queue: many producers and consumers, ring only") { stress(4096, 3, 3, 40'000); }
 TEST_CASE("ready_queue: many producers and consumers, tiny ring, mostly overflow") { stress(2, 4, 2, 20'000); }

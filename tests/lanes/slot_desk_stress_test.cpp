@@ -32,7 +32,8 @@ void failing_sum(const void* left, const void* right, void* out, std::size_t cou
     throw 42;
   }
   for (std::size_t i = 0; i < count; ++i)
-    static_cast<std::int32_t*>(out)[i] = static_cast<const std::int32_t*>(left)[i] + static_cast<const std::int32_t*>(right)[i];
+    static_cast<std::int32_t*>(out)[i] =
+        static_cast<const std::int32_t*>(left)[i] + static_cast<const std::int32_t*>(right)[i];
 }
 
 op reduction_of(trouble what) {
@@ -73,7 +74,7 @@ struct mine {
 };
 
 class rank_player {
- public:
+public:
   rank_player(slot_desk& desk, rank_t rank, int ranks, const std::vector<job>& jobs, counts& seen, std::uint64_t from)
       : desk_(desk), rank_(rank), ranks_(ranks), jobs_(jobs), seen_(seen), random_(from) {}
 
@@ -88,7 +89,7 @@ class rank_player {
     for (const auto& one : all_) one->look(seen_);
   }
 
- private:
+private:
   std::optional<std::chrono::nanoseconds> deadline(const job& j) {
     if (j.what != trouble::out_of_time || random_() % 2 == 0) return std::nullopt;
     return std::chrono::microseconds(random_() % 400);
@@ -151,7 +152,8 @@ class rank_player {
 };
 
 std::vector<job> some_jobs(int ranks, std::size_t count, std::mt19937_64& random, bool troubled) {
-  const std::vector<plan_ptr> plans{sum_plan(ranks, 3), sum_plan(ranks, 200), direct_plan(ranks, 5), direct_plan(ranks, 20'000)};
+  const std::vector<plan_ptr> plans{sum_plan(ranks, 3), sum_plan(ranks, 200), direct_plan(ranks, 5),
+                                    direct_plan(ranks, 20'000)};
   std::vector<job> jobs(count);
   for (job& j : jobs) {
     j.how = plans[random() % plans.size()];
@@ -241,7 +243,8 @@ TEST_CASE("a callback that begins the next operation, on whichever thread, until
       }
     };
     std::vector<std::unique_ptr<chain>> chains;
-    for (rank_t r = 0; r < ranks; ++r) chains.push_back(std::unique_ptr<chain>(new chain{o, how, r, {1, 1}, {}, {}, {}, {}}));
+    for (rank_t r = 0; r < ranks; ++r)
+      chains.push_back(std::unique_ptr<chain>(new chain{o, how, r, {1, 1}, {}, {}, {}, {}}));
     for (auto& c : chains) c->left = links;
     for (auto& c : chains) c->next();
     for (auto& c : chains) {

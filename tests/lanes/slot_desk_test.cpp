@@ -20,7 +20,8 @@ TEST_CASE("blocking and asynchronous operations of several threads keep their or
         std::vector<completion_ptr> open;
         for (std::size_t i = 0; i < rounds; ++i) {
           in[i].fill(static_cast<std::int32_t>(i) * (r + 1));
-          if ((i * 7 + static_cast<std::size_t>(r)) % 5 == 0) open.push_back(start(o.desk(), r, how, in[i].data(), out[i].data()));
+          if ((i * 7 + static_cast<std::size_t>(r)) % 5 == 0)
+            open.push_back(start(o.desk(), r, how, in[i].data(), out[i].data()));
           else if (run(o.desk(), r, how, in[i].data(), out[i].data())) ++wrong;
           if (i % 200 == 100 + static_cast<std::size_t>(r)) std::this_thread::sleep_for(8ms);
         }
@@ -68,7 +69,8 @@ TEST_CASE("rooted operations whose root moves on, among others that come again a
           for (int i = 0; i < rounds; ++i) {
             const int root = i % ranks, sum = i * ranks * (ranks + 1) / 2;
             const bool adds = i % 7 == 0 || i % 3 == 0, has = i % 7 == 0 || i % 3 != 0 || r == root;
-            for (const std::int32_t x : out[static_cast<std::size_t>(i)]) wrong += x != (!has ? -1 : adds ? sum : i * (root + 1));
+            for (const std::int32_t x : out[static_cast<std::size_t>(i)])
+              wrong += x != (!has ? -1 : adds ? sum : i * (root + 1));
           }
         });
       for (auto& t : threads) t.join();
@@ -87,7 +89,8 @@ TEST_CASE("one thread performs for all ranks at once") {
     slot_desk::gathering together;
     for (rank_t r = 0; r < 4; ++r) {
       in[static_cast<std::size_t>(r)].fill(round);
-      all.push_back(start(o.desk(), r, how, in[static_cast<std::size_t>(r)].data(), out[static_cast<std::size_t>(r)].data()));
+      all.push_back(
+          start(o.desk(), r, how, in[static_cast<std::size_t>(r)].data(), out[static_cast<std::size_t>(r)].data()));
     }
     CHECK_FALSE(all[3]->done());
     together.drive();

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "protocols/slot_formats.hpp"
+#include "protocols/program/slot_formats.hpp"
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/types.hpp"
-#include "protocols/agreement_round.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/slot_performer.hpp"
-#include "protocols/slot_waiting.hpp"
+#include "actors/ports/slots/slot_performer.hpp"
+#include "actors/waiting/slot_waiting.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/lower/lowering.hpp"
 
 namespace slot_test {
 

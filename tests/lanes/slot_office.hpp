@@ -10,12 +10,12 @@
 #include <mutex>
 #include <thread>
 
-#include "actors/slot_desk.hpp"
+#include "actors/rank/slot_desk.hpp"
 #include "memory/error.hpp"
-#include "protocols/agreement.hpp"
-#include "protocols/agreement_round.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/agreement/agreement.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/lower/lowering.hpp"
 
 namespace desk_test {
 
@@ -24,7 +24,7 @@ using namespace troupe::actors;
 
 /// A membership on a thread, and the attendant's thread.
 class office final : agreement::audience {
- public:
+public:
   /// @param cores, spin as the desk's
   explicit office(int ranks, int cores = 2, int spin = 100)
       : ranks_(ranks), state_(ranks, "world"), desk_(ranks, true, cores, spin, std::make_unique<mail>(*this)) {
@@ -38,7 +38,7 @@ class office final : agreement::audience {
   }
   slot_desk& desk() { return desk_; }
 
- private:
+private:
   struct mail final : slot_desk::outbox {
     explicit mail(office& o) : to(o) {}
     void called(epoch_t e, rank_t r, const call& c) override {
@@ -102,8 +102,8 @@ class office final : agreement::audience {
 
 inline plan_ptr sum_plan(int ranks, std::size_t count) {
   auto p = std::make_shared<plan>();
-  p->notes = std::make_shared<const score>(
-      one_cell_per_step(lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks)))));
+  p->notes = std::make_shared<const score>(one_cell_per_step(
+      lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks)))));
   p->count = count;
   p->work_type = datatype::i32;
   p->slots = slot_format::ll128;
@@ -155,7 +155,7 @@ inline void wait_for(const completion_ptr& done) {
 }
 
 inline failure_ptr run(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
-                std::optional<std::chrono::nanoseconds> deadline = std::nullopt, op reduction = sum) {
+                       std::optional<std::chrono::nanoseconds> deadline = std::nullopt, op reduction = sum) {
   call what = call_of(*how);
   what.reduction = reduction;
   auto turn = desk.begin_again(rank, what);
@@ -178,8 +178,9 @@ inline failure_ptr run(slot_desk& desk, rank_t rank, const plan_ptr& how, const 
   return done->why();
 }
 
-inline completion_ptr start(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
-                            std::optional<std::chrono::nanoseconds> deadline = std::nullopt, op reduction = sum) {
+inline completion_ptr start(slot_desk& desk, rank_t rank, const plan_ptr& how, const std::int32_t* in,
+                            std::int32_t* out, std::optional<std::chrono::nanoseconds> deadline = std::nullopt,
+                            op reduction = sum) {
   auto op = std::make_shared<operation>();
   op->what = call_of(*how);
   op->what.reduction = reduction;

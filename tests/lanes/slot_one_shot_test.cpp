@@ -6,9 +6,9 @@
 #include <string>
 
 #include "protocols/choreographies/choreographies.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/rewriting.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/lower/rewriting.hpp"
+#include "protocols/verify/verifier.hpp"
 
 using namespace troupe;
 

@@ -101,7 +101,8 @@ TEST_CASE("slots: rooted collectives with every form of agreement, and nobody en
           for (const std::size_t count : {0, 1, 15, 16, 300})
             for (const slot_format format : formats) {
               const auto root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks));
-              const operation what{which, flat_stage(c, ranks, root), count, format, {}, slot_channel::most_lines, form};
+              const operation what{which, flat_stage(c, ranks, root), count, format,
+                                   {},    slot_channel::most_lines,   form};
               INFO(describe(what, which));
               CAPTURE(name(form));
               all.perform(what, epoch, 3, random);
@@ -132,16 +133,17 @@ TEST_CASE("slots: one rank calls something else than the others' rooted collecti
         for (const agreement_form other_form : agreement_forms)
           for (const slot_format format : formats) {
             ensemble all{ranks};
-            const rank_t root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), other_root = (root + 1) % ranks;
+            const rank_t root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
+                         other_root = (root + 1) % ranks;
             const auto one_shot = [&](collective called, rank_t r, std::size_t count, agreement_form f) {
               const agreement_form agreed = has_root(called) ? f : agreement_form::none;
-              return operation{"one_shot", flat_stage(called, ranks, r), count, format, {}, slot_channel::most_lines, agreed};
+              return operation{"one_shot", flat_stage(called, ranks, r), count, format,
+                               {},         slot_channel::most_lines,     agreed};
             };
             const operation what = one_shot(c, root, 3, form);
-            const operation others[] = {
-                one_shot(c, other_root, 3, other_form), one_shot(c, root, 40, other_form),
-                one_shot(collective::scatter, root, 3, other_form), one_shot(collective::barrier, 0, 0, form),
-                one_shot(c, root, 3, form)};
+            const operation others[] = {one_shot(c, other_root, 3, other_form), one_shot(c, root, 40, other_form),
+                                        one_shot(collective::scatter, root, 3, other_form),
+                                        one_shot(collective::barrier, 0, 0, form), one_shot(c, root, 3, form)};
             std::uint64_t epoch = 0;
             for (const operation& other : others) {
               INFO(describe(what, "one_shot"), " against ", describe(other, "one_shot"));

@@ -71,7 +71,8 @@ TEST_CASE("every size fits its block and classes do not mix") {
 TEST_CASE("what lies idle is bounded") {
   arena pool{4096};
   {
-    const scratch_block a = pool.acquire(2048), b = pool.acquire(2048), c = pool.acquire(2048), large = pool.acquire(100'000);
+    const scratch_block a = pool.acquire(2048), b = pool.acquire(2048), c = pool.acquire(2048),
+                        large = pool.acquire(100'000);
   }
   CHECK(pool.usage().in_use == 0);
   CHECK(pool.usage().retained == 4096);

@@ -1,4 +1,4 @@
-#include "memory/floats.hpp"
+#include "memory/types/floats.hpp"
 #include "tests/memory/values.hpp"
 
 #include <doctest/doctest.h>

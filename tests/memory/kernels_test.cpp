@@ -1,4 +1,4 @@
-#include "memory/kernels.hpp"
+#include "memory/kernels/kernels.hpp"
 #include "tests/memory/values.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // The vector loops of every instruction set against the plain ones (which kernels_test.cpp holds to an independent
 // reference wherever they are used), streaming included, on regions that end or begin at a page that must not be touched.
-#include "memory/kernel_loops.hpp"
-#include "memory/kernels_targets.hpp"
+#include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/kernels_targets.hpp"
 #include "tests/memory/values.hpp"
 
 #include <hwy/targets.h>

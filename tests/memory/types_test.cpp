@@ -1,5 +1,5 @@
 #include "memory/error.hpp"
-#include "memory/types.hpp"
+#include "memory/types/types.hpp"
 #include "tests/memory/values.hpp"
 
 #include <doctest/doctest.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "memory/error.hpp"
-#include "memory/types.hpp"
+#include "memory/types/types.hpp"
 #include "tests/seed.hpp"
 
 #include <bit>

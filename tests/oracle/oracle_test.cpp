@@ -6,8 +6,8 @@
 // part of another to others, max-min fairness differs a little: the last case. With discipline = fifo the link serves one message after the
 // other; the last one arrives when it does with fair sharing, the others sooner, and what waits for them begins sooner.
 #include "actors/virtual/virtual_run.hpp"
-#include "engine/study/study.hpp"
-#include "protocols/score_builder.hpp"
+#include "engine/tools/study/study.hpp"
+#include "protocols/score/score_builder.hpp"
 #include "tests/oracle/smpi.hpp"
 
 #include <doctest/doctest.h>

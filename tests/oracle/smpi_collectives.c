@@ -49,7 +49,7 @@ static int corners_of(int ranks) {
 
 /* -- all-reduce -- */
 
-/* Where part `index` of `elements` that are cut into `parts` begins: Troupe's rule (protocols/program.hpp, part_begin), as what is
+/* Where part `index` of `elements` that are cut into `parts` begins: Troupe's rule (protocols/program/program.hpp, part_begin), as what is
  * compared is time, not the cut. Long parts begin at multiples of 64 elements. */
 static long part_begin(long elements, long parts, long index) {
   const long begin = elements * index / parts;

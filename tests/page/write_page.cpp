@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/study/page.hpp"
+#include "engine/tools/study/page.hpp"
 
 int main(int count, char** arguments) try {
   if (count < 3) {

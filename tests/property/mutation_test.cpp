@@ -8,10 +8,10 @@
 #include <map>
 #include <random>
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/score_builder.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_builder.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/property/oracle.hpp"
 #include "tests/seed.hpp"
 

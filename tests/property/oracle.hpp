@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "protocols/score.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/score/score.hpp"
+#include "protocols/verify/verifier.hpp"
 
 namespace troupe::oracle {
 

@@ -76,8 +76,9 @@ job any_job(random_engine& random, int ranks) {
   // Total work of about the same size whatever the ranks: 10⁵ elements where a block is the whole message.
   const auto blocks = static_cast<std::size_t>(std::max<std::int64_t>(1, troupe::block_count(j.what, ranks)));
   const std::size_t most = std::max<std::size_t>(3, 100'000 / blocks);
-  const bool has_v_form = j.what == collective::all_gather || j.what == collective::reduce_scatter || j.what == collective::gather ||
-                          j.what == collective::scatter || j.what == collective::all_to_all;
+  const bool has_v_form = j.what == collective::all_gather || j.what == collective::reduce_scatter ||
+                          j.what == collective::gather || j.what == collective::scatter ||
+                          j.what == collective::all_to_all;
   j.v_form = has_v_form && random() % 2 == 0;
   if (j.v_form) {
     j.gaps = random() % 2 == 0;
@@ -85,8 +86,8 @@ job any_job(random_engine& random, int ranks) {
   } else {
     j.count = any_count(random, most);
   }
-  constexpr troupe::determinism levels[] = {troupe::determinism::fast, troupe::determinism::run_stable, troupe::determinism::size_stable,
-                                            troupe::determinism::topology_stable};
+  constexpr troupe::determinism levels[] = {troupe::determinism::fast, troupe::determinism::run_stable,
+                                            troupe::determinism::size_stable, troupe::determinism::topology_stable};
   if (random() % 3) j.options.level = one_of(random, levels);
   if (random() % 2) {
     const auto names = offering(j.what);
@@ -96,9 +97,10 @@ job any_job(random_engine& random, int ranks) {
 }
 
 std::string to_string(const troupe::engine_options& o) {
-  return "layout \"" + o.layout + "\", protocol " + o.protocol + ", channels " + std::to_string(o.channels) + ", chunk " + std::to_string(o.chunk_bytes) + ", credits " +
-         std::to_string(o.credits) + ", streams " + std::to_string(o.streams) + ", workers " + std::to_string(o.workers) + ", spin " +
-         std::to_string(o.spin) + (o.through_scratch ? ", through scratch" : "") + (o.faults.any() ? ", with faults" : "");
+  return "layout \"" + o.layout + "\", protocol " + o.protocol + ", channels " + std::to_string(o.channels) +
+         ", chunk " + std::to_string(o.chunk_bytes) + ", credits " + std::to_string(o.credits) + ", streams " +
+         std::to_string(o.streams) + ", workers " + std::to_string(o.workers) + ", spin " + std::to_string(o.spin) +
+         (o.through_scratch ? ", through scratch" : "") + (o.faults.any() ? ", with faults" : "");
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // What holds of every virtual run, whatever the score, the machine and the sizes.
 #include "actors/virtual/virtual_run.hpp"
-#include "engine/study/bounds.hpp"
-#include "engine/study/study.hpp"
+#include "engine/tools/study/bounds.hpp"
+#include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
@@ -67,7 +67,11 @@ task random_task(std::mt19937_64& random, bool fair) {
     on.root = has_root(on.what) ? static_cast<rank_t>(random() % static_cast<unsigned>(on.ranks)) : 0;
     if (!refusal(by, on).empty()) continue;
     task t{std::string{by.name} + " " + std::string{name(on.what)} + " on " + on.placement.to_string(),
-           one_cell_per_step(lower_syncs(write_score(by, on))), random_hardware(random, on.placement, fair), {}, {}, {}};
+           one_cell_per_step(lower_syncs(write_score(by, on))),
+           random_hardware(random, on.placement, fair),
+           {},
+           {},
+           {}};
     if (!t.notes.l2.empty() && on.placement.servers * on.placement.cards > 1) continue;  // L2 is a card's
     t.shape.count = random() % 3000;
     t.shape.element_size = 4;
@@ -132,7 +136,8 @@ TEST_CASE("no transfer beats latency and bandwidth, no element carries more than
       std::vector<std::int64_t> units(static_cast<std::size_t>(c.discipline == service::fair ? 1 : c.units), 0);
       std::int64_t fair_end = 0, first = spans.front().begin;
       for (const virtual_span& s : spans) {
-        const std::int64_t alone = c.overhead.count() + t.on.occupancy(element_at, static_cast<std::uint64_t>(s.bytes)).count();
+        const std::int64_t alone =
+            c.overhead.count() + t.on.occupancy(element_at, static_cast<std::uint64_t>(s.bytes)).count();
         REQUIRE(s.end - s.begin >= alone);
         if (c.discipline == service::fifo) {
           REQUIRE(s.end - s.begin == alone);
@@ -176,8 +181,9 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
   // A theorem for scores whose lanes never contend for an element in an order that times decide: all ways disjoint, as here.
   // With contention it is not: a faster element can bring two messages into an unlucky order (Graham's anomalies, 1969).
   std::mt19937_64 random(seed() + 3);
-  for (const auto& [by, what] : {std::pair{"ring", collective::all_reduce}, std::pair{"recursive_doubling", collective::all_reduce},
-                                 std::pair{"ring", collective::broadcast}}) {
+  for (const auto& [by, what] :
+       {std::pair{"ring", collective::all_reduce}, std::pair{"recursive_doubling", collective::all_reduce},
+        std::pair{"ring", collective::broadcast}}) {
     const int p = 2 << random() % 4;
     const score notes = lower_syncs(write_score(*find_choreography(by), flat_stage(what, p)));
     const auto time = [&](std::int64_t alpha_ns, std::uint64_t rate, std::size_t count) {
@@ -205,7 +211,8 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
   }
 }
 
-TEST_CASE("real payloads: every choreography gives the right result in virtual time, on any machine and however it is cut") {
+TEST_CASE(
+    "real payloads: every choreography gives the right result in virtual time, on any machine and however it is cut") {
   std::mt19937_64 random(seed() + 4);
   int performed = 0;
   for (const choreography* by : all_choreographies())
@@ -230,7 +237,8 @@ TEST_CASE("real payloads: every choreography gives the right result in virtual t
           s.preset_name = "machine";
           s.request.layout = placed;
           s.root = has_root(what) ? static_cast<rank_t>(random() % 4) : 0;
-          s.overrides = {{"nic.units", "2"}, {"host.reduce_rate", "5 GB/s"}, {"host.step", random() % 2 ? "10ns" : "0"}};
+          s.overrides = {
+              {"nic.units", "2"}, {"host.reduce_rate", "5 GB/s"}, {"host.step", random() % 2 ? "10ns" : "0"}};
           CAPTURE(by->name);
           CAPTURE(name(what));
           try {

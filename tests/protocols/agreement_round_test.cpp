@@ -1,6 +1,6 @@
 // Scores with an agreement: right as before, and nobody's part ends while anybody is missing.
 
-#include "protocols/agreement_round.hpp"
+#include "protocols/lower/agreement_round.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,10 +9,10 @@
 #include <string>
 #include <tuple>
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/score_builder.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_builder.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
 
 using namespace troupe;
@@ -32,7 +32,8 @@ bool somebody_ends_without(const score& s, rank_t missing) {
     if (mine[l] == steps.size()) return false;
     const step& now = steps[mine[l]];
     const step_ref& after = now.after;
-    if (after.lane >= 0 && mine[static_cast<std::size_t>(after.lane)] <= static_cast<std::size_t>(after.step)) return false;
+    if (after.lane >= 0 && mine[static_cast<std::size_t>(after.lane)] <= static_cast<std::size_t>(after.step))
+      return false;
     if (receives(now.kind) && under_way[{now.from, r, l}]-- == 0) return ++under_way[{now.from, r, l}], false;
     if (sends(now.kind)) ++under_way[{r, now.to, l}];
     ++mine[l];
@@ -60,8 +61,8 @@ bool somebody_ends_too_early(const score& s) {
 }
 
 std::string describe(const choreography& which, const stage& on, agreement_form form) {
-  return std::string{which.name} + ", " + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks, root " +
-         std::to_string(on.root) + ", " + std::string{name(form)};
+  return std::string{which.name} + ", " + std::string{name(on.what)} + ", " + std::to_string(on.ranks) +
+         " ranks, root " + std::to_string(on.root) + ", " + std::string{name(form)};
 }
 
 bool is_token(const step& at) {
@@ -82,7 +83,8 @@ TEST_CASE("agreement: every rooted choreography stays right, and ends nowhere wh
         for (rank_t root = 0; root < ranks; ++root) {
           if (ranks > most_ranks || (ranks > 8 && root != ranks / 2)) continue;
           const stage on = flat_stage(what, ranks, root);
-          if (std::find(which->collectives.begin(), which->collectives.end(), what) == which->collectives.end()) continue;
+          if (std::find(which->collectives.begin(), which->collectives.end(), what) == which->collectives.end())
+            continue;
           if (!refusal(*which, on).empty()) continue;
           const score plain = lower_syncs(write_score(*which, on));
           const verdict before = verify(plain);
@@ -134,9 +136,8 @@ TEST_CASE("agreement: no token is one too many") {
               auto& out = less.players[r].lanes[0];
               auto& in = less.players[static_cast<std::size_t>(token.to)].lanes[0];
               out.erase(out.begin() + static_cast<std::ptrdiff_t>(i));
-              in.erase(std::find_if(in.begin(), in.end(), [&](const step& at) {
-                return is_token(at) && at.from == static_cast<rank_t>(r);
-              }));
+              in.erase(std::find_if(in.begin(), in.end(),
+                                    [&](const step& at) { return is_token(at) && at.from == static_cast<rank_t>(r); }));
               CHECK_FALSE(everybody_hears_of_everybody(less));
               CHECK(somebody_ends_too_early(less));
             }
@@ -186,6 +187,7 @@ TEST_CASE("agreement: references between lanes still name their steps") {
       for (const lane& steps : player.lanes)
         for (const step& at : steps)
           if (at.after.lane >= 0)
-            CHECK_FALSE(is_token(player.lanes[static_cast<std::size_t>(at.after.lane)][static_cast<std::size_t>(at.after.step)]));
+            CHECK_FALSE(is_token(
+                player.lanes[static_cast<std::size_t>(at.after.lane)][static_cast<std::size_t>(at.after.step)]));
   }
 }

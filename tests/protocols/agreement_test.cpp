@@ -1,4 +1,4 @@
-#include "protocols/agreement.hpp"
+#include "protocols/agreement/agreement.hpp"
 
 #include "tests/seed.hpp"
 
@@ -330,7 +330,7 @@ TEST_CASE("list_ranks") {
 
 namespace {
 
-/// Ranks that follow the rules of actors/rank_state, with a mailbox each; the membership's inbox takes from them in any order,
+/// Ranks that follow the rules of actors/rank/rank_state, with a mailbox each; the membership's inbox takes from them in any order,
 /// but from each in its own.
 struct play {
   struct rank_end {

@@ -13,9 +13,9 @@
 #include <doctest/doctest.h>
 
 #include "protocols/choreographies/choreographies.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/rewriting.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/lower/rewriting.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
 #include "tests/seed.hpp"
 

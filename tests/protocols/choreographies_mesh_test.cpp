@@ -11,9 +11,9 @@
 
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreographies.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/rewriting.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/lower/rewriting.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
 
 using namespace troupe;
@@ -174,7 +174,8 @@ TEST_CASE("every score on servers and cards is right") {
       if (cards > 1) layouts.push_back(scattered(servers, cards));
     }
   layouts.push_back(layout::grid(2, 2, 3));
-  for (const layout& large : {layout::grid(4, 6), layout::grid(31, 1), layout::grid(4, 8), layout::grid(8, 8), scattered(4, 6)})
+  for (const layout& large :
+       {layout::grid(4, 6), layout::grid(31, 1), layout::grid(4, 8), layout::grid(8, 8), scattered(4, 6)})
     layouts.push_back(large);
   std::erase_if(layouts, [](const layout& l) { return l.size() > most_ranks; });
   for (const choreography* which : layered)

@@ -1,7 +1,7 @@
-#include "protocols/lazy_program.hpp"
+#include "protocols/program/lazy_program.hpp"
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "protocols/lowering.hpp"
+#include "protocols/lower/lowering.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,10 +9,10 @@
 #include <random>
 
 #include "memory/error.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/rewriting.hpp"
-#include "protocols/score_builder.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/rewriting.hpp"
+#include "protocols/score/score_builder.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
 #include "tests/seed.hpp"
 

@@ -1,8 +1,8 @@
-#include "protocols/performer.hpp"
+#include "protocols/perform/performer.hpp"
 
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/verifier.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/verify/verifier.hpp"
 #include "tests/protocols/reference.hpp"
 #include "tests/seed.hpp"
 

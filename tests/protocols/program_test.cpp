@@ -1,8 +1,8 @@
-#include "protocols/program.hpp"
+#include "protocols/program/program.hpp"
 
 #include "memory/error.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "protocols/program.hpp"
-#include "protocols/score.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/score/score.hpp"
 
 namespace troupe::reference {
 

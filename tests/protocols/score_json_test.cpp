@@ -3,9 +3,9 @@
 #include <random>
 
 #include "memory/error.hpp"
-#include "protocols/choreography.hpp"
-#include "protocols/lowering.hpp"
-#include "protocols/score_builder.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_builder.hpp"
 #include "tests/seed.hpp"
 
 using namespace troupe;

@@ -1,11 +1,11 @@
-#include "protocols/score.hpp"
+#include "protocols/score/score.hpp"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
-#include "protocols/choreography.hpp"
-#include "protocols/score_builder.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/score/score_builder.hpp"
 
 using namespace troupe;
 using namespace troupe::notation;

@@ -1,14 +1,14 @@
 // The verifier on little scores written by hand: right ones, and one for every kind of fault, which must be found at the
 // right rank, lane and step.
 
-#include "protocols/verifier.hpp"
+#include "protocols/verify/verifier.hpp"
 
 #include <doctest/doctest.h>
 
 #include <limits>
 #include <random>
 
-#include "protocols/score_builder.hpp"
+#include "protocols/score/score_builder.hpp"
 #include "tests/seed.hpp"
 
 using namespace troupe;

@@ -1,5 +1,5 @@
 #include "memory/error.hpp"
-#include "topology/hardware.hpp"
+#include "topology/machine/hardware.hpp"
 
 #include <doctest/doctest.h>
 

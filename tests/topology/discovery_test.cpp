@@ -1,4 +1,4 @@
-#include "topology/discovery.hpp"
+#include "topology/machine/discovery.hpp"
 
 #include "memory/error.hpp"
 

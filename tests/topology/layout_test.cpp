@@ -1,4 +1,4 @@
-#include "topology/layout.hpp"
+#include "topology/layout/layout.hpp"
 
 #include "memory/error.hpp"
 #include "tests/seed.hpp"

@@ -1,5 +1,5 @@
-#include "topology/graph.hpp"
-#include "topology/links.hpp"
+#include "topology/machine/graph.hpp"
+#include "topology/machine/links.hpp"
 
 #include "tests/seed.hpp"
 

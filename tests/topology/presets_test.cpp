@@ -1,7 +1,7 @@
 #include "topology/presets/presets.hpp"
 
 #include "memory/error.hpp"
-#include "topology/hardware.hpp"
+#include "topology/machine/hardware.hpp"
 
 #include <doctest/doctest.h>
 
@@ -75,7 +75,8 @@ TEST_CASE("presets are well-formed as they are") {
     CHECK_FALSE(p.summary.empty());
     check_well_formed(build_preset(p.name, {}));
   }
-  for (const char* name : {"sunway_card", "gh200_16", "dgx_h100", "tianhe_32", "fat_tree"}) CHECK(seen.count(name) == 1);
+  for (const char* name : {"sunway_card", "gh200_16", "dgx_h100", "tianhe_32", "fat_tree"})
+    CHECK(seen.count(name) == 1);
 }
 
 TEST_CASE("presets are well-formed in other sizes") {
@@ -86,7 +87,8 @@ TEST_CASE("presets are well-formed in other sizes") {
     check_well_formed(of_structure("sunway_card", {{"core_groups", groups}, {"host", "1"}}));
   }
   for (const char* hosts : {"1", "2", "9", "128"})
-    for (const char* over : {"1", "3"}) check_well_formed(of_structure("fat_tree", {{"hosts", hosts}, {"oversubscription", over}}));
+    for (const char* over : {"1", "3"})
+      check_well_formed(of_structure("fat_tree", {{"hosts", hosts}, {"oversubscription", over}}));
   for (const char* offload : {"0", "1"}) check_well_formed(of_structure("tianhe_32", {{"offload", offload}}));
 }
 
@@ -138,7 +140,8 @@ TEST_CASE("gh200_16 and dgx_h100: NVLink inside a server, NICs between") {
   CHECK_THROWS_AS(of_layout("gh200_16", "2x2x2"), error);
 }
 
-TEST_CASE("fat_tree: within a leaf two ports, else four; an oversubscribed leaf has fewer spines; too many hosts are refused") {
+TEST_CASE("fat_tree: within a leaf two ports, else four; an oversubscribed leaf has fewer spines; too many hosts are "
+          "refused") {
   const hardware h = of_structure("fat_tree", {{"hosts", "32"}, {"radix", "8"}});  // 8 leaves × 4 hosts, 4 spines
   CHECK(way(h, 0, 3) == names{"up 0", "down 3"});
   CHECK(way(h, 0, 4) == names{"up 0", "leaf 0 → spine 0", "spine 0 → leaf 1", "down 4"});

@@ -1,4 +1,4 @@
-#include "topology/routes.hpp"
+#include "topology/machine/routes.hpp"
 
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
@@ -35,7 +35,7 @@ struct walker {
 
   void step(const hop& h) {
     const machine_element same{h.kind, h.server, h.card, h.index,
-                       h.kind == element_kind::ring_segment ? h.way : direction::out};
+                               h.kind == element_kind::ring_segment ? h.way : direction::out};
     REQUIRE(on.at(h.id) == same);
     switch (h.kind) {
       case element_kind::dma:

@@ -37,7 +37,8 @@ element_class mesh_class() {
   c.role = element_role::link;
   c.latency = std::chrono::microseconds{1};
   c.bytes_per_second = 28'000'000'000;
-  c.source = "bw_a: Atlas 800T A2 (8 x 910B), HCCS 392 GB/s a card over 7 wires, 56 GB/s each, read as both directions together; "
+  c.source = "bw_a: Atlas 800T A2 (8 x 910B), HCCS 392 GB/s a card over 7 wires, 56 GB/s each, read as both directions "
+             "together; "
              "latency assumed: spec 4 says microseconds";
   return c;
 }
@@ -75,9 +76,9 @@ hardware ascend_a2(const preset_request& wanted) {
     throw error(errc::bad_config, "preset ascend_a2: the layout is " + places.to_string() +
                                       "; it must be servers x cards, a rank a card: 4x8");
   if (wanted.ranks > 0 && wanted.ranks != places.size())
-    throw error(errc::bad_config, "preset ascend_a2: the layout " + places.to_string() + " has " + std::to_string(places.size()) +
-                                      " cards, but ranks is " + std::to_string(wanted.ranks) +
-                                      "; leave ranks away, or say the same");
+    throw error(errc::bad_config, "preset ascend_a2: the layout " + places.to_string() + " has " +
+                                      std::to_string(places.size()) + " cards, but ranks is " +
+                                      std::to_string(wanted.ranks) + "; leave ranks away, or say the same");
   hardware h{"ascend_a2", places.size()};
   h.about = std::to_string(places.servers) + " servers of " + std::to_string(places.cards) +
             " cards: a full mesh inside, rails between cards of the same index";

@@ -33,8 +33,9 @@ tree shape_of(const preset_request& wanted) {
   t.hosts = hosts;
   t.spines = radix / (over + 1);
   if (t.spines == 0)
-    throw error(errc::bad_config, "preset fat_tree: switches of radix " + std::to_string(radix) + " cannot be oversubscribed " +
-                                      std::to_string(over) + " to 1; take a radix of " + std::to_string(over + 1) + " at least");
+    throw error(errc::bad_config, "preset fat_tree: switches of radix " + std::to_string(radix) +
+                                      " cannot be oversubscribed " + std::to_string(over) + " to 1; take a radix of " +
+                                      std::to_string(over + 1) + " at least");
   t.down = radix - t.spines;
   t.leaves = (hosts + t.down - 1) / t.down;
   if (t.leaves > radix)

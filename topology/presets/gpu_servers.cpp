@@ -12,8 +12,8 @@ layout places_of(const gpu_servers& what, const preset_request& wanted) {
   const std::string said = wanted.layout.empty() ? what.usual_layout : wanted.layout;
   const layout parsed = layout::parse(said);
   if (!parsed.is_grid() || parsed.core_groups != 1)
-    throw error(errc::bad_config,
-                "preset " + what.name + ": the layout is servers x GPUs, for example " + what.usual_layout + ", not " + said);
+    throw error(errc::bad_config, "preset " + what.name + ": the layout is servers x GPUs, for example " +
+                                      what.usual_layout + ", not " + said);
   // "8" parses as eight ranks in one place; here it is one server.
   const layout places = parsed.is_flat() ? layout::grid(1, parsed.size()) : parsed;
   if (wanted.ranks == 0 || wanted.ranks == places.size()) return places;
@@ -34,7 +34,8 @@ hardware build_gpu_servers(const gpu_servers& what, const preset_request& wanted
   h.about = what.about;
   h.arrangement = places;
   h.protocols = gpu_protocols();
-  h.host.source = "kernels drive the transfers themselves: launch and copies are part of the protocols' latency and rate (spec 5)";
+  h.host.source =
+      "kernels drive the transfers themselves: launch and copies are part of the protocols' latency and rate (spec 5)";
   const class_id inside = h.add_class(what.nvlink), port = h.add_class(what.nic), fabric = h.add_class(what.fabric);
   const auto label = [gpus](int r) { return std::to_string(r / gpus) + "." + std::to_string(r % gpus); };
   constexpr element_index each = 5;  // of a GPU: NIC out, NIC in, the network's port towards it, NVLink up, down

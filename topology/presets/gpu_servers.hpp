@@ -3,7 +3,7 @@
 // GPU
 // and a network that blocks at its ports only.
 
-#include "topology/hardware.hpp"
+#include "topology/machine/hardware.hpp"
 
 namespace troupe::presets {
 

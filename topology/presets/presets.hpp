@@ -1,7 +1,7 @@
 #pragma once
 // Presets that have a file of their own. hardware.hpp says what a preset is; presets.cpp lists them.
 
-#include "topology/hardware.hpp"
+#include "topology/machine/hardware.hpp"
 
 namespace troupe::presets {
 

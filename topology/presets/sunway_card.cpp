@@ -48,7 +48,8 @@ host_costs card_costs() {
   c.sync = microseconds{15};
   c.transfer = nanoseconds{2500};
   c.work_uses_dma = true;
-  c.source = "spec 1: t_LAUNCH 25 us, t_SYNC 15 us, t_OTHERS 5 us (a CSC iteration is two transfers); reductions in LDM (TB/s) are "
+  c.source = "spec 1: t_LAUNCH 25 us, t_SYNC 15 us, t_OTHERS 5 us (a CSC iteration is two transfers); reductions in "
+             "LDM (TB/s) are "
              "not charged, "
              "those in memory pass the DMA engine";
   return c;
@@ -96,23 +97,25 @@ void add_elements(hardware& h, card& c) {
       {.name = "dma",
        .role = element_role::dma,
        .bytes_per_second = 200 * gigabyte,
-       .source = "a core group's DMA engines and the memory behind: 2 x BW_Ring, which model (3) of spec 1 needs; set-up is "
-                 "part of t_OTHERS"});
+       .source =
+           "a core group's DMA engines and the memory behind: 2 x BW_Ring, which model (3) of spec 1 needs; set-up is "
+           "part of t_OTHERS"});
   const class_id port = h.add_class({.name = "bus_port",
                                      .role = element_role::link,
                                      .bytes_per_second = 100 * gigabyte,
                                      .source = "spec 1: BW_Ring = 100 GB/s, and BW_GLOBAL the same by its model (4)"});
-  const class_id segment = h.add_class({.name = "ring_segment",
-                                        .role = element_role::ring_segment,
-                                        .latency = nanoseconds{100},
-                                        .bytes_per_second = 100 * gigabyte,
-                                        .source = "spec 1: BW_Ring = 100 GB/s, each direction; latency of a hop assumed"});
-  const class_id pcie =
-      h.add_class({.name = "pcie",
-                   .role = element_role::pcie,
-                   .latency = microseconds{1},
-                   .bytes_per_second = 31'508'000'000,
-                   .source = "spec 1: x16, shared by the card; generation 4 and 1 us assumed: 16 GT/s x 16 x 128/130 / 8"});
+  const class_id segment =
+      h.add_class({.name = "ring_segment",
+                   .role = element_role::ring_segment,
+                   .latency = nanoseconds{100},
+                   .bytes_per_second = 100 * gigabyte,
+                   .source = "spec 1: BW_Ring = 100 GB/s, each direction; latency of a hop assumed"});
+  const class_id pcie = h.add_class(
+      {.name = "pcie",
+       .role = element_role::pcie,
+       .latency = microseconds{1},
+       .bytes_per_second = 31'508'000'000,
+       .source = "spec 1: x16, shared by the card; generation 4 and 1 us assumed: 16 GT/s x 16 x 128/130 / 8"});
   const auto group = [](int r) { return std::to_string(r); };
   for (int r = 0; r < c.core_groups; ++r) {
     const element_index at = h.add(dma, "dma " + group(r), r);
@@ -120,11 +123,13 @@ void add_elements(hardware& h, card& c) {
     h.place(r, {no_element, at});
   }
   for (int r = 0; r < c.core_groups; ++r)
-    if (const auto at = h.add_pair(port, "port " + group(r) + " out", "port " + group(r) + " in", r).first; r == 0) c.port = at;
+    if (const auto at = h.add_pair(port, "port " + group(r) + " out", "port " + group(r) + " in", r).first; r == 0)
+      c.port = at;
   const int segments = c.core_groups == 2 ? 1 : c.core_groups;
   for (int r = 0; r < segments; ++r) {
     const int next = (r + 1) % c.core_groups;
-    const auto at = h.add_pair(segment, "ring " + group(r) + "→" + group(next), "ring " + group(next) + "→" + group(r)).first;
+    const auto at =
+        h.add_pair(segment, "ring " + group(r) + "→" + group(next), "ring " + group(next) + "→" + group(r)).first;
     if (r == 0) c.segment = at;
   }
   c.pcie = h.add_pair(pcie, "pcie down", "pcie up").first;
@@ -142,10 +147,12 @@ hardware sunway_card(const preset_request& wanted) {
     throw error(errc::bad_config, "preset sunway_card is one card and has no layout; say structure.core_groups");
   if (wanted.ranks > 0 && wanted.ranks != c.core_groups + extra)
     throw error(errc::bad_config, "preset sunway_card: " + std::to_string(c.core_groups) + " core groups" +
-                                      (c.has_host ? " and the host" : "") + " are " + std::to_string(c.core_groups + extra) +
-                                      " ranks, not " + std::to_string(wanted.ranks) + "; leave ranks away");
+                                      (c.has_host ? " and the host" : "") + " are " +
+                                      std::to_string(c.core_groups + extra) + " ranks, not " +
+                                      std::to_string(wanted.ranks) + "; leave ranks away");
   hardware h{"sunway_card", c.core_groups + extra};
-  h.about = "one card of " + std::to_string(c.core_groups) + " core groups on a ring bus with a shared segment L2 (spec 1)";
+  h.about =
+      "one card of " + std::to_string(c.core_groups) + " core groups on a ring bus with a shared segment L2 (spec 1)";
   h.arrangement = c.has_host ? layout::flat(h.ranks) : layout::grid(1, 1, c.core_groups);
   h.protocols = {plain_protocols().front()};
   h.host = card_costs();

@@ -26,33 +26,38 @@ using std::chrono::nanoseconds;
 
 host_costs costs(bool offload) {
   host_costs c;
-  c.send = nanoseconds{3400};  // L_CPU + 2·L_IO + L_network, and again L_CPU + 2·L_IO; the second L_network is the NICs' latency
+  c.send = nanoseconds{
+      3400};  // L_CPU + 2·L_IO + L_network, and again L_CPU + 2·L_IO; the second L_network is the NICs' latency
   if (!offload) c.receive = nanoseconds{4900};
   c.reduce_rate = offload ? 12'500'000'000 : 5'000'000'000;
-  c.source =
-      offload
-          ? "spec 3, (1) without L_poll; L_CPU 0.2, L_IO 0.5, L_network 1 us assumed; the NIC reduces in a few cycles: at line rate"
-          : "spec 3, (1): L_CPU 0.2, L_IO 0.5, L_network 1 us assumed, L_poll 4.9 us from its 2.11x at 256 B; T_soft: 5 GB/s "
-            "assumed";
+  c.source = offload ? "spec 3, (1) without L_poll; L_CPU 0.2, L_IO 0.5, L_network 1 us assumed; the NIC reduces in a "
+                       "few cycles: at line rate"
+                     : "spec 3, (1): L_CPU 0.2, L_IO 0.5, L_network 1 us assumed, L_poll 4.9 us from its 2.11x at 256 "
+                       "B; T_soft: 5 GB/s "
+                       "assumed";
   return c;
 }
 }  // namespace
 
 hardware tianhe_32(const preset_request& wanted) {
-  if (!wanted.layout.empty()) throw error(errc::bad_config, "preset tianhe_32 has one process a node and no layout; say ranks");
+  if (!wanted.layout.empty())
+    throw error(errc::bad_config, "preset tianhe_32 has one process a node and no layout; say ranks");
   const int nodes = wanted.ranks > 0 ? wanted.ranks : 32;
   const bool offload = wanted.number("offload", 1, 0, 1) == 1;
   hardware h{"tianhe_32", nodes};
-  h.about = std::string{"nodes with FPGA NICs, collectives driven by the "} + (offload ? "NICs" : "hosts") + " (spec 3)";
+  h.about =
+      std::string{"nodes with FPGA NICs, collectives driven by the "} + (offload ? "NICs" : "hosts") + " (spec 3)";
   h.arrangement = layout::grid(nodes, 1);
   h.protocols = {plain_protocols().front()};
   h.host = costs(offload);
-  const class_id nic = h.add_class({.name = "nic",
-                                    .role = element_role::nic,
-                                    .latency = nanoseconds{500},
-                                    .bytes_per_second = 12'500'000'000,
-                                    .source = "not published: 100 Gbit/s, L_network = 1 us (half in each NIC) assumed"});
-  for (int r = 0; r < nodes; ++r) h.add_pair(nic, "nic " + std::to_string(r) + " out", "nic " + std::to_string(r) + " in", r);
+  const class_id nic =
+      h.add_class({.name = "nic",
+                   .role = element_role::nic,
+                   .latency = nanoseconds{500},
+                   .bytes_per_second = 12'500'000'000,
+                   .source = "not published: 100 Gbit/s, L_network = 1 us (half in each NIC) assumed"});
+  for (int r = 0; r < nodes; ++r)
+    h.add_pair(nic, "nic " + std::to_string(r) + " out", "nic " + std::to_string(r) + " in", r);
   h.way = [](int from, int to, int, std::vector<element_index>& way) { way.assign({2 * from, 2 * to + 1}); };
   return h;
 }

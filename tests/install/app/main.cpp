@@ -1,7 +1,7 @@
 // A program outside the tree: four ranks sum their numbers.
 #include <troupe.hpp>
 
-#include "memory/types.hpp" // the layers' headers resolve too
+#include "memory/types/types.hpp"  // the layers' headers resolve too
 
 #include <array>
 #include <atomic>

@@ -1,0 +1,11 @@
+#include "actors/caf/caf_interface.hpp"
+
+#include "actors/caf/runtime_hidden.hpp"
+
+namespace troupe::actors {
+
+caf::actor_system& system_of(runtime& of) { return of.inside().system; }
+
+caf::actor rank_actor_of(const crew& of, int rank) { return of.rank[static_cast<std::size_t>(rank)]; }
+
+}  // namespace troupe::actors

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include "actors/caf/crew.hpp"
+
+namespace troupe::actors {
+
+/// The actor around an agreement (protocols/agreement/agreement.hpp), one per communicator. It also watches the ranks: when one dies it
+/// waits for that rank's channels to end, so that nobody refers to buffers on its behalf, and breaks the communicator. When
+/// all ranks have left, or on dissolve_message, it ends every actor of the communicator and itself.
+caf::actor spawn_membership(caf::actor_system& system, crew_ptr members);
+
+}  // namespace troupe::actors

@@ -1,0 +1,306 @@
+#include "actors/caf/runtime.hpp"
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include <caf/send.hpp>
+#include <spdlog/spdlog.h>
+
+#include "actors/caf/channel.hpp"
+#include "actors/caf/membership.hpp"
+#include "actors/caf/rank.hpp"
+#include "actors/caf/runtime_hidden.hpp"
+#include "memory/error.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// How long a thread waits before it looks whether anything can still happen. Only threads that wait look; nothing ticks.
+constexpr std::chrono::nanoseconds patience = 50ms;
+constexpr std::chrono::nanoseconds longest_patience = 1s;
+/// How long a closing engine waits for operations under way to fail in order; they only need their actors' turns.
+constexpr auto closing_time = 5s;
+
+struct seat_of_thread {
+  std::shared_ptr<cast> in;
+  int rank = -1;
+};
+thread_local seat_of_thread my_seat;
+
+int usable_cores() { return std::max(1, static_cast<int>(discover().usable_cpus())); }
+
+scheduler_options scheduler_settings(const runtime_options& options) {
+  scheduler_options s;
+  s.workers = static_cast<std::size_t>(options.workers < 0 ? usable_cores() : options.workers);
+  s.spin = usable_cores() == 1 ? 0 : static_cast<std::uint32_t>(std::max(0, options.spin));
+  return s;
+}
+
+/// Beyond, a channel for every pair of ranks costs more memory than it saves time.
+constexpr int most_slot_ranks = 64;
+/// A look at a slot is that much shorter than one at the scheduler's queues: 64 of those are some 100 µs of looks at slots, twice what
+/// it takes to sleep and to be woken. Who spins for less may find, woken late, that his peer has just fallen asleep, and so on.
+constexpr int slot_looks = 64;
+
+/// The desk's words to the communicator's actors.
+class desk_outbox final : public slot_desk::outbox {
+public:
+  desk_outbox(const crew_ptr& members, runtime::hidden& of) : members_(members), of_(of) {}
+  void called(epoch_t epoch, rank_t rank, const call& what) override { tell(called_message{epoch, rank, what}); }
+  void withdraw(epoch_t epoch, rank_t rank) override { tell(withdraw_message{epoch, rank}); }
+  void fail(epoch_t epoch, const std::string& title, const failure_ptr& why) override {
+    tell(fail_message{epoch, title, why});
+  }
+  void leave(rank_t rank, epoch_t operations) override {
+    if (const auto members = members_.lock())
+      caf::anon_send(members->rank[static_cast<std::size_t>(rank)], leave_message{operations});
+  }
+  void start_attendant() override {
+    if (const auto members = members_.lock()) of_.start_attendant(members);
+  }
+
+private:
+  template <class Message>
+  void tell(Message&& what) {
+    if (const auto members = members_.lock()) caf::anon_send(members->membership, std::forward<Message>(what));
+  }
+  std::weak_ptr<crew> members_;  // it owns the desk
+  runtime::hidden& of_;
+};
+
+}  // namespace
+
+void runtime::hidden::start_attendant(const crew_ptr& members) {
+  join_attendants(false);
+  const std::lock_guard lock(attendants_mutex);
+  auto ended = std::make_shared<std::atomic<bool>>(false);
+  attendants.push_back({std::thread([held = crew_ptr(members), ended]() mutable {
+                          held->desk->attend();
+                          held.reset();
+                          ended->store(true);
+                        }),
+                        ended});
+}
+
+void runtime::hidden::join_attendants(bool all) {
+  std::vector<attendant> over;
+  {
+    const std::lock_guard lock(attendants_mutex);
+    for (auto at = attendants.begin(); at != attendants.end();) {
+      if (all || at->ended->load()) {
+        over.push_back(std::move(*at));
+        at = attendants.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+  for (attendant& one : over) one.thread.join();
+}
+
+// -- cast -------------------------------------------------------------------------------------------------------------
+
+void cast::waits(int rank, completion_ptr what) {
+  const std::lock_guard lock(mutex_);
+  seats_[static_cast<std::size_t>(rank)].waiting = std::move(what);
+}
+
+void cast::finished(int rank) {
+  const std::lock_guard lock(mutex_);
+  seats_[static_cast<std::size_t>(rank)].finished = true;
+}
+
+bool cast::all_wait() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(seats_.begin(), seats_.end(),
+                     [](const seat& s) { return s.finished || (s.waiting && !s.waiting->done()); });
+}
+
+// -- construction -----------------------------------------------------------------------------------------------------
+
+runtime::runtime(const runtime_options& options, machine hardware)
+    : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {}
+
+runtime::~runtime() {
+  abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
+  std::vector<hidden::company> companies;
+  {
+    const std::lock_guard lock(hidden_->companies_mutex);
+    companies.swap(hidden_->companies);
+  }
+  std::vector<std::shared_ptr<crew>> members;
+  for (auto& c : companies)
+    if (auto m = c.members.lock()) members.push_back(std::move(m));
+  // First let every operation fail in order, so that callers get their buffers back only when nobody refers to them; then
+  // end the actors.
+  for (const auto& m : members) m->desk->close();
+  hidden_->join_attendants(true);
+  const steady_time deadline = std::chrono::steady_clock::now() + closing_time;
+  // Nobody tells when the last actor falls idle on another thread, so this looks again every millisecond.
+  const steady_time idle_by = std::min(deadline, std::chrono::steady_clock::now() + 1s);
+  const auto idle = [&] { return hidden_->agenda.active() == 0; };
+  for (parker nobody; !idle() && std::chrono::steady_clock::now() < idle_by;)
+    hidden_->agenda.help_until(nobody, idle, std::min(idle_by, std::chrono::steady_clock::now() + 1ms));
+  for (const auto& m : members)
+    if (!m->ended.load()) caf::anon_send(m->membership, dissolve_message{});
+  if (hidden_->ways) hidden_->ways->close();
+  const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
+  for (const auto& m : members) m->clear_graves(nullptr);
+  if (ended) return;
+  // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
+  // waiting for them could take for ever.
+  spdlog::default_logger()->warn(
+      "the engine was destroyed while actors that the application spawned in it were alive; its actor "
+      "system is left behind");
+  static_cast<void>(hidden_.release());
+}
+
+arena& runtime::memory() { return hidden_->memory; }
+int runtime::cores() const { return usable_cores(); }
+
+std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+                                         std::shared_ptr<cast> players,
+                                         std::function<operation_ptr(rank_t, const call_description&)> accept) {
+  auto members = std::make_shared<crew>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
+  const fault_settings& f = hidden_->options.faults;
+  members->faults = f;
+  members->accept = std::move(accept);
+  const bool slots = hidden_->options.slots && ranks <= most_slot_ranks;
+  members->desk =
+      std::make_unique<slot_desk>(ranks, slots, usable_cores(), slot_looks * std::max(0, hidden_->options.spin),
+                                  std::make_unique<desk_outbox>(members, *hidden_));
+  members->machine_rank = std::move(machine_ranks);
+  if (members->machine_rank.empty())
+    for (int r = 0; r < ranks; ++r) members->machine_rank.push_back(r);
+  for (rank_t r = 0; r < ranks; ++r) {
+    members->channel.emplace_back();
+    for (int c = 0; c < channels; ++c) members->channel.back().push_back(spawn_channel(hidden_->system, members, r, c));
+    members->rank.push_back(spawn_rank(hidden_->system, members, r));
+  }
+  members->membership = spawn_membership(hidden_->system, members);
+  const std::lock_guard lock(hidden_->companies_mutex);
+  std::erase_if(hidden_->companies, [](const hidden::company& c) { return c.members.expired(); });
+  hidden_->companies.push_back({members, members->membership, players});
+  return members;
+}
+
+slot_desk& runtime::desk_of(const crew& of) { return *of.desk; }
+
+// -- messages to actors -----------------------------------------------------------------------------------------------
+
+void runtime::submit(const crew& to, rank_t rank, operation_ptr what) {
+  caf::anon_send(to.rank[static_cast<std::size_t>(rank)], submit_message{std::move(what)});
+}
+void runtime::end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why) {
+  if (which.peer < 0) to.desk->end(rank, which.epoch, why);
+  caf::anon_send(to.rank[static_cast<std::size_t>(rank)], end_message{which, std::move(why)});
+}
+void runtime::leave(const crew& to, rank_t rank) { to.desk->leave(rank); }
+void runtime::abort(const crew& to, failure_ptr why) {
+  to.desk->broken(why);  // at once: what its caller begins next fails already
+  caf::anon_send(to.membership, abort_message{std::move(why)});
+}
+
+void runtime::abort_all(const failure_ptr& why) {
+  const std::lock_guard lock(hidden_->companies_mutex);
+  for (const auto& c : hidden_->companies)
+    if (const auto m = c.members.lock(); m && !m->ended.load()) {
+      m->desk->broken(why);
+      caf::anon_send(c.membership, abort_message{why});
+    }
+}
+
+// -- waiting ----------------------------------------------------------------------------------------------------------
+
+bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run) {
+  if (what->done()) return true;
+  check_may_wait();
+  parker place;
+  if (!what->enter(place)) return true;
+  const auto done = [&] { return what->done(); };
+  const bool for_good = run != nullptr && my_seat.in.get() == run && deadline == no_deadline;
+  bool registered = false;
+  for (auto pause = patience;; pause = std::min(pause * 3 / 2, longest_patience)) {
+    const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
+    const help_result result = hidden_->agenda.help_until(place, done, look);
+    if (result != help_result::timeout || std::chrono::steady_clock::now() >= deadline) break;
+    if (for_good && !registered) {
+      my_seat.in->waits(my_seat.rank, what);
+      registered = true;
+    }
+    look_for_trouble();
+  }
+  what->leave(place);
+  if (registered) my_seat.in->waits(my_seat.rank, nullptr);
+  return what->done();
+}
+
+bool runtime::may_wait() noexcept { return !scheduler::in_handler() && !slot_desk::in_callback(); }
+
+void runtime::check_may_wait() {
+  if (!may_wait())
+    throw std::logic_error(
+        "troupe: a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
+        "waits for; use the asynchronous form and react to its completion instead");
+}
+
+void runtime::help_briefly() {
+  if (scheduler::in_handler() || slot_desk::in_callback()) return;  // a callback that asks how things are
+  for (int i = 0; i < 64 && hidden_->agenda.help_one(); ++i) {}
+}
+
+/// Called by threads that have waited for a while. Where nothing is ready, running or held back, nothing ever will be unless
+/// somebody calls: what is agreed on and not performed has lost a message; and if all threads of a run wait, what is not agreed on
+/// lacks a call that cannot come any more. By the time the actors hear of it there may be new calls: confirm() sorts them out.
+void runtime::look_for_trouble() {
+  struct view {
+    std::shared_ptr<crew> members;
+    std::shared_ptr<cast> players;
+    look_t look;
+    bool nobody_else;
+    std::uint64_t let_go;
+  };
+  if (hidden_->agenda.active() != 0) return;
+  std::vector<view> views;  // outlives the lock: the last user of a crew runs callbacks
+  const std::unique_lock lock(hidden_->companies_mutex, std::try_to_lock);
+  const auto now = std::chrono::steady_clock::now();
+  if (!lock || now < hidden_->next_look) return;  // another thread has just looked
+  hidden_->next_look = now + patience / 2;
+  for (const hidden::company& c : hidden_->companies) {
+    const auto members = c.members.lock();
+    if (!members || members->ended.load()) continue;
+    const auto players = c.players.lock();
+    views.push_back(
+        {members, players, members->looks.fetch_add(1) + 1, players && players->all_wait(), members->let_go.load()});
+  }
+  // The order matters: looks begin, then everything is seen idle, then the threads are seen still to wait.
+  if (hidden_->agenda.active() != 0) return;
+  for (const view& v : views)
+    if (v.members->held_back.load() == v.let_go && v.members->desk->stands_still())
+      caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.players->all_wait()});
+}
+
+runtime::submitting::submitting(runtime& on) {
+  static_assert(sizeof(scheduler::driving) <= sizeof(room_));
+  new (room_) scheduler::driving(on.hidden_->agenda);
+}
+runtime::submitting::~submitting() { std::launder(reinterpret_cast<scheduler::driving*>(room_))->~driving(); }
+
+void runtime::sit(std::shared_ptr<cast> in, int rank) { my_seat = {std::move(in), rank}; }
+void runtime::rise() {
+  if (my_seat.in) my_seat.in->finished(my_seat.rank);
+  my_seat = {};
+}
+
+std::vector<std::string> runtime::traced_routes() const {
+  return hidden_->ways ? hidden_->ways->traced() : std::vector<std::string>{};
+}
+bool runtime::quiescent() const { return hidden_->agenda.active() == 0; }
+
+}  // namespace troupe::actors

@@ -1,0 +1,127 @@
+#pragma once
+// The actor side of an engine behind a door without CAF: communicators' actors, their scheduler, waiting.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/rank/operation.hpp"
+#include "actors/waiting/completion.hpp"
+#include "topology/machine/graph.hpp"
+
+namespace troupe {
+struct call_description;
+}
+
+namespace troupe::actors {
+
+/// Seeded mischief of a communicator's channels; see engine/api/options.hpp.
+struct fault_settings {
+  std::uint64_t seed = 0;
+  double drop = 0, duplicate = 0, reorder = 0, delay = 0;
+  std::chrono::microseconds longest_delay{500};
+  std::int64_t kill_after = -1;
+  int kill_rank = 0;
+  bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || kill_after >= 0; }
+};
+
+struct runtime_options {
+  int workers = -1;
+  int spin = 64;
+  bool slots = false;  ///< small collectives may go over slots
+  bool trace_routes = false;
+  fault_settings faults;
+};
+
+struct crew;
+class slot_desk;
+
+/// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
+class cast {
+public:
+  explicit cast(int ranks) : seats_(static_cast<std::size_t>(ranks)) {}
+  void waits(int rank, completion_ptr what);  ///< null: goes on
+  void finished(int rank);
+  /// Every thread has finished or waits for something that is not done.
+  bool all_wait() const;
+
+private:
+  struct seat {
+    completion_ptr waiting;
+    bool finished = false;
+  };
+  mutable std::mutex mutex_;  // on the slow path of waiting only
+  std::vector<seat> seats_;
+};
+
+/// Thread-safe.
+class runtime {
+public:
+  explicit runtime(const runtime_options& options, machine hardware);
+  /// Aborts what is under way with errc::engine_closed, waits for it, ends all actors, joins. Bounded.
+  ~runtime();
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+
+  arena& memory();
+  int cores() const;
+
+  /// Spawns the actors of a communicator. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
+  /// `players`: the run whose threads alone can call, or null.
+  std::shared_ptr<crew> make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+                                  std::shared_ptr<cast> players,
+                                  std::function<operation_ptr(rank_t, const call_description&)> accept);
+
+  static slot_desk& desk_of(const crew& of);
+  void submit(const crew& to, rank_t rank, operation_ptr what);
+  void end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why);
+  void leave(const crew& to, rank_t rank);
+  void abort(const crew& to, failure_ptr why);
+  /// Fails everything under way in every communicator, and everything later.
+  void abort_all(const failure_ptr& why);
+
+  /// Runs ready actors until `what` is done; false at the deadline. Throws std::logic_error inside an actor's handler.
+  /// @param run the run whose ranks `what` belongs to, or null: only who waits for one of its own, and without a deadline, calls
+  ///            nothing more until the others do.
+  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr);
+  /// Throws std::logic_error inside an actor's handler, where nobody may wait.
+  static void check_may_wait();
+  static bool may_wait() noexcept;
+  /// Runs what is ready; never sleeps. Does nothing inside an actor's handler.
+  void help_briefly();
+
+  /// While it lives, this thread runs what it makes ready, so a submission wakes nobody.
+  class submitting {
+  public:
+    explicit submitting(runtime& on);
+    ~submitting();
+    submitting(const submitting&) = delete;
+    submitting& operator=(const submitting&) = delete;
+
+  private:
+    alignas(16) std::byte room_[96];
+  };
+
+  /// The seat of the calling thread in a run.
+  static void sit(std::shared_ptr<cast> in, int rank);
+  static void rise();
+
+  /// The ways that chunks really took, one line a pair, when `trace_routes`.
+  std::vector<std::string> traced_routes() const;
+  /// Whether the engine idles: no actor ready or running.
+  bool quiescent() const;
+
+  struct hidden;
+  hidden& inside() { return *hidden_; }
+
+private:
+  void look_for_trouble();
+  std::unique_ptr<hidden> hidden_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,59 @@
+#pragma once
+// The CAF side of `runtime`, for the files of this folder.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+#include "actors/caf/crew.hpp"
+#include "actors/caf/fabric.hpp"
+#include "actors/caf/runtime.hpp"
+#include "actors/caf/scheduler.hpp"
+
+namespace troupe::actors {
+
+struct runtime::hidden {
+  struct config : caf::actor_system_config {
+    explicit config(const scheduler_options& options) {
+      load_scheduler(*this, options);
+      set("logger.console-verbosity", caf::atom("quiet"));
+    }
+  };
+  struct company {
+    std::weak_ptr<crew> members;
+    caf::actor membership;
+    std::weak_ptr<cast> players;
+  };
+
+  hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
+      : options(o), settings(s), system(settings), agenda(scheduler::of(system)) {
+    if (!hardware.ranks().is_flat())
+      ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
+  }
+
+  runtime_options options;
+  arena memory;
+  config settings;
+  std::unique_ptr<fabric> ways;  // outlives the system's actors: declared before it
+  caf::actor_system system;
+  scheduler& agenda;
+  /// Thread of a communicator that performs operations over slots which nobody waits for; started when there is one.
+  struct attendant {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> ended;
+  };
+  void start_attendant(const crew_ptr& members);
+  void join_attendants(bool all);
+  std::mutex attendants_mutex;
+  std::vector<attendant> attendants;
+  std::mutex companies_mutex;  // when a communicator is made or trouble is looked for
+  std::vector<company> companies;
+  steady_time next_look{};  ///< guarded by companies_mutex
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,575 @@
+#include "actors/caf/scheduler.hpp"
+#include "actors/caf/caf_compat.hpp"
+
+#include <caf/actor_registry.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/detail/simple_actor_clock.hpp>
+#include <caf/event_based_actor.hpp>
+#include <caf/execution_unit.hpp>
+#include <caf/resumable.hpp>
+#include <caf/send.hpp>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <iostream>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+
+namespace troupe::actors {
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+// A handler must be able to outlast this many others before a busy helper looks at the time (25 ns) again.
+constexpr unsigned runs_per_deadline_check = 32;
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void name_thread(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
+
+/// Threads get numbers so that each starts looking for a free execution unit at its own place.
+std::size_t thread_number() noexcept {
+  static std::atomic<std::size_t> next{0};
+  static thread_local const std::size_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+/// Stands in for CAF's printer, which would cost every system a thread. `aout` prints; redirection is not supported.
+caf::behavior print_to_stdout(caf::event_based_actor*) {
+  return {
+      [](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text << std::flush; },
+      [](caf::flush_atom, caf::actor_id) {},
+      [](caf::delete_atom, caf::actor_id) {},
+      [](caf::redirect_atom, const std::string&, int) {},
+      [](caf::redirect_atom, caf::actor_id, const std::string&, int) {},
+  };
+}
+
+}  // namespace
+
+// -- execution units ------------------------------------------------------------
+
+/// What an actor sees as its context. Lives as long as the scheduler, because an actor keeps a pointer to the last one; is used
+/// by one thread at a time, because CAF's middleman keeps per-thread state in it.
+struct scheduler::unit final : caf::execution_unit {
+  unit(caf::actor_system* system, scheduler* owner) : caf::execution_unit(system), owner_(owner) {}
+  void exec_later(caf::resumable* job) override { owner_->enqueue(job); }
+
+  scheduler* owner_;
+  alignas(64) std::atomic<bool> busy{false};
+};
+
+struct scheduler::units {
+  units(caf::actor_system* system, scheduler* owner) : system_(system), owner_(owner) {
+    for (auto& slot : slots_) slot.store(nullptr, std::memory_order_relaxed);
+  }
+
+  ~units() = default;
+
+  unit* lease() {
+    const std::size_t first = thread_number();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      unit* at = slots_[(first + i) % slots_.size()].load(std::memory_order_acquire);
+      if (at == nullptr) break;
+      if (!at->busy.load(std::memory_order_relaxed) && !at->busy.exchange(true, std::memory_order_seq_cst)) return at;
+    }
+    return lease_new(first);
+  }
+
+  static void give_back(unit* at) noexcept { at->busy.store(false, std::memory_order_release); }
+
+  template <class F>
+  void for_each(F f) {
+    const std::lock_guard lock(mutex_);
+    for (auto& at : all_) f(at);
+  }
+
+private:
+  /// First use from this slot, or more drivers at once than slots: allocates.
+  unit* lease_new(std::size_t first) {
+    const std::lock_guard lock(mutex_);
+    for (auto& at : all_)
+      if (!at.busy.load(std::memory_order_relaxed) && !at.busy.exchange(true, std::memory_order_seq_cst)) return &at;
+    unit* made = &all_.emplace_back(system_, owner_);
+    made->busy.store(true, std::memory_order_seq_cst);
+    unit* none = nullptr;
+    slots_[first % slots_.size()].compare_exchange_strong(none, made, std::memory_order_acq_rel);
+    return made;
+  }
+
+  caf::actor_system* system_;
+  scheduler* owner_;
+  std::array<std::atomic<unit*>, 64> slots_;
+  std::mutex mutex_;
+  std::deque<unit> all_;
+};
+
+// -- timers -----------------------------------------------------------------------
+
+/// CAF's simple clock behind a mutex, with a thread that exists only once something was scheduled and sleeps until the earliest
+/// due time. CAF's own thread-safe clock is a ring of 64 entries that blocks its writers while nobody dispatches it, and
+/// every actor writes to it when it ends.
+/// Messages are sent and events destroyed outside the lock: both may run code that schedules again.
+class scheduler::timer_clock final : public caf::detail::simple_actor_clock {
+public:
+  using base = caf::detail::simple_actor_clock;
+
+  ~timer_clock() override { stop(); }
+
+  std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+  bool has_thread() const noexcept { return has_thread_.load(std::memory_order_relaxed); }
+
+  void set_ordinary_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
+    add(t, [&] { base::set_ordinary_timeout(t, self, type, id); });
+  }
+  void set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
+    add(t, [&] { base::set_multi_timeout(t, self, type, id); });
+  }
+  void set_request_timeout(time_point t, caf::abstract_actor* self, caf::message_id id) override {
+    add(t, [&] { base::set_request_timeout(t, self, id); });
+  }
+  void schedule_message(time_point t, caf::strong_actor_ptr receiver, caf::mailbox_element_ptr content) override {
+    add(t, [&] { base::schedule_message(t, std::move(receiver), std::move(content)); });
+  }
+  void schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender, caf::message content) override {
+    add(t, [&] { base::schedule_message(t, std::move(target), std::move(sender), std::move(content)); });
+  }
+  void cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) override {
+    remove([&] { base::cancel_ordinary_timeout(self, type); });
+  }
+  void cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) override {
+    remove([&] { base::cancel_request_timeout(self, id); });
+  }
+  void cancel_timeouts(caf::abstract_actor* self) override {
+    remove([&] { base::cancel_timeouts(self); });
+  }
+  void cancel_all() override {
+    schedule_map dropped;  // destroyed after the lock is released: an event may hold the last reference to an actor
+    const std::lock_guard lock(mutex_);
+    dropped.swap(schedule_);
+    actor_lookup_.clear();
+    count();
+  }
+
+  /// Joins the thread; drops what is scheduled, now and later.
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    place_.wake();
+    if (thread_.joinable()) thread_.join();
+    cancel_all();
+  }
+
+private:
+  template <class F>
+  void add(time_point due, F schedule) {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    schedule();
+    count();
+    if (!thread_.joinable()) {
+      thread_ = std::thread([this] { dispatch(); });
+      has_thread_.store(true, std::memory_order_relaxed);
+    } else if (due < armed_) {
+      place_.wake();
+    }
+  }
+
+  /// Every actor that ends comes here, nearly always with nothing scheduled. An actor's own entries were made in its own
+  /// handlers, which happened before, so a zero cannot hide one of them.
+  template <class F>
+  void remove(F cancel) {
+    if (pending_.load(std::memory_order_acquire) == 0) return;
+    const std::lock_guard lock(mutex_);
+    cancel();
+    count();
+  }
+
+  void count() noexcept { pending_.store(schedule_.size() + shipping_, std::memory_order_release); }
+
+  void dispatch() {
+    name_thread("troupe.timer");
+    std::vector<unique_delayed_event_ptr> due;
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        shipping_ = 0;  // what was due is in mailboxes now: counted by the scheduler if it made an actor ready
+        count();
+        if (stopped_) return;
+        take_expired(due);
+        armed_ = schedule_.empty() ? no_deadline : schedule_.begin()->first;
+      }
+      if (due.empty()) {
+        place_.park(armed_);
+        continue;
+      }
+      for (auto& event : due) ship(*event);
+      due.clear();
+    }
+  }
+
+  void take_expired(std::vector<unique_delayed_event_ptr>& due) {
+    const auto now_is = now();
+    while (!schedule_.empty() && schedule_.begin()->first <= now_is) {
+      auto first = schedule_.begin();
+      if (first->second->backlink != actor_lookup_.end()) actor_lookup_.erase(first->second->backlink);
+      due.push_back(std::move(first->second));
+      schedule_.erase(first);
+    }
+    shipping_ = due.size();
+  }
+
+  std::mutex mutex_;
+  parker place_;  // of the timer thread
+  std::thread thread_;
+  time_point armed_ = no_deadline;  // written under the lock by the timer thread, which also reads it without
+  std::size_t shipping_ = 0;
+  bool stopped_ = false;
+  std::atomic<std::size_t> pending_{0};
+  std::atomic<bool> has_thread_{false};
+};
+
+// -- drivers ------------------------------------------------------------------------
+
+namespace {
+
+// The innermost driver of this thread. A plain pointer with the initial-exec model is one load, also in a shared library.
+// It is a void pointer only because `scheduler::driver` is private.
+__attribute__((tls_model("initial-exec"))) thread_local void* current_driver = nullptr;
+
+}  // namespace
+
+scheduler::driving::driving(scheduler& owner, wake_others policy) {
+  auto* outer = static_cast<driver*>(current_driver);
+  outermost_ = outer == nullptr || outer->owner != &owner;
+  self_.owner = &owner;
+  self_.outer = outer;
+  self_.context = outermost_ ? owner.units_->lease() : outer->context;
+  self_.backlog = policy == wake_others::at_end ? ~std::size_t{0} : owner.options_.backlog;
+  if (!outermost_)
+    self_.backlog = std::max(self_.backlog, outer->backlog);  // an outer "at the end" holds for what is inside
+  self_.in_handler = false;
+  current_driver = &self_;
+}
+
+scheduler::driving::~driving() {
+  current_driver = self_.outer;
+  if (!outermost_) return;
+  scheduler& owner = *self_.owner;
+  if (!owner.queue_.empty()) owner.wake();
+  // Last access: `stop` waits for this before anything is destroyed.
+  units::give_back(self_.context);
+}
+
+bool scheduler::drives() const noexcept {
+  const auto* self = static_cast<const driver*>(current_driver);
+  return self != nullptr && self->owner == this;
+}
+
+bool scheduler::in_handler() noexcept {
+  for (auto* at = static_cast<const driver*>(current_driver); at != nullptr; at = at->outer)
+    if (at->in_handler) return true;
+  return false;
+}
+
+void scheduler::before_long_work() noexcept {
+  const auto* self = static_cast<const driver*>(current_driver);
+  if (self != nullptr && !self->owner->queue_.empty()) self->owner->wake();
+}
+
+void scheduler::run(driver& self, caf::resumable* job) noexcept {
+  self.in_handler = true;
+  const auto result = job->resume(self.context, options_.max_throughput);
+  if (result == caf::resumable::resume_later) {
+    self.in_handler = false;
+    activity_.fetch_add(one_resume, std::memory_order_seq_cst);
+    queue_.push(job);  // keeps its reference and stays active; this thread looks at the queue next
+    return;
+  }
+  // May destroy the actor and send messages: still counted as active.
+  caf::intrusive_ptr_release(job);
+  self.in_handler = false;
+  activity_.fetch_add(one_resume - one_active, std::memory_order_seq_cst);
+}
+
+void scheduler::found_work(bool searching) noexcept {
+  // Whoever found this thread asleep or searching may have left its job to it: see the proof in parking.hpp.
+  const bool nobody_else = !searching || idle_.stop_search();
+  if (nobody_else && !queue_.empty()) wake();
+}
+
+/// True: look at the queue again. False: spun enough, or others spin already.
+bool scheduler::spin(std::uint32_t& looks, bool& searching) noexcept {
+  if (looks >= options_.spin) return false;
+  if (!searching && !(searching = idle_.start_search(options_.searchers))) return false;
+  ++looks;
+  relax();
+  return true;
+}
+
+/// False: the deadline has passed.
+bool scheduler::sleep(parker& place, condition done, steady_time deadline, bool& searching) noexcept {
+  idle_set::sleeper self(place);
+  idle_.announce(self, searching);
+  bool in_time = true;
+  if (!done() && queue_.empty() && !stopping_.load(std::memory_order_seq_cst)) in_time = place.park(deadline);
+  searching = idle_.retract(self);
+  return in_time;
+}
+
+void scheduler::leave(bool searching) noexcept {
+  if (searching && idle_.stop_search() && !queue_.empty()) wake();
+}
+
+help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching) {
+  if (in_handler())
+    throw std::logic_error(
+        "troupe: a thread waits for an operation inside an actor's handler, which would block the actor; "
+        "use the asynchronous form and react to its completion instead");
+  const driving scope(*this);
+  driver& self = *static_cast<driver*>(current_driver);
+  bool was_idle = searching;
+  std::uint32_t looks = 0;
+  unsigned runs = 0;
+  for (;;) {
+    if (done()) {
+      leave(searching);
+      return help_result::done;
+    }
+    if (stopping_.load(std::memory_order_seq_cst)) {
+      leave(searching);
+      return help_result::stopped;
+    }
+    if (caf::resumable* job = queue_.pop()) {
+      if (was_idle) found_work(std::exchange(searching, false));
+      was_idle = false;
+      looks = 0;
+      run(self, job);
+      if (++runs % runs_per_deadline_check == 0 && deadline != no_deadline && steady::now() >= deadline)
+        return done() ? help_result::done : help_result::timeout;
+      continue;
+    }
+    was_idle = true;
+    if (spin(looks, searching)) continue;
+    if (!queue_.empty()) {
+      std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
+      continue;
+    }
+    if (!sleep(place, done, deadline, searching)) {
+      leave(searching);
+      return done() ? help_result::done : help_result::timeout;
+    }
+    looks = 0;
+  }
+}
+
+bool scheduler::help_one() {
+  if (in_handler())
+    throw std::logic_error(
+        "troupe: help_one() was called inside an actor's handler; a handler returns instead of waiting");
+  const driving scope(*this);
+  if (stopping_.load(std::memory_order_seq_cst)) return false;
+  caf::resumable* job = queue_.pop();
+  if (job != nullptr) run(*static_cast<driver*>(current_driver), job);
+  return job != nullptr;
+}
+
+help_result scheduler::finish(steady_time deadline) {
+  // The registry tells nobody when its count falls, so this looks again every millisecond while another thread runs the last
+  // actors. Only during shutdown.
+  const auto none_left = [this] { return system().registry().running() == 0; };
+  parker place;
+  for (;;) {
+    const auto slice = std::min(deadline, steady::now() + std::chrono::milliseconds(1));
+    const auto result = help_until(place, none_left, slice);
+    if (result != help_result::timeout || steady::now() >= deadline) return result;
+  }
+}
+
+// -- waking and workers ---------------------------------------------------------------
+
+struct scheduler::threads {
+  std::mutex mutex;
+  std::vector<std::thread> all;
+};
+
+void scheduler::enqueue(caf::resumable* job) {
+  // Before the push: the count may not pass through zero while the job is on its way.
+  activity_.fetch_add(one_active, std::memory_order_seq_cst);
+  queue_.push(job);
+  if (stopped_.load(std::memory_order_seq_cst)) {
+    if (!drives())  // else this thread is in `drain` already, whose loop comes to this job
+      drain(steady_time::min());
+    return;
+  }
+  if (drives() && queue_.size() <= static_cast<const driver*>(current_driver)->backlog)
+    return;  // this thread looks at the queue before it sleeps, and hands over when it leaves
+  wake();
+}
+
+void scheduler::wake() noexcept {
+  if (idle_.wake_one() == idle_set::woken::nobody && started_.load(std::memory_order_relaxed) < options_.workers)
+    start_worker();
+}
+
+void scheduler::start_worker() noexcept {
+  const std::lock_guard lock(threads_->mutex);
+  if (stopping_.load(std::memory_order_seq_cst) || threads_->all.size() >= options_.workers) return;
+  // The new thread counts as searching from now on, so that a burst of messages starts one thread after the other.
+  if (!idle_.start_search(~std::uint32_t{0})) return;
+  try {
+    threads_->all.emplace_back([this] { work(); });
+    started_.store(threads_->all.size(), std::memory_order_relaxed);
+  } catch (const std::exception&) {
+    // No thread to be had (EAGAIN) or no memory. Callers still help; the next message tries again.
+    idle_.stop_search();
+  }
+}
+
+void scheduler::work() noexcept {
+  name_thread("troupe.worker");
+  system().thread_started();
+  parker place;
+  // `start_worker` counted this thread as searching already. Never done: ends as `stopped`.
+  drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true);
+  system().thread_terminates();
+}
+
+// -- life cycle -------------------------------------------------------------------------
+
+scheduler::scheduler(caf::actor_system& system, const scheduler_options& options) : scheduler(system, options, false) {}
+
+scheduler::scheduler(caf::actor_system& system, const scheduler_options& options, bool read_config)
+    : caf::scheduler::abstract_coordinator(system),
+      options_(options),
+      read_config_(read_config),
+      queue_(options.ring),
+      units_(new units(&system, this)),
+      threads_(new threads),
+      clock_(new timer_clock) {
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  if (options_.searchers == 0) options_.searchers = static_cast<std::uint32_t>(std::max<std::size_t>(1, cores / 2));
+  if (cores == 1) options_.spin = 0;  // nobody can make progress while we look
+  if (options_.max_throughput == 0) options_.max_throughput = 1;
+}
+
+scheduler::~scheduler() {
+  if (!stopped_.load(std::memory_order_relaxed))
+    stop();  // CAF stops what it started; this is for a system whose start failed half-way
+  drain(steady_time::min());
+}
+
+caf::actor_system::module* scheduler::make(caf::actor_system& system, caf::detail::type_list<>) {
+  return new scheduler(system, scheduler_options{}, true);
+}
+
+scheduler& scheduler::of(caf::actor_system& system) {
+  if (auto* found = dynamic_cast<scheduler*>(&system.scheduler())) return *found;
+  throw std::logic_error(
+      "troupe: this actor system runs another scheduler; call troupe::actors::load_scheduler(config, ...) "
+      "before constructing it");
+}
+
+void scheduler::init(caf::actor_system_config& config) {
+  if (read_config_) {
+    options_.workers = caf::get_or(config, "scheduler.max-threads", options_.workers);
+    options_.max_throughput =
+        std::max<std::size_t>(1, caf::get_or(config, "scheduler.max-throughput", options_.max_throughput));
+  }
+  max_throughput_ = options_.max_throughput;
+  num_workers_ = options_.workers;
+}
+
+void scheduler::start() {
+  // Not the base class's start: its printer is a thread. Lazy: costs nothing until somebody prints.
+  utility_actors_[printer_id] = spawn_actor<caf::hidden + caf::lazy_init>(system(), print_to_stdout);
+}
+
+void scheduler::stop() {
+  if (stopped_.load(std::memory_order_relaxed)) return;
+  stopping_.store(true, std::memory_order_seq_cst);
+  idle_.wake_all();
+  std::vector<std::thread> joining;
+  {
+    const std::lock_guard lock(threads_->mutex);
+    joining.swap(threads_->all);
+  }
+  for (auto& thread : joining) thread.join();
+  wait_for_helpers();
+  clock_->stop();
+  if (auto& last = utility_actors_[printer_id]) {
+    caf::anon_send_exit(last, caf::exit_reason::user_shutdown);
+    last = nullptr;
+  }
+  drain(steady::now() + options_.grace);
+}
+
+/// A helper may be inside a long handler; it leaves when that returns.
+void scheduler::wait_for_helpers() noexcept {
+  const unit* mine = drives() ? static_cast<const driver*>(current_driver)->context : nullptr;
+  for (bool waiting = true; waiting;) {
+    waiting = false;
+    units_->for_each([&](const unit& at) { waiting |= &at != mine && at.busy.load(std::memory_order_seq_cst); });
+    if (waiting) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+/// Empties the queue: runs actors until `run_until`, then ends them as CAF's `cleanup_and_release` does (but does not leak those
+/// that become ready by it).
+void scheduler::drain(steady_time run_until) noexcept {
+  {
+    const driving scope(*this, wake_others::at_end);
+    driver& self = *static_cast<driver*>(current_driver);
+    while (run_until != steady_time::min() && steady::now() < run_until)
+      if (caf::resumable* job = queue_.pop()) run(self, job);
+      else if (queue_.empty()) break;
+  }
+  // From here on a thread that still sends cleans up after itself: it pushes, then sees this flag, or we see its job.
+  stopped_.store(true, std::memory_order_seq_cst);
+  const driving scope(*this, wake_others::at_end);
+  driver& self = *static_cast<driver*>(current_driver);
+  while (!queue_.empty()) {
+    caf::resumable* job = queue_.pop();
+    if (job == nullptr) {
+      std::this_thread::yield();
+      continue;
+    }
+    const auto kind = job->subtype();
+    if (kind == caf::resumable::scheduled_actor || kind == caf::resumable::io_actor)
+      static_cast<caf::scheduled_actor*>(job)->cleanup(caf::make_error(caf::exit_reason::user_shutdown), self.context);
+    caf::intrusive_ptr_release(job);
+    activity_.fetch_add(one_resume - one_active, std::memory_order_seq_cst);
+  }
+}
+
+scheduler::activity scheduler::observe() const noexcept {
+  const std::uint64_t word = activity_.load(std::memory_order_seq_cst);
+  return {static_cast<std::size_t>(word & (one_resume - 1)), word / one_resume};
+}
+
+std::size_t scheduler::timers() const noexcept { return clock_->pending(); }
+
+caf::actor_clock& scheduler::clock() noexcept { return *clock_; }
+
+void load_scheduler(caf::actor_system_config& config, const scheduler_options& options) {
+  config.module_factories.push_back(
+      [options](caf::actor_system& system) -> caf::actor_system::module* { return new scheduler(system, options); });
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,219 @@
+#include "actors/ports/direct/direct_performer.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "actors/ports/slots/slot_board.hpp"
+#include "memory/kernels/kernels.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
+constexpr std::size_t much_bytes = 1024 * 1024;
+
+int cores() {
+  static const int found = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return found;
+}
+
+/// Which body to begin with. Where ranks share cores, whoever happens to run works for all; beginning at a place that belongs to the
+/// core, it finds in the core's cache what was worked on there last time.
+rank_t first_body(rank_t rank, int ranks, std::size_t bytes) {
+#if defined(__linux__)
+  if (ranks > cores() && bytes >= much_bytes)
+    if (const int core = ::sched_getcpu(); core >= 0) return static_cast<rank_t>(core % cores() * ranks / cores());
+#else
+  static_cast<void>(ranks), static_cast<void>(bytes);
+#endif
+  return rank;
+}
+
+}  // namespace
+
+direct_board& direct_performer::meeting_place() const { return board_->direct(); }
+
+// -- an operation begins and ends -------------------------------------------------------------------------------------
+
+void direct_performer::start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction,
+                             std::uint64_t sequence, std::uint64_t fingerprint) {
+  const auto ranks = static_cast<std::size_t>(board_->ranks());
+  if (buffers_.size() < ranks) buffers_.resize(ranks);
+  if (in_.size() < code.most_operands) in_.resize(code.most_operands), out_.resize(code.most_operands);
+  code_ = &code;
+  mine_ = {memory.input, memory.output, memory.scratch};
+  type_ = type;
+  reduction_ = reduction;
+  sequence_ = sequence;
+  mark_ = direct_board::mark_of(sequence);
+  fingerprint_ = fingerprint;
+  worked_ = 0;
+  met_ = 0;
+  stage_ = stage::coming;
+}
+
+void direct_performer::come() {
+  direct_board& place = meeting_place();
+  direct_board::seat& mine = place.at(rank_);
+  if (rank_ == 0) place.left.store(code_->units, std::memory_order_relaxed);
+  // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
+  mine.here.store(direct_board::away, std::memory_order_relaxed);
+  mine.next.store(direct_board::first_claim(sequence_), std::memory_order_release);
+  mine.fingerprint.store(fingerprint_, std::memory_order_release);
+  mine.input.store(mine_.input, std::memory_order_release);
+  mine.output.store(mine_.output, std::memory_order_release);
+  mine.scratch.store(mine_.scratch, std::memory_order_release);
+  mine.here.store(mark_, std::memory_order_seq_cst);
+  stage_ = stage::meeting;
+}
+
+/// `performed`: all are here.
+direct_performer::status direct_performer::meet() {
+  direct_board& place = meeting_place();
+  for (; met_ < place.ranks(); ++met_) {
+    const direct_board::seat& other = place.at(met_);
+    // In one order with come(): the last to come sees all, so nobody need be told that somebody has come.
+    if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
+    const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
+    buffers_[static_cast<std::size_t>(met_)] = {other.input.load(std::memory_order_acquire),
+                                                other.output.load(std::memory_order_acquire),
+                                                other.scratch.load(std::memory_order_acquire)};
+    if (other.here.load(std::memory_order_relaxed) != mark_)
+      return status::
+          waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
+    if (!same) {
+      stage_ = stage::at_odds;
+      return status::mismatch;
+    }
+  }
+  stage_ = stage::working;
+  return status::performed;
+}
+
+direct_performer::status direct_performer::advance() {
+  if (stage_ == stage::none) return status::performed;
+  if (stage_ == stage::at_odds) return status::mismatch;
+  const bool first = stage_ == stage::coming;
+  if (first) come();
+  if (stage_ == stage::meeting) {
+    // Whoever came after this rank may have done everything, and be at the next operation by now.
+    if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
+    if (first && code_->bytes >= much_bytes) wake_helpers();
+  }
+  if (stage_ == stage::working) {
+    work();
+    stage_ = stage::leaving;
+  }
+  return is_over() ? leave() : status::waiting;
+}
+
+bool direct_performer::is_over() const { return meeting_place().over.load(std::memory_order_acquire) == mark_; }
+
+direct_performer::status direct_performer::leave() {
+  stage_ = stage::none;
+  return status::performed;
+}
+
+void direct_performer::abandon() {
+  const bool came = stage_ > stage::coming;
+  stage_ = stage::none;
+  if (!came) return;
+  direct_board& place = meeting_place();
+  place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
+  for (rank_t r = 0; r < place.ranks(); ++r)
+    while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_) std::this_thread::yield();
+}
+
+// -- work -------------------------------------------------------------------------------------------------------------
+
+class direct_performer::touching_others {
+public:
+  touching_others(direct_board::seat& mine, std::uint64_t mark) : mine_(mine) {
+    mine_.touching.store(mark, std::memory_order_seq_cst);
+  }
+  ~touching_others() { mine_.touching.store(0, std::memory_order_release); }
+  touching_others(const touching_others&) = delete;
+  touching_others& operator=(const touching_others&) = delete;
+
+private:
+  direct_board::seat& mine_;
+};
+
+bool direct_performer::all_here(std::memory_order order) const {
+  const direct_board& place = meeting_place();
+  for (rank_t r = 0; r < place.ranks(); ++r)
+    if (place.at(r).here.load(order) != mark_) return false;
+  return true;
+}
+
+bool direct_performer::claim(rank_t body, std::uint32_t& unit) const {
+  std::atomic<std::uint64_t>& next = meeting_place().at(body).next;
+  const std::uint64_t begin = direct_board::first_claim(sequence_);
+  const std::uint64_t end = begin + code_->bodies[static_cast<std::size_t>(body)].units;
+  std::uint64_t seen = next.load(std::memory_order_relaxed);
+  while (seen >= begin && seen < end)
+    if (next.compare_exchange_weak(seen, seen + 1, std::memory_order_relaxed)) {
+      unit = static_cast<std::uint32_t>(seen - begin);
+      return true;
+    }
+  return false;
+}
+
+void direct_performer::work() {
+  direct_board& place = meeting_place();
+  const touching_others touching{place.at(rank_), mark_};
+  if (!all_here(std::memory_order_seq_cst)) return;
+  std::size_t done = 0;
+  const rank_t first = first_body(rank_, place.ranks(), code_->bytes);
+  for (rank_t k = 0; k < place.ranks(); ++k) {
+    const rank_t body = (first + k) % place.ranks();
+    // A rank that gives up waits for `touching`, so one look a unit is enough.
+    for (std::uint32_t unit = 0; all_here(std::memory_order_relaxed) && claim(body, unit); ++done)
+      perform(code_->bodies[static_cast<std::size_t>(body)], unit);
+  }
+  worked_ = done;
+  // Release what was written here, acquire what others wrote, for whoever sees `over`.
+  if (done == 0 || place.left.fetch_sub(done, std::memory_order_acq_rel) != done) return;
+  place.over.store(mark_, std::memory_order_release);
+  tell_all();
+}
+
+std::byte* direct_performer::address(const location& at) const {
+  const buffers& of = buffers_[static_cast<std::size_t>(at.owner)];
+  std::byte* const base = at.buffer == buffer_kind::input    ? of.input
+                          : at.buffer == buffer_kind::output ? of.output
+                                                             : of.scratch;
+  return base + at.offset;
+}
+
+void direct_performer::perform(const direct_program::body& body, std::uint32_t unit) {
+  for (const direct_program::pass& p : body.passes) {
+    const std::size_t begin = part_begin(p.elements, body.units, unit),
+                      end = part_begin(p.elements, body.units, unit + 1);
+    const std::size_t offset = begin * code_->element_size;
+    const location* operand = code_->operands.data() + p.operands;
+    for (std::size_t i = 0; i < p.inputs; ++i) in_[i] = address(*operand++) + offset;
+    for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(*operand++) + offset;
+    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, code_->stores);
+  }
+}
+
+// -- waking -----------------------------------------------------------------------------------------------------------
+
+void direct_performer::tell_all() const {
+  for (rank_t r = 0; r < board_->ranks(); ++r)
+    if (r != rank_) board_->notify(r, rank_);
+}
+
+void direct_performer::wake_helpers() const {
+  int helpers = std::min(board_->ranks(), cores()) - 1;
+  for (rank_t k = 1; k < board_->ranks() && helpers > 0; ++k)
+    if (board_->notify((rank_ + k) % board_->ranks(), rank_)) --helpers;
+}
+
+}  // namespace troupe

@@ -1,0 +1,267 @@
+#include "actors/ports/mailbox/channel_state.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr std::size_t first_early_capacity = 64;
+
+operation_key key_of_receiver(const chunk& c) {
+  const bool pair = (c.epoch & point_to_point) != 0;
+  return {c.epoch, pair ? c.source : -1, false};
+}
+
+operation_key key_of_sender(const credit& c) {
+  const bool pair = (c.epoch & point_to_point) != 0;
+  return {c.epoch, pair ? c.source : -1, pair};
+}
+
+}  // namespace
+
+// -- the port of one operation ----------------------------------------------------------------------------------------
+
+struct channel_state::port {
+  channel_state& self;
+  active& a;
+  const operation_key& key;
+  channel_outbox& outbox;
+  rank_t other = -1;  ///< whose chunk did not fit
+
+  std::uint32_t wire_lane(int lane) const {
+    return static_cast<std::uint32_t>(self.channel_) * self.lanes_of(a) + static_cast<std::uint32_t>(lane);
+  }
+  packet_key name(const link& l, int lane, rank_t from) const {
+    return {a.what->epoch, static_cast<std::uint32_t>(from), wire_lane(lane), l.next};
+  }
+
+  const chunk* front(int lane, rank_t from) {
+    const chunk* found = self.find_early(name(find_link(a.in, lane, from), lane, from));
+    if (found != nullptr && found->fingerprint != a.what->fingerprint) {
+      a.mismatched = true;
+      other = from;
+      return nullptr;
+    }
+    if (found != nullptr) other = from;
+    return found;
+  }
+
+  void consume(int lane, rank_t from) {
+    link& l = find_link(a.in, lane, from);
+    self.drop_early(name(l, lane, from));
+    outbox.give_back(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
+    ++l.next;
+  }
+
+  bool can_send(int lane, rank_t to) {
+    const link& l = find_link(a.out, lane, to);
+    return l.next - l.returned < static_cast<std::uint32_t>(a.what->credits);
+  }
+
+  void send(int lane, rank_t to, const std::byte* data, std::size_t bytes) {
+    link& l = find_link(a.out, lane, to);
+    ++a.outstanding;
+    outbox.deliver(to, {data, bytes, a.what->fingerprint, a.what->epoch, self.rank_, wire_lane(lane), l.next++, {}});
+  }
+
+  std::byte* slot(int lane, rank_t to, std::size_t) {
+    link& l = find_link(a.out, lane, to);
+    const std::size_t slot_bytes = a.what->code->slot_bytes;
+    // One acquisition per link and operation, not per chunk.
+    if (l.slots == nullptr && slot_bytes > 0)
+      l.slots = a.what->lent->acquire(*self.slots_, slot_bytes * static_cast<std::size_t>(a.what->credits));
+    const auto index = static_cast<std::size_t>(l.next % static_cast<std::uint32_t>(a.what->credits));
+    return l.slots + index * slot_bytes;
+  }
+
+  bool transfer(int lane, std::byte* target, const std::byte* source, std::size_t bytes) {
+    return outbox.transfer(key, lane, target, source, bytes);
+  }
+};
+
+// -- messages ---------------------------------------------------------------------------------------------------------
+
+void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
+  const operation_key key{what->epoch, what->peer, what->sending};
+  note_started(key);
+  performer lanes{*what->code, channel_, what->memory, what->type, what->reduction, what->any_order};
+  const auto [at, fresh] = active_.try_emplace(key, active{std::move(what), std::move(lanes), {}, {}, 0, false});
+  if (fresh) advance(at, out);
+}
+
+void channel_state::skip(const operation_key& which) {
+  note_started(which);
+  drop_job(which);
+}
+
+void channel_state::on_chunk(chunk&& what, channel_outbox& out) {
+  const operation_key key = key_of_receiver(what);
+  const auto at = active_.find(key);
+  if (at == active_.end()) {
+    if (!is_over(key)) keep(std::move(what));
+    return;
+  }
+  const auto lane = static_cast<int>(what.lane % lanes_of(at->second));
+  if (what.sequence < find_link(at->second.in, lane, what.source).next) return;  // came twice
+  keep(std::move(what));
+  advance(at, out);
+}
+
+void channel_state::on_credit(const credit& what, channel_outbox& out) {
+  const auto at = active_.find(key_of_sender(what));
+  if (at == active_.end()) return;
+  active& a = at->second;
+  link& l = find_link(a.out, static_cast<int>(what.lane % lanes_of(a)), what.source);
+  // Slots are reused in the order of sending, so a credit counts when all earlier ones have come back.
+  const std::uint32_t ahead = what.sequence - l.returned;
+  if (ahead >= 64 || what.sequence >= l.next || (l.came_back >> ahead & 1u) != 0) return;  // came twice
+  l.came_back |= std::uint64_t{1} << ahead;
+  const int in_order = std::countr_one(l.came_back);
+  l.came_back = in_order == 64 ? 0 : l.came_back >> in_order;
+  l.returned += static_cast<std::uint32_t>(in_order);
+  --a.outstanding;
+  advance(at, out);
+}
+
+void channel_state::transferred(const operation_key& which, int lane, channel_outbox& out) {
+  const auto at = active_.find(which);
+  if (at == active_.end()) return;
+  at->second.lanes.transferred(lane);
+  advance(at, out);
+}
+
+std::vector<lane_wait> channel_state::stop(const operation_key& which) {
+  std::vector<lane_wait> lacked = waits(which);
+  active_.erase(which);
+  drop_job(which);
+  if (!is_over(which)) ahead_.insert(which);
+  return lacked;
+}
+
+std::vector<lane_wait> channel_state::waits(const operation_key& which) const {
+  const auto at = active_.find(which);
+  if (at == active_.end()) return {};
+  std::vector<lane_wait> result = at->second.lanes.waits();
+  if (result.empty())
+    for (const link& l : at->second.out)
+      if (l.next != l.returned)
+        result.push_back(
+            {lane_wait::reason::credit, static_cast<int>(l.name >> 32), static_cast<rank_t>(l.name & 0xffffffffu), -1});
+  return result;
+}
+
+std::size_t channel_state::early_chunks() const {
+  std::size_t total = 0;
+  for (const auto& buffer : early_) total += buffer->size();
+  return total;
+}
+
+// -- operations -------------------------------------------------------------------------------------------------------
+
+void channel_state::advance(active_map::iterator at, channel_outbox& out) {
+  active& a = at->second;
+  if (a.mismatched) return;
+  const operation_key key = at->first;
+  port p{*this, a, key, out};
+  auto status = performer::status::waiting;
+  try {
+    status = a.lanes.advance(p);
+  } catch (const error& e) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(e.code_value(), e.what()));
+  } catch (const std::exception& e) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(errc::aborted, std::string{"performing it threw: "} + e.what()));
+  } catch (...) {
+    a.mismatched = true;
+    return out.failed(key, make_failure(errc::aborted, "performing it threw something that is no std::exception"));
+  }
+  if (a.mismatched || status == performer::status::mismatch) {
+    a.mismatched = true;
+    out.mismatch(key, p.other);
+    return;
+  }
+  if (status == performer::status::performed && a.outstanding == 0) {
+    active_.erase(at);
+    out.performed(key);
+  }
+}
+
+channel_state::link& channel_state::find_link(std::vector<link>& links, int lane, rank_t peer) {
+  const std::uint64_t name = static_cast<std::uint64_t>(lane) << 32 | static_cast<std::uint32_t>(peer);
+  auto at =
+      std::lower_bound(links.begin(), links.end(), name, [](const link& l, std::uint64_t n) { return l.name < n; });
+  if (at == links.end() || at->name != name) {
+    at = links.emplace(at);
+    at->name = name;
+  }
+  return *at;
+}
+
+bool channel_state::is_over(const operation_key& key) const {
+  if (ahead_.contains(key)) return true;
+  if (key.peer < 0) return before(key.epoch, next_epoch_);
+  const auto next = next_pair_.find(pair_name(key));
+  return next != next_pair_.end() && before(key.epoch, next->second);
+}
+
+/// Operations start in order, but one that fails may be skipped before earlier ones have started, and after later ones have.
+void channel_state::note_started(const operation_key& key) {
+  if (key.peer < 0) {
+    if (!before(key.epoch, next_epoch_)) ahead_.insert(key);
+    while (ahead_.erase({next_epoch_, -1, false}) > 0) next_epoch_ = (next_epoch_ + 1) & ~point_to_point;
+    return;
+  }
+  ahead_.erase(key);
+  const auto [next, fresh] = next_pair_.try_emplace(pair_name(key), point_to_point);
+  if (fresh || !before(key.epoch, next->second)) next->second = (key.epoch + 1) | point_to_point;
+}
+
+// -- early chunks -----------------------------------------------------------------------------------------------------
+
+void channel_state::keep(chunk&& what) {
+  const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
+  for (auto& buffer : early_) {
+    if (buffer->contains(key)) return;  // came twice
+    if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
+  }
+  // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.
+  const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
+  early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
+  static_cast<void>(early_.back()->put(key, std::move(what)));
+}
+
+chunk* channel_state::find_early(const packet_key& key) {
+  for (auto& buffer : early_)
+    if (chunk* found = buffer->find(key)) return found;
+  return nullptr;
+}
+
+void channel_state::drop_early(const packet_key& key) {
+  for (auto& buffer : early_)
+    if (buffer->take(key)) return;
+}
+
+/// Sends and receives of all pairs share an epoch number, so a job is also told apart by its source.
+void channel_state::drop_job(const operation_key& key) {
+  for (auto& buffer : early_) {
+    if (buffer->empty()) continue;
+    if (key.peer < 0) {
+      buffer->remove_job(key.epoch);
+      continue;
+    }
+    if (key.sending) continue;
+    std::vector<chunk> others;
+    buffer->remove_job(key.epoch, [&](const packet_key&, chunk&& c) {
+      if (c.source != key.peer) others.push_back(std::move(c));
+    });
+    for (chunk& c : others) {
+      const packet_key name{c.epoch, static_cast<std::uint32_t>(c.source), c.lane, c.sequence};
+      static_cast<void>(buffer->put(name, std::move(c)));
+    }
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,133 @@
+#pragma once
+// One channel of one rank: performs its part of every operation under way, with chunk and credit messages (the mailbox port).
+// No CAF in here, so that every transition can be tested alone, and under ThreadSanitizer.
+//
+// Owner: the channel actor; nobody else touches it. What may arrive, in any order:
+//   start(assignment)          from its rank   begins an operation, in the order of the epochs but for those that fail
+//   skip(operation)            from its rank   it failed: it will not start here, and nothing that came of it is needed
+//   chunk                      from a peer     readable until we answer with a credit
+//   credit                     from a peer     our chunk has been consumed
+//   transferred(epoch, lane)   from a DMA engine
+//   stop(operation)            from its rank   drops the operation; after we answer, nothing here refers to its buffers
+// A chunk that comes before its operation waits in `early_`, named by (epoch, source, lane, sequence) and taken in the order of
+// the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted.
+// Chunks that come twice, or for an operation that is over, are dropped.
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "memory/arena.hpp"
+#include "memory/packet_buffer.hpp"
+#include "protocols/agreement/agreement.hpp"
+#include "protocols/chunk.hpp"
+#include "protocols/perform/assignment.hpp"
+#include "protocols/perform/performer.hpp"
+
+namespace troupe::actors {
+
+/// Names an operation at one rank: collectives by epoch, sends and receives by epoch, peer and direction.
+struct operation_key {
+  epoch_t epoch = 0;
+  rank_t peer = -1;
+  bool sending = false;
+  bool operator==(const operation_key&) const = default;
+};
+struct operation_key_hash {
+  std::size_t operator()(const operation_key& k) const noexcept {
+    const std::uint64_t word =
+        std::uint64_t{k.epoch} << 32 | static_cast<std::uint32_t>(k.peer) << 1 | (k.sending ? 1u : 0u);
+    return static_cast<std::size_t>(word * 0x9e3779b97f4a7c15u >> 17);
+  }
+};
+
+/// a before b on the circle of 2³¹ epochs.
+
+/// The row of sends or receives that the operation belongs to. @pre a send or receive
+inline std::uint64_t pair_name(const operation_key& key) {
+  return std::uint64_t{static_cast<std::uint32_t>(key.peer)} << 1 | (key.sending ? 1u : 0u);
+}
+
+/// Where a channel's messages go. Calls happen on the channel's own turn.
+class channel_outbox {
+public:
+  virtual ~channel_outbox() = default;
+  /// To the channel of the same number at rank `to`.
+  virtual void deliver(rank_t to, chunk&& what) = 0;
+  virtual void give_back(rank_t to, const credit& what) = 0;
+  /// All lanes are performed and all credits have come back: nobody reads the operation's buffers on our behalf any more.
+  virtual void performed(const operation_key& which) = 0;
+  /// A chunk of `from` carries another fingerprint or size: that rank called something else.
+  virtual void mismatch(const operation_key& which, rank_t from) = 0;
+  /// Performing threw: a user's reduction, or no memory for a slot. The operation waits to be stopped.
+  virtual void failed(const operation_key& which, failure_ptr why) = 0;
+  /// True: copied at once. False: a DMA engine copies and transferred() will be called.
+  virtual bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
+                        std::size_t bytes) = 0;
+};
+
+class channel_state {
+public:
+  /// @param first epoch of the first collective
+  channel_state(rank_t rank, int channel, arena& slots, epoch_t first = 0)
+      : rank_(rank), channel_(channel), slots_(&slots), next_epoch_(first) {}
+
+  void start(std::shared_ptr<const assignment> what, channel_outbox& out);
+  void skip(const operation_key& which);
+  void on_chunk(chunk&& what, channel_outbox& out);
+  void on_credit(const credit& what, channel_outbox& out);
+  void transferred(const operation_key& which, int lane, channel_outbox& out);
+  /// Drops the operation, also one that has not started here, with every chunk that waits for it. Returns what its lanes
+  /// waited for.
+  std::vector<lane_wait> stop(const operation_key& which);
+  /// What the lanes of an operation wait for now; empty if it is not under way.
+  std::vector<lane_wait> waits(const operation_key& which) const;
+
+  std::size_t under_way() const { return active_.size(); }
+  std::size_t early_chunks() const;
+
+private:
+  struct link {
+    std::uint64_t name = 0;       ///< lane << 32 | peer
+    std::uint32_t next = 0;       ///< sequence of the next chunk to send or to consume
+    std::uint32_t returned = 0;   ///< out links: credits that came back
+    std::uint64_t came_back = 0;  ///< out links: which of the 64 after `returned` came back out of order
+    std::byte* slots = nullptr;   ///< out links: memory of recv_reduce_send's results, one per credit
+  };
+  struct active {
+    std::shared_ptr<const assignment> what;
+    performer lanes;
+    std::vector<link> in, out;      ///< sorted by name
+    std::uint32_t outstanding = 0;  ///< chunks sent and not given back
+    bool mismatched = false;
+  };
+  struct port;
+  friend struct port;
+
+  using active_map = std::unordered_map<operation_key, active, operation_key_hash>;
+
+  static link& find_link(std::vector<link>& links, int lane, rank_t peer);
+  void advance(active_map::iterator at, channel_outbox& out);
+  bool is_over(const operation_key& key) const;
+  void note_started(const operation_key& key);
+  void keep(chunk&& what);
+  chunk* find_early(const packet_key& key);
+  void drop_early(const packet_key& key);
+  void drop_job(const operation_key& key);
+  std::uint32_t lanes_of(const active& a) const { return static_cast<std::uint32_t>(a.what->code->lanes_per_channel); }
+
+  rank_t rank_;
+  int channel_;
+  arena* slots_;
+  active_map active_;
+  std::vector<std::unique_ptr<packet_buffer<chunk>>>
+      early_;           ///< one in normal times; larger ones are added under pressure
+  epoch_t next_epoch_;  ///< first collective epoch not started, skipped or stopped here
+  std::unordered_map<std::uint64_t, epoch_t> next_pair_;  ///< the same per peer and direction
+  std::unordered_set<operation_key, operation_key_hash>
+      ahead_;  ///< later ones that are: a failure may overtake and be overtaken
+};
+
+}  // namespace troupe::actors

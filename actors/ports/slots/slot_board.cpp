@@ -1,0 +1,215 @@
+#include "actors/ports/slots/slot_board.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+#include <new>
+#include <string>
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "memory/error.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::align_val_t line_aligned{slots::line_bytes};
+
+/// Level k holds the lines from 2·8ᵏ to 2·8ᵏ⁺¹ of each half.
+constexpr std::size_t level_begin(std::size_t level) { return slot_channel::first_lines << (3 * level); }
+constexpr std::size_t level_lines(std::size_t level) { return level_begin(level + 1) - level_begin(level); }
+static_assert(level_begin(slot_channel::level_count) == slot_channel::most_lines);
+
+[[noreturn]] void no_memory(std::size_t bytes) {
+  throw error(errc::out_of_memory,
+              "the slots of a channel need " + std::to_string(bytes) +
+                  " bytes more, which the system refuses; use fewer ranks or the protocol 'simple'");
+}
+
+void futex_wake(std::atomic<std::uint32_t>& at) {
+  ::syscall(SYS_futex, &at, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool ask_for_membarrier() {
+#if defined(TROUPE_SLOTS_UNDER_TSAN)
+  return false;
+#else
+  const long offered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+  if (offered < 0 || (offered & MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return false;
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+#endif
+}
+
+}  // namespace
+
+bool slots_have_membarrier() {
+  static const bool have = ask_for_membarrier();
+  return have;
+}
+
+// -- slot_channel -----------------------------------------------------------------------------------------------------
+
+slot_channel::~slot_channel() {
+  for (auto& level : levels_)
+    if (slots::word* words = level.load(std::memory_order_relaxed)) ::operator delete(words, line_aligned);
+}
+
+slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t index) {
+  std::size_t level = 0;
+  while (index >= level_begin(level + 1)) ++level;
+  slots::word* first = levels_[level].load(std::memory_order_acquire);
+  if (first == nullptr) return {};
+  const std::size_t at = index - level_begin(level);
+  return {first + (parity * level_lines(level) + at) * slots::line_words, level_lines(level) - at};
+}
+
+void slot_channel::reserve(std::size_t lines) {
+  for (std::size_t level = 0; level < level_count && level_begin(level) < lines; ++level) {
+    if (levels_[level].load(std::memory_order_relaxed) != nullptr) continue;
+    const std::size_t bytes = 2 * level_lines(level) * slots::line_bytes;
+    void* raw = ::operator new(bytes, line_aligned, std::nothrow);
+    if (raw == nullptr) no_memory(bytes);
+    std::memset(raw, 0, bytes);
+    slots::word* expected = nullptr;
+    if (!levels_[level].compare_exchange_strong(expected, static_cast<slots::word*>(raw), std::memory_order_release,
+                                                std::memory_order_relaxed))
+      ::operator delete(raw, line_aligned);
+  }
+}
+
+bool slot_channel::prepare(unsigned parity, std::uint64_t generation, slot_format format, std::uint32_t lines) {
+  if (generation != source_.generation) {
+    if (source_.known < source_.used[parity ^ 1]) return false;
+    for (const unsigned half : {0U, 1U}) clear(half, source_.written[half]);
+    source_.generation = generation;
+    source_.foreign[0] = source_.foreign[1] = 0;
+    generation_.store(generation, std::memory_order_release);
+  }
+  std::uint32_t& foreign = source_.foreign[parity];
+  if (format == slot_format::ll128) {
+    foreign = std::max(foreign, lines);
+  } else if (foreign > 0) {
+    clear(parity, foreign);
+    foreign = 0;
+  }
+  source_.written[parity] = std::max(source_.written[parity], lines);
+  return true;
+}
+
+void slot_channel::clear(unsigned parity, std::size_t lines) {
+  for (std::size_t at = 0; at < lines;) {
+    const run here = lines_at(parity, at);
+    const std::size_t count = here.lines < lines - at ? here.lines : lines - at;
+    slots::clear(here.first, count * slots::line_words);
+    at += count;
+  }
+}
+
+// -- slot_board -------------------------------------------------------------------------------------------------------
+
+slot_board::slot_board(int ranks, bool membarrier)
+    : ranks_(ranks),
+      membarrier_(membarrier && slots_have_membarrier()),
+      direct_(ranks),
+      words_(std::make_unique<rank_words[]>(static_cast<std::size_t>(ranks))),
+      channels_(std::make_unique<std::atomic<slot_channel*>[]>(static_cast<std::size_t>(ranks) *
+                                                               static_cast<std::size_t>(ranks))) {}
+
+slot_board::~slot_board() {
+  const auto pairs = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_);
+  for (std::size_t i = 0; i < pairs; ++i) delete channels_[i].load(std::memory_order_relaxed);
+}
+
+slot_channel& slot_board::make_channel(rank_t source, rank_t destination) {
+  std::unique_ptr<slot_channel> made{new (std::nothrow) slot_channel};
+  if (!made) no_memory(sizeof(slot_channel));
+  slot_channel* found = nullptr;
+  if (at(source, destination).compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
+    return *made.release();
+  return *found;
+}
+
+std::size_t slot_board::bytes() const {
+  const auto pairs = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_);
+  std::size_t total = static_cast<std::size_t>(ranks_) * sizeof(rank_words) + pairs * sizeof(channels_[0]);
+  for (std::size_t i = 0; i < pairs; ++i) {
+    slot_channel* channel = channels_[i].load(std::memory_order_acquire);
+    if (channel == nullptr) continue;
+    total += sizeof(slot_channel);
+    for (std::size_t level = 0; level < slot_channel::level_count; ++level)
+      if (channel->lines_at(0, level_begin(level)).first != nullptr)
+        total += 2 * level_lines(level) * slots::line_bytes;
+  }
+  return total;
+}
+
+void slot_board::wake_sleeper(std::uint64_t seen, rank_t writer) {
+  const auto wants = static_cast<std::uint32_t>(seen >> 32);
+  if (wants != 0 && writer != anybody && wants != static_cast<std::uint32_t>(writer + 1)) return;
+  // The words live as long as the board; a wake-up that comes too late costs a look around.
+  std::atomic<std::uint32_t>& ticket = words(static_cast<rank_t>(static_cast<std::uint32_t>(seen)) - 1).ticket;
+  ticket.fetch_add(1, std::memory_order_acq_rel);
+  futex_wake(ticket);
+}
+
+void slot_board::wake(rank_t rank) {
+  const std::uint64_t seen = words(rank).sleeping.fetch_or(0, std::memory_order_seq_cst);
+  if (seen != 0) wake_sleeper(seen, anybody);
+}
+
+void slot_board::wake_who_want_done(rank_t rank) {
+  words(rank).wanted.exchange(0, std::memory_order_acq_rel);
+  for (rank_t r = 0; r < ranks_; ++r)
+    if (const std::uint64_t seen = looked_at(words(r).sleeping); seen != 0) wake_sleeper(seen, anybody);
+}
+
+// -- sleep ------------------------------------------------------------------------------------------------------------
+
+slot_board::sleep::sleep(slot_board& board, rank_t leader)
+    : board_(board), leader_(leader), ticket_(board.words(leader).ticket.load(std::memory_order_acquire)) {}
+
+void slot_board::sleep::announce(rank_t rank, rank_t writer, rank_t finishes) {
+  rank_words& mine = board_.words(rank);
+  const std::uint64_t value = static_cast<std::uint64_t>(static_cast<std::uint32_t>(writer + 1)) << 32 |
+                              static_cast<std::uint32_t>(leader_ + 1);
+  mine.next = first_;
+  first_ = rank;
+  mine.sleeping.exchange(value, std::memory_order_acq_rel);
+  if (finishes >= 0) board_.words(finishes).wanted.exchange(1, std::memory_order_acq_rel);
+}
+
+void slot_board::sleep::fence() {
+  if (board_.membarrier_) ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {
+  using namespace std::chrono;
+  std::atomic<std::uint32_t>& ticket = board_.words(leader_).ticket;
+  if (deadline == steady_clock::time_point::max()) {
+    ::syscall(SYS_futex, &ticket, FUTEX_WAIT_BITSET_PRIVATE, ticket_, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
+    return;
+  }
+  // steady_clock is CLOCK_MONOTONIC in libstdc++, by which FUTEX_WAIT_BITSET measures (absolute time).
+  auto left = deadline.time_since_epoch();
+  if (left < steady_clock::duration::zero()) left = steady_clock::duration::zero();
+  const auto whole = duration_cast<seconds>(left);
+  timespec at{};
+  at.tv_sec = static_cast<std::time_t>(whole.count());
+  at.tv_nsec = static_cast<long>(duration_cast<nanoseconds>(left - whole).count());
+  ::syscall(SYS_futex, &ticket, FUTEX_WAIT_BITSET_PRIVATE, ticket_, &at, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+void slot_board::sleep::retract() {
+  while (first_ >= 0) {
+    rank_words& mine = board_.words(first_);
+    first_ = mine.next;
+    // A read-modify-write: a plain store would cut the chain that S1 of the next sleep reads.
+    mine.sleeping.exchange(0, std::memory_order_acq_rel);
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,234 @@
+#pragma once
+// The memory of the slot port: one board a communicator, through which ranks of one address space write small messages straight to
+// each other (formats: slot_formats.hpp).
+//
+// Per ordered pair (source → destination) a *channel* with two halves, used by epochs of even and odd number. In each half the
+// messages of an epoch lie one behind the other at places that both ends compute from their programs. Invariants:
+//   1. A rank performs its operations on the board one after the other, in the order of their sequence numbers; numbers may be left
+//      out. One thread at a time acts for a rank.
+//   2. A source writes a half for epoch e only if the destination has finished the epoch that used this half last. It knows from a
+//      message of the destination's next epoch (then nothing more is read), else from the destination's word `done`.
+//   3. What a reader compares with a stamp is always a stamp: the first word of a line is one in either format; the others
+//      are cleared before an LL message follows LL128 messages in a half, and before the header says that they may be read.
+//   4. Stamps repeat after 2³² − 2 epochs (a *generation*). The source clears a channel before its first message of a generation and
+//      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
+//
+// Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
+// itself, longer messages in levels of eight times the size. 896 bytes a channel; 8 bytes for every pair that never spoke.
+//
+// Sleeping. A waiting thread may sleep; whoever writes to a rank afterwards looks at the rank's word `sleeping` and wakes it. No
+// wake-up is lost:
+//   sleeper   S1 store `sleeping`   S2 membarrier   S3 look at its slots again   S4 sleep unless the ticket has changed since before S1
+//   writer    W1 store slots        W2 compiler barrier   W3 load `sleeping`; if set: change the ticket, wake
+// membarrier(PRIVATE_EXPEDITED) makes every thread of the process that is running execute a full barrier between S1 and S3; one that
+// is not running has executed one when it was taken off its core. For a given writer that barrier falls before W3, and then W3 sees
+// S1 and the writer wakes the sleeper (S4 does not sleep if the ticket has changed already); or it falls behind W3, hence behind
+// W1, and S3 sees the slots. So the price is paid by the one who is going to sleep anyway, and a writer pays one load.
+// Without membarrier (an old kernel, another system, ThreadSanitizer, which does not know it) S1 and W3 are read-modify-writes of
+// `sleeping`: they come in one order, and the later one sees the earlier one and all that was before it.
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "actors/ports/direct/direct_board.hpp"
+#include "protocols/collective.hpp"
+#include "protocols/program/slot_formats.hpp"
+
+namespace troupe {
+
+class slot_channel {
+public:
+  static constexpr std::size_t first_lines = 2;  ///< of a half in the channel itself
+  static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
+  static constexpr std::size_t most_lines = slots::most_lines;
+
+  slot_channel() = default;
+  ~slot_channel();
+  slot_channel(const slot_channel&) = delete;
+  slot_channel& operator=(const slot_channel&) = delete;
+
+  /// The line of a half and how many follow it without a gap; {nullptr, 0} while the source has not laid it down.
+  /// @pre index < most_lines
+  struct run {
+    slots::word* first = nullptr;
+    std::size_t lines = 0;
+  };
+  run lines_at(unsigned parity, std::size_t index) {
+    if (index < first_lines) [[likely]]
+      return {words_[parity] + index * slots::line_words, first_lines - index};
+    return lines_of_level(parity, index);
+  }
+
+  /// Lays down the levels for `lines` lines a half. Any thread. Throws error(out_of_memory).
+  void reserve(std::size_t lines);
+
+  /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the half yet;
+  /// `known` may then be too old. @pre reserved for `lines`
+  bool open(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines) {
+    const unsigned parity = sequence & 1;
+    if (source_.known < source_.used[parity]) [[unlikely]]
+      return false;
+    // As LL128 before, no longer than ever: nothing to clear.
+    if (generation != source_.generation || format != slot_format::ll128 || lines > source_.foreign[parity])
+        [[unlikely]]
+      if (!prepare(parity, generation, format, lines)) return false;
+    source_.used[parity] = sequence + 1;
+    return true;
+  }
+  bool is_open(std::uint64_t sequence) const { return source_.used[sequence & 1] == sequence + 1; }
+  /// The source has heard that the destination finished all epochs before `bound`.
+  void learn(std::uint64_t bound) {
+    if (bound > source_.known) source_.known = bound;
+  }
+
+  /// The destination may compare stamps of this generation. Remembers the answer.
+  bool readable(std::uint64_t generation) {
+    if (destination_.generation == generation) [[likely]]
+      return true;
+    if (generation_.load(std::memory_order_acquire) < generation) return false;
+    destination_.generation = generation;
+    return true;
+  }
+  /// The destination has seen a message of this epoch: its source finished all epochs before.
+  void saw(std::uint64_t sequence) { destination_.seen = sequence; }
+  std::uint64_t seen() const { return destination_.seen; }
+
+private:
+  run lines_of_level(unsigned parity, std::size_t index);
+  bool prepare(unsigned parity, std::uint64_t generation, slot_format format, std::uint32_t lines);
+  void clear(unsigned parity, std::size_t lines);
+
+  // Each end's own words, on lines of their own; pairs of lines, since processors fetch the neighbour too.
+  struct alignas(128) {
+    std::uint64_t known = 0;     ///< all epochs < known are finished at the destination
+    std::uint64_t used[2] = {};  ///< 1 + the epoch that used the half last; 0: none
+    std::uint64_t generation = 0;
+    std::uint32_t foreign[2] = {};  ///< lines whose words other than the first may hold LL128 data
+    std::uint32_t written[2] = {};  ///< lines ever written
+  } source_;
+  struct alignas(128) {
+    std::uint64_t seen = 0;
+    std::uint64_t generation = 0;
+  } destination_;
+  // Read by both, written hardly ever.
+  alignas(128) std::atomic<slots::word*> levels_[level_count] = {};
+  std::atomic<std::uint64_t> generation_{0};
+  alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
+};
+
+/// Whether the two ends of a sleep can be ordered by the sleeper alone; decided once for the process.
+bool slots_have_membarrier();
+
+class slot_board {
+public:
+  /// @param membarrier false: do without, as on a system that has none (tests)
+  explicit slot_board(int ranks, bool membarrier = slots_have_membarrier());
+  ~slot_board();
+  slot_board(const slot_board&) = delete;
+  slot_board& operator=(const slot_board&) = delete;
+
+  int ranks() const { return ranks_; }
+  /// Lays it down at first use. Any thread. Throws error(out_of_memory).
+  slot_channel& channel(rank_t source, rank_t destination) {
+    slot_channel* found = at(source, destination).load(std::memory_order_acquire);
+    return found != nullptr ? *found : make_channel(source, destination);
+  }
+  /// Where the same ranks meet to work on each other's buffers; they share the numbers, `done` and the sleep.
+  direct_board& direct() { return direct_; }
+  /// Bytes of memory laid down so far, for reports.
+  std::size_t bytes() const;
+
+  // -- epochs ---------------------------------------------------------------------------------------------------------
+
+  /// All epochs before this one are finished at `rank`.
+  std::uint64_t done(rank_t rank) const { return words(rank).done.load(std::memory_order_acquire); }
+  /// The rank reads no slot of `sequence` any more.
+  void finish(rank_t rank, std::uint64_t sequence) {
+    rank_words& mine = words(rank);
+    mine.done.store(sequence + 1, std::memory_order_release);
+    if (looked_at(mine.wanted) != 0) [[unlikely]]
+      wake_who_want_done(rank);
+  }
+
+  // -- sleeping -------------------------------------------------------------------------------------------------------
+
+  /// After a writer's stores to `rank`: wakes it if it sleeps and waits for `writer`. Costs a load. True: it slept.
+  bool notify(rank_t rank, rank_t writer) {
+    const std::uint64_t seen = looked_at(words(rank).sleeping);
+    if (seen != 0) [[unlikely]]
+      wake_sleeper(seen, writer);
+    return seen != 0;
+  }
+  /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
+  void wake(rank_t rank);
+
+  static constexpr rank_t anybody = -1;
+  /// One thread's sleep for one or more ranks; the first rank's ticket is what it sleeps on. In this order:
+  ///   sleep s{board, leader}; s.announce(rank, waits_for) …; s.fence(); look again; s.until(deadline) or not
+  /// The destructor takes the announcements back. @pre no other thread sleeps for these ranks.
+  class sleep {
+  public:
+    sleep(slot_board& board, rank_t leader);
+    ~sleep() { retract(); }
+    sleep(const sleep&) = delete;
+    sleep& operator=(const sleep&) = delete;
+    /// Be woken by messages from `writer` only, or from anybody; `done` of `finishes` changing wakes too unless it is −1.
+    void announce(rank_t rank, rank_t writer, rank_t finishes);
+    void fence();
+    /// Somebody has woken the leader since the constructor.
+    bool woken() const { return board_.words(leader_).ticket.load(std::memory_order_acquire) != ticket_; }
+    /// Returns at once if woken(). May return without a reason.
+    void until(std::chrono::steady_clock::time_point deadline);
+
+  private:
+    void retract();
+    slot_board& board_;
+    rank_t leader_;
+    std::uint32_t ticket_;
+    rank_t first_ = -1;  ///< announced ranks, linked through rank_words::next
+  };
+
+  bool uses_membarrier() const { return membarrier_; }
+  /// See slots::tear_hook. Set before any rank performs.
+  void tear_writes(slots::tear_hook hook) { tear_ = hook; }
+  slots::tear_hook tearing() const { return tear_; }
+
+private:
+  struct alignas(128) rank_words {
+    std::atomic<std::uint64_t> done{0};
+    // Another line: read by every writer, written only by a thread that goes to sleep.
+    alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
+    std::atomic<std::uint64_t> wanted{0};                ///< somebody sleeps until `done` changes
+    std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on
+    rank_t next = -1;                                    ///< belongs to the sleeper
+  };
+
+  std::atomic<slot_channel*>& at(rank_t source, rank_t destination) const {
+    return channels_[static_cast<std::size_t>(source) * static_cast<std::size_t>(ranks_) +
+                     static_cast<std::size_t>(destination)];
+  }
+  rank_words& words(rank_t rank) const { return words_[static_cast<std::size_t>(rank)]; }
+  slot_channel& make_channel(rank_t source, rank_t destination);
+  /// W2 and W3.
+  std::uint64_t looked_at(std::atomic<std::uint64_t>& word) const {
+    if (membarrier_) [[likely]] {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      return word.load(std::memory_order_relaxed);
+    }
+    return word.fetch_or(0, std::memory_order_acq_rel);
+  }
+  void wake_sleeper(std::uint64_t seen, rank_t writer);
+  void wake_who_want_done(rank_t rank);
+
+  int ranks_;
+  bool membarrier_;
+  slots::tear_hook tear_ = nullptr;
+  direct_board direct_;
+  std::unique_ptr<rank_words[]> words_;
+  std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,409 @@
+#include "actors/ports/slots/slot_performer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+/// Sums of a handful of elements, without the preamble of a vector loop.
+template <class T>
+void tiny_sum(const void* left, const void* right, void* out, std::size_t count) {
+  const auto* a = static_cast<const std::byte*>(left);
+  const auto* b = static_cast<const std::byte*>(right);
+  auto* to = static_cast<std::byte*>(out);
+  std::size_t i = 0;
+  do {
+    T x, y;
+    std::memcpy(&x, a + i * sizeof(T), sizeof(T));
+    std::memcpy(&y, b + i * sizeof(T), sizeof(T));
+    x = static_cast<T>(x + y);
+    std::memcpy(to + i * sizeof(T), &x, sizeof(T));
+#if defined(__GNUC__)
+    __asm__("" : "+r"(i));  // keeps the loop scalar
+#endif
+  } while (++i < count);
+}
+
+/// Integers wrap: they are added as unsigned.
+reduce_kernel find_tiny(datatype type, op_kind kind) {
+  if (kind != op_kind::sum && kind != op_kind::avg && kind != op_kind::pre_mul_sum) return nullptr;
+  switch (type) {
+    case datatype::f32: return &tiny_sum<float>;
+    case datatype::f64: return &tiny_sum<double>;
+    case datatype::i32:
+    case datatype::u32: return &tiny_sum<std::uint32_t>;
+    case datatype::i64:
+    case datatype::u64: return &tiny_sum<std::uint64_t>;
+    default: return nullptr;
+  }
+}
+
+constexpr std::size_t tiny_bytes = 64;
+
+#if defined(__GNUC__)
+#define TROUPE_INLINE [[gnu::always_inline]] inline
+#else
+#define TROUPE_INLINE inline
+#endif
+
+void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == slots::ll128_payload) std::memcpy(to, from, slots::ll128_payload);
+  else if (bytes == sizeof(std::uint64_t)) std::memcpy(to, from, sizeof(std::uint64_t));
+  else if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// -- an operation begins and ends -------------------------------------------------------------------------------------
+
+void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
+                           std::uint64_t sequence, std::uint64_t fingerprint) {
+  is_direct_ = code.direct != nullptr;
+  if (is_direct_) {
+    direct_.start(*code.direct, memory, type, reduction, sequence, fingerprint);
+    sequence_ = sequence;
+    suspect_ = -1;
+    unfinished_ = 1;
+    return;
+  }
+  if (bound_ != code.identity) bind(code);
+  if (code.reduces) choose_kernel(type, reduction, code.largest <= tiny_bytes);
+  code_ = &code;
+  memory_ = memory;
+  base_[static_cast<std::size_t>(buffer_kind::input)] = memory.input;
+  base_[static_cast<std::size_t>(buffer_kind::output)] = memory.output;
+  base_[static_cast<std::size_t>(buffer_kind::scratch)] = memory.scratch;
+  base_[static_cast<std::size_t>(buffer_kind::l0)] = memory.l0;
+  type_ = type;
+  element_shift_ = std::countr_zero(size_of(type));
+  reduction_ = reduction;
+  sequence_ = sequence;
+  stamp_ = slots::stamp_of(sequence);
+  generation_ = slots::generation_of(sequence);
+  parity_ = sequence & 1;
+  tag_ = static_cast<std::uint32_t>(fingerprint ^ fingerprint >> 32);
+  suspect_ = -1;
+  for (std::size_t l = 0; l < code.lanes.size(); ++l)
+    lanes_[l] = {code.lanes[l].begin, code.lanes[l].end, 0, false, outcome::moved};
+  unfinished_ = code.lanes.size();
+  if (unfinished_ == 0) finish();
+}
+
+void slot_performer::bind(const slot_program& code) {
+  bound_ = 0;
+  channels_.clear();
+  for (const auto& use : code.channels) {
+    slot_channel& channel = use.outgoing ? board_->channel(rank_, use.peer) : board_->channel(use.peer, rank_);
+    if (use.outgoing) channel.reserve(use.lines);
+    channels_.push_back(&channel);
+  }
+  lanes_.resize(code.lanes.size());
+  bound_ = code.identity;
+}
+
+void slot_performer::choose_kernel(datatype type, const op& reduction, bool tiny) {
+  if (kernel_ != nullptr && kernel_type_ == type && kernel_kind_ == reduction.kind && kernel_tiny_ == tiny) return;
+  kernel_type_ = type;
+  kernel_kind_ = reduction.kind;
+  kernel_tiny_ = tiny;
+  kernel_ = tiny ? find_tiny(type, reduction.kind) : nullptr;
+  if (kernel_ == nullptr) kernel_ = find_reduce(type, reduction.kind);
+}
+
+slot_performer::status slot_performer::finish() {
+  board_->finish(rank_, sequence_);
+  return status::performed;
+}
+
+void slot_performer::abandon() {
+  if (unfinished_ == 0) return;
+  if (is_direct_) direct_.abandon();
+  unfinished_ = 0;
+  finish();
+}
+
+slot_performer::status slot_performer::advance_direct() {
+  const auto s = direct_.advance();
+  if (s == direct_performer::status::waiting) return status::waiting;
+  if (s == direct_performer::status::mismatch) {
+    suspect_ = direct_.missing();
+    return status::mismatch;
+  }
+  unfinished_ = 0;
+  return finish();
+}
+
+// -- steps ------------------------------------------------------------------------------------------------------------
+
+/// Inlined into advance(), like what it calls for a message of one line: a call each costs as much as the work.
+TROUPE_INLINE slot_performer::outcome slot_performer::step(lane_state& lane, const slot_step& s) {
+  if (s.after_lane >= 0 && lanes_[static_cast<std::size_t>(s.after_lane)].next <= s.after_index) [[unlikely]]
+    return outcome::lane;
+  if (s.kind == step_kind::send) {
+    if (const outcome ready = open(s); ready != outcome::moved) return ready;
+    write(s, 0, source(s), s.bytes);
+    board_->notify(code_->channels[s.out_channel].peer, rank_);
+    return outcome::moved;
+  }
+  if (receives(s.kind)) return receive(lane, s);
+  local(s);
+  return outcome::moved;
+}
+
+TROUPE_INLINE slot_performer::outcome slot_performer::receive(lane_state& lane, const slot_step& s) {
+  const bool forwards = sends(s.kind);
+  if (forwards)
+    if (const outcome ready = open(s); ready != outcome::moved) return ready;
+  outcome result = outcome::moved;
+  if (code_->format == slot_format::ll128 && s.bytes <= slots::ll128_payload && s.in_line < slot_channel::first_lines) {
+    slot_channel& from = *channels_[s.in_channel];
+    const slots::word* line = from.lines_at(parity_, s.in_line).first;
+    result = greet(from, s, line);
+    if (result != outcome::moved) return result;
+    deliver(s, 0, slots::data_of(line), s.bytes);
+  } else {
+    result = code_->format == slot_format::ll128 ? receive_ll128(lane, s) : receive_ll(lane, s);
+  }
+  if (forwards && result != outcome::mismatch) board_->notify(code_->channels[s.out_channel].peer, rank_);
+  return result;
+}
+
+void slot_performer::local(const slot_step& s) const {
+  if (!s.fold && s.kind == step_kind::reduce) {
+    std::byte* to = target(s);
+    combine(s, to, source(s), to, s.bytes);
+  } else if (!s.fold && s.kind == step_kind::copy) {
+    if (target(s) != source(s)) move_bytes(target(s), source(s), s.bytes);  // a broadcast of one buffer at the root
+  } else {
+    const auto index = static_cast<std::size_t>(&s - code_->steps.data());
+    perform_local(code_->instructions[index], code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+  }
+}
+
+TROUPE_INLINE slot_performer::outcome slot_performer::open(const slot_step& s) {
+  slot_channel& to = *channels_[s.out_channel];
+  if (to.is_open(sequence_)) return outcome::moved;
+  // What the destination has sent lately tells what it finished.
+  const slot_program::channel_use& use = code_->channels[s.out_channel];
+  if (use.reverse >= 0) to.learn(channels_[static_cast<std::size_t>(use.reverse)]->seen());
+  if (to.open(sequence_, generation_, code_->format, use.lines)) [[likely]]
+    return outcome::moved;
+  return open_late(s);
+}
+
+/// If it has sent nothing, its word does.
+slot_performer::outcome slot_performer::open_late(const slot_step& s) {
+  slot_channel& to = *channels_[s.out_channel];
+  const slot_program::channel_use& use = code_->channels[s.out_channel];
+  to.learn(board_->done(use.peer));
+  return to.open(sequence_, generation_, code_->format, use.lines) ? outcome::moved : outcome::credit;
+}
+
+/// Writes bytes [at, at + bytes) of a message; the first piece begins at 0, and only the last may be no multiple of a line's.
+TROUPE_INLINE void slot_performer::write(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
+  if (code_->format == slot_format::ll) return write_ll(s, at, data, bytes);
+  if (s.bytes > slots::ll128_payload || s.out_line >= slot_channel::first_lines) return write_ll128(s, at, data, bytes);
+  slots::word* line = channels_[s.out_channel]->lines_at(parity_, s.out_line).first;
+  slots::write_line(line, data, bytes, slots::join(stamp_, tag_of(s)), board_->tearing());
+}
+
+void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
+  slot_channel& to = *channels_[s.out_channel];
+  const slots::tear_hook tear = board_->tearing();
+  const slots::word mark = slots::join(stamp_, tag_of(s));
+  std::size_t line = s.out_line + at / slots::ll128_payload;
+  while (true) {
+    auto run = to.lines_at(parity_, line);
+    line += run.lines;
+    for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
+      const std::size_t piece = std::min(bytes, slots::ll128_payload);
+      slots::write_line(run.first, data, piece, mark, tear);
+      bytes -= piece;
+      if (bytes == 0) return;
+      data += piece;
+    }
+  }
+}
+
+/// The header is the message's first slot.
+void slot_performer::write_ll(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
+  slot_channel& to = *channels_[s.out_channel];
+  const slots::tear_hook tear = board_->tearing();
+  if (at == 0) slots::write_header(to.lines_at(parity_, s.out_line).first, stamp_, tag_of(s), tear);
+  std::size_t word = 2 + at / slots::ll_payload * 2;
+  while (bytes > 0) {
+    const auto run = to.lines_at(parity_, s.out_line + word / slots::line_words);
+    const std::size_t skipped = word % slots::line_words;
+    const std::size_t piece = std::min(bytes, (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload);
+    slots::write_slots(run.first + skipped, data, piece, stamp_, tear);
+    bytes -= piece;
+    data += piece;
+    word += piece / slots::ll_payload * 2;
+  }
+}
+
+/// Looks at a message's first word. `moved`: it has come.
+TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, const slot_step& s,
+                                                            const slots::word* first) {
+  if (!from.readable(generation_))
+    return outcome::chunk;  // before the word: a stamp of the last generation may be there
+  const slots::word seen = slots::load(first, std::memory_order_acquire);
+  if (slots::stamp_in(seen) != stamp_) return outcome::chunk;
+  if (seen != slots::join(stamp_, tag_of(s))) {
+    suspect_ = code_->channels[s.in_channel].peer;
+    return outcome::mismatch;
+  }
+  from.saw(sequence_);
+  return outcome::moved;
+}
+
+slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const slot_step& s) {
+  slot_channel& from = *channels_[s.in_channel];
+  std::size_t line = s.in_line + lane.progress / slots::ll128_payload;
+  do {
+    auto run = from.lines_at(parity_, line);
+    if (run.first == nullptr) return outcome::chunk;
+    line += run.lines;
+    for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
+      if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) return seen;
+      const std::size_t piece = std::min(s.bytes - lane.progress, slots::ll128_payload);
+      deliver(s, lane.progress, slots::data_of(run.first), piece);
+      lane.progress += piece;
+      if (lane.progress == s.bytes) return outcome::moved;
+    }
+  } while (true);
+}
+
+slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_step& s) {
+  slot_channel& from = *channels_[s.in_channel];
+  if (!lane.greeted) {
+    const auto run = from.lines_at(parity_, s.in_line);
+    if (run.first == nullptr) return outcome::chunk;
+    if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) return seen;
+    lane.greeted = true;
+    if (s.bytes == 0) {
+      deliver(s, 0, nullptr, 0);
+      return outcome::moved;
+    }
+  }
+  alignas(64) std::byte tile[slots::ll_tile];
+  while (lane.progress < s.bytes) {
+    const std::size_t word = 2 + lane.progress / slots::ll_payload * 2;
+    const auto run = from.lines_at(parity_, s.in_line + word / slots::line_words);
+    const std::size_t skipped = word % slots::line_words;
+    const std::size_t here = (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload;
+    const std::size_t wanted = std::min({s.bytes - lane.progress, here, slots::ll_tile});
+    const std::size_t piece = slots::read_slots(run.first + skipped, tile, wanted, stamp_);
+    if (piece > 0) deliver(s, lane.progress, tile, piece);
+    lane.progress += piece;
+    if (piece < wanted) return outcome::chunk;
+  }
+  return outcome::moved;
+}
+
+/// Bytes [at, at + bytes) of the message have come.
+TROUPE_INLINE void slot_performer::deliver(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes) {
+  switch (s.kind) {
+    case step_kind::recv: move_bytes(target(s) + at, in, bytes); break;
+    case step_kind::recv_reduce: combine(s, in, target(s) + at, target(s) + at, bytes); break;
+    case step_kind::recv_copy_send:
+      move_bytes(target(s) + at, in, bytes);
+      write(s, at, target(s) + at, bytes);
+      break;
+    case step_kind::recv_reduce_copy: combine(s, in, source(s) + at, target(s) + at, bytes); break;
+    case step_kind::recv_reduce_copy_send:
+      combine(s, in, source(s) + at, target(s) + at, bytes);
+      write(s, at, target(s) + at, bytes);
+      break;
+    default: reduce_and_send(s, at, in, bytes);
+  }
+}
+
+void slot_performer::reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes) {
+  alignas(64) std::byte sums[slots::ll_tile];
+  combine(s, in, source(s) + at, sums, bytes);
+  write(s, at, sums, bytes);
+}
+
+TROUPE_INLINE void slot_performer::combine(const slot_step& s, const std::byte* in, const std::byte* own,
+                                           std::byte* out, std::size_t bytes) const {
+  if (bytes == 0) return;
+  const std::size_t count = bytes >> element_shift_;
+  const std::byte* left = s.swapped ? own : in;
+  const std::byte* right = s.swapped ? in : own;
+  if (kernel_ != nullptr) [[likely]]
+    kernel_(left, right, out, count);
+  else reduction_.function(left, right, out, count, type_, reduction_.context);
+}
+
+slot_performer::status slot_performer::advance() {
+  if (unfinished_ == 0) return status::performed;
+  if (is_direct_) return advance_direct();
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (lane_state& lane : lanes_) {
+      if (lane.next == lane.end) continue;
+      do {
+        lane.why = step(lane, code_->steps[lane.next]);
+        if (lane.why != outcome::moved) break;
+        moved = true;
+        lane.progress = 0;
+        lane.greeted = false;
+      } while (++lane.next != lane.end);
+      if (lane.why == outcome::mismatch) return status::mismatch;
+      if (lane.next == lane.end && --unfinished_ == 0) return finish();
+    }
+    if (lanes_.size() == 1) break;  // nobody else could have made it ready again
+  }
+  return status::waiting;
+}
+
+// -- what it lacks ----------------------------------------------------------------------------------------------------
+
+std::vector<lane_wait> slot_performer::waits() const {
+  std::vector<lane_wait> result;
+  if (unfinished_ == 0) return result;
+  if (is_direct_) return {{lane_wait::reason::chunk, 0, direct_.missing(), -1}};
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    const lane_state& lane = lanes_[l];
+    if (lane.next == lane.end) continue;
+    const instruction& i = code_->instructions[lane.next];
+    lane_wait wait{lane_wait::reason::nothing, static_cast<int>(l), -1, i.score_step};
+    switch (lane.why) {
+      case outcome::chunk: wait.why = lane_wait::reason::chunk, wait.peer = i.from; break;
+      case outcome::credit: wait.why = lane_wait::reason::credit, wait.peer = i.to; break;
+      case outcome::lane: wait.why = lane_wait::reason::lane, wait.peer = i.after_lane; break;
+      default: break;
+    }
+    result.push_back(wait);
+  }
+  return result;
+}
+
+slot_performer::lack slot_performer::lacks() const {
+  if (unfinished_ == 0 || is_direct_) return {};
+  lack result;
+  int lanes = 0;
+  for (const lane_state& lane : lanes_) {
+    if (lane.next == lane.end) continue;
+    const instruction& i = code_->instructions[lane.next];
+    if (lane.why == outcome::credit) result.finishes = i.to;
+    else if (lane.why == outcome::chunk) result.writer = i.from;
+    ++lanes;
+  }
+  if (lanes > 1 || result.finishes >= 0) result.writer = slot_board::anybody;
+  return result;
+}
+
+std::size_t slot_performer::steps_taken() const {
+  if (is_direct_) return direct_.steps_taken();
+  std::size_t total = 0;
+  for (std::size_t l = 0; l < lanes_.size(); ++l) total += lanes_[l].next - code_->lanes[l].begin;
+  return total;
+}
+
+}  // namespace troupe

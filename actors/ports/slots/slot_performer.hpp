@@ -1,0 +1,127 @@
+#pragma once
+// Performs one rank's program over a slot board, inline in the calling thread: no actor, lock or system call, and no allocation once
+// a program has been started before (but see start()).
+//
+// advance() never blocks. A send is written at once unless the destination still reads the half (it is two operations behind); a
+// receive takes lines as they come and combines or copies them straight from the slots. One thread may advance the performers of
+// many ranks in turn; wait_slots() (slot_waiting.hpp) does that and sleeps.
+//
+// Fans are performed in their order: contributions are combined as the score says under every level of determinism. Messages are
+// combined in pieces (≤ 120 bytes of an LL128 line, ≤ 3840 of LL), so a user's function is called several times for a long one.
+// avg and pre_mul_sum add, as in kernels.hpp.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "actors/ports/direct/direct_performer.hpp"
+#include "actors/ports/slots/slot_board.hpp"
+#include "memory/kernels/kernels.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/slot_program.hpp"
+
+namespace troupe {
+
+/// One for each rank, kept for its operations one after the other. One owner at a time.
+class slot_performer {
+public:
+  enum class status : std::uint8_t { waiting, performed, mismatch };
+
+  /// @param board outlives the performer.
+  slot_performer(slot_board& board, rank_t rank) : board_(&board), direct_(board, rank), rank_(rank) {}
+
+  /// Begins an operation; nothing is sent before advance(). Cost of repeating the last program: no allocation, no look-up.
+  /// @param code outlives the operation. @param sequence greater than that of any operation of this rank before, the same at all
+  /// ranks. @param fingerprint of the call, equal on all ranks unless they call different things.
+  /// @pre idle(); op and type fit (check_supported). Throws error(out_of_memory) before anything is changed.
+  void start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
+             std::uint64_t sequence, std::uint64_t fingerprint);
+
+  /// Runs until nothing can go on. `mismatch`: the message at hand belongs to another call (`suspect()` sent it); the
+  /// performer stays so until abandon().
+  status advance();
+
+  /// Gives up an operation that will not be finished: peers may reuse the slots. What the rank has written stays.
+  void abandon();
+
+  bool idle() const { return unfinished_ == 0; }
+  /// The operation is performed straight on all ranks' buffers, and all have come: it ends soon.
+  bool together() const { return is_direct_ && direct_.together(); }
+  rank_t rank() const { return rank_; }
+  slot_board& board() const { return *board_; }
+  std::uint64_t sequence() const { return sequence_; }
+  /// Whose message did not fit. @pre advance() returned mismatch
+  rank_t suspect() const { return suspect_; }
+  /// What each unfinished lane lacks: a chunk of a peer, or (as `credit`) that a peer finishes an earlier operation. For
+  /// verdicts; allocates.
+  std::vector<lane_wait> waits() const;
+  /// What a sleeper waits for: messages of `writer` (slot_board::anybody), or `finishes` having finished (−1: nobody).
+  struct lack {
+    rank_t writer = slot_board::anybody;
+    rank_t finishes = -1;
+  };
+  lack lacks() const;
+  /// Steps of the operation that are performed. While this does not change, who was told of lacks() is told enough.
+  std::size_t steps_taken() const;
+
+private:
+  enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
+  struct lane_state {
+    std::uint32_t next = 0;
+    std::uint32_t end = 0;
+    std::size_t progress = 0;  ///< bytes of the message at `next` that are done with
+    bool greeted = false;      ///< its header was seen (LL) or written
+    outcome why = outcome::moved;
+  };
+
+  void bind(const slot_program& code);
+  void choose_kernel(datatype type, const op& reduction, bool tiny);
+  outcome step(lane_state& lane, const slot_step& s);
+  outcome receive(lane_state& lane, const slot_step& s);
+  void local(const slot_step& s) const;
+  outcome receive_ll128(lane_state& lane, const slot_step& s);
+  outcome receive_ll(lane_state& lane, const slot_step& s);
+  outcome open(const slot_step& s);
+  outcome open_late(const slot_step& s);
+  outcome greet(slot_channel& from, const slot_step& s, const slots::word* first);
+  std::byte* source(const slot_step& s) const { return base_[static_cast<std::size_t>(s.source)] + s.source_offset; }
+  std::byte* target(const slot_step& s) const { return base_[static_cast<std::size_t>(s.target)] + s.target_offset; }
+  void deliver(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes);
+  void write(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes);
+  void write_ll128(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes);
+  void write_ll(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes);
+  void reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes);
+  void combine(const slot_step& s, const std::byte* in, const std::byte* own, std::byte* out, std::size_t bytes) const;
+  status finish();
+  status advance_direct();
+
+  std::uint32_t tag_of(const slot_step& s) const { return tag_ ^ s.salt; }
+
+  slot_board* board_;
+  direct_performer direct_;
+  bool is_direct_ = false;
+  const slot_program* code_ = nullptr;
+  std::vector<slot_channel*> channels_;  ///< as slot_program::channels
+  std::vector<lane_state> lanes_;
+  std::size_t unfinished_ = 0;
+  memory_map memory_;
+  std::byte* base_[6] = {};         ///< by buffer_kind
+  reduce_kernel kernel_ = nullptr;  ///< nullptr: a user's function
+  op reduction_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t generation_ = 0;
+  std::uint64_t bound_ = 0;  ///< identity of the program that channels_ belong to
+  std::uint32_t stamp_ = 0;
+  std::uint32_t tag_ = 0;
+  unsigned parity_ = 0;
+  int element_shift_ = 0;
+  rank_t rank_;
+  rank_t suspect_ = -1;
+  datatype type_ = datatype::u8;
+  datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for
+  op_kind kernel_kind_ = op_kind::user;
+  bool kernel_tiny_ = false;
+};
+
+}  // namespace troupe

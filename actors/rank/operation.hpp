@@ -1,0 +1,103 @@
+#pragma once
+// One rank's part in one operation, from the call to its completion. No CAF in here.
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/waiting/completion.hpp"
+#include "memory/arena.hpp"
+#include "protocols/call.hpp"
+#include "protocols/perform/assignment.hpp"
+#include "protocols/plan.hpp"
+
+namespace troupe::actors {
+
+using plan_ptr = std::shared_ptr<const plan>;
+
+/// What the caller gave, and what the rank's actor adds while it is under way. Made by the calling thread, then owned by the
+/// rank's actor; the caller keeps only `done`.
+struct operation {
+  // -- given by the caller --------------------------------------------------------------------------------------------
+  epoch_t epoch = 0;
+  static constexpr epoch_t unset = ~epoch_t{0};
+  epoch_t follows =
+      unset;  ///< epoch + 1 of the collective before it that went to the rank's actor; unset: of the one before
+  std::uint64_t sequence = 0;  ///< the epoch that does not wrap; over slots
+  rank_t peer = -1;            ///< the other rank of a send or receive; −1 for collectives
+  bool sending = false;
+  call what;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<std::size_t> input_displacements, output_displacements;  ///< elements per block; empty: packed
+  std::optional<std::chrono::nanoseconds> deadline;                    ///< from the call on
+  plan_ptr plan;                                                       ///< collectives with uniform blocks
+  std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
+  completion_ptr done;
+
+  // -- added by the rank's actor --------------------------------------------------------------------------------------
+  bool agreed = false;
+  bool launched = false;
+  int channels = 0;      ///< that have not performed their part yet
+  look_t suspected = 0;  ///< see confirm()
+  steady_time expires = no_deadline;
+  scratch_block staged_input, staged_output, scratch, l0;
+  std::shared_ptr<lent_memory> lent;
+  bool registered = false;       ///< over slots: the membership has heard of it
+  bool stalled = false;          ///< over slots: cannot go on, and waits to be told that it failed
+  steady_time begun{};           ///< over slots
+  std::shared_ptr<void> shared;  ///< keeps L2 and the table of the peers' buffers
+
+  operation() : done(std::make_shared<completion>()) {}
+  /// @param where of the caller's, with the same lifetime
+  explicit operation(completion& where) : done(completion_ptr{}, &where) {}
+  /// An operation that is dropped before anybody performed it (its rank's actor is gone) must not keep its caller waiting.
+  ~operation() { dropped(); }
+  void dropped();
+  operation(const operation&) = delete;
+  operation& operator=(const operation&) = delete;
+
+  std::string title() const;
+};
+/// It goes over slots, and not through the rank's actor.
+inline bool over_slots(const operation& op) { return op.peer < 0 && op.plan && op.plan->slots; }
+failure_ptr deadline_passed(const operation& op, rank_t rank);
+using operation_ptr = std::shared_ptr<operation>;  // one owner at a time; shared only so that a message can carry it
+
+/// Memory that all ranks of an operation address: L2, and who has his buffers where. Only within one address space.
+class shared_spaces {
+public:
+  struct space {
+    std::vector<peer_memory> peers;
+    scratch_block l2;
+    int takers = 0;
+  };
+  explicit shared_spaces(int ranks) : ranks_(ranks) {}
+  /// Every rank calls this once an operation; the space lives as long as its users hold it. Ranks that called different
+  /// operations (`fingerprint`) get different spaces, because each writes to L2 before anybody has compared the calls.
+  std::shared_ptr<space> enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const peer_memory& mine,
+                               std::size_t l2_bytes, arena& from);
+  /// The operation failed and no rank will enter any more.
+  void forget(epoch_t epoch);
+
+private:
+  int ranks_;
+  std::mutex mutex_;  // once per rank and operation that shares memory
+  std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
+};
+
+/// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
+/// Throws error (out_of_memory, size_overflow, unsupported …).
+std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces);
+std::shared_ptr<const assignment> prepare_pair(operation& op);
+
+/// After all channels have performed: brings staged results to the output, divides averages.
+void conclude(operation& op, rank_t rank, int ranks);
+
+}  // namespace troupe::actors

@@ -1,0 +1,126 @@
+#include "actors/waiting/slot_waiting.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+using ended = slot_wait_result::ended;
+
+/// How many looks between two questions whether to stop.
+constexpr int looks_between_questions = 256;
+
+/// The first looks come without a pause: a peer that is at work answers within them, and a pause would be the longest part.
+constexpr int eager_looks = 64;
+
+class waiting {
+public:
+  waiting(std::span<slot_performer* const> performers, const slot_wait_options& options)
+      : performers_(performers), options_(options) {}
+
+  slot_wait_result run() {
+    if (look()) return result_;
+    for (int i = 1; i <= options_.spin; ++i) {
+      if (i > eager_looks) pause_core();
+      if (look()) return result_;
+      if (i % looks_between_questions == 0 && stopped()) return result_;
+    }
+    for (int i = 0; i < options_.yields; ++i) {
+      std::this_thread::yield();
+      if (look()) return result_;
+    }
+    next_impatience_ = clock::now() + options_.patience;
+    while (!sleep_once()) {}
+    return result_;
+  }
+
+private:
+  /// One turn over all performers. True: the wait is over.
+  bool look() {
+    bool all = true;
+    for (std::size_t i = 0; i < performers_.size(); ++i) {
+      if (performers_[i]->idle()) continue;
+      const auto status = performers_[i]->advance();
+      if (status == slot_performer::status::mismatch) [[unlikely]]
+        return result_ = {ended::mismatch, static_cast<int>(i)}, true;
+      all = all && status == slot_performer::status::performed;
+    }
+    return all;
+  }
+
+  bool stopped() {
+    if (options_.watch == nullptr || !options_.watch->stop()) return false;
+    result_.how = ended::stopped;
+    return true;
+  }
+
+  /// Announces what is missing, looks again, sleeps. True: the wait is over.
+  bool sleep_once() {
+    {
+      slot_board& board = performers_.front()->board();
+      slot_board::sleep sleep{board, performers_.front()->rank()};
+      for (slot_performer* p : performers_) {
+        if (p->idle()) continue;
+        const slot_performer::lack lack = p->lacks();
+        sleep.announce(p->rank(), lack.writer, lack.finishes);
+      }
+      sleep.fence();
+      const std::size_t before = steps_taken();
+      if (look() || stopped()) return true;
+      // A step forward may have changed what is missing; then the announcement was for something that has come already.
+      if (steps_taken() == before) sleep.until(std::min(options_.deadline, next_impatience_));
+    }
+    if (look() || stopped()) return true;
+    return out_of_time();
+  }
+
+  std::size_t steps_taken() const {
+    std::size_t total = 0;
+    for (const slot_performer* p : performers_) total += p->steps_taken();
+    return total;
+  }
+
+  bool out_of_time() {
+    if (options_.deadline == clock::time_point::max() && options_.watch == nullptr) {
+      next_impatience_ = clock::time_point::max();
+      return false;
+    }
+    const auto now = clock::now();
+    if (now >= options_.deadline) return result_.how = ended::timed_out, true;
+    if (now >= next_impatience_) {
+      if (options_.watch != nullptr) options_.watch->impatient();
+      next_impatience_ = clock::now() + options_.patience;
+    }
+    return false;
+  }
+
+  std::span<slot_performer* const> performers_;
+  const slot_wait_options& options_;
+  clock::time_point next_impatience_;
+  slot_wait_result result_;
+};
+
+}  // namespace
+
+slot_wait_options slot_waiting_for(int threads, int cores) {
+  slot_wait_options made;
+  // A thread that yields stays where it is: two that share a core while another one idles would hand it to and fro for tens of
+  // milliseconds. One that sleeps is woken on the idle core.
+  if (threads > cores) made.spin = 0;
+  else made.yields = 0;
+  return made;
+}
+
+slot_wait_result wait_slots(std::span<slot_performer* const> performers, const slot_wait_options& options) {
+  return performers.empty() ? slot_wait_result{} : waiting{performers, options}.run();
+}
+
+slot_wait_result wait_slots(slot_performer& performer, const slot_wait_options& options) {
+  slot_performer* const one = &performer;
+  return wait_slots({&one, 1}, options);
+}
+
+}  // namespace troupe

@@ -1,0 +1,53 @@
+#pragma once
+// Advances performers until all are done, without burning a core that somebody else needs: looks again `spin` times, gives the core
+// away `yields` times, then sleeps until one of its ranks is written to.
+
+#include <chrono>
+#include <span>
+
+#include "actors/ports/slots/slot_performer.hpp"
+
+namespace troupe {
+
+/// Between two idle looks: leaves the core's resources to its other hyper-thread, and the power to others.
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");
+#endif
+}
+
+/// What a waiting thread asks and tells now and then; never on the way of an operation that ends while it spins.
+class slot_watch {
+public:
+  virtual ~slot_watch() = default;
+  /// Give up? (cancelled, aborted.) Asked every few hundred looks and around every sleep. To release a sleeper: make this true, then
+  /// slot_board::wake(rank).
+  virtual bool stop() noexcept = 0;
+  /// `patience` has passed once more since the wait began or since the last time: e.g. ask the membership who has come.
+  virtual void impatient() {}
+};
+
+struct slot_wait_options {
+  int spin = 4096;  ///< looks with a pause between; choose 0 when there are more ranks than cores
+  int yields = 32;  ///< then, looks with a yield between
+  std::chrono::nanoseconds patience = std::chrono::milliseconds{1};
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  slot_watch* watch = nullptr;
+};
+/// Spins, and then sleeps, if every rank that works at the same time can have a core of its own; yields before it sleeps if not.
+slot_wait_options slot_waiting_for(int threads, int cores);
+
+struct slot_wait_result {
+  enum class ended : std::uint8_t { performed, mismatch, stopped, timed_out };
+  ended how = ended::performed;
+  int index = -1;  ///< of the performer that met the mismatch
+};
+
+/// @pre performers of one board and of different ranks, driven by this thread only. Unless all are performed, nothing is given up:
+/// call again to go on, or abandon() each.
+slot_wait_result wait_slots(std::span<slot_performer* const> performers, const slot_wait_options& options = {});
+slot_wait_result wait_slots(slot_performer& performer, const slot_wait_options& options = {});
+
+}  // namespace troupe

@@ -1,0 +1,232 @@
+// Everything that can be wrong with a call on one rank alone.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+
+#include "engine/world/core.hpp"
+#include "memory/error.hpp"
+#include "memory/kernels/kernels.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t unknown = std::numeric_limits<std::size_t>::max();
+
+std::string name_of(const call_description& d) {
+  if (d.pair) return d.sending ? "send" : "recv";
+  return std::string{name(d.what.what)} + (d.what.uniform ? "" : "_v");
+}
+
+[[noreturn]] void refuse(const call_description& d, errc code, const std::string& sentence) {
+  throw error(code, name_of(d) + ": " + sentence);
+}
+
+/// A stretch of the caller's memory.
+struct region {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  bool overlaps(const region& other) const {
+    return bytes > 0 && other.bytes > 0 && std::less<>{}(begin, other.begin + other.bytes) &&
+           std::less<>{}(other.begin, begin + bytes);
+  }
+};
+
+class checker {
+public:
+  checker(call_description& d, rank_t rank, int ranks)
+      : d_(d), c_(d.what), rank_(rank), ranks_(static_cast<std::size_t>(ranks)) {}
+
+  void run() {
+    if (size_of(c_.type) == 0) refuse(d_, errc::invalid_argument, "unknown element type");
+    if (d_.pair || has_root(c_.what)) check_ranks();
+    if (is_reduction(c_.what)) check_supported(c_.type, c_.reduction);
+    if (!d_.pair && c_.what != collective::barrier) infer_count();
+    if (!c_.uniform) check_counts();
+    if (!d_.pair) check_collective();
+    else check_pair();
+  }
+
+private:
+  void check_ranks() {
+    const auto within = [&](rank_t r) { return r >= 0 && static_cast<std::size_t>(r) < ranks_; };
+    const std::string last = std::to_string(ranks_ - 1);
+    if (d_.pair && !within(d_.peer))
+      refuse(d_, errc::invalid_argument,
+             "peer " + std::to_string(d_.peer) + " is not a rank of this communicator (0 … " + last + ")");
+    if (has_root(c_.what) && !d_.pair && !within(c_.root))
+      refuse(d_, errc::bad_root,
+             "root " + std::to_string(c_.root) + " is not a rank of this communicator (0 … " + last + ")");
+  }
+
+  /// all_to_all on ranges: the ranges' size says the count.
+  void infer_count() {
+    if (c_.what != collective::all_to_all || !c_.uniform || d_.input_limit == unknown) return;
+    if (d_.input_limit != d_.output_limit || d_.input_limit % ranks_ != 0)
+      refuse(d_, errc::invalid_argument,
+             "input (" + std::to_string(d_.input_limit) + " elements) and output (" + std::to_string(d_.output_limit) +
+                 ") must both have the same multiple of " + std::to_string(ranks_) + " elements, one block per rank");
+    c_.count = d_.input_limit / ranks_;
+  }
+
+  std::size_t multiply(std::size_t a, std::size_t b) const {
+    std::size_t result = 0;
+    if (__builtin_mul_overflow(a, b, &result) || result > unknown / 4)
+      refuse(d_, errc::size_overflow, std::to_string(a) + " × " + std::to_string(b) + " exceeds the address space");
+    return result;
+  }
+
+  void check_counts() {
+    const bool at_root = !has_root(c_.what) || c_.root == rank_;
+    if (c_.counts.size() != ranks_ && (at_root || c_.counts.size() != 1))
+      refuse(d_, errc::invalid_argument,
+             "needs one count per rank (" + std::to_string(ranks_) + "), not " + std::to_string(c_.counts.size()));
+    if (c_.what == collective::all_to_all && c_.receive_counts.size() != ranks_)
+      refuse(d_, errc::invalid_argument,
+             "needs one receive count per rank (" + std::to_string(ranks_) + "), not " +
+                 std::to_string(c_.receive_counts.size()));
+    for (const auto* list : {&d_.input_displacements, &d_.output_displacements})
+      if (!list->empty() && list->size() != ranks_ && at_root)
+        refuse(d_, errc::invalid_argument,
+               "needs one displacement per rank (" + std::to_string(ranks_) + "), not " + std::to_string(list->size()));
+    if (has_root(c_.what)) check_own_count(at_root);
+  }
+
+  /// gather_v, scatter_v: a rank names its own count, and the root, or who likes to, a list of all.
+  void check_own_count(bool at_root) {
+    const std::size_t named = c_.what == collective::gather ? d_.input_limit : d_.output_limit;
+    const std::size_t listed = c_.counts.size() == 1 ? c_.counts[0] : c_.counts[static_cast<std::size_t>(rank_)];
+    if (named != unknown && named != listed)
+      refuse(d_, errc::invalid_argument,
+             "this rank's count is " + std::to_string(named) + " but the list of all ranks' counts says " +
+                 std::to_string(listed));
+    if (at_root) return;
+    // What only the root knows for sure is the root's to say.
+    c_.counts = {listed};
+    d_.input_displacements.clear();
+    d_.output_displacements.clear();
+  }
+
+  /// Elements from the buffer's begin to the end of its last block.
+  std::size_t extent(bool input) {
+    const block_run run = input ? input_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_)
+                                : output_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_);
+    if (run.count == 0) return 0;
+    if (c_.uniform) return multiply(c_.count, static_cast<std::size_t>(run.count));
+    const auto& displacements = input ? d_.input_displacements : d_.output_displacements;
+    std::size_t end = 0;
+    for (int i = 0; i < run.count; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      const std::size_t length = count_of_block(input, index, run.count);
+      const std::size_t begin = displacements.empty() ? end : displacements[index];
+      if (begin > unknown / 4 || length > unknown / 4)
+        refuse(d_, errc::size_overflow, "counts or displacements exceed the address space");
+      end = std::max(end, begin + length);
+    }
+    if (!displacements.empty() && !input) check_blocks_apart(displacements, run.count);
+    return end;
+  }
+
+  std::size_t count_of_block(bool input, std::size_t index, int blocks) const {
+    if (c_.what == collective::all_to_all) return input ? c_.counts[index] : c_.receive_counts[index];
+    if (blocks == 1) return c_.counts.size() == 1 ? c_.counts[0] : c_.counts[static_cast<std::size_t>(rank_)];
+    return c_.counts[index];
+  }
+
+  void check_blocks_apart(const std::vector<std::size_t>& begins, int blocks) {
+    std::vector<std::size_t> order(static_cast<std::size_t>(blocks));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begins[a] < begins[b]; });
+    std::size_t end = 0;
+    std::size_t before = 0;
+    for (const std::size_t i : order) {
+      const std::size_t length = count_of_block(false, i, blocks);
+      if (length > 0 && begins[i] < end)
+        refuse(d_, errc::buffers_overlap,
+               "the output blocks of ranks " + std::to_string(before) + " and " + std::to_string(i) + " overlap");
+      if (length > 0) {
+        end = begins[i] + length;
+        before = i;
+      }
+    }
+  }
+
+  void check_buffer(const char* which, const void* p, std::size_t elements, std::size_t limit) {
+    if (elements > 0 && p == nullptr)
+      refuse(d_, errc::null_buffer, std::string{which} + " is null but has " + std::to_string(elements) + " elements");
+    if (elements > limit)
+      refuse(d_, errc::invalid_argument,
+             std::string{which} + " has " + std::to_string(limit) + " elements but the call needs " +
+                 std::to_string(elements));
+  }
+
+  void check_pair() {
+    multiply(c_.count, size_of(c_.type));
+    check_buffer(d_.sending ? "data to send" : "buffer to receive", d_.sending ? d_.input : d_.output, c_.count,
+                 unknown);
+  }
+
+  void check_collective() {
+    const std::size_t size = size_of(c_.type);
+    if (c_.uniform)
+      multiply(multiply(c_.count, size), c_.what == collective::all_to_all ? multiply(ranks_, ranks_) : ranks_);
+    const std::size_t in = extent(true), out = extent(false);
+    multiply(in, size);
+    multiply(out, size);
+    check_buffer("input", d_.input, in, d_.input_limit);
+    check_buffer("output", d_.output, out, d_.output_limit);
+    check_overlap({static_cast<const std::byte*>(d_.input), in * size},
+                  {static_cast<const std::byte*>(d_.output), out * size});
+  }
+
+  /// Where the smaller buffer lies in the larger one when the call is in place.
+  const std::byte* expected_place(const region& out) const {
+    const bool input_is_block = c_.what == collective::all_gather || c_.what == collective::gather;
+    const bool output_is_block = c_.what == collective::reduce_scatter || c_.what == collective::scatter;
+    if (!input_is_block && !output_is_block) return out.begin;
+    std::size_t before = 0;
+    const auto& displacements = input_is_block ? d_.output_displacements : d_.input_displacements;
+    const auto own = static_cast<std::size_t>(rank_);
+    if (!displacements.empty()) before = displacements[own];
+    else if (c_.uniform) before = own * c_.count;
+    else
+      for (std::size_t r = 0; r < own; ++r) before += c_.counts[r];
+    before *= size_of(c_.type);
+    // Both as the place that the input should have.
+    return input_is_block ? out.begin + before : out.begin - before;
+  }
+
+  void check_overlap(const region& in, const region& out) {
+    const bool all_ranks = c_.what == collective::all_reduce || c_.what == collective::all_gather ||
+                           c_.what == collective::reduce_scatter || (c_.what == collective::all_to_all && c_.uniform);
+    if (in.bytes == 0 && out.bytes == 0) return;  // whatever the pointers: nothing can be in place
+    // An empty block of a v-collective is in place when it points to its place.
+    const bool empty_block =
+        (in.bytes == 0 || out.bytes == 0) && all_ranks && d_.input != nullptr && d_.output != nullptr;
+    if (empty_block) {
+      c_.in_place = in.begin == expected_place(out);
+      return;
+    }
+    if (!in.overlaps(out)) return;
+    if (in.begin == expected_place(out)) {
+      c_.in_place = all_ranks;
+      return;
+    }
+    refuse(
+        d_, errc::buffers_overlap,
+        "input and output overlap; they must be apart, or in place (the same buffer, or the rank's own block of it)");
+  }
+
+  call_description& d_;
+  call& c_;
+  rank_t rank_;
+  std::size_t ranks_;
+};
+
+}  // namespace
+
+void check_call(call_description& what, rank_t rank, int ranks) { checker(what, rank, ranks).run(); }
+
+}  // namespace troupe

@@ -1,0 +1,348 @@
+#include "engine/api/communicator.hpp"
+
+#include <algorithm>
+
+#include "engine/world/core.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+// -- life -------------------------------------------------------------------------------------------------------------
+
+communicator::communicator() = default;
+communicator::communicator(communicator&&) noexcept = default;
+communicator& communicator::operator=(communicator&&) noexcept = default;
+communicator::~communicator() = default;
+communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
+
+communicator::impl::~impl() {
+  if (const gate::pass inside{of->core->door, doorway()}) of->core->stage->leave(*of->members, rank);
+}
+
+int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }
+int communicator::size() const noexcept { return impl_ ? impl_->of->ranks : 0; }
+const std::string& communicator::name() const noexcept {
+  static const std::string nothing = "empty communicator";
+  return impl_ ? impl_->of->name : nothing;
+}
+
+void communicator::set_deadline(std::optional<std::chrono::nanoseconds> deadline) {
+  if (!impl_) return;
+  impl_->of->seats[static_cast<std::size_t>(impl_->rank)]->deadline_ns =
+      deadline ? deadline->count() : society::seat::no_deadline;
+}
+
+void communicator::abort(const std::string& reason) {
+  if (!impl_) return;
+  const society& of = *impl_->of;
+  if (const gate::pass inside{of.core->door, impl_->doorway()})
+    of.core->stage->abort(*of.members,
+                          make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
+                                                                       std::to_string(impl_->rank) + ": " + reason));
+}
+
+// -- operations -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The call's, else the communicator's, else the engine's.
+std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::nanoseconds> of_call,
+                                                    std::int64_t of_communicator,
+                                                    std::optional<std::chrono::nanoseconds> of_engine) {
+  constexpr std::chrono::nanoseconds longest =
+      std::chrono::hours(24 * 365);  // beyond: none, so that no clock overflows
+  auto chosen = of_call;
+  if (!chosen && of_communicator != society::seat::unset) chosen = std::chrono::nanoseconds(of_communicator);
+  else if (!chosen) chosen = of_engine;
+  if (chosen && *chosen > longest) return std::nullopt;
+  return chosen ? std::max(*chosen, std::chrono::nanoseconds(0)) : chosen;
+}
+
+}  // namespace
+
+std::optional<std::chrono::nanoseconds> society::deadline_for(rank_t rank, const call_options& options) const {
+  return deadline_of(options.deadline,
+                     seats[static_cast<std::size_t>(rank)]->deadline_ns.load(std::memory_order_relaxed),
+                     core->options.deadline);
+}
+
+actors::operation_ptr society::prepare(rank_t rank, call_description what) {
+  auto op = std::make_shared<actors::operation>();
+  prepare(*op, rank, std::move(what));
+  return op;
+}
+
+void society::prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known) {
+  check_call(what, rank, ranks);
+  op.input = what.input;
+  op.output = what.output;
+  op.input_displacements = std::move(what.input_displacements);
+  op.output_displacements = std::move(what.output_displacements);
+  op.what = std::move(what.what);
+  call& c = op.what;
+  op.deadline = deadline_for(rank, what.options);
+  if (what.pair) {
+    op.peer = what.peer;
+    op.sending = what.sending;
+    return;
+  }
+  c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
+  c.choreography = std::move(what.options.choreography);
+  if (c.uniform) {
+    op.plan = known;
+    if (!op.plan && desk->has_slots()) op.plan = desk->plan_again(rank, c);
+    if (!op.plan) op.plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
+  } else {
+    // Blocks of other ranks are known only when all have called.
+    op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
+      return self->core->plans.plan_for(c, self->placement, counts.get());
+    };
+  }
+}
+
+bool society::run_over_slots(rank_t rank, call_description& what) {
+  actors::slot_desk& mine = *desk;
+  if (!mine.has_slots() || what.pair || !what.what.uniform) return false;
+  check_call(what, rank, ranks);
+  call& c = what.what;
+  c.level = what.options.level.value_or(core->options.level);
+  c.protocol = what.options.protocol;
+  std::swap(c.choreography, what.options.choreography);
+  auto turn = mine.begin_again(rank, c);
+  if (!turn)
+    if (const auto plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
+        plan->slots)
+      turn = mine.begin(rank, c, plan);
+  if (!turn) {
+    std::swap(c.choreography, what.options.choreography);
+    return false;
+  }
+  const auto result = mine.perform(turn, what.input, what.output, deadline_for(rank, what.options));
+  if (result.still_to_do) {
+    const actors::completion_ptr done = result.still_to_do->done;
+    core->stage->wait(done, actors::no_deadline, players.get());
+    if (done->why()) throw_failure(done->why());
+  }
+  if (result.why) throw_failure(result.why);
+  return true;
+}
+
+void society::number(rank_t rank, actors::operation_ptr which) {
+  actors::operation& op = *which;
+  if (over_slots(op)) return desk->submit(rank, std::move(which));
+  if (op.peer < 0) return desk->number(rank, op);
+  seat& mine = *seats[static_cast<std::size_t>(rank)];
+  const std::lock_guard lock(mine.mutex);
+  epoch_t& next = mine.pairs[static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0)];
+  op.epoch = (next++ & ~point_to_point) | point_to_point;
+}
+
+void refuse_closed() {
+  throw error(errc::engine_closed, "the engine was destroyed; its communicators cannot be used any more");
+}
+void refuse_empty() {
+  throw error(errc::invalid_argument, "this communicator is empty (moved from, or a split with a negative color)");
+}
+
+namespace {
+
+void submit(society& of, rank_t rank, actors::operation_ptr op) {
+  of.number(rank, op);
+  if (!over_slots(*op)) of.core->stage->submit(*of.members, rank, std::move(op));
+}
+
+}  // namespace
+
+void communicator::run(call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  actors::runtime::check_may_wait();
+  if (of.run_over_slots(impl_->rank, what)) return;
+  auto op = of.prepare(impl_->rank, std::move(what));
+  const actors::completion_ptr done = op->done;
+  const bool slots = over_slots(*op);
+  {
+    const actors::runtime::submitting mine{*of.core->stage};
+    submit(of, impl_->rank, std::move(op));
+    if (slots) of.desk->help(impl_->rank, *done, actors::no_deadline);
+    of.core->stage->wait(done, actors::no_deadline, of.players.get());
+  }
+  if (done->why()) throw_failure(done->why());
+}
+
+request communicator::start(call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.prepare(made->op, impl_->rank, std::move(what));
+  request r{std::shared_ptr<request::state>(made, &made->caller)};
+  r.state_->begin(request::started::share(made));
+  return r;
+}
+
+request communicator::join(group& in, call_description what) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.prepare(made->op, impl_->rank, std::move(what));
+  return in.add(made, impl_);
+}
+
+request group::add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member) {
+  if (requests_.empty()) requests_.reserve(8);
+  const request r{std::shared_ptr<request::state>(what, &what->caller)};
+  auto shared = request::started::share(what);
+  requests_.push_back(r);
+  what->caller.member = std::move(member);
+  what->caller.to_launch = std::move(shared);  // a circle until the group launches it, or gives it up
+  return r;
+}
+
+/// A rank's actor may die with it; over slots, the desk sees to everything.
+actors::operation_ptr request::started::share(const std::shared_ptr<started>& all) {
+  all->caller.slots = over_slots(all->op);
+  if (all->caller.slots) return {all, &all->op};
+  return {&all->op, [all](actors::operation* op) { op->dropped(); }};
+}
+
+/// Numbers the operation last of all, when nothing can stop it any more: a number that is never submitted would hold up those
+/// behind it.
+void request::state::begin(actors::operation_ptr op) {
+  const actors::operation& mine = *op;  // kept with this state
+  of->number(rank, slots ? std::move(op) : op);
+  key = {mine.epoch, mine.peer, mine.sending};
+  if (!slots) of->core->stage->submit(*of->members, rank, std::move(op));
+  launched.store(true);
+}
+
+void request::state::launch() {
+  actors::operation_ptr op = std::move(to_launch);
+  const auto from = std::move(member);
+  const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
+  if (!inside)
+    return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
+  if (cancel_wanted.load()) op->stalled = true;
+  begin(std::move(op));
+  if (cancel_wanted.load()) end_cancelled();  // before the launch, or at this moment
+}
+
+void request::state::give_up() {
+  const actors::operation_ptr op = std::move(to_launch);
+  member.reset();
+  done->complete(
+      make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
+}
+
+/// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
+void communicator::exchange(call_description incoming, call_description outgoing) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  actors::runtime::check_may_wait();
+  auto in = of.prepare(impl_->rank, std::move(incoming));
+  auto out = of.prepare(impl_->rank, std::move(outgoing));
+  const actors::completion_ptr received = in->done, sent = out->done;
+  {
+    const actors::runtime::submitting mine{*of.core->stage};
+    submit(of, impl_->rank, std::move(in));
+    submit(of, impl_->rank, std::move(out));
+    of.core->stage->wait(received, actors::no_deadline, of.players.get());
+    of.core->stage->wait(sent, actors::no_deadline, of.players.get());
+  }
+  if (received->why()) throw_failure(received->why());
+  if (sent->why()) throw_failure(sent->why());
+}
+
+// -- group ------------------------------------------------------------------------------------------------------------
+
+group::~group() {
+  if (!actors::runtime::may_wait()) {
+    // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
+    for (; launched_ < requests_.size(); ++launched_) requests_[launched_].state_->give_up();
+    return;
+  }
+  launch();
+  for (request& r : requests_) static_cast<void>(r.try_wait());
+}
+
+void group::launch() {
+  if (launched_ == requests_.size()) return;
+  const actors::slot_desk::gathering together;  // all are queued before the first begins
+  launch_all();
+}
+
+void group::launch_all() {
+  while (launched_ < requests_.size()) requests_[launched_++].state_->launch();
+}
+
+void group::wait() {
+  actors::runtime::check_may_wait();
+  if (launched_ < requests_.size()) {
+    actors::slot_desk::gathering together;
+    launch_all();
+    together.drive();
+  }
+  std::vector<request> requests;
+  requests.swap(requests_);  // a callback may add to the group
+  launched_ = 0;
+  bool failed = false;
+  for (request& r : requests) failed = r.try_wait() != std::error_code{} || failed;
+  if (!failed) return;
+  for (request& r : requests) r.wait();  // all are done: throws the first failure
+}
+
+// -- communicators of communicators -----------------------------------------------------------------------------------
+
+communicator communicator::split(int color, int key, call_options options) {
+  if (!impl_) refuse_empty();
+  society& of = *impl_->of;
+  const std::int32_t mine[2] = {color, key};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(of.ranks));
+  actors::runtime::check_may_wait();
+  request exchange = all_gather_async(mine, all, std::move(options));
+  // The operation's number names the split, the same at every rank; ranks need not have succeeded with the same splits before.
+  const epoch_t which = exchange.state_->key.epoch;
+  exchange.wait();
+  if (color < 0) return {};
+
+  std::vector<rank_t> members;
+  for (rank_t r = 0; r < of.ranks; ++r)
+    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](rank_t a, rank_t b) {
+    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+  });
+
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  std::shared_ptr<society> made;
+  {
+    const std::lock_guard lock(of.divisions_mutex);
+    auto& division = of.divisions[{which, color}];
+    if (!division.made) {
+      std::vector<int> places;
+      for (const rank_t r : members) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
+      division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
+                                     of.placement.is_flat() ? layout::flat(static_cast<int>(members.size()))
+                                                            : of.placement.subset(members),
+                                     std::move(places), of.players);
+    }
+    made = division.made;
+    if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});
+  }
+  auto i = std::make_shared<impl>();
+  i->rank = static_cast<rank_t>(std::find(members.begin(), members.end(), impl_->rank) - members.begin());
+  i->of = std::move(made);
+  return communicator{std::move(i)};
+}
+
+communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }
+
+}  // namespace troupe

@@ -1,0 +1,283 @@
+#include "engine/api/engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "engine/world/core.hpp"
+#include "memory/error.hpp"
+#include "topology/layout/placement.hpp"
+
+namespace troupe {
+
+namespace {
+
+void check_range(const char* what, double value, double least, double most) {
+  if (value >= least && value <= most) return;
+  const auto text = [](double v) {
+    std::string s = std::to_string(v);
+    s.erase(s.find_last_not_of('0') + 1);
+    if (!s.empty() && s.back() == '.') s.pop_back();
+    return s;
+  };
+  throw error(errc::bad_config,
+              std::string{what} + " is " + text(value) + " but must be from " + text(least) + " to " + text(most));
+}
+
+/// Logger "troupe" on standard error; shared by the engines of a process, the last one's level counts.
+void set_up_log(const std::string& level) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto log = spdlog::get("troupe");
+  if (!log) log = spdlog::stderr_color_mt("troupe");
+  log->set_level(spdlog::level::from_str(level));
+}
+
+engine_options checked(engine_options o) {
+  check_range("credits", o.credits, 1, 64);
+  check_range("channels", o.channels, 0, 64);
+  check_range("streams", o.streams, 1, 64);
+  check_range("workers", o.workers, -1, 1024);
+  check_range("spin", o.spin, 0, 1'000'000);
+  check_range("nic_ports", o.nic_ports, 1, 64);
+  for (const double p : {o.faults.drop, o.faults.duplicate, o.faults.reorder, o.faults.delay})
+    check_range("a fault's probability", p, 0, 1);
+  if (o.deadline && o.deadline->count() <= 0)
+    throw error(errc::bad_config, "deadline must be positive, or unset for none");
+  static constexpr std::array<std::string_view, 6> levels = {"trace", "debug", "info", "warn", "error", "off"};
+  if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
+    throw error(errc::bad_config,
+                "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
+  set_up_log(o.log_level);
+  static constexpr std::array<std::string_view, 5> protocols = {"auto", "simple", "direct", "ll", "ll128"};
+  if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
+    throw error(errc::bad_config,
+                "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"direct\", \"ll\" or \"ll128\"");
+  return o;
+}
+
+actors::runtime_options runtime_part(const engine_options& o) {
+  actors::runtime_options r;
+  r.workers = o.workers;
+  r.spin = o.spin;
+  r.trace_routes = o.trace_routes;
+  r.slots = may_use_slots(o);
+  const fault_options& f = o.faults;
+  r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};
+  return r;
+}
+
+}  // namespace
+
+// -- core -------------------------------------------------------------------------------------------------------------
+
+engine_core::engine_core(engine_options o)
+    : options(checked(std::move(o))),
+      machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
+      has_layout(!options.layout.empty()),
+      plans(options),
+      stage(std::make_unique<actors::runtime>(runtime_part(options),
+                                              machine{machine_layout, {options.nic_ports, true}})) {}
+
+engine_core::~engine_core() { close(); }
+
+void engine_core::close() {
+  door.shut();
+  if (!stage) return;
+  stage->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
+  door.wait_until_empty();  // whoever waits for an operation is released by its failure
+  stage.reset();
+}
+
+std::shared_ptr<society> engine_core::found(std::string name, layout placement, std::vector<int> machine_ranks,
+                                            std::shared_ptr<actors::cast> players) {
+  auto s = std::make_shared<society>();
+  s->core = shared_from_this();
+  s->name = std::move(name);
+  s->ranks = placement.size();
+  s->placement = std::move(placement);
+  s->machine_ranks = machine_ranks;
+  s->players = players;
+  for (int r = 0; r < s->ranks; ++r) s->seats.push_back(std::make_unique<society::seat>());
+  const int channels = options.channels > 0 ? options.channels : std::clamp(stage->cores() / s->ranks, 1, 16);
+  // The actors may outlive the communicators; a request by message to a rank whose communicator is gone is refused.
+  auto accept = [weak = std::weak_ptr<society>(s)](rank_t rank, const call_description& what) {
+    const auto of = weak.lock();
+    if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
+    auto op = of->prepare(rank, what);
+    of->number(rank, op);
+    return op;
+  };
+  s->members =
+      stage->make_crew(s->name, s->ranks, channels, std::move(machine_ranks), std::move(players), std::move(accept));
+  s->desk = &actors::runtime::desk_of(*s->members);
+  return s;
+}
+
+// -- engine -----------------------------------------------------------------------------------------------------------
+
+struct engine::impl {
+  std::shared_ptr<engine_core> core;
+};
+
+namespace {
+
+/// A callback may hold the last reference to an engine. It runs on a thread that the engine itself waits for, so the end is left to
+/// another thread; everything under way fails at once all the same.
+void close_from_anywhere(std::shared_ptr<engine_core> core) {
+  if (actors::runtime::may_wait()) return core->close();
+  core->door.shut();
+  std::thread([core = std::move(core)] { core->close(); }).detach();
+}
+
+}  // namespace
+
+engine::engine(engine_options options) : impl_(std::make_unique<impl>()) {
+  impl_->core = std::make_shared<engine_core>(std::move(options));
+}
+engine::engine(engine&&) noexcept = default;
+engine& engine::operator=(engine&& other) noexcept {
+  if (this != &other) {
+    if (impl_) close_from_anywhere(std::move(impl_->core));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+engine::~engine() {
+  if (impl_) close_from_anywhere(std::move(impl_->core));
+}
+
+const engine_options& engine::options() const noexcept { return impl_->core->options; }
+
+std::vector<std::string> engine::traced_routes() const {
+  const gate::pass inside{impl_->core->door};
+  return inside ? impl_->core->stage->traced_routes() : std::vector<std::string>{};
+}
+
+namespace {
+
+[[noreturn]] void refuse_closing() {
+  throw error(errc::engine_closed, "the engine is being destroyed; it makes no communicators any more");
+}
+
+std::shared_ptr<society> found_world(const std::shared_ptr<engine_core>& core, int ranks,
+                                     std::shared_ptr<actors::cast> players) {
+  if (ranks < 1) throw error(errc::invalid_argument, "an engine needs at least one rank, not " + std::to_string(ranks));
+  if (core->has_layout && ranks > core->machine_layout.size())
+    throw error(errc::invalid_argument, "the layout " + core->options.layout + " has " +
+                                            std::to_string(core->machine_layout.size()) + " places but " +
+                                            std::to_string(ranks) + " ranks were asked for");
+  std::vector<int> places(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) places[static_cast<std::size_t>(r)] = r;
+  const int number = core->worlds++;
+  return core->found(number == 0 ? "world" : "world" + std::to_string(number),
+                     core->has_layout ? core->machine_layout.subset(places) : layout::flat(ranks), places,
+                     std::move(players));
+}
+
+}  // namespace
+
+// For actors/caf/caf_interface.hpp.
+struct engine_access {
+  static engine_core& core_of(engine& e) { return *e.impl_->core; }
+};
+struct communicator_access {
+  static const society* society_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
+};
+
+actors::runtime& runtime_of(engine& of);
+const actors::crew& crew_of(const communicator& of);
+
+actors::runtime& runtime_of(engine& of) {
+  engine_core& core = engine_access::core_of(of);
+  if (!core.stage) throw error(errc::engine_closed, "the engine was destroyed");
+  return *core.stage;
+}
+
+const actors::crew& crew_of(const communicator& of) {
+  const society* s = communicator_access::society_of(of);
+  if (s == nullptr) throw error(errc::invalid_argument, "this communicator is empty");
+  return *s->members;
+}
+
+std::vector<communicator> engine::communicators(int ranks) {
+  const gate::pass inside{impl_->core->door};
+  if (!inside) refuse_closing();
+  const auto world = found_world(impl_->core, ranks, nullptr);
+  std::vector<communicator> result;
+  for (rank_t r = 0; r < ranks; ++r) {
+    auto i = std::make_shared<communicator::impl>();
+    i->of = world;
+    i->rank = r;
+    result.push_back(communicator{std::move(i)});
+  }
+  return result;
+}
+
+namespace {
+
+std::string text_of_current_exception() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception ended it";
+  }
+}
+
+}  // namespace
+
+void engine::run(int ranks, const std::function<void(communicator&)>& body) {
+  const auto players = std::make_shared<actors::cast>(std::max(ranks, 1));
+  std::vector<communicator> comms;
+  {
+    const gate::pass inside{impl_->core->door};
+    if (!inside) refuse_closing();
+    const auto world = found_world(impl_->core, ranks, players);
+    for (rank_t r = 0; r < ranks; ++r) {
+      auto i = std::make_shared<communicator::impl>();
+      i->of = world;
+      i->rank = r;
+      comms.push_back(communicator{std::move(i)});
+    }
+  }
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto play = [&](rank_t r) {
+    begin_on_cpu(r);
+    actors::runtime::sit(players, r);
+    communicator mine = std::move(comms[static_cast<std::size_t>(r)]);
+    try {
+      body(mine);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      mine.abort(text_of_current_exception());
+    }
+    mine = {};
+    actors::runtime::rise();
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(comms.size());
+  try {
+    for (rank_t r = 0; r < ranks; ++r) threads.emplace_back(play, r);
+  } catch (const std::system_error& e) {
+    const std::string text = "no thread can be started for rank " + std::to_string(threads.size()) + ": " + e.what();
+    const std::lock_guard lock(mutex);
+    first = std::make_exception_ptr(error(errc::out_of_memory, text));
+    comms[threads.size()].abort(text);
+  }
+  for (std::thread& t : threads) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace troupe

@@ -1,0 +1,65 @@
+#pragma once
+// Everything an engine can be told. A configuration file, TROUPE_… variables and this struct say the same things.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "protocols/call.hpp"
+
+namespace troupe {
+
+/// Seeded mischief, for tests of what an application does when things go wrong. Probabilities are per chunk message, 0 … 1.
+struct fault_options {
+  std::uint64_t seed = 0;
+  double drop = 0;
+  double duplicate = 0;
+  double reorder = 0;
+  double delay = 0;
+  std::chrono::microseconds longest_delay{500};
+  std::int64_t kill_after = -1;  ///< a channel actor dies at its kill_after-th chunk; −1: never
+  int kill_rank = 0;             ///< of this rank
+  bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || kill_after >= 0; }
+};
+
+struct engine_options {
+  /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "4+3" … (topology/layout/layout.hpp). Empty: flat.
+  std::string layout;
+  int nic_ports = 1;                  ///< per server
+  std::string choreography = "auto";  ///< of every collective that offers it; "auto": the planner chooses
+  std::map<std::string, std::string> choreography_of;  ///< collective name → choreography, stronger than `choreography`
+  std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
+  /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
+  /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
+  /// possible. "auto": the planner decides. A wish, as `choreography`: call_options::protocol insists.
+  std::string protocol = "auto";
+  /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
+  /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
+  std::string tuning;
+  int channels = 0;              ///< pieces of a message performed side by side; 0: the planner decides
+  std::size_t chunk_bytes = 0;   ///< largest slice of a channel's cell; 0: the planner decides
+  int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
+  int streams = 4;               ///< exchanges at once in direct_full_mesh
+  bool through_scratch = false;  ///< pairwise: BCopy instead of ZCopy
+  determinism level = determinism::run_stable;
+  std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
+  int workers = -1;                ///< threads of the engine's own; −1: one a core; 0: only callers perform
+  int spin = 64;                   ///< how often an idle thread looks again before it sleeps
+  bool trace_routes = false;       ///< record the elements that chunks pass
+  std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
+  fault_options faults;
+};
+
+/// Of one call; what is not set comes from the engine.
+struct call_options {
+  std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
+  std::optional<determinism> level;
+  std::string choreography;  ///< empty: the engine's; a name that cannot do it: errc::unsupported
+  message_protocol protocol =
+      message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
+};
+
+}  // namespace troupe

@@ -1,0 +1,94 @@
+#include "engine/api/persistent.hpp"
+
+#include "engine/world/core.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+/// What a repetition needs. Over slots the last repetition's memory serves the next one, once nobody else refers to it.
+struct persistent::prepared {
+  std::shared_ptr<communicator::impl> member;
+  call_description what;
+  actors::plan_ptr plan;  ///< null: the blocks' sizes are known only when all have called
+  std::shared_ptr<request::started> last;
+
+  std::shared_ptr<request::started> repeat();
+};
+
+std::shared_ptr<request::started> persistent::prepared::repeat() {
+  if (last && !last->done.done())
+    throw error(errc::invalid_argument,
+                "this persistent operation is still under way; wait for it before it is started again");
+  if (last && last.use_count() == 1 && over_slots(last->op)) {
+    last->again();
+    return last;
+  }
+  auto made = std::make_shared<request::started>(member->of, member->rank);
+  member->of->prepare(made->op, member->rank, call_description{what}, plan);
+  last = made;
+  return made;
+}
+
+persistent::persistent() = default;
+persistent::persistent(persistent&&) noexcept = default;
+persistent& persistent::operator=(persistent&&) noexcept = default;
+persistent::persistent(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
+
+persistent::~persistent() {
+  if (!what_ || !what_->last || what_->last->done.done() || !actors::runtime::may_wait()) return;
+  static_cast<void>(request{std::shared_ptr<request::state>(what_->last, &what_->last->caller)}.try_wait());
+}
+
+void persistent::run() {
+  if (!what_) return;
+  const communicator::impl& member = *what_->member;
+  {
+    const gate::pass inside{member.of->core->door, member.doorway()};
+    if (!inside) refuse_closed();
+    actors::runtime::check_may_wait();
+    if (what_->last && !what_->last->done.done()) static_cast<void>(what_->repeat());  // throws
+    if (member.of->run_over_slots(member.rank, what_->what)) return;
+  }
+  start().wait();
+}
+
+request persistent::start() {
+  if (!what_) return {};
+  const communicator::impl& member = *what_->member;
+  const gate::pass inside{member.of->core->door, member.doorway()};
+  if (!inside) refuse_closed();
+  const auto made = what_->repeat();
+  request r{std::shared_ptr<request::state>(made, &made->caller)};
+  try {
+    r.state_->begin(request::started::share(made));
+  } catch (...) {
+    what_->last.reset();  // not begun, and never done
+    throw;
+  }
+  return r;
+}
+
+request persistent::start(group& in) {
+  if (!what_) return {};
+  const communicator::impl& member = *what_->member;
+  const gate::pass inside{member.of->core->door, member.doorway()};
+  if (!inside) refuse_closed();
+  return in.add(what_->repeat(), what_->member);
+}
+
+persistent communicator::prepare(call_description what) {
+  if (!impl_) refuse_empty();
+  const gate::pass inside{impl_->of->core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  auto made = std::make_unique<persistent::prepared>();
+  made->member = impl_;
+  actors::operation first;  // says what is wrong now rather than at the first start, and makes the plan
+  impl_->of->prepare(first, impl_->rank, call_description{what});
+  first.done->complete(nullptr);
+  made->plan = first.plan;
+  made->what = std::move(what);
+  made->what.what.choreography = made->what.options.choreography;  // run_over_slots() exchanges the two
+  return persistent{std::move(made)};
+}
+
+}  // namespace troupe

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>
+
+namespace troupe {
+
+namespace actors {
+class completion;
+class runtime;
+struct operation_name;
+}  // namespace actors
+
+/// An operation under way. Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
+/// buffers must live until the operation is done. Thread-safe.
+class request {
+public:
+  /// An empty request is done and successful.
+  request();
+  request(const request&);
+  request(request&&) noexcept;
+  request& operator=(const request&);
+  request& operator=(request&&) noexcept;
+  ~request();
+
+  bool done() const noexcept;
+  /// Performs what is ready on this thread, never sleeps. True when done. Throws error if the operation failed.
+  bool test();
+  /// Performs what is ready until done. Throws error if the operation failed: mismatch, rank_missing, timed_out, cancelled …
+  /// Must not be called from an actor's handler or a callback (std::logic_error).
+  void wait();
+  /// False if `time` passed first; the operation goes on.
+  bool wait_for(std::chrono::nanoseconds time);
+  /// As wait(), without exceptions.
+  std::error_code try_wait() noexcept;
+  /// Of a finished operation: its error, or success.
+  std::error_code status() const noexcept;
+  /// The failure's text; empty on success or while under way.
+  std::string message() const;
+
+  /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation, possibly a little after
+  /// wait() has returned elsewhere. The callback must be short and must not wait for anything (std::logic_error); it may start
+  /// further operations. What it throws on another thread's behalf is logged.
+  void then(std::function<void(std::error_code)> callback);
+
+  /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome.
+  void cancel();
+
+private:
+  friend class communicator;
+  friend class group;
+  friend class persistent;
+  struct state;
+  struct started;
+  explicit request(std::shared_ptr<state> s);
+  std::shared_ptr<state> state_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,233 @@
+// The schema, and the reading of single values. configuration.cpp has the sources and their order.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "engine/config/configuration.hpp"
+
+namespace troupe {
+
+namespace {
+
+using enum config_kind;
+constexpr double unlimited = 9.0e15;  // below 2^53, so that double holds every bound exactly
+
+constexpr std::string_view levels = "fast|run_stable|size_stable|topology_stable";
+
+// docs/config.md describes every key of this table; a test compares the two.
+constexpr std::array schema{
+    config_setting{"engine.layout", text, "",
+                   "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 4+3; empty: flat"},
+    config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
+    config_setting{"engine.choreography", text, "auto",
+                   "of every collective that it offers; auto: the planner chooses"},
+    config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, "auto|simple|direct|ll|ll128"},
+    config_setting{"engine.tuning", text, "",
+                   "a file of troupe tune, or none; empty: TROUPE_TUNING, else the default place"},
+    config_setting{"engine.channels", integer, "0",
+                   "pieces of a message performed side by side; 0: the planner decides", 0, 64},
+    config_setting{"engine.chunk_bytes", bytes, "0", "largest slice of a channel's cell; 0: the planner decides"},
+    config_setting{"engine.credits", integer, "8", "chunks under way per (source, destination, lane)", 1, 64},
+    config_setting{"engine.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
+    config_setting{"engine.through_scratch", boolean, "false", "pairwise: BCopy through scratch instead of ZCopy"},
+    config_setting{"engine.determinism", choice, "run_stable", "what may be relied on when a reduction is repeated", 0,
+                   0, levels},
+    config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
+    config_setting{"engine.workers", integer, "-1",
+                   "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},
+    config_setting{"engine.spin", integer, "64", "how often an idle thread looks again before it sleeps", 0, 1e6},
+    config_setting{"engine.trace_routes", boolean, "false", "record the elements that chunks pass"},
+    config_setting{"engine.log_level", choice, "warn", "least severe message that is logged", 0, 0,
+                   "trace|debug|info|warn|error|off"},
+    config_setting{"engine.choreography_of.*", text, "",
+                   "choreography of one collective, stronger than engine.choreography"},
+    config_setting{"engine.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"engine.faults.seed", integer, "0", "of the mischief below", 0, unlimited},
+    config_setting{"engine.faults.drop", real, "0", "probability that a chunk message is lost", 0, 1},
+    config_setting{"engine.faults.duplicate", real, "0", "probability that it comes twice", 0, 1},
+    config_setting{"engine.faults.reorder", real, "0", "probability that the next one overtakes it", 0, 1},
+    config_setting{"engine.faults.delay", real, "0", "probability that it comes late", 0, 1},
+    config_setting{"engine.faults.longest_delay", duration, "500us", "how late at most"},
+    config_setting{"engine.faults.kill_after", integer, "-1", "a channel actor dies at this chunk; -1: never", -1,
+                   unlimited},
+    config_setting{"engine.faults.kill_rank", integer, "0", "rank whose channel dies", 0, 1e6},
+    config_setting{"workload.ranks", integer, "0",
+                   "number of ranks, at most the layout's places; 0: all of them, else 8", 0, most_ranks_of_a_process},
+    config_setting{"workload.iterations", integer, "20", "timed repetitions", 1, 1e9},
+    config_setting{"workload.warmup", integer, "5", "repetitions before them", 0, 1e9},
+    config_setting{"workload.check", boolean, "true", "check every result in a separate, untimed run"},
+    config_setting{"workload.one_thread", boolean, "false",
+                   "one thread drives all ranks in groups, instead of a thread a rank"},
+    config_setting{"workload.run.collective", text, "all_reduce",
+                   "what to run; all_reduce … barrier, the v-forms, send_recv"},
+    config_setting{"workload.run.sizes", sizes, "1M", "bytes, as nccl-tests counts them: the whole buffer of a rank"},
+    config_setting{"workload.run.type", text, "f32", "element type, or all"},
+    config_setting{"workload.run.op", text, "sum", "reduction, or all (of reducing collectives)"},
+    config_setting{"workload.run.root", integer, "0", "root (of rooted collectives); -1: every rank in turn", -1,
+                   most_ranks_of_a_process - 1},
+    config_setting{"workload.run.in_place", choice, "both", "out of place, in place, or both", 0, 0, "out|in|both"},
+    config_setting{"workload.run.choreography", text, "", "of this run; empty: the engine's"},
+    config_setting{"workload.run.protocol", choice, "", "of this run; empty: the engine's", 0, 0,
+                   "auto|simple|direct|ll|ll128"},
+    config_setting{"workload.run.determinism", choice, "", "of this run; empty: the engine's", 0, 0, levels},
+    config_setting{"workload.run.counts", counts, "",
+                   "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
+    config_setting{"workload.run.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
+    config_setting{"study.title", text, "", "heading of reports; empty: made from the rest"},
+    config_setting{"study.collective", text, "all_reduce", "what is studied; all_reduce … barrier, the v-forms"},
+    config_setting{"study.choreography", text, "auto",
+                   "one of troupe list or of study.score_files; auto: the fastest of all that can; "
+                   "hccl: what HCCL's selection takes"},
+    config_setting{"study.protocol", text, "simple", "of the preset's table (simple, ll, ll128); auto: the fastest"},
+    config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1, 64},
+    config_setting{"study.slices", integer, "0",
+                   "pieces that follow one another; 0: as many as the chunk size asks for", 0, 1e6},
+    config_setting{"study.chunk_bytes", bytes, "0", "largest chunk; 0: what the protocol's slot holds"},
+    config_setting{"study.credits", integer, "0",
+                   "chunks under way per (source, destination, lane); 0: the protocol's slots", 0, 1e6},
+    config_setting{"study.sizes", sizes, "1M", "bytes, as nccl-tests counts them: the whole buffer of a rank"},
+    config_setting{"study.counts", counts, "", "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
+    config_setting{"study.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
+    config_setting{"study.type", text, "f32", "element type"},
+    config_setting{"study.op", text, "sum", "reduction"},
+    config_setting{"study.root", integer, "0", "root (of rooted collectives)", 0, 16777215},
+    config_setting{"study.in_place", boolean, "false", "the call is in place"},
+    config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
+    config_setting{"study.through_scratch", boolean, "false", "pairwise: BCopy through scratch instead of ZCopy"},
+    config_setting{"study.preset", text, "flat", "the machine; troupe study --presets lists all"},
+    config_setting{"study.ranks", integer, "0", "number of ranks; 0: the preset's own", 0, 16777216},
+    config_setting{"study.layout", text, "", "servers x cards x core groups, where the preset has one; empty: its own"},
+    config_setting{"study.skew_spread", text, "0", "every rank begins late by a random time below this"},
+    config_setting{"study.seed", integer, "1", "of the random times", 0, unlimited},
+    config_setting{"study.payload", choice, "none",
+                   "real: bytes are moved, reduced and checked; none: only their time is spent", 0, 0, "none|real"},
+    config_setting{"study.any_order", boolean, "false",
+                   "contributions may be combined in the order of arrival (determinism fast)"},
+    config_setting{"study.compute", text, "0", "a computation of every rank, on its core, before the collective"},
+    config_setting{"study.compute_blocks", integer, "1", "equal pieces of it", 1, 1e6},
+    config_setting{"study.compute_dma_bytes", bytes, "0", "that a piece moves through the rank's DMA engine"},
+    config_setting{"study.overlap", boolean, "false", "the computation goes on beside the collective"},
+    config_setting{"study.hccl.device", choice, "910b", "of choreography hccl", 0, 0, "910b|910_93|310p"},
+    config_setting{"study.hccl.buffer", bytes, "200M", "of choreography hccl: the CCL buffer"},
+    config_setting{"study.hccl.super_pod", boolean, "false", "of choreography hccl: the servers are of one super-pod"},
+    config_setting{"study.hccl.aiv", boolean, "false", "of choreography hccl: the vector cores may communicate"},
+    config_setting{"study.hccl.aicpu_unfolded", boolean, "false", "of choreography hccl: no DirectFullMesh"},
+    config_setting{"study.hccl.one_level", boolean, "false", "of choreography hccl: the user forces a single level"},
+    config_setting{"study.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
+    config_setting{"study.hardware.**", scalar, "",
+                   "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},
+    config_setting{"study.slow.**", real, "", "an element by its name = how many times as slow it is", 0.001, 1000},
+    config_setting{"study.skew.*", text, "", "a rank = how late it begins"},
+};
+
+std::string number_text(double value) {
+  if (value == std::floor(value) && std::abs(value) < unlimited)
+    return std::to_string(static_cast<std::int64_t>(value));
+  std::string text = std::to_string(value);
+  while (text.back() == '0') text.pop_back();
+  return text;
+}
+
+struct unit {
+  std::string_view name;
+  double factor;
+};
+
+/// A number that is not negative, and what follows it.
+bool split_number(std::string_view text, double& number, std::string_view& rest) {
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (failure != std::errc{} || number < 0 || !std::isfinite(number)) return false;
+  rest = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
+  return true;
+}
+
+std::int64_t with_unit(std::string_view text, std::span<const unit> units) {
+  double number = 0;
+  std::string_view rest;
+  if (!split_number(text, number, rest)) return -1;
+  for (const unit& u : units)
+    if (u.name == rest) {
+      const double value = number * u.factor;
+      return value < unlimited ? static_cast<std::int64_t>(std::llround(value)) : -1;
+    }
+  return -1;
+}
+
+}  // namespace
+
+std::span<const config_setting> config_schema() { return schema; }
+
+std::string what_is_right(const config_setting& s) {
+  switch (s.kind) {
+    case boolean: return "true or false";
+    case integer:
+      return s.most >= unlimited ? "an integer of at least " + number_text(s.least)
+                                 : "an integer from " + number_text(s.least) + " to " + number_text(s.most);
+    case real: return "a number from " + number_text(s.least) + " to " + number_text(s.most);
+    case text: return "a text";
+    case scalar: return "a text, a number, true or false";
+    case choice: {
+      std::string list = "one of ";
+      for (const char c : s.choices) list += c == '|' ? std::string{", "} : std::string(1, c);
+      return list;
+    }
+    case bytes: return "a number of bytes such as 65536, \"512K\" or \"1M\"";
+    case duration:
+      return s.initial == "none" ? "a duration above 0 such as \"100ms\" or \"5s\", or \"none\""
+                                 : "a duration such as \"500us\" or \"100ms\"";
+    case sizes: return "a list of sizes such as [8, \"64K\"], or { from = \"8\", to = \"64M\", factor = 4 }";
+    case counts: return "a list of counts such as [3, 0, 5], or a list of such lists";
+  }
+  return {};
+}
+
+std::int64_t parse_bytes(std::string_view text) {
+  static constexpr std::array<unit, 17> units{{{"", 1},
+                                               {"B", 1},
+                                               {"K", 1024},
+                                               {"k", 1024},
+                                               {"KB", 1024},
+                                               {"KiB", 1024},
+                                               {"M", 1 << 20},
+                                               {"m", 1 << 20},
+                                               {"MB", 1 << 20},
+                                               {"MiB", 1 << 20},
+                                               {"G", 1 << 30},
+                                               {"g", 1 << 30},
+                                               {"GB", 1 << 30},
+                                               {"GiB", 1 << 30},
+                                               {"T", 1099511627776.0},
+                                               {"TB", 1099511627776.0},
+                                               {"TiB", 1099511627776.0}}};
+  return with_unit(text, units);
+}
+
+std::int64_t parse_duration(std::string_view text) {
+  static constexpr std::array<unit, 7> units{
+      {{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}}};
+  return with_unit(text, units);
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  static constexpr std::array<std::string_view, 4> suffixes{"", "K", "M", "G"};
+  std::size_t suffix = 0;
+  while (suffix + 1 < suffixes.size() && bytes >= 1024 && bytes % 1024 == 0) bytes /= 1024, ++suffix;
+  return std::to_string(bytes) + std::string{suffixes[suffix]};
+}
+
+std::string to_string(const config_origin& origin) {
+  switch (origin.from) {
+    case config_origin::source::initial: return "default";
+    case config_origin::source::file: return origin.where;
+    case config_origin::source::environment: return "environment " + origin.where;
+    case config_origin::source::command_line: return "command line";
+    case config_origin::source::api: return "API";
+  }
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,224 @@
+#include "engine/planning/cost_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <unordered_map>
+
+namespace troupe {
+
+namespace {
+
+constexpr int longest_rehearsal = 4;  // slices
+
+std::uint64_t queue_key(rank_t from, rank_t to, std::size_t lane) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 40 |
+         static_cast<std::uint64_t>(static_cast<std::uint32_t>(to)) << 16 | (lane & 0xffffu);
+}
+
+/// A local step that only continues the pass its predecessor began (see `fold` in program.hpp) moves half the bytes.
+bool continues(const lane& steps, std::size_t i) {
+  if (i == 0 || steps[i].after.lane >= 0) return false;
+  const step& before = steps[i - 1];
+  const bool local = before.kind == step_kind::copy || before.kind == step_kind::reduce;
+  if (!local) return false;
+  if (steps[i].kind == step_kind::reduce) return steps[i].target == before.target;
+  return steps[i].kind == step_kind::copy &&
+         (before.kind == step_kind::reduce ? steps[i].source == before.target : steps[i].source == before.source);
+}
+
+}  // namespace
+
+double buffer_blocks(collective what, int ranks) {
+  const double n = ranks;
+  switch (what) {
+    case collective::all_gather:
+    case collective::reduce_scatter: return n * (n + 1);
+    case collective::all_to_all: return 2 * n * n;
+    case collective::broadcast: return n;
+    case collective::reduce: return n + 1;
+    default: return 2 * n;
+  }
+}
+
+std::size_t size_class(std::size_t bytes) {
+  if (bytes < 8) return bytes;
+  const int drop = static_cast<int>(std::bit_width(bytes)) - 3;
+  return bytes >> drop << drop;
+}
+
+timing_sheet::timing_sheet(const score& s) {
+  std::unordered_map<std::uint64_t, std::int32_t> queues;
+  const auto queue = [&](rank_t from, rank_t to, std::size_t l) {
+    const auto [at, fresh] = queues.try_emplace(queue_key(from, to, l), static_cast<std::int32_t>(queues.size()));
+    if (fresh) receiver_.push_back(-1), sender_.push_back(-1);
+    return at->second;
+  };
+  steps_.reserve(step_total(s));
+  for (std::size_t r = 0; r < s.players.size(); ++r) {
+    const auto& lanes = s.players[r].lanes;
+    first_lane_.push_back(static_cast<std::uint32_t>(lanes_.size()));
+    std::vector<std::size_t> begins{steps_.size()};
+    for (const lane& l : lanes) begins.push_back(begins.back() + l.size());
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      const auto number = static_cast<std::int32_t>(lanes_.size());
+      lanes_.push_back({static_cast<std::uint32_t>(begins[l]), static_cast<std::uint32_t>(begins[l + 1]),
+                        static_cast<std::int32_t>(r)});
+      for (std::size_t i = 0; i < lanes[l].size(); ++i) {
+        const step& from = lanes[l][i];
+        timed_step to;
+        if (receives(from.kind))
+          receiver_[static_cast<std::size_t>(to.receives = queue(from.from, static_cast<rank_t>(r), l))] = number;
+        if (sends(from.kind))
+          sender_[static_cast<std::size_t>(to.sends = queue(static_cast<rank_t>(r), from.to, l))] = number;
+        if (from.after.lane >= 0)
+          to.after = static_cast<std::int32_t>(begins[static_cast<std::size_t>(from.after.lane)]) + from.after.step;
+        to.cells = std::max(from.source.count, from.target.count);
+        to.continues = continues(lanes[l], i);
+        if (reduces(from.kind)) to.reduced = 1;
+        else if (writes(from.kind) && !(from.kind == step_kind::copy && from.source == from.target)) to.copied = 1;
+        steps_.push_back(to);
+      }
+    }
+  }
+  first_lane_.push_back(static_cast<std::uint32_t>(lanes_.size()));
+}
+
+/// Runs the lanes in model time. Lanes never choose, so the order in which they are looked at does not matter.
+class rehearsal {
+public:
+  rehearsal(const timing_sheet& sheet, double bytes, int slices, int credits, const machine_constants& machine)
+      : sheet_(sheet),
+        machine_(machine),
+        per_cell_copy_(bytes / machine.copy_rate),
+        per_cell_reduce_(bytes / machine.reduce_rate),
+        per_cell_send_(bytes * machine.send_byte),
+        per_cell_receive_(bytes * machine.receive_byte),
+        slices_(slices),
+        credits_(static_cast<std::size_t>(credits)),
+        at_(sheet.lanes_.size()),
+        ends_(sheet.steps_.size() * static_cast<std::size_t>(slices), -1),
+        queues_(sheet.receiver_.size()),
+        busy_(sheet.first_lane_.size(), 0) {}
+
+  /// Whether every lane came to its end.
+  bool run() {
+    for (std::size_t l = sheet_.lanes_.size(); l-- > 0;) wake(static_cast<std::int32_t>(l));
+    while (!ready_.empty()) {
+      const auto l = static_cast<std::size_t>(ready_.back());
+      ready_.pop_back();
+      at_[l].queued = false;
+      advance(l);
+    }
+    return std::all_of(sheet_.lanes_.begin(), sheet_.lanes_.end(), [&, l = std::size_t{0}](const auto& lane) mutable {
+      return at_[l++].slice == slices_ || lane.begin == lane.end;
+    });
+  }
+
+  double end_of(int slice) const { return slice_ends_[static_cast<std::size_t>(slice)]; }
+  double busiest_rank() const { return *std::max_element(busy_.begin(), busy_.end()); }
+  double work() const { return work_; }
+
+private:
+  struct position {
+    std::uint32_t next = 0;  ///< relative to the lane's begin
+    int slice = 0;
+    double clock = 0;
+    bool queued = false;
+    bool waits_after = false;
+  };
+  struct queue {
+    std::vector<double> arrivals;  ///< of all messages so far
+    std::vector<double> taken;     ///< when the receiver gave the credit back
+  };
+
+  void wake(std::int32_t l) {
+    if (l < 0 || at_[static_cast<std::size_t>(l)].queued) return;
+    at_[static_cast<std::size_t>(l)].queued = true;
+    ready_.push_back(l);
+  }
+
+  void advance(std::size_t l) {
+    const auto& lane = sheet_.lanes_[l];
+    position& p = at_[l];
+    if (lane.begin == lane.end) return;
+    bool moved = false;
+    while (p.slice < slices_ && step_once(l)) {
+      moved = true;
+      if (++p.next < lane.end - lane.begin) continue;
+      p.next = 0;
+      double& end = slice_ends_[static_cast<std::size_t>(p.slice++)];
+      end = std::max(end, p.clock);
+    }
+    if (!moved) return;
+    const auto r = static_cast<std::size_t>(lane.rank);
+    for (std::uint32_t other = sheet_.first_lane_[r]; other < sheet_.first_lane_[r + 1]; ++other)
+      if (at_[other].waits_after) wake(static_cast<std::int32_t>(other));
+  }
+
+  bool step_once(std::size_t l) {
+    const auto& lane = sheet_.lanes_[l];
+    position& p = at_[l];
+    const auto index = static_cast<std::size_t>(lane.begin + p.next);
+    const auto& s = sheet_.steps_[index];
+    const std::size_t offset = sheet_.steps_.size() * static_cast<std::size_t>(p.slice);
+    double start = p.clock;
+    p.waits_after = s.after >= 0 && ends_[offset + static_cast<std::size_t>(s.after)] < 0;
+    if (p.waits_after) return false;
+    if (s.after >= 0) start = std::max(start, ends_[offset + static_cast<std::size_t>(s.after)]);
+    queue* in = s.receives < 0 ? nullptr : &queues_[static_cast<std::size_t>(s.receives)];
+    queue* out = s.sends < 0 ? nullptr : &queues_[static_cast<std::size_t>(s.sends)];
+    if (in) {
+      if (in->arrivals.size() == in->taken.size()) return false;
+      start = std::max(start, in->arrivals[in->taken.size()]);
+    }
+    if (out && out->arrivals.size() >= credits_) {
+      const std::size_t wanted = out->arrivals.size() - credits_;
+      if (wanted >= out->taken.size()) return false;
+      start = std::max(start, out->taken[wanted]);
+    }
+    const double share = s.continues ? machine_.operand_share : 1;
+    const double cost = (s.continues ? machine_.operand : machine_.step) +
+                        s.cells * (share * (s.copied * per_cell_copy_ + s.reduced * per_cell_reduce_) +
+                                   (in ? per_cell_receive_ : 0) + (out ? per_cell_send_ : 0));
+    p.clock = ends_[offset + index] = start + cost;
+    work_ += cost + (out ? machine_.message * machine_.message_share : 0);
+    busy_[static_cast<std::size_t>(lane.rank)] += cost;
+    if (in) in->taken.push_back(p.clock), wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
+    if (out)
+      out->arrivals.push_back(p.clock + machine_.message), wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
+    return true;
+  }
+
+  const timing_sheet& sheet_;
+  const machine_constants& machine_;
+  double per_cell_copy_, per_cell_reduce_, per_cell_send_, per_cell_receive_;
+  int slices_;
+  std::size_t credits_;
+  std::vector<position> at_;
+  std::vector<double> ends_;
+  std::vector<queue> queues_;
+  std::vector<double> busy_;  ///< by rank: one thread at a time performs a rank's channel
+  std::vector<std::int32_t> ready_;
+  std::array<double, longest_rehearsal> slice_ends_{};
+  double work_ = 0;
+};
+
+double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits, const machine_constants& machine,
+                             double staging_bytes) const {
+  const int rehearsed = std::clamp(cut.slices, 1, longest_rehearsal);
+  const double bytes = cell_bytes / (static_cast<double>(cut.channels) * cut.slices);
+  rehearsal run(*this, bytes, rehearsed, std::max(1, credits), machine);
+  if (!run.run()) return std::numeric_limits<double>::infinity();
+  double path = run.end_of(rehearsed - 1);
+  const double more = cut.slices - rehearsed;
+  if (more > 0) path += more * (path - run.end_of(rehearsed - 2));
+  const double repeats = static_cast<double>(cut.slices) / rehearsed;
+  const double staging = staging_bytes / machine.copy_rate;
+  const double ranks = static_cast<double>(first_lane_.size() - 1);
+  const double total = run.work() * repeats * cut.channels + staging * ranks;
+  return std::max({path + staging, run.busiest_rank() * repeats + staging, total / std::max(1, machine.cores)});
+}
+
+}  // namespace troupe

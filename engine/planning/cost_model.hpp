@@ -1,0 +1,76 @@
+#pragma once
+// How long a score takes, predicted. A LogGP-like model (Alexandrov et al., 1995) of the in-process engine: a step has a fixed cost and
+// a cost a byte, a message has a latency, and all ranks share the machine's cores.
+//
+// The prediction is only used to choose among candidates and to tell people; nothing depends on its being right.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "protocols/program/program.hpp"
+#include "protocols/score/score.hpp"
+
+namespace troupe {
+
+/// What a machine costs. Times in seconds, rates in bytes of result per second and core.
+/// The defaults are round figures; the planner takes them from engine/planning/tuning.hpp.
+struct machine_constants {
+  double message = 0.5e-6;     ///< one chunk and its credit through two channels, until the receiver runs
+  double step = 0.05e-6;       ///< one instruction of a performer, without its bytes
+  double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
+  double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
+  double message_share = 1;    ///< of `message`: how much of it a core works
+  double send_byte = 0;        ///< seconds a byte that a sender takes besides …
+  double receive_byte = 0;     ///< … and a receiver
+  double copy_rate = 12e9;     ///< one read, one write
+  double reduce_rate = 10e9;   ///< two reads, one write
+  int cores = 1;               ///< that can really run at once
+};
+
+/// A score's steps reduced to what they cost. Independent of the size; immutable, so freely shared by threads.
+class timing_sheet {
+public:
+  /// @pre `s` has no sync. Wrong indices in `s` are not looked at: whoever performs a score has it verified.
+  explicit timing_sheet(const score& s);
+
+  /// Seconds until the last rank is done.
+  /// @param cell_bytes of one cell (block bytes / parts), before cutting.
+  /// @param staging_bytes that every rank copies or converts besides, before and after.
+  /// Infinite if the score cannot go on with these credits. At most four slices are simulated; the others
+  /// take as long as the fourth.
+  double predict(double cell_bytes, const cutting& cut, int credits, const machine_constants& machine,
+                 double staging_bytes = 0) const;
+
+  std::size_t steps() const { return steps_.size(); }
+
+private:
+  friend class rehearsal;
+  struct timed_step {
+    std::int32_t receives = -1;  ///< queue it takes a message from
+    std::int32_t sends = -1;     ///< queue it puts a message into
+    std::int32_t after = -1;     ///< index in steps_
+    std::int32_t cells = 0;
+    float copied = 0;        ///< copies of the cells that its work amounts to …
+    float reduced = 0;       ///< … and reductions
+    bool continues = false;  ///< only one more operand of the step before
+  };
+  struct timed_lane {
+    std::uint32_t begin = 0, end = 0;  ///< in steps_
+    std::int32_t rank = 0;
+  };
+
+  std::vector<timed_step> steps_;
+  std::vector<timed_lane> lanes_;
+  std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
+  std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
+  std::vector<std::int32_t> sender_;
+};
+
+/// Blocks of all ranks' inputs and outputs together: what there is in caches and memory.
+double buffer_blocks(collective what, int ranks);
+
+/// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
+std::size_t size_class(std::size_t bytes);
+
+}  // namespace troupe

@@ -1,0 +1,128 @@
+#pragma once
+// The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
+
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/api/options.hpp"
+#include "engine/planning/reduction_rules.hpp"
+#include "engine/planning/score_library.hpp"
+#include "engine/planning/tuning.hpp"
+#include "protocols/call.hpp"
+
+namespace troupe {
+
+/// A call and where it is made, with what follows from that.
+struct planning_task {
+  call what;
+  layout placement;
+  std::vector<std::size_t> counts;  ///< of blocks, if not uniform
+  reduction_rules rules;
+
+  int ranks() const { return placement.size(); }
+  std::size_t largest_block() const;  ///< elements
+  std::size_t mean_block() const;     ///< by which calls with blocks of different sizes are priced
+};
+/// Throws error: bad_root, invalid_argument (counts missing or too many), size_overflow.
+planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts);
+
+/// What a choreography would make of a task.
+struct contender {
+  std::string choreography;
+  std::string why_rejected;
+  stage on;
+  bool widened = false;
+  bool rank_order_fold = false;
+  bool settled = false;  ///< verified, and its reduction trees are as demanded
+  bool faulty = false;   ///< rejected because of the verifier
+  datatype work_type = datatype::u8;
+  cutting cut;
+  double seconds = 0;  ///< through the actors
+  std::shared_ptr<lowered_score> lowered;
+  /// Over slots, by slot_format.
+  struct slot_way {
+    double seconds = std::numeric_limits<double>::infinity();  ///< infinite if it cannot
+    std::string why_not;                                       ///< as the end of a sentence
+    agreement_form agreement = agreement_form::none;
+    std::shared_ptr<lowered_score>
+        lowered;  ///< as performed there, rooted collectives with an agreement; null until asked for
+  };
+  std::array<slot_way, 2> over_slots;
+  slot_way& over(slot_format f) { return over_slots[static_cast<std::size_t>(f)]; }
+  const slot_way& over(slot_format f) const { return over_slots[static_cast<std::size_t>(f)]; }
+  double direct_seconds = std::numeric_limits<double>::infinity();  ///< over the direct board; infinite if it cannot
+  std::string why_not_direct;
+
+  bool eligible() const { return why_rejected.empty(); }
+};
+
+/// Not synchronised, as the library.
+class plan_choice {
+public:
+  plan_choice(const engine_options& options, score_library& library, const tuning& machine)
+      : options_(options), library_(library), machine_(machine) {}
+
+  /// @param forced by the user: may share memory although the layout has several servers. @pre the library has `name`
+  contender consider(const std::string& name, const planning_task& task, bool forced);
+  std::vector<contender> consider_all(const planning_task& task);
+
+  /// The cheapest that can be settled, the earlier of equal ones; nullptr if there is none. Only what might win is verified, since a
+  /// promise that is not kept yet can only make a contender dearer.
+  contender* best(std::vector<contender>& all, const planning_task& task);
+
+  /// The cheapest of `all` over slots in one of `formats`, settled; nobody if there is none.
+  struct slot_choice {
+    contender* who = nullptr;
+    slot_format format = slot_format::ll128;
+    double seconds() const { return who->over(format).seconds; }
+  };
+  slot_choice best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats,
+                              const planning_task& task);
+  /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
+  std::string why_no_slots(const planning_task& task) const;
+  /// Sets over_slots, without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
+  void price_slots(contender& c, const planning_task& task) const;
+  /// Adds the agreement, for each format in the form that is cheapest. Nothing where that was done. @pre priced
+  void agree_over_slots(contender& c, const planning_task& task);
+  /// Every rank's messages find room in the slots; else it cannot be performed so. Cost: compiles all ranks' programs. @pre agreed
+  bool fit_slots(contender& c, slot_format format, const planning_task& task) const;
+
+  /// Why a call's ranks may not meet at the direct board, as the end of a sentence; empty if they may.
+  std::string why_not_direct(const planning_task& task) const;
+  /// Sets direct_seconds. @pre why_not_direct(task) is empty
+  void price_direct(contender& c, const planning_task& task) const;
+  /// The cheapest of `all` there, settled; nullptr: nobody.
+  contender* best_direct(const std::vector<contender*>& all, const planning_task& task);
+
+  /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
+  void settle(contender& c, const planning_task& task);
+
+private:
+  double seconds_over_slots(const contender& c, const lowered_score& s, slot_format format,
+                            const planning_task& task) const;
+  void shape(contender& c, const planning_task& task);
+  void price(contender& c, const planning_task& task, const cutting& cut);
+  struct extent {
+    double steps = 0;       ///< 0: unknown
+    std::string too_large;  ///< for the verifier: the end of a sentence
+  };
+  std::vector<extent> estimated(const planning_task& task);
+  double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
+  std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
+  void prepare(contender& c, const planning_task& task, bool widened);
+
+  const engine_options& options_;
+  score_library& library_;
+  const tuning& machine_;
+};
+
+/// Largest piece when `count` elements are cut in n parts.
+std::size_t largest_part(std::size_t count, std::size_t n);
+
+}  // namespace troupe

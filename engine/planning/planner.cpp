@@ -1,0 +1,464 @@
+#include "engine/planning/planner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <unordered_map>
+
+#include "engine/planning/plan_choice.hpp"
+#include "engine/planning/planner_log.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Plans hold their programs: at most about this many instructions of all ranks, then all are forgotten (users keep theirs).
+constexpr std::size_t most_cached_instructions = std::size_t{1} << 23;
+constexpr std::size_t most_cached_plans = 4096;
+/// size_stable: whoever is best at this size is chosen for all.
+constexpr std::size_t reference_bytes = 64 * 1024;
+
+// -- cache ------------------------------------------------------------------------------------------------------------
+
+/// A key that refers to the caller's arguments, so that a look-up copies nothing.
+struct plan_key_view {
+  const call& what;
+  const layout& placement;
+  const std::vector<std::size_t>* counts;
+};
+
+struct plan_key {
+  call what;
+  layout placement;
+  std::vector<std::size_t> counts;
+  operator plan_key_view() const {
+    return {what, placement, what.uniform ? nullptr : &counts};
+  }  // NOLINT: a view of itself
+};
+
+struct plan_key_hash {
+  using is_transparent = void;
+  std::size_t operator()(const plan_key_view& key) const {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    const auto add = [&](std::uint64_t word) { h = (h ^ word) * 0x100000001b3u, h ^= h >> 29; };
+    const call& c = key.what;
+    add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
+        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
+        static_cast<std::uint64_t>(c.protocol) << 32);
+    if (is_reduction(c.what)) add(static_cast<std::uint64_t>(c.reduction.kind));
+    if (has_root(c.what)) add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)));
+    if (c.uniform) add(c.count);
+    else if (key.counts)
+      for (const std::size_t n : *key.counts) add(n);
+    add(static_cast<std::uint64_t>(key.placement.size()));
+    for (const char letter : c.choreography) add(static_cast<unsigned char>(letter));
+    return static_cast<std::size_t>(h);
+  }
+};
+
+/// Equal where plans depend on it; not a factor, a user's function or an unused root.
+struct plan_key_equal {
+  using is_transparent = void;
+  bool operator()(const plan_key_view& a, const plan_key_view& b) const {
+    const call &x = a.what, &y = b.what;
+    if (x.what != y.what || x.uniform != y.uniform || x.in_place != y.in_place || x.type != y.type ||
+        x.level != y.level || x.protocol != y.protocol || x.choreography != y.choreography)
+      return false;
+    if (has_root(x.what) && x.root != y.root) return false;
+    if (is_reduction(x.what) &&
+        (x.reduction.kind != y.reduction.kind || x.reduction.commutative != y.reduction.commutative ||
+         x.reduction.associative != y.reduction.associative))
+      return false;
+    if (x.uniform ? x.count != y.count : !a.counts || !b.counts || *a.counts != *b.counts) return false;
+    return &a.placement == &b.placement || a.placement == b.placement;
+  }
+};
+
+// -- forced choreographies --------------------------------------------------------------------------------------------
+
+struct forced_name {
+  std::string name;  ///< empty: the planner chooses
+  std::string by;    ///< who says so
+};
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+  return text;
+}
+
+}  // namespace
+
+struct planner::impl {
+  explicit impl(const engine_options& o)
+      : options(checked(o)),
+        library(options.score_files, options.credits),
+        machine(load_tuning(options)),
+        choice(options, library, machine) {
+    check_names();
+  }
+
+  static engine_options checked(engine_options o) {
+    const auto wrong = [](const std::string& text) { throw error(errc::bad_config, text); };
+    if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
+    if (o.channels < 0 || o.channels > 1024)
+      wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
+    if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
+    if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "direct" && o.protocol != "ll" &&
+        o.protocol != "ll128")
+      wrong("there is no protocol " + o.protocol + "; there are auto, simple, direct, ll and ll128");
+    return o;
+  }
+
+  void check_names() const {
+    const auto check = [&](const std::string& name, const std::string& where) {
+      if (name.empty() || name == "auto" || library.has(name)) return;
+      throw error(errc::bad_config, where + ": there is no choreography " + name + library.suggestion(name));
+    };
+    check(options.choreography, "choreography");
+    for (const auto& [collective_name, name] : options.choreography_of) {
+      const auto what = parse_collective(collective_name);
+      if (!what) throw error(errc::bad_config, "choreography of " + collective_name + ": there is no such collective");
+      check(name, "choreography of " + collective_name);
+      if (!name.empty() && name != "auto" && !library.offers(name, *what))
+        throw error(errc::bad_config, "choreography of " + collective_name + ": " + name +
+                                          " does not offer it; these do: " + join(offering(*what)));
+    }
+  }
+
+  std::vector<std::string> offering(collective what) const {
+    std::vector<std::string> names;
+    for (const std::string& n : library.names())
+      if (library.offers(n, what)) names.push_back(n);
+    return names;
+  }
+
+  // -- what is forced --
+
+  /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses.
+  forced_name forced(const planning_task& task) {
+    const call& what = task.what;
+    const auto named = [](const std::string& n) { return !n.empty() && n != "auto"; };
+    if (!what.choreography.empty())
+      return named(what.choreography) ? forced_name{what.choreography, "the call"} : forced_name{};
+    if (const auto own = options.choreography_of.find(std::string{name(what.what)});
+        own != options.choreography_of.end())
+      return named(own->second) ? forced_name{own->second, "the options for " + own->first} : forced_name{};
+    if (!named(options.choreography)) return {};
+    std::string why;
+    if (library.offers(options.choreography, what.what)) {
+      const contender c = choice.consider(options.choreography, task, true);
+      if (c.eligible() || c.faulty) return {options.choreography, "the options"};
+      why = c.why_rejected;
+    }
+    planner_log()->info("{}: {} is not used{}{}", to_string(what), options.choreography,
+                        why.empty() ? ", it does not offer this" : ": ", why);
+    return {};
+  }
+
+  // -- choosing --
+
+  /// All contenders, and which is the one.
+  struct outcome {
+    std::vector<contender> all;
+    contender* chosen = nullptr;
+    forced_name force;
+    bool only = false;  ///< nobody but `chosen` may, because of who asked or of the bits that are promised
+    message_protocol way = message_protocol::simple;  ///< how `chosen` performs it
+    std::string why_not_so;                           ///< nobody may, because the call's protocol cannot do it
+
+    bool is(const contender& c, message_protocol so) const { return &c == chosen && way == so; }
+    double seconds() const {
+      return way == message_protocol::simple   ? chosen->seconds
+             : way == message_protocol::direct ? chosen->direct_seconds
+                                               : chosen->over(format_of(way)).seconds;
+    }
+  };
+
+  static slot_format format_of(message_protocol which) {
+    return which == message_protocol::ll ? slot_format::ll : slot_format::ll128;
+  }
+  static message_protocol protocol_of(slot_format format) {
+    return format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
+  }
+
+  outcome choose(const planning_task& task, bool everybody) {
+    outcome o = choose_for_actors(task, everybody);
+    if (o.chosen) choose_protocol(o, task);
+    return o;
+  }
+
+  message_protocol wanted_protocol(const call& what) const {
+    if (what.protocol != message_protocol::unset) return what.protocol;
+    return parse_message_protocol(options.protocol).value_or(message_protocol::automatic);
+  }
+
+  /// Somebody may be better without actors than the best through them; or the protocol is wanted. @pre o.chosen
+  void choose_protocol(outcome& o, const planning_task& task) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    if (wanted == message_protocol::simple) return;
+    std::vector<contender*> able;
+    for (contender& c : o.all)
+      if (!o.only || &c == o.chosen) able.push_back(&c);
+    std::string why;
+    if (wanted != message_protocol::direct) why = consider_slots(o, able, wanted, task);
+    if (wanted == message_protocol::direct || wanted == message_protocol::automatic)
+      why = consider_direct(o, able, wanted, task);
+    if (wanted == message_protocol::automatic || why.empty()) return;
+    if (task.what.protocol != message_protocol::unset) {
+      o.chosen = nullptr;
+      o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
+    } else {
+      planner_log()->info("{}: goes through the actors, not by protocol {}: {}", to_string(task.what), name(wanted),
+                          why);
+    }
+  }
+
+  /// Why it cannot be done, as the end of a sentence; empty if it can, even if it does not pay.
+  std::string consider_slots(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
+                             const planning_task& task) {
+    static constexpr std::array formats{slot_format::ll128, slot_format::ll};
+    std::string why = choice.why_no_slots(task);
+    if (!why.empty()) return why;
+    const auto forced = format_of(wanted);
+    const bool free = wanted == message_protocol::automatic;
+    const auto best =
+        choice.best_over_slots(able, free ? std::span<const slot_format>{formats} : std::span{&forced, 1}, task);
+    if (!best.who)
+      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->over(forced).why_not
+                    : "no choreography that may perform it can: see troupe explain";
+    if (free && best.seconds() >= o.seconds()) return {};
+    o.chosen = best.who;
+    o.way = protocol_of(best.format);
+    return {};
+  }
+
+  /// The same for working on each other's buffers, which spares every message.
+  std::string consider_direct(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
+                              const planning_task& task) {
+    std::string why = choice.why_not_direct(task);
+    if (!why.empty()) return why;
+    contender* const best = choice.best_direct(able, task);
+    if (!best)
+      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->why_not_direct
+                    : "no choreography that may perform it does so in one pass over all ranks' buffers";
+    if (wanted == message_protocol::automatic && best->direct_seconds > o.seconds()) return {};
+    o.chosen = best;
+    o.way = message_protocol::direct;
+    return {};
+  }
+
+  /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
+  static void leave_actors(plan& made, const contender& c, const outcome& o) {
+    made.cut = cutting{};
+    made.slots = format_of(o.way);
+    made.direct = o.way == message_protocol::direct;
+    made.protocol = name(o.way);
+    made.predicted_seconds = o.seconds();
+    lowered_score& as = made.direct ? *c.lowered : *c.over(format_of(o.way)).lowered;
+    made.notes = as.notes;
+    made.verified = as.verified(1);
+  }
+
+  outcome choose_for_actors(const planning_task& task, bool everybody) {
+    outcome o;
+    o.force = forced(task);
+    std::string only = o.force.name;
+    if (only.empty() && task.rules.trees.same_everywhere && !task.rules.trees.left_fold) only = reference_choice(task);
+    if (only.empty() || everybody) o.all = choice.consider_all(task);
+    if (only.empty()) {
+      o.chosen = choice.best(o.all, task);
+      return o;
+    }
+    o.only = true;
+    if (!library.has(only))
+      throw error(errc::unsupported,
+                  to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
+    auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
+    if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
+    *at = choice.consider(only, task, !o.force.name.empty());
+    while (at->eligible() && !at->settled) choice.settle(*at, task);
+    o.chosen = at->eligible() ? &*at : nullptr;
+    return o;
+  }
+
+  /// size_stable: the same choice for all sizes, in place or not; empty if nobody can do both.
+  std::string reference_choice(const planning_task& task) {
+    planning_task reference = task;
+    const std::size_t count = reference_bytes / size_of(task.what.type);
+    reference.what.count = count;
+    std::fill(reference.counts.begin(), reference.counts.end(), count);
+    reference.what.in_place = !task.what.in_place;
+    const auto others = choice.consider_all(reference);
+    reference.what.in_place = false;
+    auto all = choice.consider_all(reference);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].eligible() && !others[i].eligible()) all[i].why_rejected = others[i].why_rejected;
+    const contender* winner = choice.best(all, reference);
+    return winner ? winner->choreography : std::string{};
+  }
+
+  [[noreturn]] void refuse(const planning_task& task, outcome& o) {
+    const std::string title = to_string(task.what) + " on " + plural(static_cast<std::size_t>(task.ranks()), "rank");
+    if (!o.why_not_so.empty()) throw error(errc::unsupported, title + ": " + o.why_not_so);
+    if (!o.force.name.empty()) {
+      const contender& c = o.all.front();
+      if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);
+      std::vector<std::string> able;
+      for (const contender& other : choice.consider_all(task))
+        if (other.eligible()) able.push_back(other.choreography);
+      throw error(errc::unsupported, title + ": " + o.force.by + " wants " + c.choreography + ", but " +
+                                         c.why_rejected + (able.empty() ? "" : "; these can: " + join(able)));
+    }
+    std::string text = title + ": no choreography can do it";
+    bool faulty = false;
+    for (const contender& c : o.all) {
+      text += "\n  " + c.choreography + ": " + c.why_rejected;
+      faulty = faulty || c.faulty;
+    }
+    throw error(faulty ? errc::bad_score : errc::unsupported, text);
+  }
+
+  /// A row for every protocol, with the reason where it cannot be performed so. One row if it cannot be performed at all.
+  void append_rows(std::vector<candidate>& rows, contender& c, const outcome& o, const planning_task& task) {
+    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not) {
+      rows.push_back({c.choreography,
+                      std::string{name(how)},
+                      cut.channels,
+                      cut.slices,
+                      seconds,
+                      std::move(why_not),
+                      o.is(c, how),
+                      {},
+                      c.rank_order_fold});
+    };
+    add(message_protocol::simple, c.cut, c.seconds, c.why_rejected);
+    if (!c.eligible()) return;
+    const std::string no_slots = choice.why_no_slots(task), not_direct = choice.why_not_direct(task);
+    if (no_slots.empty()) choice.price_slots(c, task), choice.agree_over_slots(c, task);
+    for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
+      if (no_slots.empty() && std::isfinite(c.over(format).seconds)) choice.fit_slots(c, format, task);
+      const auto& way = c.over(format);
+      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots);
+    }
+    if (not_direct.empty()) choice.price_direct(c, task);
+    add(message_protocol::direct, {}, c.direct_seconds, not_direct.empty() ? c.why_not_direct : not_direct);
+  }
+
+  std::shared_ptr<const plan> make_plan(const planning_task& task) {
+    outcome o = choose(task, false);
+    if (!o.chosen) refuse(task, o);
+    for (const contender& c : o.all)
+      if (c.faulty) planner_log()->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
+    const contender& c = *o.chosen;
+    auto made = std::make_shared<plan>();
+    made->choreography = c.choreography;
+    made->notes = c.lowered->notes;
+    made->verified = c.lowered->verified(c.cut.slices);
+    made->count = task.what.what == collective::barrier || !task.what.uniform ? 0 : task.what.count;
+    made->counts = task.counts;
+    made->cut = c.cut;
+    made->credits = options.credits;
+    made->work_type = c.work_type;
+    made->widened = c.widened;
+    made->scaled = task.rules.scaled;
+    made->any_order = task.rules.any_order;
+    made->predicted_seconds = c.seconds;
+    made->in_place = c.on.in_place;
+    if (o.way != message_protocol::simple) leave_actors(*made, c, o);
+    const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
+    planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
+                         c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,
+                         made->predicted_seconds * 1e6);
+    return made;
+  }
+
+  std::shared_ptr<const plan> cached(const plan_key_view& key) {
+    const std::shared_lock lock(cache_mutex);
+    const auto found = cache.find(key);
+    return found == cache.end() ? nullptr : found->second;
+  }
+
+  void keep(plan_key key, const std::shared_ptr<const plan>& made) {
+    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut.slices) *
+                                   static_cast<std::size_t>(made->cut.channels) +
+                               key.counts.size();
+    const std::unique_lock lock(cache_mutex);
+    cached_instructions += weight;
+    if (cached_instructions > most_cached_instructions || cache.size() >= most_cached_plans) {
+      cache.clear();
+      cached_instructions = weight;
+    }
+    cache.emplace(std::move(key), made);
+  }
+
+  engine_options options;
+  score_library library;
+  tuning machine;
+  plan_choice choice;
+  std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
+  std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
+  std::unordered_map<plan_key, std::shared_ptr<const plan>, plan_key_hash, plan_key_equal> cache;
+  std::size_t cached_instructions = 0;
+};
+
+bool may_use_slots(const engine_options& options) {
+  return options.protocol != "simple" && options.layout.empty() && !options.faults.any();
+}
+
+planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
+planner::~planner() = default;
+
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
+                                              const std::vector<std::size_t>* counts) {
+  const plan_key_view key{what, placement, what.uniform ? nullptr : counts};
+  if (auto known = impl_->cached(key)) return known;
+  const std::lock_guard lock(impl_->planning);
+  if (auto known = impl_->cached(key)) return known;
+  const planning_task task = make_task(what, placement, counts);
+  auto made = impl_->make_plan(task);
+  impl_->keep({what, placement, task.counts}, made);
+  return made;
+}
+
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {
+  if (last.taken_.exchange(true, std::memory_order_acquire)) return plan_for(what, placement);
+  struct release {
+    std::atomic<bool>& taken;
+    ~release() { taken.store(false, std::memory_order_release); }
+  } const at_end{last.taken_};
+  if (last.plan_ && plan_key_equal{}({last.what_, placement, nullptr}, {what, placement, nullptr})) return last.plan_;
+  const auto made = plan_for(what, placement);
+  // Ranks that share a plan would otherwise fight for its reference count with every call.
+  auto own = std::make_shared<std::shared_ptr<const plan>>(made);
+  const plan* target = made.get();
+  last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
+  last.what_ = what;
+  return last.plan_;
+}
+
+std::vector<candidate> planner::candidates(const call& what, const layout& placement,
+                                           const std::vector<std::size_t>* counts) {
+  const std::lock_guard lock(impl_->planning);
+  const planning_task task = make_task(what, placement, counts);
+  auto o = impl_->choose(task, true);
+  // Folding in rank order changes prices, and only a verified score says whether it is needed.
+  if (task.rules.trees.any())
+    for (contender& c : o.all)
+      while (c.eligible() && !c.settled) impl_->choice.settle(c, task);
+  std::vector<candidate> list;
+  for (contender& c : o.all) impl_->append_rows(list, c, o, task);
+  std::stable_sort(list.begin(), list.end(), [](const candidate& a, const candidate& b) {
+    if (a.eligible() != b.eligible()) return a.eligible();
+    return a.eligible() && a.predicted_seconds < b.predicted_seconds;
+  });
+  return list;
+}
+
+}  // namespace troupe

@@ -1,0 +1,82 @@
+#pragma once
+// Decides how a call is performed. Between the communicator, which knows what is wanted, and the actors, which perform a plan.
+//
+// The way of a call: options and the call name the candidates → each is written, lowered and priced (score_library.hpp,
+// cost_model.hpp) → the cheapest that gives the bits the determinism level promises is verified → cut for the size → plan.
+// Scores are shared by all sizes, plans by all calls that are alike.
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/api/options.hpp"
+#include "protocols/call.hpp"
+#include "protocols/plan.hpp"
+#include "topology/layout/layout.hpp"
+
+namespace troupe {
+
+/// One choreography with one protocol that was considered for a call.
+struct candidate {
+  std::string choreography;
+  std::string protocol = "simple";  ///< or ll, ll128, direct: each a row of its own
+  int channels = 1;
+  int slices = 1;
+  double predicted_seconds = 0;  ///< by the cost model; meaningless if rejected
+  std::string why_rejected;      ///< one sentence; empty: eligible
+  bool chosen = false;
+  std::optional<double>
+      measured_seconds;  ///< of a call, by whoever has measured it (engine/tools/explain_measured.hpp)
+  bool rank_order_fold =
+      false;  ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
+
+  bool eligible() const { return why_rejected.empty(); }
+};
+
+/// Whether plans of an engine may use slots: ranks of one machine without a layout, and no faults are injected.
+bool may_use_slots(const engine_options& options);
+
+/// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
+/// calls have the same placement. Thread-safe: whoever finds it taken goes without.
+class plan_memo {
+private:
+  friend class planner;
+  std::atomic<bool> taken_{false};
+  call what_;
+  std::shared_ptr<const plan> plan_;  ///< with a count of its own
+};
+
+/// Chooses choreography, protocol, channels and slices for a call, makes the verified plan, and caches it. Thread-safe.
+class planner {
+public:
+  /// Loads and verifies the user's score files. Throws error: bad_score with file and offending step, io for a file that cannot
+  /// be read, bad_config for names that do not exist.
+  explicit planner(const engine_options& options);
+  ~planner();
+  planner(const planner&) = delete;
+  planner& operator=(const planner&) = delete;
+
+  /// @param counts blocks' elements of a non-uniform call, in block order (block_count(what, ranks) of them); null if uniform.
+  /// Calls that are alike get the same plan; then the cost is a shared lock and a look-up without allocation.
+  /// Throws error: unsupported (no choreography can, or a forced one cannot), bad_score (the verifier found a fault),
+  /// size_overflow, bad_root, invalid_argument (counts missing).
+  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
+                                       const std::vector<std::size_t>* counts = nullptr);
+  /// The same for a uniform call, by way of the memo: no word that other ranks write.
+  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
+
+  /// Every choreography with every protocol (once, if it cannot at all): the eligible ones in order of predicted time, then the rejected
+  /// ones. Verifies the chosen one, as plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,
+  /// invalid_argument, a forced name that does not exist), never because nothing is eligible.
+  std::vector<candidate> candidates(const call& what, const layout& placement,
+                                    const std::vector<std::size_t>* counts = nullptr);
+
+private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace troupe

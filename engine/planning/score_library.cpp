@@ -1,0 +1,235 @@
+#include "engine/planning/score_library.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "engine/planning/planner_log.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "protocols/lower/lowering.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// About 350 MB of steps; then all that no plan holds are forgotten.
+constexpr std::size_t most_kept_steps = std::size_t{1} << 22;
+constexpr std::size_t long_verification = std::size_t{2} << 20;  // steps × slices: some seconds
+
+template <class Predicate>
+bool any_place(const score& s, Predicate holds) {
+  for (const part& player : s.players)
+    for (const lane& l : player.lanes)
+      for (const step& at : l)
+        if ((at.source.count > 0 && holds(at.source)) || (at.target.count > 0 && holds(at.target))) return true;
+  return false;
+}
+
+bool names_other_ranks(const score& s) {
+  return any_place(s, [](const place& at) { return at.owner != self; });
+}
+
+bool names_l2(const score& s) {
+  return any_place(s, [](const place& at) { return at.buffer == buffer_kind::l2; });
+}
+
+bool carries_data(const score& s) {
+  for (const part& player : s.players)
+    for (const lane& l : player.lanes)
+      for (const step& at : l) {
+        const bool moves = sends(at.kind) || at.kind == step_kind::dma_get || at.kind == step_kind::dma_put;
+        if (moves && std::max(at.source.count, at.target.count) > 0) return true;
+      }
+  return false;
+}
+
+std::size_t steps_of_one_cell(const score& s) {
+  std::size_t total = 0;
+  for (const part& player : s.players)
+    for (const lane& l : player.lanes)
+      for (const step& at : l) total += static_cast<std::size_t>(std::max({1, at.source.count, at.target.count}));
+  return total;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw error(errc::io, "cannot read the score file " + path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) throw error(errc::io, "reading the score file " + path + " failed");
+  return text.str();
+}
+
+std::size_t hash_of(const score_key& key) {
+  std::size_t h = std::hash<std::string>{}(key.choreography);
+  const auto add = [&](std::size_t word) { h = (h ^ word) * 0x100000001b3u; };
+  add(static_cast<std::size_t>(key.on.what));
+  add(static_cast<std::size_t>(key.on.ranks));
+  add(static_cast<std::size_t>(key.on.root));
+  add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
+      (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4);
+  return h;
+}
+
+bool same(const score_key& a, const score_key& b) {
+  return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks &&
+         a.on.root == b.on.root && a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform &&
+         a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch && a.one_cell == b.one_cell &&
+         a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.on.placement == b.on.placement;
+}
+
+}  // namespace
+
+// -- lowered_score ----------------------------------------------------------------------------------------------------
+
+lowered_score::lowered_score(score s, int credits)
+    : notes(std::make_shared<const score>(std::move(s))),
+      steps(step_total(*notes)),
+      single_steps(steps_of_one_cell(*notes)),
+      touches_other_ranks(names_other_ranks(*notes)),
+      shares_memory(touches_other_ranks || names_l2(*notes)),
+      moves_chunks(carries_data(*notes)),
+      credits_(credits) {}
+
+const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
+  const auto which = static_cast<std::size_t>(std::clamp(slices, 1, 3));
+  auto& answer = verdicts_[which];
+  if (answer) return answer;
+  if (steps * which > long_verification)
+    planner_log()->warn("verifying {} for {} ranks: {} steps in {} slices, this takes a while (once)",
+                        notes->choreography, notes->ranks, steps, which);
+  answer = std::make_shared<const verdict>(verify(*notes, {credits_, static_cast<int>(which)}));
+  return answer;
+}
+
+bool lowered_score::sums_in_one_pass() {
+  if (one_pass_) return *one_pass_;
+  // Operands of ⊕ have no contribution in common, so a pass with n inputs has one rank's raw contribution in each.
+  const auto all_in_passes = [this] {
+    if (!notes->uniform || any_place(*notes, [](const place& at) { return at.count > 1; })) return false;
+    for (const part& player : notes->players)
+      for (const lane& l : player.lanes)
+        for (const step& at : l)
+          if (reduces(at.kind) && at.kind != step_kind::reduce) return false;
+    call_shape shape;
+    shape.count = static_cast<std::size_t>(notes->parts);
+    for (rank_t r = 0; r < notes->ranks; ++r)
+      for (const auto& l : compile(*notes, r, shape, {1, 1}).lanes)
+        for (const instruction& i : l)
+          if (reduces(i.kind) || (i.inputs > 1 && i.inputs != notes->ranks)) return false;
+    return true;
+  };
+  one_pass_ = all_in_passes();
+  return *one_pass_;
+}
+
+double lowered_score::predict(std::size_t block_bytes, const cutting& cut, double staging_bytes,
+                              const machine_constants& machine) {
+  const std::size_t bytes = size_class(block_bytes);
+  const auto staged = size_class(static_cast<std::size_t>(std::min(staging_bytes, 9e18)));
+  const price_key key{
+      bytes,  static_cast<std::uint64_t>(cut.channels),        static_cast<std::uint64_t>(cut.slices),
+      staged, std::bit_cast<std::uint64_t>(machine.copy_rate), std::bit_cast<std::uint64_t>(machine.reduce_rate)};
+  if (const auto known = prices_.find(key); known != prices_.end()) return known->second;
+  if (!sheet_) sheet_.emplace(*notes);
+  const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, machine,
+                                         static_cast<double>(staged));
+  prices_.emplace(key, seconds);
+  return seconds;
+}
+
+// -- score_library ----------------------------------------------------------------------------------------------------
+
+score_library::score_library(const std::map<std::string, std::string>& files, int credits) : credits_(credits) {
+  for (const choreography* c : all_choreographies()) names_.emplace_back(c->name);
+  for (const auto& [name, path] : files) {
+    if (name == "auto" || find_choreography(name))
+      throw error(errc::bad_config, "the score file " + path + " cannot be called " + name +
+                                        ": a built-in choreography is; choose another name");
+    score s = from_json(read_file(path), path);
+    try {
+      s = lower_syncs(std::move(s));
+    } catch (const error& e) {
+      throw error(errc::bad_score, path + ": " + e.what());
+    }
+    if (const verdict v = verify(credits_ == 1 ? pace_sends(s, 1) : s, {credits_, 1}); !v.ok())
+      throw error(errc::bad_score, path + " does not verify: " + to_string(*v.first_fault));
+    own_.emplace(name, std::move(s));
+    files_.emplace(name, path);
+    names_.push_back(name);
+  }
+}
+
+bool score_library::has(std::string_view name) const { return find_choreography(name) || own_.contains(name); }
+
+bool score_library::offers(std::string_view name, collective what) const {
+  if (const auto mine = own_.find(name); mine != own_.end()) return mine->second.what == what;
+  const choreography* c = find_choreography(name);
+  return c && std::find(c->collectives.begin(), c->collectives.end(), what) != c->collectives.end();
+}
+
+std::string score_library::suggestion(std::string_view name) const {
+  if (const std::string_view near = closest(name, std::vector<std::string_view>(names_.begin(), names_.end()));
+      !near.empty())
+    return "; did you mean " + std::string{near} + '?';
+  std::string text = "; there are";
+  for (std::size_t i = 0; i < names_.size(); ++i) text += (i ? ", " : " ") + names_[i];
+  return text;
+}
+
+std::string score_library::refusal(std::string_view name, const stage& on) const {
+  const auto mine = own_.find(name);
+  if (mine == own_.end()) return troupe::refusal(*find_choreography(name), on);
+  const score& s = mine->second;
+  const std::string& path = files_.find(name)->second;
+  const auto is_for = [&](const std::string& has, const std::string& wanted) {
+    return path + " is for " + has + ", not " + wanted;
+  };
+  if (s.what != on.what) return is_for(std::string{troupe::name(s.what)}, std::string{troupe::name(on.what)});
+  if (s.ranks != on.ranks) return is_for(std::to_string(s.ranks) + " ranks", std::to_string(on.ranks));
+  if (has_root(s.what) && s.root != on.root) return is_for("root " + std::to_string(s.root), std::to_string(on.root));
+  if (s.in_place != on.in_place)
+    return path + " is for calls that are " + (s.in_place ? "in place" : "out of place") +
+           " (\"in_place\" in the file)";
+  if (s.uniform && !on.uniform) return is_for("blocks of equal size", "of different sizes (\"uniform\" in the file)");
+  if (!on.uniform && names_other_ranks(s))
+    return path +
+           " names other ranks' buffers, where blocks of different sizes have places that only their owner knows";
+  return {};
+}
+
+std::optional<score> score_library::draft(const score_key& key) const {
+  const auto mine = own_.find(key.choreography);
+  score s = mine != own_.end() ? mine->second : lower_syncs(write_score(*find_choreography(key.choreography), key.on));
+  s.choreography = key.choreography;
+  if (key.rank_order_fold) s = fold_in_rank_order(s);
+  if (key.one_cell) s = one_cell_per_step(s);
+  if (key.agreement != agreement_form::none) {
+    auto agreeing = with_agreement(s, key.agreement);
+    if (!agreeing) return std::nullopt;
+    s = std::move(*agreeing);
+  }
+  return credits_ == 1 ? pace_sends(s, 1) : s;
+}
+
+std::shared_ptr<lowered_score> score_library::get(const score_key& key) {
+  const std::size_t hash = hash_of(key);
+  const auto [first, last] = made_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (same(at->second.key, key)) return at->second.lowered;
+  auto drafted = draft(key);
+  auto lowered = drafted ? std::make_shared<lowered_score>(std::move(*drafted), credits_) : nullptr;
+  const std::size_t steps = lowered ? lowered->steps : 0;
+  kept_steps_ += steps;
+  if (kept_steps_ > most_kept_steps) {
+    made_.clear();
+    kept_steps_ = steps;
+  }
+  made_.emplace(hash, entry{key, lowered});
+  return lowered;
+}
+
+}  // namespace troupe

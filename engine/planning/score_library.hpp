@@ -1,0 +1,103 @@
+#pragma once
+// Scores as they will be performed, made once for all sizes: built-in choreographies and the user's files, lowered, verified,
+// and reduced to what they cost.
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/planning/cost_model.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/score/score.hpp"
+#include "protocols/verify/verifier.hpp"
+
+namespace troupe {
+
+/// A score of a certain choreography, stage and lowering. Used by one thread at a time, except for `notes`.
+class lowered_score {
+public:
+  lowered_score(score s, int credits);
+
+  const std::shared_ptr<const score> notes;
+  const std::size_t steps;         ///< of all ranks
+  const std::size_t single_steps;  ///< that there are with one cell a step
+  const bool touches_other_ranks;  ///< reads or writes other ranks' buffers
+  const bool shares_memory;        ///< that, or L2
+  const bool moves_chunks;         ///< messages or DMA carry data, not only the syncs' tokens
+
+  /// The verifier's word for this many slices. Three and more are alike: every access of a slice has been seen beside the
+  /// slice before and the one after.
+  const std::shared_ptr<const verdict>& verified(int slices);
+
+  /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
+  /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
+  bool sums_in_one_pass();
+
+  /// Predicted seconds, shared by all sizes of a class (size_class).
+  /// @param machine its latencies are always the same
+  double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine);
+
+private:
+  using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates
+
+  int credits_;
+  std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
+  std::optional<bool> one_pass_;
+  std::optional<timing_sheet> sheet_;
+  std::map<price_key, double> prices_;
+};
+
+/// Which lowering of which score.
+struct score_key {
+  std::string choreography;
+  stage on;
+  bool one_cell = false;
+  bool rank_order_fold = false;
+  agreement_form agreement = agreement_form::none;  ///< of scores for slots
+};
+
+/// Not synchronised: the planner uses it under its lock.
+class score_library {
+public:
+  /// Loads and verifies the user's files. Throws error: io, bad_score, bad_config (a name that is taken).
+  score_library(const std::map<std::string, std::string>& files, int credits);
+
+  /// Built-in ones in the order of the documentation, then the user's.
+  const std::vector<std::string>& names() const { return names_; }
+  bool has(std::string_view name) const;
+  /// Does it offer the collective, whatever the ranks?
+  bool offers(std::string_view name, collective what) const;
+  /// "; did you mean ring?" for a name that is not there, or a list of all.
+  std::string suggestion(std::string_view name) const;
+  /// Why it cannot do `on`; empty if it can. @pre has(name)
+  std::string refusal(std::string_view name, const stage& on) const;
+
+  /// Null if the form of agreement does not fit it. @pre refusal is empty. Throws error(bad_score) if a rewriting pass cannot be
+  /// applied.
+  std::shared_ptr<lowered_score> get(const score_key& key);
+
+private:
+  struct entry {
+    score_key key;
+    std::shared_ptr<lowered_score> lowered;
+  };
+
+  std::optional<score> draft(const score_key& key) const;
+
+  int credits_;
+  std::map<std::string, score, std::less<>> own_;  ///< the user's, without syncs
+  std::map<std::string, std::string, std::less<>> files_;
+  std::vector<std::string> names_;
+  std::unordered_multimap<std::size_t, entry> made_;
+  std::size_t kept_steps_ = 0;
+};
+
+}  // namespace troupe

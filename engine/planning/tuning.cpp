@@ -1,0 +1,418 @@
+#include "engine/planning/tuning.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include <sys/utsname.h>
+#include <toml++/toml.h>
+
+#include "engine/planning/planner_log.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Of the file. 1: the first.
+constexpr std::int64_t file_format = 1;
+constexpr double most_ns = 1e9;
+constexpr double most_rate = 1e6;  // GB/s
+
+constexpr std::array schema{
+    tuning_key{"actors.operation", "ns", "fit to small collectives over actors", &tuning::actor_operation_ns},
+    tuning_key{"actors.rank", "ns", "the same fit", &tuning::actor_rank_ns},
+    tuning_key{"actors.message", "ns", "the same fit", &tuning::actor_message_ns},
+    tuning_key{"actors.step", "ns", "the same fit", &tuning::actor_step_ns},
+    tuning_key{"actors.operand", "ns", "the same fit", &tuning::actor_operand_ns},
+    tuning_key{"slots.operation", "ns", "fit to small collectives over slots", &tuning::slot_operation_ns},
+    tuning_key{"slots.message", "ns", "the same fit, ranks with a core each", &tuning::slot_message_ns},
+    tuning_key{"slots.turn", "ns", "the same fit, ranks that share cores", &tuning::slot_turn_ns},
+    tuning_key{"slots.step", "ns", "the same fit", &tuning::slot_step_ns},
+    tuning_key{"slots.ll_line", "ns", "the same fit, 64 bytes of data", &tuning::ll_line_ns},
+    tuning_key{"slots.ll128_line", "ns", "the same fit, 120 bytes of data", &tuning::ll128_line_ns},
+    tuning_key{"direct.operation", "ns", "fit to fused collectives by the direct port", &tuning::direct_operation_ns},
+    tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
+    tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
+    tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
+    tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
+    tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag",
+               &tuning::flag_exchange_ns},
+    tuning_key{"threads.switch", "ns", "two threads on one core give it to each other", &tuning::switch_ns},
+    tuning_key{"threads.wake", "ns", "two threads wake each other, half a round", &tuning::wake_ns},
+    tuning_key{"memory.copy", "GB/s", "copy, every core its own", nullptr, &tuning::copy},
+    tuning_key{"memory.copy_one_core", "GB/s", "copy, the other cores idle", nullptr, &tuning::copy_one_core},
+    tuning_key{"memory.copy_streamed", "GB/s", "copy with non-temporal stores, every core its own", nullptr,
+               &tuning::copy_streamed},
+    tuning_key{"memory.reduce", "GB/s", "f32 sum of two, every core its own", nullptr, &tuning::reduce},
+    tuning_key{"memory.reduce_one_core", "GB/s", "f32 sum of two, the other cores idle", nullptr,
+               &tuning::reduce_one_core},
+    tuning_key{"memory.pass", "GB/s", "f32 sum of four into four, every core its own", nullptr, &tuning::pass},
+};
+
+[[noreturn]] void fail(const std::string& place, const std::string& sentence) {
+  throw error(errc::bad_config, place + ": " + sentence);
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
+  utsname about{};
+  return uname(&about) == 0 ? about.machine : "unknown";
+}
+
+}  // namespace
+
+// -- values -----------------------------------------------------------------------------------------------------------
+
+double rate_curve::at(double bytes) const {
+  if (points_.empty()) return 1;
+  const auto above = std::find_if(points_.begin(), points_.end(), [&](const point& p) { return p.bytes >= bytes; });
+  if (above == points_.begin()) return points_.front().rate;
+  if (above == points_.end()) return points_.back().rate;
+  const point &a = above[-1], &b = *above;
+  const double share = std::log(bytes / a.bytes) / std::log(b.bytes / a.bytes);
+  return std::exp(std::log(a.rate) + share * std::log(b.rate / a.rate));
+}
+
+machine_constants tuning::through_actors(double bytes_a_core, datatype type) const {
+  machine_constants m;
+  m.cores = machine.cores;
+  m.message = actor_message_ns * 1e-9;
+  m.step = actor_step_ns * 1e-9;
+  m.operand = actor_operand_ns * 1e-9;
+  const double copying = copy.at(bytes_a_core), reducing = reduce.at(bytes_a_core);
+  m.copy_rate = copying * 1e9;
+  m.reduce_rate = std::min(reducing, type_rate[static_cast<std::size_t>(type)]) * 1e9;
+  // The pass of four into four is one sum of two, two further inputs, and three further outputs.
+  const double further = (1 / pass.at(bytes_a_core) - 1 / reducing) / (2 / reducing + 3 / copying);
+  m.operand_share = std::clamp(further, 0.1, 1.0);
+  return m;
+}
+
+machine_constants tuning::over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const {
+  machine_constants m = through_actors(bytes_a_core, type);
+  const bool shared = ranks > machine.cores;
+  // Where ranks share cores nobody sees a message before its turn, and all ranks of the core have theirs before. The core works meanwhile.
+  m.message = shared ? slot_turn_ns * 1e-9 * ranks / machine.cores : slot_message_ns * 1e-9;
+  m.message_share = 0;
+  m.step = m.operand = slot_step_ns * 1e-9;
+  m.send_byte = (format == slot_format::ll ? ll_line_ns / 64 : ll128_line_ns / 120) * 1e-9 / 2;
+  m.receive_byte = m.send_byte;
+  return m;
+}
+
+double tuning::direct_seconds(const direct_program& made, double bytes_a_core, datatype type) const {
+  const machine_constants m = through_actors(bytes_a_core, type);
+  const int ranks = static_cast<int>(made.bodies.size()), cores = std::max(1, machine.cores);
+  const bool shared = ranks > cores;
+  // Whoever runs works for all: where ranks share cores, it is chance whose buffers the core has seen last.
+  const double chance = 1 - 1.0 / cores;
+  double work = 0, foreign_bytes = 0;
+  for (std::size_t r = 0; r < made.bodies.size(); ++r)
+    for (const direct_program::pass& p : made.bodies[r].passes) {
+      const auto bytes = static_cast<double>(p.elements * made.element_size);
+      work += p.inputs > 1 ? bytes / m.reduce_rate : bytes / m.copy_rate;
+      work += m.operand_share * bytes * (std::max(0, p.inputs - 2) / m.reduce_rate + (p.outputs - 1) / m.copy_rate);
+      for (const location& at : std::span(made.operands).subspan(p.operands, std::size_t{p.inputs} + p.outputs))
+        foreign_bytes += bytes * (shared ? chance : at.owner != static_cast<rank_t>(r) ? 1.0 : 0.0);
+    }
+  const double workers =
+      std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(made.units)});
+  const double meetings = shared ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
+  return (direct_operation_ns + meetings + direct_line_ns * foreign_bytes / 128 / workers) * 1e-9 + work / workers;
+}
+
+double tuning::actor_operation_seconds(int ranks) const {
+  return (actor_operation_ns + actor_rank_ns * ranks / std::clamp(machine.cores, 1, std::max(1, ranks))) * 1e-9;
+}
+
+machine_fingerprint this_machine() {
+  static const std::string cpu = cpu_name();
+  const host& here = discover();
+  return {cpu, std::max(1, here.usable_cpus()), here.l1_bytes, here.l2_bytes, here.l3_bytes};
+}
+
+std::string differences(const machine_fingerprint& measured, const machine_fingerprint& here) {
+  std::string text;
+  const auto compare = [&](const char* what, const auto& a, const auto& b, const auto& show) {
+    if (a != b) text += (text.empty() ? "" : "; ") + std::string{what} + " was " + show(a) + ", here it is " + show(b);
+  };
+  const auto word = [](const std::string& s) { return '"' + s + '"'; };
+  const auto number = [](auto n) { return std::to_string(n); };
+  compare("the processor", measured.cpu, here.cpu, word);
+  compare("the number of cores", measured.cores, here.cores, number);
+  compare("the first-level cache", measured.l1_bytes, here.l1_bytes, number);
+  compare("the second-level cache", measured.l2_bytes, here.l2_bytes, number);
+  compare("the third-level cache", measured.l3_bytes, here.l3_bytes, number);
+  return text;
+}
+
+tuning assumed_tuning() {
+  tuning t;
+  t.machine = this_machine();
+  return t;
+}
+
+std::span<const tuning_key> tuning_schema() { return schema; }
+
+// -- reading ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// One document; every key is asked for by name, and what was not asked for is an error.
+class tuning_reader {
+public:
+  tuning_reader(const toml::table& document, std::string name) : document_(document), name_(std::move(name)) {}
+
+  tuning read() {
+    check_format();
+    tuning t;
+    t.machine.cpu = text("machine.cpu");
+    t.machine.cores = static_cast<int>(whole("machine.cores", 1, 1 << 20));
+    t.machine.l1_bytes = static_cast<std::uint64_t>(whole("machine.l1_bytes", 0, std::int64_t{1} << 50));
+    t.machine.l2_bytes = static_cast<std::uint64_t>(whole("machine.l2_bytes", 0, std::int64_t{1} << 50));
+    t.machine.l3_bytes = static_cast<std::uint64_t>(whole("machine.l3_bytes", 0, std::int64_t{1} << 50));
+    t.measured = text("measured");
+    for (const tuning_key& k : schema)
+      if (k.number != nullptr) t.*k.number = real(std::string{k.key}, most_ns);
+      else t.*k.curve = curve(std::string{k.key});
+    for (const datatype type : all_datatypes)
+      t.type_rate[static_cast<std::size_t>(type)] = real("types." + std::string{troupe::name(type)}, most_rate);
+    refuse_others();
+    return t;
+  }
+
+private:
+  std::string place(const toml::node& node) const { return name_ + ":" + std::to_string(node.source().begin.line); }
+
+  void check_format() {
+    const toml::node& node = find("format");
+    const auto version = node.value_exact<std::int64_t>();
+    if (version != file_format)
+      fail(place(node), "format is " + (version ? std::to_string(*version) : std::string{"no integer"}) +
+                            ", this version of troupe reads format " + std::to_string(file_format) +
+                            "; measure again with `troupe tune`");
+  }
+
+  const toml::node& find(const std::string& key) {
+    known_.insert(key);
+    const toml::table* in = &document_;
+    const auto dot = key.find('.');
+    if (dot != std::string::npos) in = document_[key.substr(0, dot)].as_table();
+    const toml::node* node = in == nullptr ? nullptr : in->get(dot == std::string::npos ? key : key.substr(dot + 1));
+    if (node == nullptr)
+      fail(name_, "lacks the key " + key + unknown_alike(key) + "; measure again with `troupe tune`");
+    return *node;
+  }
+
+  /// A misspelt key is missing first and unknown second: both belong in one sentence.
+  std::string unknown_alike(const std::string& wanted) const {
+    for (const auto& [name, where] : all_keys())
+      if (const std::array<std::string_view, 1> one{wanted};
+          name != wanted && !is_known(name) && !closest(name, one).empty())
+        return " (line " + std::to_string(where) + " has " + name + ", which is none: did you mean " + wanted + "?)";
+    return {};
+  }
+
+  std::string text(const std::string& key) {
+    const toml::node& node = find(key);
+    if (const auto value = node.value_exact<std::string>()) return *value;
+    fail(place(node), key + " must be a text");
+  }
+  std::int64_t whole(const std::string& key, std::int64_t least, std::int64_t most) {
+    const toml::node& node = find(key);
+    if (const auto value = node.value_exact<std::int64_t>(); value && *value >= least && *value <= most) return *value;
+    fail(place(node), key + " must be an integer from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  double real(const std::string& key, double most) { return real(find(key), key, most); }
+  double real(const toml::node& node, const std::string& key, double most) const {
+    if (const auto value = node.value<double>(); node.is_number() && value && *value > 0 && *value <= most)
+      return *value;
+    std::ostringstream limit;
+    limit << most;
+    fail(place(node), key + " must be a number above 0 and at most " + limit.str());
+  }
+  rate_curve curve(const std::string& key) {
+    const toml::node& node = find(key);
+    const toml::array* rows = node.as_array();
+    const std::string right = key + " must be a list of [bytes, GB/s], bytes ascending";
+    if (rows == nullptr || rows->empty()) fail(place(node), right);
+    std::vector<rate_curve::point> points;
+    for (const toml::node& row : *rows) {
+      const toml::array* pair = row.as_array();
+      if (pair == nullptr || pair->size() != 2) fail(place(row), right);
+      points.push_back({real(*pair->get(0), key, 1e18), real(*pair->get(1), key, most_rate)});
+      if (points.size() > 1 && points[points.size() - 2].bytes >= points.back().bytes) fail(place(row), right);
+    }
+    return points;
+  }
+
+  /// Keys and their lines; a table counts by what is in it.
+  std::vector<std::pair<std::string, std::size_t>> all_keys() const {
+    std::vector<std::pair<std::string, std::size_t>> list;
+    for (const auto& [key, node] : document_) {
+      const std::string name{key.str()};
+      if (!node.is_table()) list.emplace_back(name, node.source().begin.line);
+      else
+        for (const auto& [inner, value] : *node.as_table())
+          list.emplace_back(name + "." + std::string{inner.str()}, value.source().begin.line);
+    }
+    return list;
+  }
+
+  static bool is_known(std::string_view key) {
+    static constexpr std::array<std::string_view, 7> others{"format",          "measured",         "machine.cpu",
+                                                            "machine.cores",   "machine.l1_bytes", "machine.l2_bytes",
+                                                            "machine.l3_bytes"};
+    const auto is = [&](const tuning_key& k) { return k.key == key; };
+    return std::find(others.begin(), others.end(), key) != others.end() ||
+           std::any_of(schema.begin(), schema.end(), is) ||
+           (key.starts_with("types.") && parse_datatype(key.substr(6)));
+  }
+
+  void refuse_others() const {
+    for (const auto& [name, line] : all_keys()) {
+      if (known_.contains(name)) continue;
+      const std::vector<std::string_view> names{known_.begin(), known_.end()};
+      const auto near = closest(name, names);
+      fail(name_ + ":" + std::to_string(line),
+           "unknown key " + name +
+               (near.empty() ? "; docs/tuning.md lists all" : "; did you mean " + std::string{near} + "?"));
+    }
+  }
+
+  const toml::table& document_;
+  std::string name_;
+  std::set<std::string> known_;
+};
+
+}  // namespace
+
+tuning parse_tuning(std::string_view toml, const std::string& name) {
+  toml::table document;
+  try {
+    document = toml::parse(toml, name);
+  } catch (const toml::parse_error& wrong) {
+    fail(name + ":" + std::to_string(wrong.source().begin.line), std::string{wrong.description()});
+  }
+  return tuning_reader{document, name}.read();
+}
+
+tuning read_tuning(const std::string& path) {
+  std::error_code ignored;
+  std::ifstream file{path, std::ios::binary};
+  std::ostringstream text;
+  if (!file || std::filesystem::is_directory(path, ignored) || !(text << file.rdbuf()))
+    fail(path, "the tuning file cannot be read; `troupe tune --output " + path + "` writes one");
+  tuning t = parse_tuning(text.str(), path);
+  t.file = path;
+  return t;
+}
+
+// -- writing ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << toml::table{{"x", text}}["x"];
+  return out.str();
+}
+
+/// Always a float in TOML, with as many digits as matter.
+std::string number(double value) {
+  std::ostringstream out;
+  out.precision(4);
+  out << value;
+  return out.str().find_first_of(".e") == std::string::npos ? out.str() + ".0" : out.str();
+}
+
+std::string curve_text(const rate_curve& curve) {
+  std::string text = "[";
+  for (const auto& p : curve.points())
+    text += (text.size() > 1 ? ", [" : "[") + std::to_string(static_cast<std::int64_t>(p.bytes)) + ", " +
+            number(p.rate) + "]";
+  return text + "]";
+}
+
+}  // namespace
+
+std::string to_toml(const tuning& t) {
+  std::ostringstream out;
+  out << "# What this machine costs: written by `troupe tune`, read by every engine (docs/tuning.md).\n"
+      << "format = " << file_format << "\nmeasured = " << quoted(t.measured)
+      << "\n\n[machine]\ncpu = " << quoted(t.machine.cpu) << "\ncores = " << t.machine.cores
+      << "\nl1_bytes = " << t.machine.l1_bytes << "\nl2_bytes = " << t.machine.l2_bytes
+      << "\nl3_bytes = " << t.machine.l3_bytes << '\n';
+  std::string_view open;
+  for (const tuning_key& k : schema) {
+    const auto dot = k.key.find('.');
+    if (const auto table = k.key.substr(0, dot); table != open) {
+      open = table;
+      out << "\n[" << table << "]  # "
+          << (k.unit.empty()        ? "a ratio"
+              : k.number != nullptr ? "ns"
+                                    : "[bytes that a core touches, GB/s of result and core]")
+          << '\n';
+    }
+    out << k.key.substr(dot + 1) << " = " << (k.number != nullptr ? number(t.*k.number) : curve_text(t.*k.curve))
+        << "  # " << k.how << '\n';
+  }
+  out << "\n[types]  # sum of two in the first-level cache, GB/s of result\n";
+  for (const datatype type : all_datatypes)
+    out << name(type) << " = " << number(t.type_rate[static_cast<std::size_t>(type)]) << '\n';
+  return out.str();
+}
+
+// -- finding ----------------------------------------------------------------------------------------------------------
+
+std::string default_tuning_path() {
+  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base != nullptr && *base != '\0')
+    return std::string{base} + "/troupe/tuning.toml";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::string{home} + "/.config/troupe/tuning.toml";
+  return {};
+}
+
+tuning_place find_tuning(const std::string& option) {
+  using from = tuning_place::found;
+  if (option == "none") return {{}, from::options};
+  if (!option.empty()) return {option, from::options};
+  if (const char* named = std::getenv("TROUPE_TUNING"); named != nullptr && *named != '\0')
+    return {std::string_view{named} == "none" ? "" : named, from::environment};
+  const std::string path = default_tuning_path();
+  std::error_code ignored;
+  if (!path.empty() && std::filesystem::exists(path, ignored)) return {path, from::default_place};
+  return {};
+}
+
+tuning load_tuning(const engine_options& options) {
+  const tuning_place place = find_tuning(options.tuning);
+  if (place.path.empty()) return assumed_tuning();
+  tuning t = read_tuning(place.path);
+  const machine_fingerprint here = this_machine();
+  if (const std::string why = differences(t.machine, here); !why.empty()) {
+    static std::mutex mutex;
+    static std::set<std::string> told;
+    const std::lock_guard lock(mutex);
+    if (told.insert(place.path + why).second)
+      planner_log()->warn(
+          "{}: measured on another machine ({}); predictions may be wrong: measure again with `troupe tune`",
+          place.path, why);
+  }
+  t.machine.cores = here.cores;  // who may run at once is known, not measured
+  return t;
+}
+
+}  // namespace troupe

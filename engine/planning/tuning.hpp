@@ -1,0 +1,144 @@
+#pragma once
+// What a machine costs: the constants of the planner's cost model. Measured by `troupe tune` (engine/tools/tune.hpp), kept in a TOML file
+// (docs/tuning.md), loaded by every engine; without a file, the assumed constants below.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/api/options.hpp"
+#include "engine/planning/cost_model.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/program/direct_program.hpp"
+#include "protocols/program/slot_formats.hpp"
+
+namespace troupe {
+
+/// GB/s (10⁹) over bytes: straight lines between the points on logarithmic axes, constant beyond the first and the last.
+class rate_curve {
+public:
+  struct point {
+    double bytes = 0;
+    double rate = 0;
+    bool operator==(const point&) const = default;
+  };
+  rate_curve() = default;
+  /// @pre not empty, bytes ascending, all above 0
+  rate_curve(std::vector<point> points) : points_(std::move(points)) {}  // NOLINT: a list of points is a curve
+  double at(double bytes) const;
+  const std::vector<point>& points() const { return points_; }
+
+private:
+  std::vector<point> points_;
+};
+
+/// Which machine constants belong to.
+struct machine_fingerprint {
+  std::string cpu;  ///< as the processor names itself
+  int cores = 1;    ///< that can really run at once (host::usable_cpus)
+  std::uint64_t l1_bytes = 0, l2_bytes = 0, l3_bytes = 0;
+  bool operator==(const machine_fingerprint&) const = default;
+};
+machine_fingerprint this_machine();
+/// "cpu is …, here it is …; …"; empty if they are the same.
+std::string differences(const machine_fingerprint& measured, const machine_fingerprint& here);
+
+/// The assumed values are what `troupe tune` measured on two cores of an AMD EPYC (family 26, 2.6 GHz, 1 MiB L2 a core, 32 MiB L3,
+/// virtual machine), rounded.
+struct tuning {
+  machine_fingerprint machine;
+  std::string measured;  ///< when; empty: assumed
+  std::string file;      ///< where it was read from; empty: assumed
+
+  double deviation = 1;  ///< typical ratio of a predicted to a measured small collective, ≥ 1
+
+  // Through the actors, ns.
+  double actor_operation_ns = 3600;  ///< an operation, besides its steps
+  double actor_rank_ns = 14000;      ///< each of its ranks, of a core's time
+  double actor_message_ns = 1000;    ///< one chunk and its credit through two channels, until the receiver runs
+  double actor_step_ns = 50;         ///< one instruction of a performer, without its bytes
+  double actor_operand_ns = 10;      ///< one more input or output of a pass over several
+
+  // Over slots, ns.
+  double slot_operation_ns = 25;  ///< an operation, besides its steps
+  double slot_message_ns = 15;    ///< until a line has come to the receiver, if it runs on another core
+  double slot_turn_ns = 1000;     ///< until it has come, where ranks share cores: the receiver's turn on the core
+  double slot_step_ns = 65;
+  double ll_line_ns = 9.5;    ///< 128 bytes that carry 64, written by one thread and read by another
+  double ll128_line_ns = 12;  ///< 128 bytes that carry 120
+
+  // On each other's buffers (the direct port), ns.
+  double direct_operation_ns = 160;  ///< an operation, besides what follows
+  double direct_rank_ns = 70;        ///< each rank comes and is told that all is done, if it has a core of its own
+  double direct_turn_ns = 2000;      ///< a rank's turn on a core that it shares
+  double direct_line_ns = 0.5;       ///< 128 bytes that another core has written last, besides what memory costs
+
+  // Threads, ns. For people; the model has what follows from them above.
+  double flag_exchange_ns = 56;  ///< two threads on two cores, each sees the other's flag
+  double switch_ns = 550;        ///< a core goes from one thread to another
+  double wake_ns = 16000;        ///< from waking a sleeping thread until it runs
+
+  // Memory, GB/s of result and core, by the bytes that one core touches (inputs and output).
+  rate_curve copy = std::vector<rate_curve::point>{{16384, 154},  {1 << 18, 126}, {1 << 20, 100}, {1 << 22, 53},
+                                                   {1 << 24, 50}, {1 << 26, 22}};  ///< all cores at work
+  rate_curve copy_one_core = std::vector<rate_curve::point>{{16384, 155},  {1 << 18, 125}, {1 << 20, 105},
+                                                            {1 << 22, 56}, {1 << 24, 60},  {1 << 26, 41}};
+  rate_curve copy_streamed = std::vector<rate_curve::point>{
+      {16384, 38}, {1 << 18, 48}, {1 << 24, 48}, {1 << 26, 22}};  ///< non-temporal, all cores
+  rate_curve reduce = std::vector<rate_curve::point>{{16384, 127},  {1 << 16, 70}, {1 << 20, 52}, {1 << 22, 36},
+                                                     {1 << 24, 28}, {1 << 26, 10}};  ///< f32 sum of two, all cores
+  rate_curve reduce_one_core = std::vector<rate_curve::point>{{16384, 125},  {1 << 16, 70}, {1 << 20, 52},
+                                                              {1 << 22, 36}, {1 << 24, 38}, {1 << 26, 18}};
+  rate_curve pass =
+      std::vector<rate_curve::point>{{16384, 25},  {1 << 18, 17}, {1 << 20, 15}, {1 << 22, 14},
+                                     {1 << 24, 9}, {1 << 26, 3.5}};  ///< f32 sum of four into four, all cores
+
+  /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
+  std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
+
+  /// What a score through the actors costs that keeps every core busy with `bytes_a_core`.
+  machine_constants through_actors(double bytes_a_core, datatype type) const;
+  /// What a score over slots costs.
+  machine_constants over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const;
+  /// What an operation by the direct port takes: two meetings, the passes by as many cores as there are, and the lines that come from other
+  /// cores' caches.
+  double direct_seconds(const direct_program& made, double bytes_a_core, datatype type) const;
+  double actor_operation_seconds(int ranks) const;
+  double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
+};
+
+/// One constant of the file.
+struct tuning_key {
+  std::string_view key;  ///< "slots.message"
+  std::string_view unit;
+  std::string_view how;              ///< it is measured
+  double tuning::*number = nullptr;  ///< this or …
+  rate_curve tuning::*curve = nullptr;
+};
+/// In the order of the file. [types] has a key for every datatype besides.
+std::span<const tuning_key> tuning_schema();
+
+/// The assumed constants, for this machine.
+tuning assumed_tuning();
+/// Throws error(bad_config) that names file and line: what cannot be read, unknown and missing keys, values that make no sense, a file of
+/// another format.
+tuning read_tuning(const std::string& path);
+tuning parse_tuning(std::string_view toml, const std::string& name);
+/// TOML that read_tuning() reads back the same.
+std::string to_toml(const tuning& t);
+
+/// Which file an engine with these options loads, and why: options, TROUPE_TUNING, the default place. Empty path: none.
+struct tuning_place {
+  std::string path;
+  enum class found : std::uint8_t { nowhere, options, environment, default_place } from = found::nowhere;
+};
+tuning_place find_tuning(const std::string& option);
+/// $XDG_CONFIG_HOME/troupe/tuning.toml, else ~/.config/troupe/tuning.toml; empty if neither variable is set.
+std::string default_tuning_path();
+/// Of that place; logs a warning, once a file, if it was measured on another machine. Throws as read_tuning().
+tuning load_tuning(const engine_options& options);
+
+}  // namespace troupe

@@ -1,0 +1,427 @@
+#include "engine/tools/bench_runner.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <numeric>
+
+#include "engine/tools/crafted_values.hpp"
+#include "memory/error.hpp"
+#include "protocols/program/program.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Memory with a guard before and behind it. Writing there is found, not prevented.
+class guarded_buffer {
+public:
+  explicit guarded_buffer(std::size_t bytes) : bytes_(bytes) {
+    base_.reset(static_cast<std::byte*>(::operator new (bytes + 2 * guard, std::align_val_t{alignment})));
+    std::memset(base_.get(), guard_byte, guard);
+    std::memset(data() + bytes_, guard_byte, guard);
+  }
+  std::byte* data() const { return base_.get() + guard; }
+  std::size_t size() const { return bytes_; }
+  std::uint64_t damaged() const {
+    const auto count = [](const std::byte* from) {
+      return std::count_if(from, from + guard, [](std::byte b) { return b != std::byte{guard_byte}; });
+    };
+    return static_cast<std::uint64_t>(count(base_.get()) + count(data() + bytes_));
+  }
+
+private:
+  static constexpr std::size_t alignment = 64, guard = 256;
+  static constexpr unsigned char guard_byte = 0xa5;
+  struct release {
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{alignment}); }
+  };
+  std::unique_ptr<std::byte, release> base_;
+  std::size_t bytes_;
+};
+
+/// One rank's buffers and call, for out-of-place or in-place.
+class rank_job {
+public:
+  rank_job(const job_result& r, rank_t rank, bool in_place)
+      : job_(r.what),
+        shape_(r.shape),
+        ranks_(r.ranks),
+        rank_(rank),
+        in_place_(in_place),
+        e_(size_of(r.what.type)),
+        input_blocks_(blocks(true)),
+        output_blocks_(blocks(false)),
+        first_(in_place ? 0 : elements(input_blocks_) * e_),
+        second_(in_place ? std::max(elements(input_blocks_), elements(output_blocks_)) * e_
+                         : elements(output_blocks_) * e_) {
+    place();
+  }
+
+  /// The crafted input; the output and everything else as it must not stay.
+  void prepare(const std::vector<std::byte>& table) {
+    std::memset(second_.data(), 0xcd, second_.size());
+    fill(input_, table, e_, input_blocks_);
+  }
+
+  void zero() { std::memset(second_.data(), 0, second_.size()); }
+
+  std::uint64_t wrong(const std::vector<std::byte>& input, const std::vector<std::byte>& result) const {
+    std::uint64_t count = count_wrong(output_, result, e_, output_blocks_);
+    if (!in_place_) count += count_wrong(input_, input, e_, input_blocks_);
+    return count;
+  }
+
+  std::uint64_t damaged() const { return first_.damaged() + second_.damaged(); }
+
+  /// Blocking.
+  void perform(communicator& comm) const {
+    if (!job_.kind.send_recv) return comm.run(describe());
+    request in = comm.start(receiving());
+    request out = comm.start(sending());
+    in.wait();
+    out.wait();
+  }
+
+  void join(communicator& comm, group& together) const {
+    if (!job_.kind.send_recv) {
+      comm.join(together, describe());
+      return;
+    }
+    comm.join(together, receiving());
+    comm.join(together, sending());
+  }
+
+  call_description describe() const;
+
+private:
+  static std::size_t elements(const std::vector<crafted_block>& list) {
+    return std::accumulate(list.begin(), list.end(), std::size_t{0},
+                           [](std::size_t total, const crafted_block& b) { return total + b.elements; });
+  }
+
+  int before() const { return (rank_ + ranks_ - 1) % ranks_; }
+  int after() const { return (rank_ + 1) % ranks_; }
+
+  crafted_block block(std::int64_t index) const {
+    // Every block has a phase of its own, also where counts are multiples of the period.
+    const auto b = static_cast<std::size_t>(index);
+    return {shape_.counts.empty() ? shape_.count : shape_.counts[b], b * 389};
+  }
+
+  std::vector<crafted_block> blocks(bool of_input) const {
+    if (job_.kind.send_recv) return {block(of_input ? rank_ : before())};
+    const block_run run = of_input ? input_blocks(job_.kind.what, ranks_, job_.root, rank_)
+                                   : output_blocks(job_.kind.what, ranks_, job_.root, rank_);
+    std::vector<crafted_block> list;
+    for (int i = 0; i < run.count; ++i) list.push_back(block(run.first + std::int64_t{i} * run.stride));
+    return list;
+  }
+
+  /// Where this rank's own block begins in a buffer of all ranks' blocks, in bytes.
+  std::size_t own_block() const {
+    std::size_t begin = 0;
+    for (rank_t r = 0; r < rank_; ++r) begin += block(r).elements;
+    return begin * e_;
+  }
+
+  void place() {
+    input_ = first_.data();
+    output_ = second_.data();
+    if (!in_place_) return;
+    input_ = second_.data();
+    const bool many_in = input_blocks_.size() > output_blocks_.size(),
+               many_out = output_blocks_.size() > input_blocks_.size();
+    const bool all_to_some = job_.kind.what == collective::all_gather || job_.kind.what == collective::gather;
+    const bool some_to_all = job_.kind.what == collective::reduce_scatter || job_.kind.what == collective::scatter;
+    if (all_to_some && many_out) input_ = second_.data() + own_block();
+    if (some_to_all && many_in) output_ = second_.data() + own_block();
+  }
+
+  call_options options() const { return {std::nullopt, job_.level, job_.choreography, job_.protocol}; }
+  call_description sending() const { return calls::send(input_, shape_.count, job_.type, after(), options()); }
+  call_description receiving() const { return calls::recv(output_, shape_.count, job_.type, before(), options()); }
+  call_description describe_v(const void* input, void* output) const;
+
+  const job& job_;
+  const job_shape& shape_;
+  int ranks_;
+  rank_t rank_;
+  bool in_place_;
+  std::size_t e_;
+  std::vector<crafted_block> input_blocks_, output_blocks_;
+  guarded_buffer first_;   // input of an out-of-place call
+  guarded_buffer second_;  // output; everything of an in-place call
+  std::byte* input_ = nullptr;
+  std::byte* output_ = nullptr;
+};
+
+call_description rank_job::describe() const {
+  // What the root alone gives or gets is null elsewhere: it must not be touched. In place both ends are the one buffer.
+  const bool at_root = !job_.kind.rooted() || rank_ == job_.root;
+  const void* in = input_blocks_.empty() && !in_place_ ? nullptr : input_;
+  void* out = output_blocks_.empty() && !in_place_ ? nullptr : output_;
+  if (job_.kind.what == collective::gather && !at_root) out = nullptr;
+  if (job_.kind.what == collective::scatter && !at_root) in = nullptr;
+  if (job_.kind.v_form) return describe_v(in, out);
+  const std::size_t n = shape_.count;
+  const datatype type = job_.type;
+  switch (job_.kind.what) {
+    case collective::all_reduce: return calls::all_reduce(in, out, n, type, job_.reduction, options());
+    case collective::all_gather: return calls::all_gather(in, out, n, type, options());
+    case collective::reduce_scatter: return calls::reduce_scatter(in, out, n, type, job_.reduction, options());
+    case collective::broadcast: return calls::broadcast(in, out, n, type, job_.root, options());
+    case collective::reduce: return calls::reduce(in, out, n, type, job_.reduction, job_.root, options());
+    case collective::gather: return calls::gather(in, out, n, type, job_.root, options());
+    case collective::scatter: return calls::scatter(in, out, n, type, job_.root, options());
+    case collective::all_to_all: return calls::all_to_all(in, out, n, type, options());
+    case collective::barrier: break;
+  }
+  return calls::barrier(options());
+}
+
+call_description rank_job::describe_v(const void* in, void* out) const {
+  const auto n = static_cast<std::size_t>(ranks_), me = static_cast<std::size_t>(rank_);
+  const auto& counts = shape_.counts;
+  const bool at_root = rank_ == job_.root;
+  const block_list at_the_root{at_root ? counts : std::vector<std::size_t>{}};
+  switch (job_.kind.what) {
+    case collective::all_gather: return calls::all_gather_v(in, out, {counts}, job_.type, options());
+    case collective::reduce_scatter:
+      return calls::reduce_scatter_v(in, out, {counts}, job_.type, job_.reduction, options());
+    case collective::gather: return calls::gather_v(in, counts[me], out, at_the_root, job_.type, job_.root, options());
+    case collective::scatter:
+      return calls::scatter_v(in, at_the_root, out, counts[me], job_.type, job_.root, options());
+    default: break;
+  }
+  block_list send, receive;
+  for (std::size_t r = 0; r < n; ++r) {
+    send.counts.push_back(counts[me * n + r]);
+    receive.counts.push_back(counts[r * n + me]);
+  }
+  return calls::all_to_all_v(in, std::move(send), out, std::move(receive), job_.type, options());
+}
+
+}  // namespace
+
+/// One job, out of place or in place, on all ranks.
+class bench_runner::pass {
+public:
+  pass(const job_result& r, bool in_place, const workload& settings)
+      : result_(r), in_place_(in_place), settings_(settings), times_(static_cast<std::size_t>(r.ranks)) {
+    if (r.what.kind.reduces()) expected_ = crafted_result(r.what.type, r.what.reduction, r.ranks);
+    else bits_ = crafted_bits(r.what.type);
+  }
+
+  /// A rank's thread.
+  void perform(communicator& comm) {
+    rank_job mine{result_, comm.rank(), in_place_};
+    const auto table = input_of(comm.rank());
+    mine.prepare(table);
+    if (settings_.check) {
+      mine.perform(comm);
+      note(mine, table);
+    }
+    if (in_place_) mine.zero();
+    for (int i = 0; i < settings_.warmup; ++i) mine.perform(comm);
+    comm.barrier();
+    auto& [begin, end] = times_[static_cast<std::size_t>(comm.rank())];
+    begin = clock::now();
+    for (int i = 0; i < settings_.iterations; ++i) mine.perform(comm);
+    end = clock::now();
+    // A late rank may not be measured with the next pass's preparation going on elsewhere.
+    comm.barrier();
+  }
+
+  /// One thread for all ranks.
+  void perform(std::vector<communicator>& comms) {
+    std::vector<std::unique_ptr<rank_job>> all;
+    std::vector<std::vector<std::byte>> tables;
+    for (int r = 0; r < result_.ranks; ++r) {
+      all.push_back(std::make_unique<rank_job>(result_, r, in_place_));
+      tables.push_back(input_of(r));
+      all.back()->prepare(tables.back());
+    }
+    const auto once = [&] {
+      group together;
+      for (std::size_t r = 0; r < all.size(); ++r) all[r]->join(comms[r], together);
+      together.wait();
+    };
+    if (settings_.check) {
+      once();
+      for (std::size_t r = 0; r < all.size(); ++r) note(*all[r], tables[r]);
+    }
+    if (in_place_)
+      for (const auto& one : all) one->zero();
+    for (int i = 0; i < settings_.warmup; ++i) once();
+    const auto begin = clock::now();
+    for (int i = 0; i < settings_.iterations; ++i) once();
+    const auto end = clock::now();
+    times_.assign(times_.size(), {begin, end});
+  }
+
+  measurement measured() const {
+    auto begin = times_.front().first, end = times_.front().second;
+    for (const auto& [b, e] : times_) begin = std::min(begin, b), end = std::max(end, e);
+    measurement m;
+    m.time_us = std::chrono::duration<double, std::micro>(end - begin).count() / settings_.iterations;
+    m.algbw = m.time_us > 0 ? static_cast<double>(result_.shape.bytes) / m.time_us / 1e3 : 0;
+    m.busbw = m.algbw * bus_factor(result_.what.kind, result_.ranks);
+    if (settings_.check) m.wrong = wrong_.load();
+    return m;
+  }
+  std::uint64_t out_of_bounds() const { return out_of_bounds_.load(); }
+
+private:
+  std::vector<std::byte> input_of(rank_t rank) const {
+    return bits_.empty() ? crafted_input(result_.what.type, result_.what.reduction, result_.ranks, rank) : bits_;
+  }
+  void note(const rank_job& mine, const std::vector<std::byte>& input) {
+    wrong_ += mine.wrong(input, bits_.empty() ? expected_ : bits_);
+    out_of_bounds_ += mine.damaged();
+  }
+
+  const job_result& result_;
+  bool in_place_;
+  const workload& settings_;
+  std::vector<std::byte> expected_, bits_;
+  std::vector<std::pair<clock::time_point, clock::time_point>> times_;
+  std::atomic<std::uint64_t> wrong_{0}, out_of_bounds_{0};
+};
+
+bench_runner::bench_runner(engine& on, const workload& settings)
+    : engine_(on),
+      settings_(settings),
+      placement_(first_places(on.options().layout, settings.ranks)),
+      planner_(on.options()) {
+  settings_.groups.clear();
+}
+
+bench_runner::~bench_runner() = default;
+
+void bench_runner::interrupt() {
+  interrupted_ = true;
+  const std::lock_guard lock{active_mutex_};
+  if (active_ != nullptr) active_->abort("interrupted");
+}
+
+void bench_runner::stop_if_interrupted() const {
+  if (interrupted_) throw error(errc::cancelled, "interrupted");
+}
+
+void bench_runner::check_memory(const job& what, const job_shape& shape) const {
+  const auto n = static_cast<double>(settings_.ranks);
+  const double limit = static_cast<double>(discover().memory_limit_bytes);
+  // Input and output of every rank; scratch and slots are on top of that.
+  const double need = 2.2 * n * static_cast<double>(std::max(shape.bytes, shape.count * size_of(what.type)));
+  if (limit > 0 && need > 0.8 * limit)
+    throw error(errc::out_of_memory,
+                name(what.kind) + " of " + bytes_text(shape.bytes) + " on " + std::to_string(settings_.ranks) +
+                    " ranks needs about " + bytes_text(static_cast<std::uint64_t>(need / (1 << 20)) << 20) +
+                    " of memory, this computer has " + bytes_text(static_cast<std::uint64_t>(limit / (1 << 20)) << 20) +
+                    "; use fewer ranks or smaller sizes");
+}
+
+void bench_runner::describe_plan(job_result& result, bool in_place) {
+  if (result.what.kind.send_recv || !result.choreography.empty()) return;
+  rank_t root = result.what.kind.rooted() ? result.what.root : 0;
+  job_result empty = result;  // sizes without the memory
+  empty.shape.count = 0;
+  std::fill(empty.shape.counts.begin(), empty.shape.counts.end(), 0);
+  call what = rank_job{empty, root, false}.describe().what;
+  what.count = result.shape.count;
+  // Only where it changes the score; see call::in_place.
+  const collective c = result.what.kind.what;
+  what.in_place = in_place && (c == collective::all_reduce || c == collective::all_gather ||
+                               c == collective::reduce_scatter || c == collective::all_to_all);
+  what.uniform = !result.what.kind.v_form;
+  what.choreography = result.what.choreography;
+  what.protocol = result.what.protocol;
+  what.level = result.what.level.value_or(engine_.options().level);
+  const auto decided = planner_.plan_for(what, placement_, what.uniform ? nullptr : &result.shape.counts);
+  result.choreography = decided->choreography;
+  result.protocol = decided->protocol;
+}
+
+measurement bench_runner::measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds) {
+  stop_if_interrupted();
+  pass one{result, in_place, settings_};
+  const auto activate = [this](communicator* comm) {
+    const std::lock_guard lock{active_mutex_};
+    active_ = comm;
+    if (comm != nullptr && interrupted_) comm->abort("interrupted");
+  };
+  struct deactivate {
+    decltype(activate)& set;
+    ~deactivate() { set(nullptr); }
+  };
+  try {
+    if (settings_.one_thread) {
+      auto comms = engine_.communicators(settings_.ranks);
+      const deactivate at_end{activate};
+      activate(&comms.front());
+      one.perform(comms);
+    } else {
+      engine_.run(settings_.ranks, [&](communicator& comm) {
+        if (comm.rank() != 0) return one.perform(comm);
+        const deactivate at_end{activate};
+        activate(&comm);
+        one.perform(comm);
+      });
+    }
+  } catch (const error&) {
+    stop_if_interrupted();
+    throw;
+  }
+  out_of_bounds += one.out_of_bounds();
+  return one.measured();
+}
+
+std::string bench_runner::forced(const job& what) const {
+  if (what.kind.send_recv) return {};
+  std::string by_name = what.choreography;
+  const auto& of = engine_.options().choreography_of;
+  if (const auto own = of.find(std::string{name(what.kind.what)}); by_name.empty() && own != of.end())
+    by_name = own->second;
+  if (by_name.empty()) by_name = engine_.options().choreography;
+  return by_name == "auto" ? std::string{} : by_name;
+}
+
+void bench_runner::check(const job& what) {
+  stop_if_interrupted();
+  job_result result = begin(what);
+  if (forced(what).empty() && what.protocol == message_protocol::unset) return;
+  const bool in = what.places != job_places::out && what.kind.in_place_exists();
+  if (what.places != job_places::in || !in) describe_plan(result, false);
+  result.choreography.clear();
+  if (in) describe_plan(result, true);
+}
+
+job_result bench_runner::begin(const job& what) const {
+  job_result result;
+  result.what = what;
+  result.shape = shape_of(what, settings_.ranks);
+  result.ranks = settings_.ranks;
+  if (what.kind.send_recv && settings_.ranks < 2)
+    throw error(errc::unsupported, "send_recv needs at least two ranks; the workload has one");
+  check_memory(what, result.shape);
+  result.protocol = "simple";
+  if (what.kind.send_recv) result.choreography = "send_recv";
+  return result;
+}
+
+job_result bench_runner::run(const job& what) {
+  job_result result = begin(what);
+  const bool in = what.places != job_places::out && what.kind.in_place_exists();
+  const bool out = what.places != job_places::in || !in;
+  describe_plan(result, !out);
+  if (out) result.out_of_place = measure(result, false, result.out_of_bounds);
+  if (in) result.in_place = measure(result, true, result.out_of_bounds);
+  return result;
+}
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+#pragma once
+// Runs one collective on all ranks: once to check every byte of the result, then repeatedly to time it.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/api/engine.hpp"
+#include "engine/planning/planner.hpp"
+#include "engine/tools/workload.hpp"
+
+namespace troupe {
+
+struct measurement {
+  double time_us = 0;  ///< of one repetition: from the first rank's begin to the last rank's end, over all of them
+  double algbw = 0;    ///< GB/s (1e9)
+  double busbw = 0;
+  std::optional<std::uint64_t> wrong;  ///< elements, over all ranks, inputs that changed included; empty: not checked
+};
+
+struct job_result {
+  job what;
+  job_shape shape;
+  int ranks = 0;
+  std::string choreography;
+  std::string protocol;
+  std::optional<measurement> out_of_place;
+  std::optional<measurement> in_place;
+  std::uint64_t out_of_bounds = 0;  ///< bytes written outside the buffers
+};
+
+/// Not thread-safe but for interrupt().
+class bench_runner {
+public:
+  /// @param settings gives ranks, repetitions and whether to check; its groups are not looked at.
+  bench_runner(engine& on, const workload& settings);
+  ~bench_runner();
+
+  /// Throws what the collective throws, error(out_of_memory) if the buffers would not fit this computer, and error(cancelled) after
+  /// interrupt().
+  job_result run(const job& what);
+
+  /// Throws what run() would throw because the choreography that is asked for cannot perform the job. Cheap where the planner is free to
+  /// choose; else run() finds the plan made.
+  void check(const job& what);
+
+  /// Ends what is running, and every later run(). From any thread.
+  void interrupt();
+  bool interrupted() const { return interrupted_.load(); }
+
+private:
+  class pass;
+  /// The choreography that call or options name; empty: the planner's choice.
+  std::string forced(const job& what) const;
+  job_result begin(const job& what) const;
+  void check_memory(const job& what, const job_shape& shape) const;
+  void describe_plan(job_result& result, bool in_place);
+  measurement measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds);
+  void stop_if_interrupted() const;
+
+  engine& engine_;
+  workload settings_;
+  layout placement_;
+  planner planner_;
+  std::atomic<bool> interrupted_{false};
+  std::mutex active_mutex_;         // interrupt() against the end of a run
+  communicator* active_ = nullptr;  // of the run under way
+};
+
+}  // namespace troupe

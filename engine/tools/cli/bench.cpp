@@ -1,0 +1,198 @@
+// troupe bench: nccl-tests' flags and columns
+#include "engine/tools/cli/cli.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "engine/tools/report.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe bench -b 8 -e 64M -f 2 -t 4
+  troupe bench --collective all_gather,reduce_scatter -b 1K -e 1M -i 64K -t 8 -d all -o all
+  troupe bench --collective broadcast -r -1 -b 64K -e 64K -t 5 -w 0 -n 1
+  troupe bench --choreography ring --set channels=1 -t 8 --json ring.json
+  troupe bench --collective all -t 8 --one-thread -e 64K
+
+Columns are those of nccl-tests: sizes are of the whole buffer of a rank, rounded down to whole blocks; busbw = algbw × 2(n-1)/n
+for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and all_to_all, × 1 for broadcast, reduce and
+send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations.)";
+
+struct arguments {
+  std::string collectives = "all_reduce", choreography, protocol, config, json, type = "f32", op = "sum", least = "8",
+              most = "64M", step, root = "0";
+  std::vector<std::string> assignments;
+  int iterations = 20, warmup = 5, ranks = 0, check = 1, factor = 2;
+  bool one_thread = false;
+};
+
+std::vector<std::size_t> sizes_of(const arguments& a) {
+  const std::size_t least = parse_size("-b", a.least), most = parse_size("-e", a.most);
+  if (least > most) usage_error("-b " + a.least + " is more than -e " + a.most);
+  const std::size_t step = a.step.empty() ? 0 : parse_size("-i", a.step);
+  if (!a.step.empty() && step == 0) usage_error("-i must be more than 0");
+  std::vector<std::size_t> sizes;
+  for (std::size_t size = least;;) {
+    sizes.push_back(size);
+    if (sizes.size() > 100000) usage_error("-b, -e and -i make more than 100 000 sizes; take a larger step");
+    const std::size_t next =
+        step > 0 ? size + step : std::max<std::size_t>(1, size) * static_cast<std::size_t>(a.factor);
+    if (next > most) return sizes;
+    size = next;
+  }
+}
+
+std::vector<job_kind> kinds_of(const std::string& text) {
+  std::vector<job_kind> kinds;
+  std::istringstream items{text == "all" ? "" : text};
+  for (std::string item; std::getline(items, item, ',');) {
+    const auto kind = parse_job_kind(item);
+    if (!kind) {
+      std::string list;
+      for (const auto& n : all_job_names()) list += n + ", ";
+      const std::vector<std::string_view> names{all_job_names().begin(), all_job_names().end()};
+      const auto near = closest(item, names);
+      usage_error("--collective: there is no collective \"" + item + "\"; " +
+                  (near.empty() ? "there are " + list + "and all" : "did you mean " + std::string{near} + "?"));
+    }
+    kinds.push_back(*kind);
+  }
+  if (text == "all")
+    for (const auto& n : all_job_names()) kinds.push_back(*parse_job_kind(n));
+  if (kinds.empty()) usage_error("--collective is empty; name one, several with commas, or all");
+  return kinds;
+}
+
+std::vector<rank_t> roots_of(const arguments& a, const job_kind& kind, int ranks) {
+  if (!kind.rooted()) return {0};
+  std::vector<rank_t> roots;
+  if (a.root == "all" || a.root == "-1")
+    for (rank_t r = 0; r < ranks; ++r) roots.push_back(r);
+  else {
+    if (a.root.empty() || a.root.size() > 6 || a.root.find_first_not_of("0123456789") != std::string::npos ||
+        std::stoi(a.root) >= ranks)
+      usage_error("-r " + a.root + " is no rank; there are 0 to " + std::to_string(ranks - 1) + ", and all");
+    roots.push_back(std::stoi(a.root));
+  }
+  return roots;
+}
+
+/// Sizes that are rounded down to the same blocks make one row; those that are rounded down to nothing none, if others are left.
+void add_sizes(job_group& group, job one, const std::vector<std::size_t>& sizes, int ranks) {
+  if (one.kind.is_barrier()) return group.jobs.push_back(one);
+  const std::size_t before = group.jobs.size();
+  std::size_t last = static_cast<std::size_t>(-1);
+  for (const std::size_t bytes : sizes) {
+    one.bytes = bytes;
+    const std::size_t made = shape_of(one, ranks).bytes;
+    if (made == last || (made == 0 && bytes != 0)) continue;
+    last = made;
+    group.jobs.push_back(one);
+  }
+  if (group.jobs.size() == before) group.jobs.push_back(one);
+}
+
+job_group group_of(const arguments& a, const job_kind& kind, int ranks) {
+  job_group group{name(kind), {}};
+  const auto types = types_of(a.type);
+  if (types.empty())
+    usage_error(
+        "-d " + a.type +
+        " is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2, and all");
+  for (const datatype type : types) {
+    auto ops = kind.reduces() ? ops_of(a.op, type) : std::vector<op>{sum};
+    if (ops.empty() && !parse_op(a.op))
+      usage_error(
+          "-o " + a.op +
+          " is no operation; there are sum, prod, min, max, avg, pre_mul_sum, land, lor, band, bor, bxor, and all");
+    if (ops.empty() && types.size() == 1)
+      usage_error("-o " + a.op + " is not defined on " + a.type + "; band, bor and bxor need an integer type");
+    for (const op& reduction : ops)
+      for (const rank_t root : roots_of(a, kind, ranks)) {
+        job one;
+        one.kind = kind;
+        one.type = type;
+        one.reduction = reduction;
+        one.root = root;
+        one.choreography = a.choreography;
+        if (!a.protocol.empty()) one.protocol = *parse_message_protocol(a.protocol);
+        add_sizes(group, one, sizes_of(a), ranks);
+      }
+  }
+  return group;
+}
+
+void check_choreography(const std::string& wanted, const engine_options& options) {
+  if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr ||
+      options.score_files.count(wanted) > 0)
+    return;
+  std::vector<std::string_view> names{"auto"};
+  for (const auto* c : all_choreographies()) names.push_back(c->name);
+  for (const auto& [own, file] : options.score_files) names.push_back(own);
+  const auto near = closest(wanted, names);
+  usage_error("--choreography: there is no \"" + wanted + "\"; " +
+              (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+}
+
+int bench(const arguments& a) {
+  const configuration config = read_configuration(a.config, a.assignments);
+  const engine_options options = config.engine();
+  workload work;
+  const int one_a_core = std::clamp(discover().usable_cpus(), 2, most_ranks_of_a_process);
+  work.ranks = placement_of("--nthreads (-t)", a.ranks, options.layout, one_a_core, most_ranks_of_a_process).size();
+  work.iterations = a.iterations;
+  work.warmup = a.warmup;
+  work.check = a.check != 0;
+  work.one_thread = a.one_thread;
+  check_choreography(a.choreography, options);
+  const auto kinds = kinds_of(a.collectives);
+  for (const job_kind& kind : kinds) work.groups.push_back(group_of(a, kind, work.ranks));
+  return run_table(config, work, {false, kinds.size() > 1, false}, a.json);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("bench", "measure collectives, with the flags and columns of nccl-tests");
+  sub->add_option("--collective", a->collectives, "one, several with commas, or all (default all_reduce)")
+      ->type_name("NAMES");
+  sub->add_option("-b,--minbytes", a->least, "smallest size (default 8)")->type_name("BYTES");
+  sub->add_option("-e,--maxbytes", a->most, "largest size (default 64M)")->type_name("BYTES");
+  auto* factor = sub->add_option("-f,--stepfactor", a->factor, "each size is so many times the one before (default 2)")
+                     ->check(CLI::Range(2, 1 << 20));
+  sub->add_option("-i,--stepbytes", a->step, "each size is so much more than the one before")
+      ->type_name("BYTES")
+      ->excludes(factor);
+  sub->add_option("-n,--iters", a->iterations, "timed iterations (default 20)")->check(CLI::Range(1, 1000000000));
+  sub->add_option("-w,--warmup_iters", a->warmup, "iterations before them (default 5)")
+      ->check(CLI::Range(0, 1000000000));
+  sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("-d,--datatype", a->type, "element type, or all (default f32)")->type_name("TYPE");
+  sub->add_option("-o,--op", a->op, "reduction, or all (default sum)")->type_name("OP");
+  sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");
+  sub->add_option("-c,--check", a->check, "0: do not check results (default 1)")->check(CLI::Range(0, 1));
+  sub->add_option("--choreography", a->choreography, "force one; see `troupe list`")->type_name("NAME");
+  sub->add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "simple", "direct", "ll", "ll128"}));
+  sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_option("--json", a->json, "write the rows as JSON; - for standard output")->type_name("FILE");
+  sub->add_flag("--one-thread", a->one_thread, "one thread drives all ranks, with groups");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return bench(*a); }; });
+}
+
+}  // namespace troupe::cli

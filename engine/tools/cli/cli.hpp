@@ -1,0 +1,96 @@
+#pragma once
+// What the subcommands of the program `troupe` share. One file each; main.cpp puts them together.
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/config/configuration.hpp"
+#include "engine/tools/workload.hpp"
+
+namespace troupe::cli {
+
+/// What the program tells its caller.
+inline constexpr int exit_ok = 0;
+inline constexpr int exit_wrong = 1;   ///< wrong results, or a score that does not verify
+inline constexpr int exit_usage = 2;   ///< command line, configuration or file that cannot be followed
+inline constexpr int exit_failed = 3;  ///< failed while running
+inline constexpr int exit_interrupted = 130;
+
+/// Set by the subcommand that was named; main calls it when the whole command line has been read.
+using action = std::function<int()>;
+
+void add_run(CLI::App& program, action& chosen);
+void add_list(CLI::App& program, action& chosen);
+void add_show(CLI::App& program, action& chosen);
+void add_verify(CLI::App& program, action& chosen);
+void add_explain(CLI::App& program, action& chosen);
+void add_route(CLI::App& program, action& chosen);
+void add_bench(CLI::App& program, action& chosen);
+void add_study(CLI::App& program, action& chosen);
+void add_compare(CLI::App& program, action& chosen);
+void add_tune(CLI::App& program, action& chosen);
+
+/// A mistake on the command line: error(bad_config) with `sentence`.
+[[noreturn]] void usage_error(const std::string& sentence);
+
+/// --config FILE and --set key=value; empty file: defaults. File, then environment, then the command line.
+configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments);
+
+/// "ring=4" on the command line of a study means study.ring there, not the engine's or the workload's key of that name.
+std::string in_study(const std::string& assignment);
+
+/// "1-17,24,31" → 1 … 17, 24, 31. Throws usage_error.
+std::vector<int> parse_ranks(const std::string& text);
+std::size_t parse_size(const std::string& option, const std::string& text);
+/// What the verifier goes up to.
+inline constexpr int most_ranks_of_a_score = 8192;
+
+/// Where `ranks` ranks sit: on the first places of `layout_text`, on all of them if `ranks` is 0; flat if it is empty.
+/// @param option as it was written, for messages: "--ranks"
+/// @param otherwise how many if neither says it
+layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most);
+collective parse_collective_option(const std::string& text);
+
+/// Runs the groups of `work` on an engine, prints a row each, and writes JSON if `json` is not empty. Returns the exit code.
+struct table_style {
+  bool choreography_column = false;
+  bool titles = false;
+  bool routes = false;  ///< afterwards, the ways that chunks took
+};
+int run_table(const configuration& config, const workload& work, const table_style& style, const std::string& json);
+
+/// A line on standard error that replaces itself; nothing at all unless that is a terminal.
+class progress_line {
+public:
+  progress_line();
+  ~progress_line() { clear(); }
+  void show(const std::string& text);
+  void clear();
+
+private:
+  bool on_terminal_;
+  bool shown_ = false;
+};
+
+/// While alive, an interrupt (Ctrl-C, SIGTERM) calls `then` on a thread of its own, once. If the guard is still there two seconds later
+/// (`then` is looked at between plans and scores, and one can take long), or at a second interrupt, the process ends as interrupted.
+/// One at a time. Make it before any other thread, which would otherwise get the signal.
+class interrupt_guard {
+public:
+  /// Nothing to bring to an end: the first interrupt ends the process.
+  interrupt_guard();
+  explicit interrupt_guard(std::function<void()> then);
+  ~interrupt_guard();
+  interrupt_guard(const interrupt_guard&) = delete;
+  interrupt_guard& operator=(const interrupt_guard&) = delete;
+
+private:
+  std::thread listener_;
+};
+
+}  // namespace troupe::cli

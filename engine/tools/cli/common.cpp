@@ -1,0 +1,334 @@
+#include "engine/tools/cli/cli.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/tools/bench_runner.hpp"
+#include "engine/tools/report.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+void usage_error(const std::string& sentence) { throw error(errc::bad_config, sentence); }
+
+configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments) {
+  configuration config;
+  if (!file.empty()) config.add_file(file);
+  config.add_environment();
+  for (const std::string& assignment : assignments) config.set_from_command_line(assignment);
+  return config;
+}
+
+std::vector<int> parse_ranks(const std::string& text) {
+  const auto number = [&](const std::string& digits) {
+    if (digits.empty() || digits.size() > 5 || digits.find_first_not_of("0123456789") != std::string::npos ||
+        std::stoi(digits) < 1)
+      usage_error("--ranks \"" + text + "\": \"" + digits + "\" is no number of ranks; write, for example, 1-17,24,31");
+    if (std::stoi(digits) > most_ranks_of_a_score)
+      usage_error("--ranks \"" + text + "\": scores are for at most " + std::to_string(most_ranks_of_a_score) +
+                  " ranks");
+    return std::stoi(digits);
+  };
+  std::vector<int> list;
+  std::istringstream items{text};
+  for (std::string item; std::getline(items, item, ',');) {
+    const auto dash = item.find('-');
+    const int first = number(item.substr(0, dash));
+    const int last = dash == std::string::npos ? first : number(item.substr(dash + 1));
+    if (last < first) usage_error("--ranks \"" + text + "\": " + item + " counts down; write the smaller number first");
+    for (int n = first; n <= last; ++n) list.push_back(n);
+  }
+  if (list.empty()) usage_error("--ranks is empty; write, for example, 1-17,24,31");
+  return list;
+}
+
+std::size_t parse_size(const std::string& option, const std::string& text) {
+  const std::int64_t bytes = parse_bytes(text);
+  if (bytes < 0) usage_error(option + " \"" + text + "\" is no size; write bytes such as 8, 64K or 1M");
+  return static_cast<std::size_t>(bytes);
+}
+
+layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most) {
+  const int places = layout_text.empty() ? 0 : layout::parse(layout_text).size();
+  if (places > 0 && ranks > places)
+    usage_error(option + " " + std::to_string(ranks) + ": layout \"" + layout_text + "\" places " +
+                plural(static_cast<std::size_t>(places), "rank") + "; take at most so many, or leave " + option +
+                " out");
+  const int wanted = ranks > 0 ? ranks : places > 0 ? places : otherwise;
+  const std::string limit = std::to_string(most) + " ranks";
+  if (wanted > most)
+    usage_error((ranks > 0 ? option + " " + std::to_string(ranks)
+                           : "layout \"" + layout_text + "\" places " + std::to_string(places) + " ranks") +
+                (most == most_ranks_of_a_process ? "; one process performs at most " : "; scores are for at most ") +
+                limit);
+  return first_places(layout_text, wanted);
+}
+
+collective parse_collective_option(const std::string& text) {
+  if (const auto what = parse_collective(text)) return *what;
+  std::vector<std::string_view> names;
+  for (int c = 0; c < collective_count; ++c) names.push_back(name(static_cast<collective>(c)));
+  std::string list;
+  for (const auto n : names) list += (list.empty() ? "" : ", ") + std::string{n};
+  const auto near = closest(text, names);
+  usage_error("there is no collective \"" + text + "\"; " +
+              (near.empty() ? "there are " + list : "did you mean " + std::string{near} + "?"));
+}
+
+// -- progress_line ----------------------------------------------------------------------------------------------------
+
+progress_line::progress_line() : on_terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void progress_line::show(const std::string& text) {
+  if (!on_terminal_) return;
+  std::cout.flush();
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void progress_line::clear() {
+  if (!shown_) return;
+  std::fputs("\r\033[K", stderr);
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+// -- interrupt_guard --------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr unsigned seconds_to_end_orderly = 4;
+constexpr std::int64_t one_interrupt_ns = 100'000'000;
+
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  return set;
+}
+
+/// SIGUSR2: the guard's own, to end.
+sigset_t listened_signals() { return set_of({SIGINT, SIGTERM, SIGUSR2}); }
+
+std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::atomic<std::int64_t> first_interrupt_ns{0};
+
+/// Signal handler, of whatever comes after the first interrupt.
+void end_at_once(int signal) {
+  // timeout(1) signals a process and its group, one right behind the other, and means one interrupt.
+  if (signal != SIGALRM && now_ns() - first_interrupt_ns < one_interrupt_ns) return;
+  constexpr std::string_view text = "troupe: interrupted\n";
+  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
+  _exit(exit_interrupted);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction how {};
+  how.sa_handler = handler;
+  how.sa_flags = SA_RESTART;
+  sigaction(signal, &how, nullptr);
+}
+
+}  // namespace
+
+interrupt_guard::interrupt_guard() : interrupt_guard([] { end_at_once(SIGALRM); }) {}
+
+interrupt_guard::interrupt_guard(std::function<void()> then) {
+  const sigset_t set = listened_signals();
+  // Threads inherit the mask, so the signals come to the listener alone.
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  listener_ = std::thread{[set, then = std::move(then)] {
+    int signal = 0;
+    sigwait(&set, &signal);
+    if (signal == SIGUSR2) return;
+    // From here on handlers, since `then` may have to wait for what does not end.
+    first_interrupt_ns = now_ns();
+    for (const int later : {SIGINT, SIGTERM, SIGALRM}) handle(later, end_at_once);
+    alarm(seconds_to_end_orderly);
+    const sigset_t again = set_of({SIGINT, SIGTERM});
+    pthread_sigmask(SIG_UNBLOCK, &again, nullptr);
+    then();
+    const sigset_t end = set_of({SIGUSR2});
+    sigwait(&end, &signal);
+  }};
+}
+
+interrupt_guard::~interrupt_guard() {
+  pthread_kill(listener_.native_handle(), SIGUSR2);
+  listener_.join();
+  alarm(0);
+  const sigset_t set = listened_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+// -- run_table --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+void print_settings(std::ostream& to, const engine_options& options, const workload& work) {
+  to << "# troupe " << work.ranks << (work.ranks == 1 ? " rank" : " ranks")
+     << (work.one_thread ? ", all driven by one thread" : ", a thread each") << "; layout "
+     << (options.layout.empty() ? "flat" : options.layout) << "; choreography " << options.choreography
+     << "; determinism " << name(options.level) << "; credits " << options.credits << "\n# warm-up " << work.warmup
+     << ", iterations " << work.iterations << (work.check ? ", results checked" : ", results not checked") << '\n';
+}
+
+class table_run {
+public:
+  table_run(const workload& work, const table_style& style, bench_runner& runner, std::ostream& to)
+      : work_(work), style_(style), runner_(runner), to_(to) {
+    for (const job_group& g : work.groups) total_ += g.jobs.size();
+  }
+
+  /// What a forced choreography cannot do, before anything is printed.
+  void check() {
+    for (const job_group& group : work_.groups) {
+      const job* before = nullptr;
+      for (const job& j : group.jobs) {
+        // Jobs that differ in size alone are neighbours, and can or cannot be performed alike.
+        const bool alike = before != nullptr && before->type == j.type && before->reduction.kind == j.reduction.kind &&
+                           before->root == j.root;
+        before = &j;
+        if (!alike) titled(j, [&] { runner_.check(j); });
+      }
+    }
+  }
+
+  void perform() {
+    for (const job_group& group : work_.groups) {
+      if (style_.titles) to_ << "# " << group.title << std::endl;
+      for (const job& j : group.jobs) perform(j);
+    }
+  }
+
+  std::vector<job_result> rows;
+  report_footer footer;
+
+private:
+  void perform(const job& j) {
+    line_.show(name(j.kind) + " " + bytes_text(j.bytes) + " (" + std::to_string(rows.size() + 1) + " of " +
+               std::to_string(total_) + ")");
+    job_result row;
+    titled(j, [&] { row = runner_.run(j); });
+    line_.clear();
+    print_row(to_, row, style_.choreography_column);
+    footer.add(row);
+    rows.push_back(std::move(row));
+  }
+
+  /// Errors that do not say by themselves which call they are about do then.
+  template <class Action>
+  void titled(const job& j, Action action) {
+    try {
+      action();
+    } catch (const error& failure) {
+      line_.clear();
+      const std::string_view text = failure.what();
+      if (failure.code_value() == errc::cancelled || text.starts_with(name(j.kind) + "(")) throw;
+      throw error(failure.code_value(), name(j.kind) + ", " + bytes_text(j.bytes) + ", " + std::string{name(j.type)} +
+                                            (j.kind.reduces() ? ", " + std::string{name(j.reduction.kind)} : "") +
+                                            ": " + failure.what());
+    }
+  }
+
+  const workload& work_;
+  const table_style& style_;
+  bench_runner& runner_;
+  std::ostream& to_;
+  progress_line line_;
+  std::size_t total_ = 0;
+};
+
+void print_routes(std::ostream& to, engine& on) {
+  const auto routes = on.traced_routes();
+  to << "# ways that chunks took: " << (routes.empty() ? "none but direct references" : "") << '\n';
+  for (const std::string& way : routes) to << "#   " << way << '\n';
+}
+
+/// Passes an interrupt on to the runner, from when there is one.
+class interruption {
+public:
+  void begin(bench_runner& runner) {
+    const std::lock_guard lock{mutex_};
+    running_ = &runner;
+    if (came_) runner.interrupt();
+  }
+  void end() {
+    const std::lock_guard lock{mutex_};
+    running_ = nullptr;
+  }
+  void come() {
+    const std::lock_guard lock{mutex_};
+    came_ = true;
+    if (running_ != nullptr) running_->interrupt();
+  }
+  bool came() {
+    const std::lock_guard lock{mutex_};
+    return came_;
+  }
+
+private:
+  std::mutex mutex_;
+  bench_runner* running_ = nullptr;
+  bool came_ = false;
+};
+
+/// False if it was interrupted.
+template <class Action>
+bool uninterrupted(bench_runner& runner, interruption& interrupt, Action action) {
+  struct ending {
+    interruption& of;
+    ~ending() { of.end(); }
+  } const at_end{interrupt};
+  interrupt.begin(runner);
+  try {
+    action();
+    return true;
+  } catch (const error&) {
+    if (!interrupt.came()) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+int run_table(const configuration& config, const workload& work, const table_style& style, const std::string& json) {
+  engine_options options = config.engine();
+  options.trace_routes |= style.routes;
+  check_writable(json);
+  interruption interrupt;
+  const interrupt_guard guard{[&] { interrupt.come(); }};
+  engine on{options};
+  bench_runner runner{on, work};
+  std::ostream& to = json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  table_run table{work, style, runner, to};
+  bool begun = false;
+  const bool complete = uninterrupted(runner, interrupt, [&] {
+    table.check();
+    begun = true;
+    print_settings(to, options, work);
+    print_columns(to, style.choreography_column);
+    table.perform();
+  });
+  if (begun) table.footer.print(to);
+  if (options.trace_routes) print_routes(to, on);
+  if (!json.empty()) write_text(json, to_json(work, options, table.rows, config.dump(false), complete));
+  if (complete) return table.footer.ok() ? exit_ok : exit_wrong;
+  std::cerr << "troupe: interrupted\n";
+  return exit_interrupted;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,90 @@
+// troupe compare A B
+#include "engine/tools/cli/cli.hpp"
+
+#include <atomic>
+#include <iostream>
+#include <memory>
+
+#include "engine/tools/report.hpp"
+#include "engine/tools/study/compare.hpp"
+#include "engine/tools/study/page.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe compare ring.toml tree.toml
+  troupe compare config/studies/ring.toml --set-b choreography=double_binary_tree --set sizes=1M --report compared.html
+  troupe compare config/studies/ring.toml --set-b hardware.link.latency=5us --json compared.json
+
+Virtual times of two studies side by side: who is faster, by how much, and where the time went.)";
+
+struct arguments {
+  std::string a, b, json, report;
+  std::vector<std::string> both, only_a, only_b;
+};
+
+study_scenario scenario_of(const std::string& file, const std::vector<std::string>& both,
+                           const std::vector<std::string>& own) {
+  std::vector<std::string> assignments;
+  for (const auto* list : {&both, &own})
+    for (const std::string& assignment : *list) assignments.push_back(in_study(assignment));
+  return read_study(read_configuration(file, assignments));
+}
+
+int run(const arguments& of) {
+  if (of.b.empty() && of.only_a.empty() && of.only_b.empty())
+    usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
+  for (const std::string* path : {&of.json, &of.report})
+    if (!path->empty()) check_writable(*path);
+  study_scenario a = scenario_of(of.a, of.both, of.only_a),
+                 b = scenario_of(of.b.empty() ? of.a : of.b, of.both, of.only_b);
+  const std::string left_out = keep_common_sizes(a, b);
+
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  study_run_options options;
+  options.record = true;
+  options.progress = [&](const std::string& text) { progress.show(text); };
+  options.go_on = [&] { return !interrupted.load(); };
+  const study_result first = run_study(a, options), second = run_study(b, options);
+  progress.clear();
+
+  std::ostream& table = of.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  print_comparison(table, first, second);
+  if (!left_out.empty()) table << "# " << left_out << '\n';
+  if (!of.json.empty()) write_text(of.json, comparison_json(first, second));
+  if (!of.report.empty()) write_text(of.report, study_page(std::vector{study_json(first), study_json(second)}));
+  for (const study_result* r : {&first, &second})
+    for (const study_row& row : r->rows)
+      if (row.wrong > 0) return exit_wrong;
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("compare", "two studies in virtual time, side by side");
+  sub->add_option("a", a->a, "TOML file with a [study] (docs/config.md)")->type_name("A")->required();
+  sub->add_option("b", a->b, "another one; without it, A again, changed by --set-b")->type_name("B");
+  const auto settings = [&](const char* option, std::vector<std::string>& list, const char* what) {
+    sub->add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->take_all();
+  };
+  settings("--set", a->both, "in both");
+  settings("--set-a", a->only_a, "in A");
+  settings("--set-b", a->only_b, "in B");
+  sub->add_option("--report", a->report, "write one HTML page with both runs on one clock")->type_name("FILE");
+  sub->add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
+      ->type_name("FILE");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,169 @@
+// troupe explain COLLECTIVE
+#include "engine/tools/explain.hpp"
+#include "engine/tools/explain_measured.hpp"
+
+#include <iostream>
+#include <memory>
+
+#include "engine/tools/cli/cli.hpp"
+#include "engine/tools/study/explain_on.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe explain all_reduce --ranks 8 --bytes 1M
+  troupe explain all_to_all --layout 2x4 --bytes 64K --type bf16
+  troupe explain all_gather_v --ranks 8 --bytes 1M
+  troupe explain all_reduce --ranks 4 --bytes 64K --measure
+  troupe explain all_reduce --bytes 1M --on gh200_16            (a machine of `troupe study --presets`, in virtual time)
+  troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
+
+struct arguments {
+  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, config, level, preset;
+  std::vector<std::string> assignments;
+  int ranks = 0, root = 0;
+  bool in_place = false, as_json = false, measure = false;
+  double budget_ms = 20;
+  int rounds = 5;
+};
+
+job_kind kind_of(const std::string& text) {
+  if (const auto kind = parse_job_kind(text)) return *kind;
+  const std::vector<std::string_view> names{all_job_names().begin(), all_job_names().end()};
+  const auto near = closest(text, names);
+  std::string list;
+  for (const auto n : names) list += (list.empty() ? "" : ", ") + std::string{n};
+  usage_error("there is no collective \"" + text + "\"; " +
+              (near.empty() ? "there are " + list : "did you mean " + std::string{near} + "?"));
+}
+
+int explain_send_recv(bool as_json) {
+  if (as_json) std::cout << R"({"collective": "send_recv", "chosen": null, "candidates": []})" << '\n';
+  else
+    std::cout << "send_recv: there is nothing to choose; every message goes from its sender to its receiver, without a "
+                 "choreography\n";
+  return exit_ok;
+}
+
+/// The job that the call is one of.
+call call_of(const arguments& a, const job_kind& kind, const engine_options& options, int ranks, job& one) {
+  one.kind = kind;
+  one.bytes = parse_size("--bytes", a.bytes);
+  if (const auto types = types_of(a.type); types.size() == 1) one.type = types.front();
+  else
+    usage_error("--type \"" + a.type +
+                "\" is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2");
+  call what;
+  what.what = kind.what;
+  what.type = one.type;
+  if (const auto ops = ops_of(a.op, one.type); ops.size() == 1) what.reduction = ops.front();
+  else usage_error("--op \"" + a.op + "\" is no operation on " + a.type);
+  if (a.root >= ranks)
+    usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
+                plural(static_cast<std::size_t>(ranks), "rank") + ", which are counted from 0");
+  if (kind.rooted()) what.root = one.root = a.root;
+  one.reduction = what.reduction;
+  one.places = a.in_place ? job_places::in : job_places::out;
+  one.kind.v_form = false;  // of a v-form the blocks are equal, too: only how it is performed differs
+  what.count = shape_of(one, ranks).count;
+  one.kind.v_form = kind.v_form;
+  if (kind.v_form) one.counts.assign(static_cast<std::size_t>(block_count(kind.what, ranks)), what.count);
+  what.uniform = !kind.v_form;
+  if (kind.v_form) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
+  what.in_place = a.in_place;
+  what.level = options.level;
+  return what;
+}
+
+/// The same question about a machine that one does not have.
+int explain_modelled(const arguments& a) {
+  if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
+  auto assignments = a.assignments;
+  for (std::string& each : assignments) each = in_study(each);
+  const auto say = [&](const std::string& key, const std::string& value) {
+    assignments.push_back("study." + key + "=" + value);
+  };
+  say("collective", a.collective);
+  say("preset", a.preset);
+  say("sizes", a.bytes);
+  say("type", a.type);
+  say("op", a.op);
+  say("root", std::to_string(a.root));
+  if (a.ranks > 0) say("ranks", std::to_string(a.ranks));
+  if (!a.placement.empty()) say("layout", a.placement);
+  if (a.in_place) say("in_place", "true");
+  const study_scenario call = read_study(read_configuration(a.config, assignments));
+  progress_line line;
+  const auto all = explain_on(call, [&](const std::string& text) { line.show(text); });
+  line.clear();
+  std::cout << (a.as_json ? to_json(call, all) + '\n' : to_text(call, all));
+  return exit_ok;
+}
+
+int explain_call(const arguments& a) {
+  if (!a.preset.empty()) return explain_modelled(a);
+  const job_kind kind = kind_of(a.collective);
+  if (kind.send_recv) return explain_send_recv(a.as_json);
+  const interrupt_guard guard;
+  auto assignments = a.assignments;
+  if (!a.level.empty()) assignments.push_back("engine.determinism=" + a.level);
+  if (!a.placement.empty()) assignments.push_back("engine.layout=" + a.placement);
+  const engine_options options = read_configuration(a.config, assignments).engine();
+  if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
+  const layout placement =
+      placement_of("--ranks", a.ranks, options.layout, 0, a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
+  job one;
+  const call what = call_of(a, kind, options, placement.size(), one);
+  planner by{options};
+  const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
+  explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
+  if (a.measure) {
+    engine on{options};
+    progress_line line;
+    measure_candidates(e, on, one, {a.budget_ms, a.rounds}, [&](const std::string& text) { line.show(text); });
+  }
+  std::cout << (a.as_json ? to_json(e) : to_text(e));
+  if (a.as_json) std::cout << '\n';
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub =
+      program.add_subcommand("explain", "why a call is performed as it is: all candidates, predicted times, who wins");
+  sub->add_option("collective", a->collective, "all_reduce, all_gather, all_to_all_v … (v-forms: with equal blocks)")
+      ->required()
+      ->type_name("COLLECTIVE");
+  sub->add_option("--ranks", a->ranks, "number of ranks")->check(CLI::Range(1, most_ranks_of_a_score));
+  sub->add_option("--bytes", a->bytes, "size as nccl-tests counts it (default 1M)")->type_name("BYTES");
+  sub->add_option("--type", a->type, "element type (default f32)")->type_name("TYPE");
+  sub->add_option("--op", a->op, "reduction (default sum)")->type_name("OP");
+  sub->add_option("--root", a->root, "default 0")->check(CLI::NonNegativeNumber);
+  sub->add_option("--layout", a->placement, "such as 2x4")->type_name("LAYOUT");
+  sub->add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable")->type_name("LEVEL");
+  sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
+  sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_option("--on", a->preset,
+                  "on this modelled machine, in virtual time, instead of here; --set then takes keys of [study]")
+      ->type_name("PRESET");
+  sub->add_flag("--measure", a->measure,
+                "perform every candidate, and show what was measured beside what was predicted");
+  sub->add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")
+      ->check(CLI::Range(1, 1000));
+  sub->add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")
+      ->check(CLI::Range(0.1, 10000.0));
+  sub->add_flag("--json", a->as_json, "as JSON");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return explain_call(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,66 @@
+// troupe list
+#include "engine/tools/cli/cli.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe list
+  troupe list --json | jq '.[].name'
+
+A choreography of your own is a score file (`troupe show … --json` writes one) named in a configuration's
+[engine.score_files].)";
+
+nlohmann::ordered_json to_json(const choreography& c) {
+  auto offered = nlohmann::ordered_json::array();
+  for (const collective what : c.collectives) offered.push_back(name(what));
+  return {{"name", c.name}, {"summary", c.summary}, {"source", c.source}, {"collectives", offered}};
+}
+
+void print(const choreography& c) {
+  std::cout << c.name << "\n    " << c.summary << "\n    for:   ";
+  for (const collective what : c.collectives) std::cout << ' ' << name(what);
+  std::cout << "\n    source: " << c.source << "\n\n";
+}
+
+int list(bool as_json) {
+  if (as_json) {
+    auto all = nlohmann::ordered_json::array();
+    for (const choreography* c : all_choreographies()) all.push_back(to_json(*c));
+    std::cout << all.dump(2) << '\n';
+    return exit_ok;
+  }
+  for (const choreography* c : all_choreographies()) print(*c);
+  std::cout << "by collective:\n";
+  for (int i = 0; i < collective_count; ++i) {
+    const auto what = static_cast<collective>(i);
+    std::string line = "  " + std::string{name(what)};
+    line.resize(17, ' ');
+    for (const choreography* c : all_choreographies())
+      if (std::find(c->collectives.begin(), c->collectives.end(), what) != c->collectives.end())
+        line += " " + std::string{c->name};
+    std::cout << line << '\n';
+  }
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_list(CLI::App& program, action& chosen) {
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* sub = program.add_subcommand("list", "choreographies, and the collectives that each offers");
+  sub->add_flag("--json", *as_json, "as JSON");
+  sub->footer(footer);
+  sub->callback([as_json, &chosen] { chosen = [as_json] { return list(*as_json); }; });
+}
+
+}  // namespace troupe::cli

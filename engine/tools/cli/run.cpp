@@ -1,0 +1,62 @@
+// troupe run FILE
+#include "engine/tools/cli/cli.hpp"
+
+#include <iostream>
+#include <memory>
+
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe run config/quickstart.toml
+  troupe run config/quickstart.toml --set choreography=ring --set credits=2
+  troupe run config/quickstart.toml --set run.type=bf16 --set run.0.sizes=8,1M
+  TROUPE_ENGINE_CREDITS=1 troupe run config/quickstart.toml --dump-config
+  troupe run config/quickstart.toml --json result.json
+  troupe run config/two_servers.toml --routes
+
+Columns are those of nccl-tests, and the choreography that was performed. #wrong comes from a separate, untimed run with
+inputs for which only one result is right.)";
+
+struct arguments {
+  std::string file, json;
+  std::vector<std::string> assignments;
+  bool dump = false, routes = false;
+};
+
+int run(const arguments& a) {
+  const configuration config = read_configuration(a.file, a.assignments);
+  const workload work = read_workload(config);
+  if (a.dump) {
+    config.engine();  // for its errors
+    std::cout << config.dump();
+    return exit_ok;
+  }
+  if (work.groups.empty())
+    throw error(errc::bad_config,
+                a.file +
+                    ": there is nothing to run; add, for example, [[workload.run]] with collective = \"all_reduce\"");
+  return run_table(config, work, {true, work.groups.size() > 1, a.routes}, a.json);
+}
+
+}  // namespace
+
+void add_run(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("run", "run and check the workload of a configuration file");
+  sub->add_option("file", a->file, "TOML file (docs/config.md)")->required()->type_name("FILE");
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_flag("--dump-config", a->dump, "print every value and where it came from, and run nothing");
+  sub->add_flag("--routes", a->routes, "print the ways that chunks took through the layout (engine.trace_routes)");
+  sub->add_option("--json", a->json, "write the rows as JSON; - for standard output")->type_name("FILE");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,96 @@
+// troupe show CHOREOGRAPHY
+#include "engine/tools/cli/cli.hpp"
+
+#include <iostream>
+#include <memory>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/verify/verifier.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe show ring --collective all_reduce --ranks 4
+  troupe show hierarchical --collective all_gather --layout 2x4
+  troupe show binomial --collective broadcast --ranks 8 --root 3 --lowered
+  troupe show double_binary_tree --collective all_reduce --ranks 8 --json > mine.json    (edit it, and run it: docs/config.md))";
+
+struct arguments {
+  std::string choreography, collective = "all_reduce", placement;
+  int ranks = 0, root = 0, streams = 4;
+  bool in_place = false, v_form = false, through_scratch = false, lowered = false, as_json = false;
+};
+
+stage stage_of(const arguments& a) {
+  const layout placement = placement_of("--ranks", a.ranks, a.placement, 4, most_ranks_of_a_score);
+  if (a.root >= placement.size())
+    usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
+                plural(static_cast<std::size_t>(placement.size()), "rank") + ", which are counted from 0");
+  stage on = flat_stage(parse_collective_option(a.collective), placement.size(), a.root, a.in_place, !a.v_form);
+  on.placement = placement;
+  on.streams = a.streams;
+  on.through_scratch = a.through_scratch;
+  return on;
+}
+
+const choreography& find(const std::string& wanted) {
+  if (const choreography* found = find_choreography(wanted)) return *found;
+  std::vector<std::string_view> names;
+  for (const choreography* c : all_choreographies()) names.push_back(c->name);
+  const auto near = closest(wanted, names);
+  usage_error("there is no choreography \"" + wanted + "\"; " +
+              (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+}
+
+int show(const arguments& a) {
+  const interrupt_guard guard;
+  score s = write_score(find(a.choreography), stage_of(a));
+  if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
+  if (a.as_json) {
+    std::cout << to_json(s) << '\n';
+    return exit_ok;
+  }
+  const verdict v = verify(lower_syncs(s));
+  std::cout << to_text(s) << '\n';
+  if (!v.ok()) {
+    std::cerr << "troupe: does not verify: " << to_string(*v.first_fault) << '\n';
+    return exit_wrong;
+  }
+  std::cout << "verified: " << plural(v.steps, "step") << ", " << plural(v.messages, "message");
+  if (is_reduction(s.what))
+    std::cout << "; "
+              << (v.left_fold      ? "left fold in rank order"
+                  : v.rank_ordered ? "combines in rank order"
+                                   : "does not combine in rank order")
+              << (v.same_tree_everywhere ? ", every element in the same tree" : ", elements in different trees");
+  std::cout << '\n';
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_show(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub =
+      program.add_subcommand("show", "print a choreography's score: who sends what to whom, in which order");
+  sub->add_option("choreography", a->choreography, "see `troupe list`")->required()->type_name("CHOREOGRAPHY");
+  sub->add_option("--collective", a->collective, "default all_reduce")->type_name("NAME");
+  sub->add_option("--ranks", a->ranks, "default 4, or the layout's")->check(CLI::Range(1, most_ranks_of_a_score));
+  sub->add_option("--root", a->root, "default 0")->check(CLI::NonNegativeNumber);
+  sub->add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
+      ->type_name("LAYOUT");
+  sub->add_option("--streams", a->streams, "of direct_full_mesh (default 4)")->check(CLI::Range(1, 64));
+  sub->add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
+  sub->add_flag("--v", a->v_form, "blocks of different sizes");
+  sub->add_flag("--through-scratch", a->through_scratch, "pairwise: BCopy instead of ZCopy");
+  sub->add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
+  sub->add_flag("--json", a->as_json, "as a score file");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return show(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,230 @@
+// troupe study FILE
+#include "engine/tools/cli/cli.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "engine/tools/report.hpp"
+#include "engine/tools/study/calibrate.hpp"
+#include "engine/tools/study/page.hpp"
+#include "engine/tools/study/published/published.hpp"
+#include "engine/tools/study/study.hpp"
+#include "engine/tools/study/this_machine.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe study config/studies/ring.toml
+  troupe study config/studies/ring.toml --set choreography=double_binary_tree --set hardware.link.latency=5us
+  troupe study config/studies/ring.toml --sweep ranks=8,16,32,64 --csv curve.csv
+  troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
+  troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
+  troupe study --presets
+  troupe study --published      (every published figure, beside what the model makes of the same case)
+  troupe study --calibrate      (the model of this machine, beside what the machine does: half a minute, on all its cores)
+
+Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
+
+struct arguments {
+  std::string file, json, csv, trace, report;
+  std::vector<std::string> assignments, sweeps;
+  std::string studies = "config/studies";
+  bool presets = false, path = false, published = false, calibrate = false;
+  std::vector<int> ranks;  // of --calibrate, as what follows
+  std::vector<std::string> sizes;
+  double budget_ms = 20;
+  int rounds = 5;
+};
+
+study_sweep parse_sweep(const std::string& text) {
+  study_sweep sweep;
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    usage_error("--sweep \"" + text + "\" is no sweep; write key=a,b,c, for example ranks=8,16,32");
+  sweep.key = text.substr(0, equals);
+  std::istringstream values{text.substr(equals + 1)};
+  for (std::string value; std::getline(values, value, ',');) sweep.values.push_back(value);
+  return sweep;
+}
+
+configuration configured(const arguments& a, const std::string& also = {}) {
+  std::vector<std::string> assignments;
+  for (const std::string& assignment : a.assignments) assignments.push_back(in_study(assignment));
+  if (!also.empty()) assignments.push_back(in_study(also));
+  return read_configuration(a.file, assignments);
+}
+
+int list_presets() {
+  for (const preset& p : study_presets()) {
+    const hardware h = p.build({});
+    std::cout << p.name << ": " << p.summary << "\n  " << plural(static_cast<std::size_t>(h.ranks), "rank");
+    if (!p.structure.empty()) std::cout << "; structure: " << p.structure;
+    std::cout << '\n';
+    for (const auto& [key, value] : h.settings())
+      if (value != "0" && value != "unlimited") std::cout << "  " << key << " = " << value << '\n';
+    for (const element_class& c : h.classes) std::cout << "  # " << c.name << ": " << c.source << '\n';
+    if (!h.host.source.empty()) std::cout << "  # host: " << h.host.source << '\n';
+    for (const protocol_costs& c : h.protocols) std::cout << "  # protocol." << c.name << ": " << c.source << '\n';
+    std::cout << '\n';
+  }
+  return exit_ok;
+}
+
+/// Figures whose id begins with `file`, which the command line then means instead of a file.
+int run_published_figures(const arguments& a) {
+  std::vector<published_figure> wanted = all_published_figures();
+  std::erase_if(wanted, [&](const published_figure& f) { return !f.id.starts_with(a.file); });
+  if (wanted.empty())
+    usage_error("there is no published figure " + a.file +
+                "; `troupe study --published` shows all with their ids in --json");
+  if (!a.json.empty()) check_writable(a.json);
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  study_run_options options;
+  options.go_on = [&] { return !interrupted.load(); };
+  study_runs runs{a.studies, options};
+  const auto rows = run_published(wanted, runs, [&](const std::string& id) { progress.show(id); });
+  progress.clear();
+  if (a.json != "-") print_published(std::cout, rows);
+  if (!a.json.empty()) write_text(a.json, published_json(rows));
+  return std::any_of(rows.begin(), rows.end(), [](const published_row& r) { return !r.failure.empty(); }) ? exit_wrong
+                                                                                                          : exit_ok;
+}
+
+/// The preset this_machine beside the engine, with the options of the file's [engine] and of --set engine.… .
+int compare_with_machine(const arguments& a) {
+  comparison_request wanted;
+  if (!a.ranks.empty()) wanted.ranks = a.ranks;
+  if (!a.sizes.empty()) wanted.sizes.clear();
+  for (const std::string& size : a.sizes) wanted.sizes.push_back(parse_size("--sizes", size));
+  wanted.limits = {a.budget_ms, a.rounds};
+  if (!a.json.empty()) check_writable(a.json);
+  const interrupt_guard guard;
+  progress_line progress;
+  const comparison made =
+      compare_with_measured(configured(a).engine(), wanted, [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  if (a.json != "-") print_comparison(std::cout, made);
+  if (!a.json.empty()) write_text(a.json, comparison_json(made));
+  return exit_ok;
+}
+
+bool any_wrong(const study_result& r) {
+  for (const study_row& row : r.rows)
+    if (row.wrong > 0) return true;
+  return false;
+}
+
+int run(const arguments& a) {
+  if (a.presets) return list_presets();
+  if (a.published) return run_published_figures(a);
+  if (a.calibrate) return compare_with_machine(a);
+  std::vector<study_sweep> wanted;
+  for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
+  if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
+  for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
+    if (!path->empty()) check_writable(*path);
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  study_run_options options;
+  options.record = !a.json.empty() || !a.trace.empty() || !a.report.empty() || a.path;
+  options.progress = [&](const std::string& text) { progress.show(text); };
+  options.go_on = [&] { return !interrupted.load(); };
+
+  for (const study_sweep& sweep : wanted)  // mistakes before the first run, not after it
+    for (const std::string& value : sweep.values) static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
+
+  const study_result result = run_study(read_study(configured(a)), options);
+  progress.clear();
+  std::ostream& table = a.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  print_study(table, result);
+  bool wrong = any_wrong(result);
+  options.record = false;
+  std::vector<study_sweep_result> sweeps;
+  for (const study_sweep& sweep : wanted) {
+    sweeps.push_back({sweep, {}});
+    for (const std::string& value : sweeps.back().what.values) {
+      sweeps.back().points.emplace_back(
+          value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
+      wrong = wrong || any_wrong(sweeps.back().points.back().second);
+    }
+    progress.clear();
+    table << '\n';
+    print_sweep(table, sweeps.back());
+  }
+  if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
+  if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
+  if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
+  if (!a.trace.empty() && !result.recording)
+    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
+  if (!a.trace.empty()) write_text(a.trace, study_trace(result));
+  return wrong ? exit_wrong : exit_ok;
+}
+
+}  // namespace
+
+std::string in_study(const std::string& assignment) {
+  const auto equals = assignment.find('=');
+  const std::string key = assignment.substr(0, equals);
+  for (const char* table : {"engine.", "workload.", "study."})
+    if (key.starts_with(table)) return assignment;
+  return "study." + assignment;
+}
+
+void add_study(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("study", "perform a collective in virtual time, on modelled hardware");
+  sub->add_option("file", a->file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
+  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
+      ->type_name("KEY=A,B,C")
+      ->expected(1)
+      ->take_all();
+  sub->add_flag("--path", a->path, "print the critical path of the last size");
+  sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
+      ->type_name("FILE");
+  sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
+  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
+      ->type_name("FILE");
+  sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
+  sub->add_flag("--published", a->published,
+                "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
+  auto* calibrate =
+      sub->add_flag("--calibrate", a->calibrate,
+                    "the model of this machine beside measurements; reads [engine] of FILE, if there is one");
+  sub->add_option("--ranks", a->ranks, "with --calibrate (default 2,4)")
+      ->delimiter(',')
+      ->check(CLI::Range(2, most_ranks_of_a_process))
+      ->needs(calibrate)
+      ->type_name("N,…");
+  sub->add_option("--sizes", a->sizes, "with --calibrate (default 64K,256K,1M,4M)")
+      ->delimiter(',')
+      ->needs(calibrate)
+      ->type_name("BYTES,…");
+  sub->add_option("--rounds", a->rounds, "of --calibrate: interleaved repetitions, the median counts (default 5)")
+      ->check(CLI::Range(1, 1000))
+      ->needs(calibrate);
+  sub->add_option("--budget-ms", a->budget_ms, "of --calibrate: timed part of a repetition (default 20)")
+      ->check(CLI::Range(0.1, 10000.0))
+      ->needs(calibrate);
+  sub->add_option("--studies", a->studies, "with --published: where the studies lie")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,309 @@
+// troupe verify [FILE | --all]
+#include "engine/tools/cli/cli.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/lower/rewriting.hpp"
+#include "protocols/verify/verifier.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe verify --all --ranks 1-17
+  troupe verify --all --ranks 24,31,32,64 --choreography ring
+  troupe verify mine.json                     a score file
+  troupe verify config/quickstart.toml        what that workload could perform
+
+Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
+slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
+placing the ranks on servers × cards and on the core groups of one card. A score that one credit does not let through as it
+is written is checked as it will be performed then: with its sends paced.
+
+It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one.)";
+
+struct arguments {
+  std::string file, ranks, collective, choreography;
+  std::vector<std::string> assignments;
+  bool all = false;
+};
+
+/// Scores to verify together: one choreography, one collective, one placement of the ranks.
+struct task {
+  const choreography* which = nullptr;
+  collective what = collective::barrier;
+  layout placement;
+  bool only_if_layout_matters = false;
+};
+
+std::vector<layout> placements(int ranks) {
+  std::vector<layout> list{layout::flat(ranks)};
+  if (ranks > 1) list.push_back(layout::grid(1, 1, ranks));
+  for (int servers = 2; servers <= ranks; ++servers)
+    if (ranks % servers == 0) list.push_back(layout::grid(servers, ranks / servers));
+  for (int servers = 2; servers * 4 <= ranks; ++servers)  // three levels
+    if (ranks % (2 * servers) == 0) list.push_back(layout::grid(servers, 2, ranks / (2 * servers)));
+  return list;
+}
+
+std::vector<rank_t> roots_of(collective what, int ranks) {
+  std::vector<rank_t> roots{0};
+  if (!has_root(what)) return roots;
+  for (rank_t r = 1; r < ranks; ++r) roots.push_back(r);
+  return roots;
+}
+
+std::string describe(const std::string& who, const stage& on) {
+  std::string text = who + " " + std::string{name(on.what)} + ", " + plural(static_cast<std::size_t>(on.ranks), "rank");
+  if (!on.placement.is_flat()) text += " on " + on.placement.to_string();
+  if (has_root(on.what)) text += ", root " + std::to_string(on.root);
+  if (on.in_place) text += ", in place";
+  if (!on.uniform) text += ", blocks of different sizes";
+  if (on.through_scratch) text += ", through scratch";
+  if (on.streams != stage{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
+  return text;
+}
+
+/// What has been verified so far, by all threads.
+class tally {
+public:
+  /// @param limits how the score is to be performed
+  void add(const std::string& title, const performing_limits& limits, const verdict& v) {
+    ++scores;
+    steps += v.steps;
+    if (v.ok()) return;
+    const std::lock_guard lock{mutex_};
+    if (++faults_ <= 20)
+      texts_.push_back(title + ", " + plural(static_cast<std::size_t>(limits.credits), "credit") + ", " +
+                       plural(static_cast<std::size_t>(limits.slices), "slice") + ": " + to_string(*v.first_fault));
+  }
+  void fail(const std::string& text) {
+    const std::lock_guard lock{mutex_};
+    if (++faults_ <= 20) texts_.push_back(text);
+  }
+
+  int report(double seconds) const {
+    for (const std::string& text : texts_) std::cerr << text << '\n';
+    if (faults_ > texts_.size()) std::cerr << "… and " << faults_ - texts_.size() << " more\n";
+    std::ostringstream time;
+    time.precision(1);
+    time << std::fixed << seconds;
+    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step") << ", " << time.str()
+              << " s): " << (faults_ == 0 ? "all right" : std::to_string(faults_) + " FAILED") << '\n';
+    return faults_ == 0 ? exit_ok : exit_wrong;
+  }
+
+  std::atomic<std::size_t> scores{0}, steps{0};
+
+private:
+  std::mutex mutex_;
+  std::size_t faults_ = 0;
+  std::vector<std::string> texts_;
+};
+
+/// A score as it is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
+void verify_under_all_limits(const std::string& title, const score& written, bool uniform, tally& into) {
+  const score whole = lower_syncs(written);
+  const score cells = one_cell_per_step(whole);
+  std::optional<score> paced;
+  for (const int slices : {1, 3})
+    for (const int credits : {1, 2, 8}) {
+      const performing_limits limits{credits, slices};
+      verdict v = verify(slices == 1 && uniform ? whole : cells, limits);
+      if (!v.ok() && credits == 1) {
+        if (!paced) paced = pace_sends(cells, 1);
+        v = verify(*paced, limits);
+      }
+      into.add(title, limits, v);
+    }
+}
+
+std::vector<stage> variants(const task& t) {
+  std::vector<stage> list;
+  const int ranks = t.placement.size();
+  const bool blocks = block_count(t.what, ranks) > 1 || (ranks == 1 && block_count(t.what, 2) > 1);
+  for (const rank_t root : roots_of(t.what, ranks))
+    for (const bool in_place : {false, true})
+      for (const bool uniform : {true, false}) {
+        if ((!uniform && !blocks) || (in_place && t.what == collective::barrier)) continue;
+        stage on = flat_stage(t.what, ranks, root, in_place, uniform);
+        on.placement = t.placement;
+        list.push_back(on);
+        on.through_scratch = true;
+        list.push_back(on);
+        on.through_scratch = false;
+        for (const int streams : {1, 2, 8}) {
+          on.streams = streams;
+          list.push_back(on);
+        }
+      }
+  return list;
+}
+
+void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
+  for (const stage& on : variants(t)) {
+    if (stop) return;
+    if (!refusal(*t.which, on).empty()) continue;
+    const std::string title = describe(std::string{t.which->name}, on);
+    try {
+      const score s = write_score(*t.which, on);
+      // What placement, scratch or streams change nothing about is verified already.
+      stage plain = on;
+      plain.through_scratch = false;
+      plain.streams = stage{}.streams;
+      const bool variant = on.through_scratch || on.streams != plain.streams;
+      if (variant && write_score(*t.which, plain) == s) continue;
+      plain = on;
+      plain.placement = layout::flat(on.ranks);
+      if (t.only_if_layout_matters && refusal(*t.which, plain).empty() && write_score(*t.which, plain) == s) continue;
+      verify_under_all_limits(title, s, on.uniform, into);
+    } catch (const error& failure) {
+      into.fail(title + ": " + failure.what());
+    }
+  }
+}
+
+/// All tasks on all cores, the longest first.
+void verify_tasks(std::vector<task> tasks, tally& into, const std::atomic<bool>& stop, progress_line& line) {
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const task& a, const task& b) { return a.placement.size() > b.placement.size(); });
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  int working = std::max(1, discover().usable_cpus());
+  std::vector<std::thread> threads;
+  for (int i = working; i > 0; --i)
+    threads.emplace_back([&] {
+      for (std::size_t at = next++; at < tasks.size() && !stop; at = next++) verify_task(tasks[at], into, stop);
+      const std::lock_guard lock{mutex};
+      --working;
+      changed.notify_one();
+    });
+  {
+    std::unique_lock lock{mutex};
+    while (!changed.wait_for(lock, std::chrono::milliseconds{200}, [&] { return working == 0; }))
+      line.show(std::to_string(into.scores) + " scores, " + std::to_string(std::min(next.load(), tasks.size())) +
+                " of " + std::to_string(tasks.size()) + " groups");
+  }
+  for (std::thread& t : threads) t.join();
+  line.clear();
+}
+
+std::vector<const choreography*> selected_choreographies(const std::string& wanted) {
+  std::vector<const choreography*> list;
+  std::vector<std::string_view> names;
+  for (const choreography* c : all_choreographies()) {
+    names.push_back(c->name);
+    if (wanted.empty() || wanted == c->name) list.push_back(c);
+  }
+  if (!list.empty()) return list;
+  const auto near = closest(wanted, names);
+  usage_error("there is no choreography \"" + wanted + "\"; " +
+              (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+}
+
+std::vector<task> tasks_of(const arguments& a) {
+  std::optional<collective> only;
+  if (!a.collective.empty()) only = parse_collective_option(a.collective);
+  std::vector<task> tasks;
+  for (const int ranks : parse_ranks(a.ranks.empty() ? "1-17" : a.ranks))
+    for (const layout& placement : placements(ranks))
+      for (const choreography* c : selected_choreographies(a.choreography))
+        for (const collective what : c->collectives)
+          if (!only || *only == what) tasks.push_back({c, what, placement, !placement.is_flat()});
+  if (tasks.empty()) usage_error(a.choreography + " does not offer " + a.collective);
+  return tasks;
+}
+
+int verify_score_file(const std::string& path, tally& into) {
+  std::ifstream file{path, std::ios::binary};
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    usage_error(path + ": cannot be read; give a score (JSON) or a configuration (TOML)");
+  const score s = from_json(text.str(), path);
+  try {
+    verify_under_all_limits(path, s, s.uniform, into);
+  } catch (const error& failure) {
+    into.fail(path + ": " + failure.what());
+  }
+  return exit_ok;
+}
+
+/// What a workload could perform: each run's choreography, or every one that offers the collective, on the workload's ranks.
+std::vector<task> tasks_of_workload(const std::string& path, const std::vector<std::string>& assignments, tally& into) {
+  const configuration config = read_configuration(path, assignments);
+  const engine_options options = config.engine();
+  const workload work = read_workload(config);
+  const layout placement = first_places(options.layout, work.ranks);
+  for (const auto& [own, file] : options.score_files) verify_score_file(file, into);
+  std::set<std::pair<const choreography*, collective>> pairs;
+  for (const job_group& group : work.groups)
+    for (const job& j : group.jobs) {
+      if (j.kind.send_recv) continue;
+      const auto of = options.choreography_of.find(std::string{name(j.kind.what)});
+      std::string wanted = !j.choreography.empty()               ? j.choreography
+                           : of != options.choreography_of.end() ? of->second
+                                                                 : options.choreography;
+      if (wanted == "auto") wanted.clear();
+      if (!wanted.empty() && find_choreography(wanted) == nullptr) continue;  // the user's own
+      for (const choreography* c : selected_choreographies(wanted))
+        if (std::find(c->collectives.begin(), c->collectives.end(), j.kind.what) != c->collectives.end())
+          pairs.emplace(c, j.kind.what);
+    }
+  std::vector<task> tasks;
+  for (const auto& [c, what] : pairs) tasks.push_back({c, what, placement, false});
+  return tasks;
+}
+
+int verify_all(const arguments& a) {
+  if (a.all == !a.file.empty())
+    usage_error(a.all ? "verify: give a FILE or --all, not both" : "verify: give a FILE, or --all");
+  if (!a.file.empty() && !(a.ranks.empty() && a.collective.empty() && a.choreography.empty()))
+    usage_error("verify: --ranks, --collective and --choreography belong to --all; a file says them itself");
+  std::atomic<bool> stop{false};
+  const interrupt_guard guard{[&] { stop = true; }};
+  tally into;
+  progress_line line;
+  const auto begin = std::chrono::steady_clock::now();
+  if (a.all) verify_tasks(tasks_of(a), into, stop, line);
+  else if (a.file.ends_with(".toml")) verify_tasks(tasks_of_workload(a.file, a.assignments, into), into, stop, line);
+  else verify_score_file(a.file, into);
+  const int code = into.report(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (!stop) return code;
+  std::cerr << "troupe: interrupted\n";
+  return exit_interrupted;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("verify", "prove scores right under every interleaving, and say how many");
+  sub->add_option("file", a->file, "a score (JSON), or a configuration whose workload is meant")->type_name("FILE");
+  sub->add_flag("--all", a->all, "all built-in choreographies");
+  sub->add_option("--ranks", a->ranks, "with --all: such as 1-17,24,31 (default 1-17)")->type_name("LIST");
+  sub->add_option("--collective", a->collective, "with --all: only this one")->type_name("NAME");
+  sub->add_option("--choreography", a->choreography, "with --all: only this one")->type_name("NAME");
+  sub->add_option("--set", a->assignments, "override a value of the configuration: key=value")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return verify_all(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,197 @@
+#include "engine/tools/explain.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+std::string number(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+/// GB/s; 0 where nothing is moved.
+double algorithm_bandwidth(const explanation& e, const candidate& c) {
+  return c.predicted_seconds > 0 ? static_cast<double>(e.bytes) / c.predicted_seconds / 1e9 : 0;
+}
+
+std::string padded(const std::string& text, std::size_t width, bool right) {
+  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+void append_row(std::string& table, const std::vector<std::string>& cells, std::size_t name_width) {
+  constexpr std::size_t widths[] = {0, 10, 10, 8, 15, 13, 14, 8};
+  std::string row = padded(cells[0], name_width, false);
+  for (std::size_t i = 1; i < cells.size(); ++i)
+    row += padded(cells[i], i < std::size(widths) ? widths[i] : 0, i < std::size(widths));
+  table += row.erase(row.find_last_not_of(' ') + 1) + '\n';
+}
+
+/// (protocol, why) → the choreographies that can be performed, but not so.
+using impossible_rows = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
+
+/// One line a reason.
+void append_impossible(std::string& text, const impossible_rows& rows, std::size_t everybody) {
+  std::string last;
+  for (const auto& [how, who] : rows) {
+    std::string names;
+    for (const std::string& name : who) names += (names.empty() ? "" : ", ") + name;
+    text += how.first == last ? "" : "\nnot " + how.first + ":\n";
+    text += "  " + (who.size() == everybody ? "nobody" : names) + ": " + how.second + '\n';
+    last = how.first;
+  }
+}
+
+nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) {
+  nlohmann::ordered_json o;
+  o["choreography"] = c.choreography;
+  o["protocol"] = c.protocol;
+  o["eligible"] = c.eligible();
+  o["chosen"] = c.chosen;
+  for (const char* key : {"channels", "slices", "predicted_us", "algbw", "busbw"}) o[key] = nullptr;
+  if (c.eligible()) {
+    o["channels"] = c.channels;
+    o["slices"] = c.slices;
+    o["predicted_us"] = c.predicted_seconds * 1e6;
+    if (e.bytes > 0) {
+      o["algbw"] = algorithm_bandwidth(e, c);
+      o["busbw"] = algorithm_bandwidth(e, c) * bus_factor(e.what.what, e.placement.size());
+    }
+  }
+  if (e.measured)
+    o["measured_us"] =
+        c.measured_seconds ? nlohmann::ordered_json(*c.measured_seconds * 1e6) : nlohmann::ordered_json();
+  o["rank_order_fold"] = c.rank_order_fold;
+  o["why_rejected"] = c.why_rejected;
+  return o;
+}
+
+}  // namespace
+
+std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes) {
+  switch (what) {
+    case collective::all_reduce:
+    case collective::broadcast:
+    case collective::reduce: return block_bytes;
+    case collective::barrier: return 0;
+    default: break;
+  }
+  const auto n = static_cast<std::size_t>(ranks);
+  if (block_bytes > std::numeric_limits<std::size_t>::max() / n)
+    throw error(errc::size_overflow, "the operation's buffers exceed the address space");
+  return block_bytes * n;
+}
+
+double bus_factor(collective what, int ranks) {
+  const double n = ranks;
+  switch (what) {
+    case collective::all_reduce: return 2 * (n - 1) / n;
+    case collective::all_gather:
+    case collective::reduce_scatter:
+    case collective::gather:
+    case collective::scatter:
+    case collective::all_to_all: return (n - 1) / n;
+    case collective::broadcast:
+    case collective::reduce:
+    case collective::barrier: return 1;
+  }
+  return 1;
+}
+
+explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  explanation e{what, placement, 0, by.candidates(what, placement, counts)};
+  e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
+  return e;
+}
+
+const candidate* best_measured(const explanation& e) {
+  const candidate* best = nullptr;
+  for (const candidate& c : e.candidates)
+    if (c.measured_seconds && (best == nullptr || *c.measured_seconds < *best->measured_seconds)) best = &c;
+  return best;
+}
+
+std::string to_text(const explanation& e) {
+  std::size_t width = 14;
+  for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
+  std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") +
+                     ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n";
+  std::vector<std::string> head{"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"};
+  if (e.measured) head.insert(head.end(), {"measured us", "/ best"});
+  append_row(text, head, width);
+  impossible_rows impossible;
+  std::set<std::string> performed;
+  for (const candidate& c : e.candidates)
+    if (c.eligible()) performed.insert(c.choreography);
+  const candidate* best = best_measured(e);
+  const double factor = bus_factor(e.what.what, e.placement.size());
+  for (const candidate& c : e.candidates) {
+    const std::string shown = (c.chosen ? "* " : "  ") + c.choreography;
+    if (!c.eligible() && performed.contains(c.choreography)) {
+      impossible[{c.protocol, c.why_rejected}].push_back(c.choreography);
+      continue;
+    }
+    if (!c.eligible()) {
+      append_row(text, {shown, "  rejected: " + c.why_rejected}, width);
+      continue;
+    }
+    std::vector<std::string> row{shown,
+                                 c.protocol,
+                                 std::to_string(c.channels),
+                                 std::to_string(c.slices),
+                                 number(c.predicted_seconds * 1e6, 2),
+                                 e.bytes > 0 ? number(algorithm_bandwidth(e, c) * factor, 2) : "-"};
+    if (e.measured) row.push_back(c.measured_seconds ? number(*c.measured_seconds * 1e6, 2) : "-");
+    if (e.measured) row.push_back(c.measured_seconds ? number(*c.measured_seconds / *best->measured_seconds, 2) : "-");
+    append_row(text, row, width);
+    if (c.rank_order_fold) text.insert(text.size() - 1, "  folded in rank order");
+  }
+  append_impossible(text, impossible, performed.size());
+  const auto chosen =
+      std::find_if(e.candidates.begin(), e.candidates.end(), [](const candidate& c) { return c.chosen; });
+  text += chosen == e.candidates.end() ? "\nnone can perform it\n"
+                                       : "\n* " + chosen->choreography + " performs it (" + chosen->protocol + ")\n";
+  if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
+    text += "measured: the best is " + best->choreography + " (" + best->protocol + "), the choice takes " +
+            number(*chosen->measured_seconds / *best->measured_seconds, 2) + " times as long\n";
+  return text;
+}
+
+std::string to_json(const explanation& e, int indent) {
+  nlohmann::ordered_json o;
+  o["collective"] = std::string{name(e.what.what)} + (e.what.uniform ? "" : "_v");
+  o["ranks"] = e.placement.size();
+  o["layout"] = e.placement.to_string();
+  if (e.what.uniform) o["count"] = e.what.count;
+  else o["counts"] = e.what.counts;
+  o["type"] = name(e.what.type);
+  o["op"] = is_reduction(e.what.what) ? nlohmann::ordered_json(name(e.what.reduction.kind)) : nlohmann::ordered_json();
+  if (has_root(e.what.what)) o["root"] = e.what.root;
+  o["determinism"] = name(e.what.level);
+  o["in_place"] = e.what.in_place;
+  o["bytes"] = e.bytes;
+  o["chosen"] = o["protocol"] = nullptr;
+  o["candidates"] = nlohmann::ordered_json::array();
+  for (const candidate& c : e.candidates) {
+    if (c.chosen) o["chosen"] = c.choreography, o["protocol"] = c.protocol;
+    o["candidates"].push_back(to_json_object(e, c));
+  }
+  if (const candidate* best = best_measured(e))
+    o["best_measured"] = {{"choreography", best->choreography}, {"protocol", best->protocol}};
+  return o.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace troupe

@@ -1,0 +1,43 @@
+#pragma once
+// Why a call is performed as it is: the planner's candidates, for people and for programs.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "engine/planning/planner.hpp"
+#include "protocols/call.hpp"
+#include "topology/layout/layout.hpp"
+
+namespace troupe {
+
+struct explanation {
+  call what;
+  layout placement;
+  std::size_t bytes = 0;              ///< of the call as nccl-tests count them: bus_bytes()
+  std::vector<candidate> candidates;  ///< as planner::candidates orders them
+  bool measured = false;              ///< show what was measured, too
+};
+
+/// Throws what planner::candidates throws. For blocks of different sizes what.count is the mean block, which `bytes` is counted from.
+/// @param counts as planner::candidates has it
+explanation explain(planner& by, const call& what, const layout& placement,
+                    const std::vector<std::size_t>* counts = nullptr);
+
+/// The fastest of those that were measured; nullptr if none was.
+const candidate* best_measured(const explanation& e);
+
+/// A table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
+std::string to_text(const explanation& e);
+/// {"collective", "ranks", "layout", "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null, "protocol",
+/// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
+/// measured, "rank_order_fold", "why_rejected"}], "best_measured": {"choreography", "protocol"} if measured}.
+/// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.
+std::string to_json(const explanation& e, int indent = 2);
+
+/// nccl-tests' size of a call: the larger of a rank's two buffers (of the root's, where there is one).
+std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes);
+/// nccl-tests' factor from algorithm to bus bandwidth (doc/PERFORMANCE.md there).
+double bus_factor(collective what, int ranks);
+
+}  // namespace troupe

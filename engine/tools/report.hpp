@@ -1,0 +1,48 @@
+#pragma once
+// Results as nccl-tests prints them, and as JSON.
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/tools/bench_runner.hpp"
+
+namespace troupe {
+
+/// The lines above the rows. `with_choreography`: one more column, behind those of nccl-tests.
+void print_columns(std::ostream& to, bool with_choreography = false);
+/// size, count, type, redop, root, then time, algbw, busbw, #wrong out of place and in place; "N/A" where there is no such call.
+void print_row(std::ostream& to, const job_result& row, bool with_choreography = false);
+/// Totals of a table.
+class report_footer {
+public:
+  void add(const job_result& row);
+  /// "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.23", and a line for wrong values if there are any.
+  void print(std::ostream& to) const;
+  bool ok() const { return wrong_ == 0 && out_of_bounds_ == 0; }
+  std::uint64_t wrong() const { return wrong_; }
+
+private:
+  std::uint64_t wrong_ = 0, out_of_bounds_ = 0;
+  double bandwidth_ = 0;
+  int measurements_ = 0;
+};
+
+/// {"meta": {…}, "rows": [{"collective", "ranks", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
+/// "algbw", "busbw", "wrong", "in_place": {"time_us", "algbw", "busbw", "wrong"}, "out_of_bounds"}]}. The times and "in_place" are null
+/// where there is no such call, "wrong" where it was not checked. Bandwidths in GB/s (1e9).
+/// "meta" says what was run, on what, with which configuration, and whether to the end.
+/// @param configuration the values that are not defaults, as TOML
+/// @param complete false: interrupted, so rows are missing
+std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
+                    const std::string& configuration, bool complete);
+
+/// Throws error(bad_config) if write_text() could not write there, as far as that can be known before. Writes and creates nothing.
+void check_writable(const std::string& path);
+
+/// Writes a file, or to standard output for "-". Throws error(io).
+void write_text(const std::string& path, const std::string& text);
+
+}  // namespace troupe

@@ -1,0 +1,131 @@
+#include "engine/tools/study/bounds.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+/// Bytes per second out of and into a rank.
+struct port_rates {
+  double out = 0, in = 0;
+};
+
+/// Pairs of ranks that are looked at, each way: about 0.1 s.
+constexpr int most_pairs = 1 << 19;
+
+class surveyor {
+public:
+  /// Looks at every rank where that is affordable, else at some; but at those with all of their peers, as each may be reached by a
+  /// link of its own.
+  explicit surveyor(const hardware& on)
+      : on_(on), stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks / most_pairs))) {
+    for (int r = 0; r < on.ranks; r += stride_) look_at(r);
+  }
+
+  int stride() const { return stride_; }
+  double fastest_us() const { return fastest_; }
+  /// @pre rank is a multiple of stride()
+  const port_rates& of(int rank) const { return rates_[static_cast<std::size_t>(rank / stride_)]; }
+  /// No rank that was left out is taken for slower than the fastest that was not.
+  double total_out() const {
+    double total = 0, most = 0;
+    for (const port_rates& r : rates_) total += r.out, most = std::max(most, r.out);
+    return total + most * (on_.ranks - static_cast<double>(rates_.size()));
+  }
+
+private:
+  void look_at(int rank) {
+    std::vector<element_index> firsts, lasts, way;
+    bool free_out = false, free_in = false;
+    for (int peer = 0; peer < on_.ranks; ++peer) {
+      if (peer == rank) continue;
+      on_.route(rank, peer, 0, way);
+      if (way.empty()) free_out = true;
+      else firsts.push_back(way.front());
+      on_.route(peer, rank, 0, way);
+      if (way.empty()) free_in = true;
+      else lasts.push_back(way.back());
+      fastest_ = std::min(fastest_, static_cast<double>(on_.time_alone(rank, peer, 0, 0).count()) / 1e6);
+    }
+    rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts)});
+  }
+
+  double sum_of(std::vector<element_index>& elements) const {
+    std::sort(elements.begin(), elements.end());
+    elements.erase(std::unique(elements.begin(), elements.end()), elements.end());
+    double total = 0;
+    for (const element_index e : elements) {
+      const element_class& c = on_.class_of(e);
+      if (c.bytes_per_second == 0) return unlimited;
+      total += static_cast<double>(c.bytes_per_second) * c.units * 1000.0 /
+               on_.elements[static_cast<std::size_t>(e)].slow_down;
+    }
+    return total;
+  }
+
+  const hardware& on_;
+  int stride_;
+  std::vector<port_rates> rates_;
+  double fastest_ = unlimited;
+};
+
+/// Bytes that a rank must send and receive.
+struct duty {
+  double out = 0, in = 0;
+};
+
+duty duty_of(const job_kind& kind, const job_shape& shape, double e, int ranks, rank_t root, int rank) {
+  const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
+  const auto block = [&](std::size_t b) {
+    return e * static_cast<double>(shape.counts.empty() ? shape.count : shape.counts[b]);
+  };
+  const auto others = [&] {
+    double sum_of_blocks = 0;
+    for (std::size_t b = 0; b < n; ++b) sum_of_blocks += b == me ? 0 : block(b);
+    return sum_of_blocks;
+  };
+  switch (kind.what) {
+    case collective::all_reduce: return {block(0), block(0)};
+    case collective::all_gather: return {block(me), others()};
+    case collective::reduce_scatter: return {others(), block(me)};
+    case collective::broadcast: return rank == root ? duty{block(0), 0} : duty{0, block(0)};
+    case collective::reduce: return rank == root ? duty{0, block(0)} : duty{block(0), 0};
+    case collective::gather: return rank == root ? duty{0, others()} : duty{block(me), 0};
+    case collective::scatter: return rank == root ? duty{others(), 0} : duty{0, block(me)};
+    case collective::all_to_all: {
+      duty d;
+      for (std::size_t b = 0; b < n; ++b)
+        if (b != me) d.out += block(me * n + b), d.in += block(b * n + me);
+      return d;
+    }
+    case collective::barrier: break;
+  }
+  return {};
+}
+
+}  // namespace
+
+study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape& shape, std::size_t element_size,
+                       rank_t root) {
+  study_bounds bounds;
+  if (on.ranks < 2) return bounds;
+  const surveyor survey{on};
+  bounds.latency_us = survey.fastest_us();
+  const auto e = static_cast<double>(element_size);
+  double seconds = 0;
+  for (int r = 0; r < on.ranks; r += survey.stride()) {
+    const duty d = duty_of(kind, shape, e, on.ranks, root, r);
+    seconds = std::max({seconds, d.out / survey.of(r).out, d.in / survey.of(r).in});
+  }
+  if (kind.what == collective::all_reduce)
+    seconds = std::max(seconds, 2.0 * (on.ranks - 1) * e * static_cast<double>(shape.count) / survey.total_out());
+  bounds.bandwidth_us = seconds * 1e6;
+  return bounds;
+}
+
+}  // namespace troupe

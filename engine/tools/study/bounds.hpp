@@ -1,0 +1,23 @@
+#pragma once
+// What no schedule can beat on given hardware.
+
+#include <cstdint>
+
+#include "engine/tools/workload.hpp"
+#include "topology/machine/hardware.hpp"
+
+namespace troupe {
+
+struct study_bounds {
+  double latency_us = 0;    ///< the fastest empty message between two ranks; 0 where nothing has to be sent
+  double bandwidth_us = 0;  ///< what ranks must at least send and receive, over what they can
+};
+
+/// A rank's sending rate is the sum over the elements in which its ways to others begin, its receiving rate over those in which
+/// they end. all_reduce: all ranks together send 2(p−1) blocks at least (each part is sent p−1 times until it is complete, and p−1
+/// times until everybody has it). Others: what a rank has that others need, and needs that others have. Over 512 ranks the ways to
+/// a sample of 64 others are looked at.
+study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape& shape, std::size_t element_size,
+                       rank_t root);
+
+}  // namespace troupe

@@ -1,0 +1,114 @@
+// From the last completion back to the begin: what each step on the way was waiting for, merged into sentences.
+#include <algorithm>
+
+#include "engine/tools/study/study.hpp"
+
+namespace troupe {
+
+namespace {
+
+std::string microseconds(std::int64_t ps) {
+  const double us = static_cast<double>(ps) / 1e6;
+  char text[32];
+  std::snprintf(text, sizeof text, us >= 100 ? "%.0f µs" : us >= 1 ? "%.1f µs" : "%.3f µs", us);
+  return text;
+}
+
+class path_writer {
+public:
+  path_writer(const study_result& r, const virtual_recording& recording) : result_(r), recording_(recording) {}
+
+  std::vector<critical_stretch> write() {
+    std::vector<std::int32_t> chain;
+    for (std::int32_t at = recording_.last; at >= 0; at = recording_.causes[static_cast<std::size_t>(at)].previous)
+      chain.push_back(at);
+    std::reverse(chain.begin(), chain.end());
+    std::int64_t before = 0;
+    for (const std::int32_t index : chain) {
+      const virtual_cause& c = recording_.causes[static_cast<std::size_t>(index)];
+      if (c.begin > before) waited(c, before);
+      if (c.end > c.begin) add({c.begin, c.end, c.rank, work, "rank " + std::to_string(c.rank) + " worked"}, c.rank);
+      before = std::max(before, c.end);
+    }
+    const std::int64_t end = result_.rows.back().outcome.end_ps;
+    if (end > before) add({before, end, -1, other, "the last rank finished"}, -1);
+    for (stretch& s : all_) finish(s);
+    std::vector<critical_stretch> made;
+    for (stretch& s : all_) made.push_back(std::move(s.what));
+    return made;
+  }
+
+private:
+  using enum path_part;
+  struct stretch {
+    critical_stretch what;
+    std::int32_t key;  ///< whom it is about: neighbours of one kind and key are merged
+    int count = 1;
+  };
+
+  const std::string& element(std::int32_t index) const {
+    return result_.on->elements[static_cast<std::size_t>(index)].name;
+  }
+
+  void waited(const virtual_cause& c, std::int64_t since) {
+    using reason = virtual_cause::reason;
+    const std::string rank = "rank " + std::to_string(c.rank);
+    switch (c.why) {
+      case reason::arrival: {
+        // What it lost in a queue, and the way itself.
+        const std::int64_t queued = c.element >= 0 ? std::min(c.queued, c.begin - since) : 0;
+        if (queued > 0)
+          add({since, since + queued, result_.on->ranks + c.element, queue,
+               rank + " waited {time} for " + element(c.element)},
+              c.element);
+        if (c.begin > since + queued)
+          add({since + queued, c.begin, c.rank, travel,
+               "chunks travelled {time}, the last from rank " + std::to_string(c.from) + " to " + rank},
+              0);
+        return;
+      }
+      case reason::credit: return add({since, c.begin, c.rank, credit, rank + " waited {time} for a credit"}, c.rank);
+      case reason::sync: return add({since, c.begin, c.rank, other, "all ranks met at a barrier, {time}"}, -2);
+      case reason::start:
+        return add({since, c.begin, c.rank, other, rank + " began {time} late or was being launched"}, -3);
+      default: return add({since, c.begin, c.rank, other, rank + " waited {time} for its own other lane"}, c.rank);
+    }
+  }
+
+  void add(critical_stretch what, std::int32_t key) {
+    if (!all_.empty() && all_.back().what.spent == what.spent && all_.back().key == key) {
+      stretch& s = all_.back();
+      s.what.end_ps = what.end_ps;
+      s.what.text = std::move(what.text);
+      ++s.count;
+      return;
+    }
+    all_.push_back({std::move(what), key});
+  }
+
+  static void finish(stretch& s) {
+    const std::string time = microseconds(s.what.end_ps - s.what.begin_ps);
+    const auto place = s.what.text.find("{time}");
+    if (place != std::string::npos) s.what.text.replace(place, 6, time);
+    else s.what.text += " " + time;
+    if (s.count > 1) s.what.text += " (" + std::to_string(s.count) + " in a row)";
+  }
+
+  const study_result& result_;
+  const virtual_recording& recording_;
+  std::vector<stretch> all_;
+};
+
+}  // namespace
+
+std::string_view name(path_part part) noexcept {
+  constexpr std::string_view names[] = {"work", "queue", "travel", "credit", "other"};
+  return names[static_cast<std::size_t>(part)];
+}
+
+std::vector<critical_stretch> critical_path(const study_result& r) {
+  if (!r.recording || r.rows.empty()) return {};
+  return path_writer{r, *r.recording}.write();
+}
+
+}  // namespace troupe

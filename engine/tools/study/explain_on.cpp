@@ -1,0 +1,75 @@
+#include "engine/tools/study/explain_on.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe {
+
+std::vector<modelled_candidate> explain_on(const study_scenario& call,
+                                           const std::function<void(const std::string&)>& progress) {
+  std::vector<modelled_candidate> all;
+  study_scenario one = call;
+  one.sizes = {call.sizes.back()};
+  one.protocol = "auto";
+  for (const choreography* c : all_choreographies()) {
+    modelled_candidate row;
+    row.choreography = one.choreography = std::string{c->name};
+    if (progress) progress(row.choreography);
+    try {
+      const study_row fastest = run_study(one).rows.at(0);
+      row.protocol = fastest.protocol;
+      row.time_us = fastest.time_us;
+      row.busbw = fastest.busbw;
+      row.bound_us = fastest.bound_us();
+    } catch (const error& e) {
+      if (e.code_value() != errc::unsupported) throw;
+      row.why_rejected = e.what();
+    }
+    all.push_back(std::move(row));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const modelled_candidate& a, const modelled_candidate& b) {
+    if (a.why_rejected.empty() != b.why_rejected.empty()) return a.why_rejected.empty();
+    return a.why_rejected.empty() && a.time_us < b.time_us;
+  });
+  return all;
+}
+
+std::string to_text(const study_scenario& call, const std::vector<modelled_candidate>& candidates) {
+  char line[256];
+  std::snprintf(line, sizeof line, "%s of %zu bytes on %s, in virtual time\n\n", name(call.kind).c_str(),
+                call.sizes.back(), call.preset_name.c_str());
+  std::string text = line;
+  std::snprintf(line, sizeof line, "  %-24s %-10s %12s %12s %10s\n", "choreography", "protocol", "time us",
+                "busbw GB/s", "/ bound");
+  text += line;
+  bool first = true;
+  for (const modelled_candidate& c : candidates) {
+    if (c.why_rejected.empty())
+      std::snprintf(line, sizeof line, "%c %-24s %-10s %12.2f %12.2f %10.2f\n", first ? '*' : ' ',
+                    c.choreography.c_str(), c.protocol.c_str(), c.time_us, c.busbw,
+                    c.bound_us > 0 ? c.time_us / c.bound_us : 1.0);
+    else std::snprintf(line, sizeof line, "  %-24s rejected: %s\n", c.choreography.c_str(), c.why_rejected.c_str());
+    text += line;
+    first = false;
+  }
+  return text;
+}
+
+std::string to_json(const study_scenario& call, const std::vector<modelled_candidate>& candidates) {
+  nlohmann::json made{{"collective", name(call.kind)}, {"bytes", call.sizes.back()}, {"preset", call.preset_name}};
+  for (const modelled_candidate& c : candidates) {
+    nlohmann::json row{{"choreography", c.choreography}};
+    if (c.why_rejected.empty())
+      row.update({{"protocol", c.protocol}, {"time_us", c.time_us}, {"busbw", c.busbw}, {"bound_us", c.bound_us}});
+    else row["rejected"] = c.why_rejected;
+    made["candidates"].push_back(std::move(row));
+  }
+  return made.dump(1);
+}
+
+}  // namespace troupe

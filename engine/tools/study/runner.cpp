@@ -1,0 +1,504 @@
+// A scenario → a result.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "engine/planning/cost_model.hpp"
+#include "engine/planning/score_library.hpp"
+#include "engine/tools/crafted_values.hpp"
+#include "engine/tools/study/bounds.hpp"
+#include "engine/tools/study/study.hpp"
+#include "engine/tools/study/this_machine.hpp"
+#include "memory/error.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/verify/verifier.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe {
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+/// Steps up to which a score is verified before it is performed: about a second of the verifier, whose memory grows with ranks ×
+/// steps.
+constexpr std::size_t most_verified_steps = 200'000;
+constexpr int most_verified_ranks = 256;
+/// A recording takes about 400 bytes a step.
+constexpr std::uint64_t most_recorded_steps = 500'000;
+/// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
+constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
+
+/// Buffers with values for which only one result is right.
+class real_buffers {
+public:
+  real_buffers(const study_scenario& s, const job_shape& shape, int ranks)
+      : scenario_(s), shape_(shape), ranks_(ranks), e_(size_of(s.type)) {
+    bits_ = s.kind.reduces() ? std::vector<std::byte>{} : crafted_bits(s.type);
+    for (rank_t r = 0; r < ranks; ++r) {
+      const auto in = blocks(r, true), out = blocks(r, false);
+      const std::size_t in_bytes = total(in) * e_, out_bytes = total(out) * e_;
+      rooms_.emplace_back(s.in_place ? std::max(in_bytes, out_bytes) + 1 : in_bytes + out_bytes + 2);
+      memory_map m;
+      m.input = rooms_.back().data();
+      m.output = s.in_place ? rooms_.back().data() : rooms_.back().data() + in_bytes + 1;
+      if (s.in_place) place_own(m, r, in_bytes, out_bytes);
+      fill(m.input, table_of(r), e_, in);
+      maps_.push_back(m);
+    }
+  }
+
+  std::span<const memory_map> maps() const { return maps_; }
+
+  std::int64_t wrong() const {
+    const auto expected = bits_.empty() ? crafted_result(scenario_.type, scenario_.reduction, ranks_) : bits_;
+    std::uint64_t count = 0;
+    for (rank_t r = 0; r < ranks_; ++r)
+      count += count_wrong(maps_[static_cast<std::size_t>(r)].output, expected, e_, blocks(r, false));
+    return static_cast<std::int64_t>(count);
+  }
+
+private:
+  /// Where a rank's own block lies in the larger buffer of an in-place call.
+  void place_own(memory_map& m, rank_t rank, std::size_t in_bytes, std::size_t out_bytes) const {
+    std::size_t before = 0;
+    for (rank_t r = 0; r < rank; ++r) before += block(r).elements * e_;
+    if (scenario_.kind.what == collective::all_gather && out_bytes > in_bytes) m.input += before;
+    if (scenario_.kind.what == collective::reduce_scatter && in_bytes > out_bytes) m.output += before;
+  }
+  std::vector<std::byte> table_of(rank_t r) const {
+    return bits_.empty() ? crafted_input(scenario_.type, scenario_.reduction, ranks_, r) : bits_;
+  }
+  crafted_block block(std::int64_t index) const {
+    const auto b = static_cast<std::size_t>(index);
+    return {shape_.counts.empty() ? shape_.count : shape_.counts[b], b * 389};
+  }
+  std::vector<crafted_block> blocks(rank_t r, bool of_input) const {
+    const collective what = scenario_.kind.what;
+    const block_run run =
+        of_input ? input_blocks(what, ranks_, scenario_.root, r) : output_blocks(what, ranks_, scenario_.root, r);
+    std::vector<crafted_block> list;
+    for (int i = 0; i < run.count; ++i) list.push_back(block(run.first + std::int64_t{i} * run.stride));
+    return list;
+  }
+  static std::size_t total(const std::vector<crafted_block>& list) {
+    std::size_t sum_of_elements = 0;
+    for (const crafted_block& b : list) sum_of_elements += b.elements;
+    return sum_of_elements;
+  }
+
+  const study_scenario& scenario_;
+  const job_shape& shape_;
+  int ranks_;
+  std::size_t e_;
+  std::vector<std::byte> bits_;
+  std::vector<std::vector<std::byte>> rooms_;
+  std::vector<memory_map> maps_;
+};
+
+/// Integers only, so that every machine draws the same.
+std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
+  std::vector<std::int64_t> late;
+  if (s.skew.empty() && s.skew_spread.count() == 0) return late;
+  late.assign(static_cast<std::size_t>(ranks), 0);
+  std::mt19937_64 random{s.seed};
+  if (s.skew_spread.count() > 0)
+    for (std::int64_t& l : late)
+      l = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(s.skew_spread.count()));
+  for (const auto& [rank, time] : s.skew) {
+    if (rank >= ranks)
+      throw error(errc::bad_config, "study.skew: there is no rank " + std::to_string(rank) + "; ranks are 0 to " +
+                                        std::to_string(ranks - 1));
+    late[static_cast<std::size_t>(rank)] = time.count();
+  }
+  return late;
+}
+
+/// The memory of a step, and its share of players and messages.
+constexpr double bytes_of_a_step = sizeof(step) + 8;
+
+/// Steps of a choreography at `on`, guessed from smaller stages; negative: no guess. Ring and pairwise grow with the square of the
+/// ranks, and what cannot be written should be said before it is tried.
+double guessed_steps(const choreography& which, const stage& on) {
+  constexpr int small = 64;
+  if (on.ranks <= 8 * small) return -1;
+  double counts[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    stage less = on;
+    less.ranks = small << i;
+    less.root = std::min(on.root, less.ranks - 1);
+    less.placement = layout::flat(less.ranks);
+    if (!which.refuses(less).empty()) return -1;
+    counts[i] = static_cast<double>(step_total(write_score(which, less)));
+  }
+  const double exponent = std::log2(counts[1] / counts[0]);
+  return counts[1] * std::pow(static_cast<double>(on.ranks) / (2 * small), exponent);
+}
+
+class study_run {
+public:
+  study_run(const study_scenario& s, const study_run_options& o)
+      : scenario_(s),
+        options_(o),
+        machine_(build_study_machine(s.preset_name, s.request)),
+        on_(std::make_shared<hardware>(machine_.on)),
+        library_(s.score_files, 8) {
+    for (const auto& [key, value] : s.overrides) on_->set(key, value);
+    for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
+    on_->validate();
+    if (has_root(s.kind.what) && s.root >= on_->ranks)
+      throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
+                                        std::to_string(on_->ranks - 1));
+    late_ = skew_of(s, on_->ranks);
+    check_counts();
+    find_protocols();
+  }
+
+  study_result run() {
+    study_result result;
+    result.scenario = scenario_;
+    result.on = on_;
+    std::vector<std::string> names;
+    if (scenario_.choreography != "hccl") names = candidates(scenario_.choreography);
+    for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
+      if (scenario_.choreography == "hccl") names = select_as_hccl(scenario_.sizes[i]);
+      study_row row = best_row(scenario_.sizes[i], names);
+      if (options_.record && i + 1 == scenario_.sizes.size()) record(row, scenario_.sizes[i], result);
+      result.rows.push_back(std::move(row));
+    }
+    result.remarks = remarks_;
+    return result;
+  }
+
+private:
+  /// A score as it is performed.
+  struct prepared {
+    std::string choreography;
+    bool one_cell = false;
+    bool through_scratch = false;
+    std::shared_ptr<const score> notes;
+    std::size_t steps = 0;
+    bool verified = false;
+  };
+  /// One way to perform a size.
+  struct attempt {
+    std::shared_ptr<const prepared> what;
+    protocol_costs protocol;
+    cutting cut;
+  };
+
+  void find_protocols() {
+    for (const protocol_costs& p : on_->protocols)
+      if (scenario_.protocol == "auto" || scenario_.protocol == p.name) protocols_.push_back(p);
+    if (protocols_.empty()) {
+      std::string list = "auto";
+      for (const protocol_costs& p : on_->protocols) list += ", " + p.name;
+      throw error(errc::bad_config, "study.protocol: " + on_->name + " has no protocol \"" + scenario_.protocol +
+                                        "\"; there are " + list);
+    }
+    if (scenario_.credits > 0)
+      for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
+  }
+
+  void check_counts() const {
+    const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
+    const bool matrix = scenario_.kind.what == collective::all_to_all;
+    if (given == 0 || given == (matrix ? n * n : n)) return;
+    throw error(errc::bad_config,
+                "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
+                    plural(n, "rank") + " needs " +
+                    (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
+  }
+
+  /// Before the buffers of a real payload are made: the system promises more memory than it has.
+  void check_memory(const job_shape& shape) const {
+    const double limit = static_cast<double>(discover().memory_limit_bytes);
+    const double largest =
+        static_cast<double>(std::max<std::uint64_t>(shape.bytes, shape.count * size_of(scenario_.type)));
+    // Input, output, and what the choreography keeps of them on the way.
+    const double need = (scenario_.in_place ? 2 : 3) * largest * on_->ranks;
+    if (need <= 0.8 * limit) return;
+    const auto mebibytes = [](double bytes) { return bytes_text(static_cast<std::uint64_t>(bytes / (1 << 20)) << 20); };
+    throw error(errc::out_of_memory, "a real payload of " + bytes_text(shape.bytes) + " on " +
+                                         plural(static_cast<std::size_t>(on_->ranks), "rank") + " needs about " +
+                                         mebibytes(need) + " of memory, this computer has " + mebibytes(limit) +
+                                         "; use fewer ranks, smaller sizes, or payload = \"none\"");
+  }
+
+  stage stage_of() const {
+    stage on;
+    on.what = scenario_.kind.what;
+    on.ranks = on_->ranks;
+    on.root = has_root(on.what) ? scenario_.root : 0;
+    on.in_place = scenario_.in_place;
+    on.uniform = !scenario_.kind.v_form;
+    on.placement = on_->arrangement.size() == on_->ranks ? on_->arrangement : layout::flat(on_->ranks);
+    on.streams = scenario_.streams;
+    on.through_scratch = through_scratch_;
+    return on;
+  }
+
+  std::vector<std::string> select_as_hccl(std::size_t bytes) {
+    const job_shape shape = shape_at(bytes);
+    hccl_case asked = scenario_.hccl;
+    asked.places = stage_of().placement;
+    asked.bytes = shape.bytes;
+    if (asked.places.is_flat()) asked.places = layout::grid(1, on_->ranks);
+    const hccl_choice choice = select_all_to_all(asked, scenario_.streams);
+    through_scratch_ = scenario_.through_scratch || choice.through_scratch;
+    chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
+    remarks_.push_back("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
+                       std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
+                       "), performed by " + choice.choreography);
+    return candidates(choice.choreography);
+  }
+
+  std::vector<std::string> candidates(const std::string& wanted) {
+    const stage on = stage_of();
+    if (wanted != "auto") {
+      if (!library_.offers(wanted, on.what))
+        throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
+      if (const std::string why = library_.refusal(wanted, on); !why.empty())
+        throw error(errc::unsupported, wanted + " cannot perform " + name(scenario_.kind) + " here: " + why);
+      return {wanted};
+    }
+    std::vector<std::string> able;
+    for (const std::string& n : library_.names()) {
+      if (!library_.offers(n, on.what) || !library_.refusal(n, on).empty()) continue;
+      const choreography* c = find_choreography(n);
+      if (c != nullptr && guessed_steps(*c, on) > static_cast<double>(most_steps_of_a_candidate)) {
+        remarks_.push_back("auto: " + n + " is left out, its score would have over " +
+                           std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps; name it to try it");
+        continue;
+      }
+      able.push_back(n);
+    }
+    if (able.empty()) throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here");
+    return able;
+  }
+
+  // -- scores ---------------------------------------------------------------------------------------------------------
+
+  std::shared_ptr<const prepared> prepare(const std::string& choreography, bool one_cell, int slices) {
+    for (const auto& p : kept_)
+      if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == through_scratch_)
+        return p;
+    auto made = std::make_shared<prepared>();
+    made->choreography = choreography;
+    made->one_cell = one_cell;
+    made->through_scratch = through_scratch_;
+    score s = write(choreography, one_cell);
+    made->steps = step_total(s);
+    verify_if_small(*made, s, slices);
+    made->notes = std::make_shared<const score>(std::move(s));
+    kept_steps_ += made->steps;
+    if (kept_steps_ > most_steps_of_a_candidate) kept_.clear(), kept_steps_ = made->steps;
+    kept_.push_back(made);
+    return made;
+  }
+
+  score write(const std::string& choreography, bool one_cell) {
+    const stage on = stage_of();
+    const troupe::choreography* built_in = find_choreography(choreography);
+    score s;
+    if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
+      s = *library_.get({choreography, on, false, false})->notes;
+    } else {
+      if (const double steps = guessed_steps(*built_in, on);
+          steps * bytes_of_a_step > 0.7 * static_cast<double>(discover().memory_limit_bytes))
+        throw error(errc::out_of_memory, choreography + " on " + std::to_string(on.ranks) + " ranks has about " +
+                                             std::to_string(static_cast<std::uint64_t>(steps / 1e6)) +
+                                             " million steps, more than this computer's memory holds; "
+                                             "take fewer ranks, or a choreography with fewer steps");
+      s = write_score(*built_in, on);
+    }
+    s.choreography = choreography;
+    const bool keeps_syncs = on_->host.sync.count() >= 0;
+    if (!keeps_syncs) s = lower_syncs(std::move(s));
+    if (one_cell) s = one_cell_per_step(s);
+    for (const protocol_costs& p : protocols_)
+      if (p.slots == 1) return pace_sends(s, 1);
+    return s;
+  }
+
+  void verify_if_small(prepared& p, const score& s, int slices) {
+    int credits = protocols_.front().slots;
+    for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
+    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || s.ranks > most_verified_ranks) {
+      remarks_.push_back(p.choreography + ": not verified at this size (" +
+                         plural(static_cast<std::size_t>(s.ranks), "rank") + ", " + plural(p.steps, "step") +
+                         "); the same generator is verified for smaller numbers of ranks");
+      return;
+    }
+    const verdict v = verify(on_->host.sync.count() >= 0 ? lower_syncs(s) : s, {credits, std::min(slices, 3)});
+    if (v.first_fault) throw error(errc::bad_score, p.choreography + ": " + to_string(*v.first_fault));
+    p.verified = true;
+  }
+
+  // -- rows -----------------------------------------------------------------------------------------------------------
+
+  job_shape shape_at(std::size_t bytes) const {
+    job j;
+    j.kind = scenario_.kind;
+    j.bytes = bytes;
+    j.type = scenario_.type;
+    j.root = scenario_.root;
+    j.counts = scenario_.counts;
+    return shape_of(j, on_->ranks);
+  }
+
+  call_shape call_of(const job_shape& shape) const {
+    call_shape c;
+    c.element_size = size_of(scenario_.type);
+    if (scenario_.kind.v_form) c.counts = shape.counts;
+    else c.count = shape.count;
+    return c;
+  }
+
+  /// How often cells are cut so that no chunk is larger than the protocol's slot.
+  int slices_of(const score& notes, const job_shape& shape, const protocol_costs& protocol) const {
+    if (scenario_.slices > 0) return scenario_.slices;
+    const std::uint64_t limit = chunk_bytes_ > 0 ? chunk_bytes_ : protocol.slot_payload;
+    if (limit == 0) return 1;
+    const std::uint64_t block = shape.count * size_of(scenario_.type);
+    const std::uint64_t cells =
+        static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(scenario_.channels);
+    return static_cast<int>(std::clamp<std::uint64_t>((block / cells + limit - 1) / limit, 1, 1 << 20));
+  }
+
+  /// Rates that depend on what the caches hold; what the scenario says is stronger.
+  void set_rates(const job_shape& shape) {
+    if (!machine_.rates) return;
+    double block = static_cast<double>(shape.count);
+    if (!shape.counts.empty())
+      block = std::accumulate(shape.counts.begin(), shape.counts.end(), 0.0) / static_cast<double>(shape.counts.size());
+    const double bytes =
+        block * static_cast<double>(size_of(scenario_.type)) * buffer_blocks(scenario_.kind.what, on_->ranks);
+    machine_.rates(bytes, scenario_.type, on_->host);
+    for (const auto& [key, value] : scenario_.overrides)
+      if (key.starts_with("host.")) on_->set(key, value);
+  }
+
+  study_row best_row(std::size_t bytes, const std::vector<std::string>& names) {
+    const job_shape shape = shape_at(bytes);
+    set_rates(shape);
+    study_row best;
+    std::string why_not;
+    for (const std::string& n : names)
+      for (const protocol_costs& p : protocols_) {
+        if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
+        if (options_.progress) options_.progress(n + ", " + p.name + ", " + bytes_text(bytes));
+        try {
+          study_row row = row_of(attempt_of(n, p, shape), shape, nullptr);
+          if (best.choreography.empty() || row.time_us < best.time_us) best = std::move(row);
+        } catch (const error& wrong) {
+          if (scenario_.choreography != "auto" || wrong.code_value() == errc::cancelled) throw;
+          why_not = n + ": " + wrong.what();
+        }
+      }
+    if (best.choreography.empty())
+      throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here; " + why_not);
+    return best;
+  }
+
+  attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape) {
+    attempt a;
+    a.protocol = protocol;
+    a.cut.channels = scenario_.channels;
+    const bool cut_by_all = scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1;
+    a.what = prepare(choreography, cut_by_all, 1);
+    a.cut.slices = slices_of(*a.what->notes, shape, protocol);
+    if (a.cut.slices > 1 && !a.what->one_cell) a.what = prepare(choreography, true, std::min(a.cut.slices, 3));
+    return a;
+  }
+
+  study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording) {
+    virtual_options o;
+    o.protocol = a.protocol;
+    o.carry = scenario_.carry;
+    o.type = scenario_.type;
+    o.reduction = scenario_.reduction;
+    o.any_order = scenario_.any_order;
+    o.skew = late_;
+    o.compute = scenario_.compute.count();
+    o.compute_blocks = scenario_.compute_blocks;
+    o.compute_dma_bytes = scenario_.compute_dma_bytes;
+    o.overlap = scenario_.overlap;
+    o.record = recording;
+    o.go_on = [](void* context, std::uint64_t) {
+      const auto& asked = *static_cast<const study_run_options*>(context);
+      return !asked.go_on || asked.go_on();
+    };
+    o.context = const_cast<study_run_options*>(&options_);
+    std::optional<real_buffers> buffers;
+    if (o.carry == payload::real) check_memory(shape), o.memory = buffers.emplace(scenario_, shape, on_->ranks).maps();
+
+    study_row row;
+    const auto begin = clock_type::now();
+    row.outcome = perform_virtually(*a.what->notes, call_of(shape), a.cut, *on_, o);
+    row.wall_seconds = std::chrono::duration<double>(clock_type::now() - begin).count();
+    row.bytes = shape.bytes;
+    row.count = shape.count;
+    row.choreography = a.what->choreography;
+    row.protocol = a.protocol.name;
+    row.cut = a.cut;
+    row.verified = a.what->verified;
+    row.time_us = static_cast<double>(row.outcome.end_ps) / 1e6;
+    row.algbw = row.time_us > 0 ? static_cast<double>(shape.bytes) / row.time_us / 1e3 : 0;
+    row.busbw = row.algbw * bus_factor(scenario_.kind, on_->ranks);
+    const study_bounds bounds = bounds_of(*on_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
+    row.latency_bound_us = bounds.latency_us;
+    row.bandwidth_bound_us = bounds.bandwidth_us;
+    for (std::size_t e = 0; e < row.outcome.use.size(); ++e) {
+      const int units = on_->class_of(static_cast<element_index>(e)).units;
+      row.busiest_us = std::max(row.busiest_us, static_cast<double>(row.outcome.use[e].busy_ps) / units / 1e6);
+    }
+    if (buffers) row.wrong = buffers->wrong();
+    return row;
+  }
+
+  /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
+  void record(study_row& row, std::size_t bytes, study_result& result) {
+    if (row.outcome.steps > most_recorded_steps) {
+      remarks_.push_back("not recorded: " + std::to_string(row.outcome.steps) + " steps are more than " +
+                         std::to_string(most_recorded_steps) +
+                         "; spans, moves and the critical path are for smaller runs");
+      return;
+    }
+    const job_shape shape = shape_at(bytes);
+    for (const protocol_costs& p : protocols_) {
+      if (p.name != row.protocol) continue;
+      auto recording = std::make_shared<virtual_recording>();
+      const attempt a = attempt_of(row.choreography, p, shape);
+      row = row_of(a, shape, recording.get());
+      result.recording = std::move(recording);
+      result.notes = a.what->notes;
+    }
+  }
+
+  const study_scenario& scenario_;
+  const study_run_options& options_;
+  study_machine machine_;
+  std::shared_ptr<hardware> on_;
+  score_library library_;
+  std::vector<std::int64_t> late_;
+  std::vector<protocol_costs> protocols_;
+  std::vector<std::shared_ptr<const prepared>> kept_;
+  std::size_t kept_steps_ = 0;
+  std::vector<std::string> remarks_;
+  bool through_scratch_ = scenario_.through_scratch;   ///< of the present size
+  std::uint64_t chunk_bytes_ = scenario_.chunk_bytes;  ///< of the present size
+};
+
+}  // namespace
+
+double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
+
+study_result run_study(const study_scenario& scenario, const study_run_options& options) {
+  return study_run{scenario, options}.run();
+}
+
+}  // namespace troupe

@@ -1,0 +1,183 @@
+// The [study] of a configuration.
+#include "engine/tools/study/study.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "engine/tools/study/this_machine.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "topology/machine/quantities.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::string_view prefix = "study.";
+
+class study_reader {
+public:
+  explicit study_reader(const configuration& from) : from_(from) {}
+
+  study_scenario read() {
+    study_scenario s;
+    read_call(s);
+    read_performing(s);
+    read_machine(s);
+    read_stragglers(s);
+    for (const auto& [key, entry] : from_.values())
+      if (key.starts_with(prefix) && entry.origin.from != config_origin::source::initial)
+        s.as_said[key] = shown(entry.value);
+    return s;
+  }
+
+private:
+  [[noreturn]] void fail(const std::string& key, const std::string& sentence) const {
+    const auto& all = from_.values();
+    const auto at = all.find(std::string{prefix} + key);
+    const std::string place = at == all.end() ? "" : to_string(at->second.origin) + ": ";
+    throw error(errc::bad_config, place + std::string{prefix} + key + ": " + sentence);
+  }
+
+  const config_value& value(const std::string& key) const { return from_.at(std::string{prefix} + key).value; }
+  std::string text(const std::string& key) const { return std::get<std::string>(value(key)); }
+  int number(const std::string& key) const { return static_cast<int>(std::get<std::int64_t>(value(key))); }
+  bool flag(const std::string& key) const { return std::get<bool>(value(key)); }
+  std::uint64_t bytes(const std::string& key) const {
+    const config_value& v = value(key);
+    if (const auto* n = std::get_if<std::int64_t>(&v)) return static_cast<std::uint64_t>(*n);
+    return static_cast<std::uint64_t>(parse_bytes(std::get<std::string>(v)));
+  }
+  picoseconds time(const std::string& key, const std::string& said) const {
+    if (const auto t = parse_time(said)) {
+      if (*t > longest_setting)
+        fail(key, "\"" + said + "\" is too long; it may be at most " + to_text(longest_setting));
+      return *t;
+    }
+    fail(key, "\"" + said + "\" is no time; write, for example, \"25us\"");
+  }
+  picoseconds time(const std::string& key) const { return time(key, text(key)); }
+
+  static std::string shown(const config_value& v) {
+    if (const auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";
+    if (const auto* n = std::get_if<std::int64_t>(&v)) return std::to_string(*n);
+    if (const auto* t = std::get_if<std::string>(&v)) return *t;
+    if (const auto* d = std::get_if<double>(&v)) return std::to_string(*d);
+    std::string list;
+    if (const auto* row = std::get_if<std::vector<std::int64_t>>(&v))
+      for (const auto n : *row) list += (list.empty() ? "" : ",") + std::to_string(n);
+    return list;
+  }
+
+  void read_call(study_scenario& s) const {
+    s.title = text("title");
+    const auto kind = parse_job_kind(text("collective"));
+    if (!kind || kind->send_recv)
+      fail("collective",
+           "there is no collective \"" + text("collective") + "\" to study; take all_reduce … barrier, or a v-form");
+    s.kind = *kind;
+    s.sizes.clear();
+    for (const std::int64_t n : std::get<std::vector<std::int64_t>>(value("sizes")))
+      s.sizes.push_back(static_cast<std::size_t>(n));
+    if (s.kind.is_barrier()) s.sizes = {0};
+    if (from_.has("study.counts")) read_counts(s);
+    const auto types = types_of(text("type"));
+    if (types.size() != 1) fail("type", "there is no element type \"" + text("type") + "\"; take, for example, f32");
+    s.type = types.front();
+    if (s.kind.reduces()) {
+      const auto ops = ops_of(text("op"), s.type);
+      if (ops.size() != 1)
+        fail("op", text("op") + " is no operation of " + std::string{name(s.type)} + "; take, for example, sum");
+      s.reduction = ops.front();
+    }
+    s.root = number("root");
+    s.in_place = flag("in_place");
+  }
+
+  void read_counts(study_scenario& s) const {
+    if (!s.kind.v_form) fail("counts", name(s.kind) + " has blocks of one size; counts are for the v-forms");
+    const auto unit = static_cast<std::size_t>(number("unit"));
+    for (const auto& row : std::get<std::vector<std::vector<std::int64_t>>>(value("counts")))
+      for (const std::int64_t c : row) s.counts.push_back(static_cast<std::size_t>(c) * unit);
+    s.sizes = {0};
+  }
+
+  void read_performing(study_scenario& s) const {
+    s.choreography = text("choreography");
+    for (const auto& [own, entry] : from_.under("study.score_files"))
+      s.score_files[own] = std::get<std::string>(entry.value);
+    if (s.choreography != "auto" && s.choreography != "hccl" && find_choreography(s.choreography) == nullptr &&
+        s.score_files.find(s.choreography) == s.score_files.end()) {
+      std::vector<std::string_view> names{"auto", "hccl"};
+      for (const choreography* c : all_choreographies()) names.push_back(c->name);
+      for (const auto& [own, file] : s.score_files) names.push_back(own);
+      const auto near = closest(s.choreography, names);
+      fail("choreography", "there is no choreography \"" + s.choreography + "\"; " +
+                               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+    }
+    s.protocol = text("protocol");
+    s.channels = number("channels");
+    s.slices = number("slices");
+    s.chunk_bytes = bytes("chunk_bytes");
+    s.credits = number("credits");
+    s.streams = number("streams");
+    s.through_scratch = flag("through_scratch");
+    read_hccl(s);
+    s.carry = text("payload") == "real" ? payload::real : payload::none;
+    s.any_order = flag("any_order");
+    s.compute = time("compute");
+    s.compute_blocks = number("compute_blocks");
+    s.compute_dma_bytes = bytes("compute_dma_bytes");
+    s.overlap = flag("overlap");
+  }
+
+  void read_hccl(study_scenario& s) const {
+    if (s.choreography == "hccl" && s.kind.what != collective::all_to_all)
+      fail("choreography", "hccl is the selection of an all_to_all, not of " + name(s.kind));
+    for (const hccl_device d : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
+      if (text("hccl.device") == name(d)) s.hccl.device = d;
+    s.hccl.ccl_buffer = bytes("hccl.buffer");
+    s.hccl.super_pod = flag("hccl.super_pod");
+    s.hccl.aiv = flag("hccl.aiv");
+    s.hccl.aicpu_unfolded = flag("hccl.aicpu_unfolded");
+    s.hccl.one_level = flag("hccl.one_level");
+  }
+
+  void read_machine(study_scenario& s) const {
+    s.preset_name = text("preset");
+    s.request.ranks = number("ranks");
+    s.request.layout = text("layout");
+    for (const auto& [key, entry] : from_.under("study.structure"))
+      s.request.structure.emplace_back(key, std::get<std::string>(entry.value));
+    // The constants of this machine are those that an engine of the same configuration would load.
+    const auto& given = s.request.structure;
+    if (const std::string file = std::get<std::string>(from_.at("engine.tuning").value);
+        s.preset_name == this_machine_preset && !file.empty() &&
+        std::none_of(given.begin(), given.end(), [](const auto& pair) { return pair.first == "tuning"; }))
+      s.request.structure.emplace_back("tuning", file);
+    for (const auto& [key, entry] : from_.under("study.hardware"))
+      s.overrides.emplace_back(key, std::get<std::string>(entry.value));
+  }
+
+  void read_stragglers(study_scenario& s) const {
+    for (const auto& [element, entry] : from_.under("study.slow"))
+      s.slow.emplace_back(element, std::get<double>(entry.value));
+    for (const auto& [rank, entry] : from_.under("study.skew")) {
+      int r = 0;
+      const auto [end, failure] = std::from_chars(rank.data(), rank.data() + rank.size(), r);
+      if (failure != std::errc{} || end != rank.data() + rank.size() || r < 0)
+        fail("skew." + rank, "name a rank by its number: 3 = \"100us\"");
+      s.skew.emplace_back(r, time("skew." + rank, std::get<std::string>(entry.value)));
+    }
+    s.skew_spread = time("skew_spread");
+    s.seed = static_cast<std::uint64_t>(std::get<std::int64_t>(value("seed")));
+  }
+
+  const configuration& from_;
+};
+
+}  // namespace
+
+study_scenario read_study(const configuration& from) { return study_reader{from}.read(); }
+
+}  // namespace troupe

@@ -1,0 +1,143 @@
+#pragma once
+// Study mode: what a collective would take on hardware that one does not have. A scenario (usually read from a file) → a result:
+// a row a size, what the elements did, bounds, and on request a recording for traces and reports.
+//
+//   study_scenario s = read_study(configuration::load("config/studies/ring.toml"));
+//   study_result r = run_study(s);
+//   print_study(std::cout, r);
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/virtual/virtual_run.hpp"
+#include "engine/config/configuration.hpp"
+#include "engine/tools/study/hccl_selection.hpp"
+#include "engine/tools/workload.hpp"
+#include "topology/machine/hardware.hpp"
+
+namespace troupe {
+
+/// The [study] of a configuration. The members are the keys; docs and defaults are in config_schema().
+struct study_scenario {
+  std::string title;  ///< of reports; empty: made from the rest
+  job_kind kind;
+  std::string choreography =
+      "auto";  ///< auto: all that can are tried at every size, and the fastest is the row; hccl: its selection
+  std::string protocol = "simple";  ///< of the preset's table, or auto: all are tried
+  int channels = 1;
+  int slices = 0;                           ///< 0: as many as the chunk size asks for
+  std::uint64_t chunk_bytes = 0;            ///< largest chunk; 0: the protocol's slot
+  int credits = 0;                          ///< 0: the protocol's slots
+  std::vector<std::size_t> sizes{1 << 20};  ///< bytes, as nccl-tests counts them
+  std::vector<std::size_t> counts;          ///< v-forms, elements, as job::counts
+  datatype type = datatype::f32;
+  op reduction = sum;
+  rank_t root = 0;
+  bool in_place = false;
+  int streams = 4;                                 ///< of direct_full_mesh
+  bool through_scratch = false;                    ///< of pairwise: BCopy
+  hccl_case hccl;                                  ///< of choreography hccl; places and bytes are those of the run
+  std::map<std::string, std::string> score_files;  ///< choreographies of one's own, as engine.score_files
+
+  std::string preset_name = "flat";
+  preset_request request;                                      ///< ranks, layout, structure
+  std::vector<std::pair<std::string, std::string>> overrides;  ///< hardware::set(), in order
+  std::vector<std::pair<std::string, double>> slow;            ///< hardware::slow_down()
+  std::vector<std::pair<int, picoseconds>> skew;               ///< rank, how late it begins
+  picoseconds skew_spread{0};  ///< every rank begins late by a random time below this …
+  std::uint64_t seed = 1;      ///< … drawn from this seed
+
+  payload carry = payload::none;  ///< real: the result is checked
+  bool any_order = false;
+  picoseconds compute{0};
+  int compute_blocks = 1;
+  std::uint64_t compute_dma_bytes = 0;
+  bool overlap = false;
+
+  std::map<std::string, std::string> as_said;  ///< flat key → value, for reports: "study.choreography" → "ring"
+};
+
+/// Throws error(bad_config) that names file and line.
+study_scenario read_study(const configuration& from);
+
+/// Elements' use at the row's size, heaviest first in reports.
+struct study_row {
+  std::size_t bytes = 0;  ///< S of the bandwidth formulas (workload.hpp: job_shape)
+  std::size_t count = 0;
+  std::string choreography;  ///< that was performed
+  std::string protocol;
+  cutting cut;
+  double time_us = 0;
+  double algbw = 0, busbw = 0;    ///< GB/s (1e9)
+  double latency_bound_us = 0;    ///< no schedule on this hardware is faster than the sum …
+  double bandwidth_bound_us = 0;  ///< … of these two (bounds.hpp)
+  double busiest_us = 0;          ///< this schedule's: the time that its busiest element is occupied
+  double bound_us() const;        ///< their sum
+  std::int64_t wrong = -1;        ///< payload real: wrong elements; −1: not checked
+  bool verified = false;          ///< the score was verified at this number of ranks; else see study_result::remarks
+  double wall_seconds = 0;        ///< of the simulation itself, without writing the score
+  virtual_outcome outcome;
+};
+
+struct study_result {
+  study_scenario scenario;
+  std::shared_ptr<const hardware> on;
+  std::vector<study_row> rows;
+  std::vector<std::string> remarks;  ///< "not verified at this size; …"
+  /// Of the last row, if asked for.
+  std::shared_ptr<const virtual_recording> recording;
+  std::shared_ptr<const score> notes;  ///< of the last row
+};
+
+struct study_run_options {
+  bool record = false;                               ///< the last size is recorded
+  std::function<void(const std::string&)> progress;  ///< one line, now and then
+  std::function<bool()> go_on;                       ///< false: ends with error(cancelled)
+};
+/// Throws error: bad_config, unsupported (no choreography can), bad_score, out_of_memory, cancelled.
+study_result run_study(const study_scenario& scenario, const study_run_options& options = {});
+
+/// One scenario a value: {"ranks", {"8", "16"}}. Keys as in --set.
+struct study_sweep {
+  std::string key;
+  std::vector<std::string> values;
+};
+struct study_sweep_result {
+  study_sweep what;
+  std::vector<std::pair<std::string, study_result>> points;  ///< value, result
+};
+
+// -- reports (study_report.cpp) --
+
+/// Title, hardware in a line, the rows in nccl-tests' columns (virtual µs), bounds, the busiest elements.
+void print_study(std::ostream& to, const study_result& result);
+void print_sweep(std::ostream& to, const study_sweep_result& result);
+/// The document described in engine/tools/study/README.md. `recording`: spans, moves and the critical path too.
+std::string study_json(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
+/// A line a row.
+std::string study_csv(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
+/// For Perfetto and chrome://tracing: a track an actor, an arrow a chunk. @pre result.recording
+std::string study_trace(const study_result& result);
+
+/// What a stretch of the critical path was spent on.
+enum class path_part : std::uint8_t { work, queue, travel, credit, other };
+/// "work", "queue", "travel", "credit", "other".
+std::string_view name(path_part part) noexcept;
+
+/// A sentence of the critical path: what the run was waiting for, and when.
+struct critical_stretch {
+  std::int64_t begin_ps = 0, end_ps = 0;
+  std::int32_t actor = -1;  ///< queue: the element that was waited for
+  path_part spent = path_part::other;
+  std::string text;
+};
+std::vector<critical_stretch> critical_path(const study_result& result);
+
+}  // namespace troupe

@@ -1,0 +1,262 @@
+// What a study prints, and its CSV and JSON.
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/tools/study/study.hpp"
+#include "engine/tools/study/text.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+using study_text::format;
+using study_text::time_text;
+
+std::string title_of(const study_result& r) {
+  const study_scenario& s = r.scenario;
+  if (!s.title.empty()) return s.title;
+  return name(s.kind) + " on " + r.on->name + ", " + plural(static_cast<std::size_t>(r.on->ranks), "rank");
+}
+
+std::string op_text(const study_scenario& s) { return s.kind.reduces() ? std::string{name(s.reduction.kind)} : "none"; }
+
+/// Elements by how long they were occupied, the busiest first; idle ones left out.
+std::vector<std::size_t> by_use(const study_row& row) {
+  std::vector<std::size_t> order(row.outcome.use.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto& use = row.outcome.use;
+  std::erase_if(order, [&](std::size_t e) { return use[e].messages == 0; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return use[a].busy_ps > use[b].busy_ps; });
+  return order;
+}
+
+double share_of(const study_result& r, const study_row& row, std::size_t element) {
+  const int units = r.on->class_of(static_cast<element_index>(element)).units;
+  return row.outcome.end_ps == 0
+             ? 0
+             : static_cast<double>(row.outcome.use[element].busy_ps) / units / static_cast<double>(row.outcome.end_ps);
+}
+
+void print_use(std::ostream& to, const study_result& r) {
+  if (r.rows.empty()) return;
+  const study_row& row = r.rows.back();
+  const auto order = by_use(row);
+  if (order.empty()) return;
+  constexpr std::size_t most_shown = 8;
+  to << "#\n# Busiest elements at " << bytes_text(row.bytes) << ":\n"
+     << format("# %-24s %-14s %6s %12s %14s %12s\n", "element", "class", "busy", "messages", "bytes", "queued(us)");
+  for (std::size_t i = 0; i < std::min(order.size(), most_shown); ++i) {
+    const std::size_t e = order[i];
+    const element_use& u = row.outcome.use[e];
+    to << format("# %-24s %-14s %5.1f%% %12llu %14llu %12.2f\n", r.on->elements[e].name.c_str(),
+                 r.on->class_of(static_cast<element_index>(e)).name.c_str(), 100 * share_of(r, row, e),
+                 static_cast<unsigned long long>(u.messages), static_cast<unsigned long long>(u.bytes),
+                 static_cast<double>(u.queued_ps) / 1e6);
+  }
+  if (order.size() > most_shown) to << "# and " << order.size() - most_shown << " more\n";
+}
+
+void print_path(std::ostream& to, const study_result& r) {
+  if (!r.recording) return;
+  to << "#\n# Critical path:\n";
+  for (const critical_stretch& s : critical_path(r))
+    to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6)
+       << s.text << '\n';
+}
+
+void print_rows(std::ostream& to, const study_result& r) {
+  const study_scenario& s = r.scenario;
+  to << "#\n"
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s  %s\n", "size", "count", "type", "redop", "root",
+               "time", "algbw", "busbw", "#wrong", "bound", "performed")
+     << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)",
+               "(GB/s)", "(GB/s)", "", "(us)");
+  for (const study_row& row : r.rows) {
+    std::string how = row.choreography + ", " + row.protocol;
+    if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
+    if (row.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.slices), "slice");
+    to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
+                 std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
+                 time_text(row.time_us).c_str(), row.algbw, row.busbw,
+                 row.wrong < 0 ? "N/A" : std::to_string(row.wrong).c_str(), time_text(row.bound_us()).c_str(),
+                 how.c_str());
+  }
+}
+
+}  // namespace
+
+void print_study(std::ostream& to, const study_result& r) {
+  to << "# " << title_of(r) << "\n# " << r.on->name << ": " << r.on->about << '\n';
+  print_rows(to, r);
+  print_use(to, r);
+  print_path(to, r);
+  to << "#\n";
+  for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
+  std::uint64_t steps = 0, events = 0;
+  double wall = 0;
+  for (const study_row& row : r.rows)
+    steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
+  to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s\n", static_cast<unsigned long long>(steps),
+               static_cast<unsigned long long>(events), wall);
+}
+
+void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
+  to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw",
+               "busbw", "bound(us)", "performed");
+  for (const auto& [value, result] : sweep.points)
+    for (const study_row& row : result.rows)
+      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes,
+                   time_text(row.time_us).c_str(), row.algbw, row.busbw, time_text(row.bound_us()).c_str(),
+                   row.choreography.c_str(), row.protocol.c_str());
+}
+
+// -- CSV --------------------------------------------------------------------------------------------------------------
+
+std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
+  std::string text =
+      "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
+      "busiest_us,steps,messages,wrong\n";
+  const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
+    for (const study_row& row : of.rows)
+      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld\n", key.c_str(),
+                     value.c_str(), name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
+                     of.scenario.preset_name.c_str(), of.on->ranks, row.bytes, row.count,
+                     std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw,
+                     row.busbw, row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
+                     static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong));
+  };
+  add("", "", r);
+  for (const study_sweep_result& sweep : sweeps)
+    for (const auto& [value, of] : sweep.points) add(sweep.what.key, value, of);
+  return text;
+}
+
+// -- JSON -------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+json rows_json(const study_result& r) {
+  json rows = json::array();
+  for (const study_row& row : r.rows)
+    rows.push_back({{"bytes", row.bytes},
+                    {"count", row.count},
+                    {"type", name(r.scenario.type)},
+                    {"redop", op_text(r.scenario)},
+                    {"time_us", row.time_us},
+                    {"algbw", row.algbw},
+                    {"busbw", row.busbw},
+                    {"bound_us", row.bound_us()},
+                    {"busiest_us", row.busiest_us},
+                    {"steps", row.outcome.steps},
+                    {"messages", row.outcome.messages},
+                    {"choreography", row.choreography},
+                    {"protocol", row.protocol},
+                    {"channels", row.cut.channels},
+                    {"slices", row.cut.slices},
+                    {"verified", row.verified},
+                    {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)}});
+  return rows;
+}
+
+json actors_json(const study_result& r) {
+  json actors = json::array();
+  for (int rank = 0; rank < r.on->ranks; ++rank)
+    actors.push_back({{"name", "rank " + std::to_string(rank)}, {"kind", "rank"}, {"rank", rank}});
+  for (std::size_t e = 0; e < r.on->elements.size(); ++e)
+    actors.push_back({{"name", r.on->elements[e].name},
+                      {"kind", name(r.on->class_of(static_cast<element_index>(e)).role)},
+                      {"rank", r.on->elements[e].rank}});
+  return actors;
+}
+
+json path_json(const study_result& r) {
+  json path = json::array();
+  for (const critical_stretch& s : critical_path(r))
+    path.push_back({{"begin_ps", s.begin_ps},
+                    {"end_ps", s.end_ps},
+                    {"actor", s.actor},
+                    {"spent", name(s.spent)},
+                    {"text", s.text}});
+  return path;
+}
+
+void append_row(std::string& to, std::initializer_list<std::int64_t> numbers) {
+  to += to.back() == '[' ? "\n[" : ",\n[";
+  for (const std::int64_t n : numbers) to += std::to_string(n) + ",";
+  to.back() = ']';
+}
+
+/// Millions of small rows: as text at once, a document tree of them would take a hundred times their memory.
+std::string recording_json(const virtual_recording& rec, int parts) {
+  std::string text = "\"spans\":[";
+  for (const virtual_span& s : rec.spans)
+    append_row(text, {s.actor, s.begin, s.end, static_cast<int>(s.kind), s.from, s.to, s.bytes, s.flow});
+  text += "],\n\"moves\":[";
+  for (const virtual_move& m : rec.moves)
+    for (std::int32_t i = 0; i < m.cells; ++i) {
+      const std::int64_t cell = m.block < 0 ? -1 : m.block * parts + m.part + i;
+      append_row(text,
+                 {m.flow, m.from, m.to, m.begin, m.end, cell < 0 ? -1 : cell / parts, cell < 0 ? -1 : cell % parts,
+                  m.bytes * (i + 1) / m.cells - m.bytes * i / m.cells, m.reduces ? 1 : 0});
+    }
+  return text + "]";
+}
+
+json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
+  json all = json::array();
+  for (const study_sweep_result& sweep : sweeps) {
+    json points = json::array();
+    for (const auto& [value, of] : sweep.points)
+      for (const study_row& row : of.rows)
+        points.push_back({{"value", value}, {"bytes", row.bytes}, {"time_us", row.time_us}, {"busbw", row.busbw}});
+    all.push_back({{"key", sweep.what.key}, {"points", std::move(points)}});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string study_json(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
+  const study_row* last = r.rows.empty() ? nullptr : &r.rows.back();
+  json kinds = json::array(), use = json::array();
+  for (int k = 0; k < span_kind_count; ++k) kinds.push_back(name(static_cast<span_kind>(k)));
+  if (last)
+    for (const std::size_t e : by_use(*last))
+      use.push_back({{"actor", static_cast<std::size_t>(r.on->ranks) + e},
+                     {"busy_ps", last->outcome.use[e].busy_ps},
+                     {"bytes", last->outcome.use[e].bytes},
+                     {"share", share_of(r, *last, e)}});
+  json out{{"troupe_study", 1},
+           {"title", title_of(r)},
+           {"scenario", r.scenario.as_said},
+           {"collective", name(r.scenario.kind)},
+           {"choreography", last ? last->choreography : r.scenario.choreography},
+           {"protocol", last ? last->protocol : r.scenario.protocol},
+           {"preset", r.scenario.preset_name},
+           {"ranks", r.on->ranks},
+           {"bytes", last ? last->bytes : 0},
+           {"end_ps", last ? last->outcome.end_ps : 0},
+           {"blocks", block_count(r.scenario.kind.what, r.on->ranks)},
+           {"parts", r.notes ? r.notes->parts : 1},
+           {"span_kinds", std::move(kinds)},
+           {"actors", actors_json(r)},
+           {"critical_path", path_json(r)},
+           {"complete", !r.recording || r.recording->complete},
+           {"rows", rows_json(r)},
+           {"utilisation", std::move(use)},
+           {"sweeps", sweeps_json(sweeps)},
+           {"remarks", r.remarks}};
+  std::string text = out.dump();
+  text.back() = ',';
+  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}, r.notes ? r.notes->parts : 1) +
+         "}\n";
+}
+
+}  // namespace troupe

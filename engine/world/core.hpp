@@ -1,0 +1,147 @@
+#pragma once
+// What engine, communicators and requests share behind the public headers.
+
+#include <atomic>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/caf/runtime.hpp"
+#include "actors/rank/slot_desk.hpp"
+#include "engine/api/communicator.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/api/gate.hpp"
+#include "engine/api/request.hpp"
+#include "engine/planning/planner.hpp"
+
+namespace troupe {
+
+struct society;
+
+/// The inside of an engine; communicators and requests keep it alive, the engine closes it.
+struct engine_core : std::enable_shared_from_this<engine_core> {
+  explicit engine_core(engine_options o);
+  ~engine_core();
+
+  std::shared_ptr<society> found(std::string name, layout placement, std::vector<int> machine_ranks,
+                                 std::shared_ptr<actors::cast> players);
+  void close();
+
+  engine_options options;
+  layout machine_layout;  ///< of the options; size 0 ranks when none was given
+  bool has_layout = false;
+  planner plans;
+  gate door;  ///< guards `stage`
+  std::unique_ptr<actors::runtime> stage;
+  std::atomic<int> worlds{0};
+};
+
+/// A communicator as all its ranks see it.
+struct society : std::enable_shared_from_this<society> {
+  /// What one rank counts; collectives are numbered by the desk (actors/rank/slot_desk.hpp).
+  struct seat {
+    std::mutex mutex;                                 // sends and receives only
+    std::unordered_map<std::int64_t, epoch_t> pairs;  ///< next epoch per peer and direction
+    static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
+    static constexpr std::int64_t no_deadline = std::numeric_limits<std::int64_t>::max();
+    std::atomic<std::int64_t> deadline_ns{unset};
+    plan_memo last_plan;
+  };
+
+  std::shared_ptr<engine_core> core;
+  std::shared_ptr<actors::crew> members;
+  actors::slot_desk* desk = nullptr;  ///< of `members`
+  std::string name;
+  int ranks = 0;
+  layout placement;
+  std::vector<int> machine_ranks;
+  std::shared_ptr<actors::cast> players;
+  std::vector<std::unique_ptr<seat>> seats;
+
+  /// Communicators that are being made of this one, until all their ranks have theirs.
+  struct division {
+    std::shared_ptr<society> made;
+    int takers = 0;
+  };
+  std::mutex divisions_mutex;
+  std::map<std::pair<epoch_t, int>, division> divisions;  ///< (which operation, color)
+
+  /// Checks the description and makes an operation of it, without its place in the order. Throws error.
+  void prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known = nullptr);
+  actors::operation_ptr prepare(rank_t rank, call_description what);
+  /// Gives it its place in the order of the rank's calls, and has it begun if it goes over slots.
+  void number(rank_t rank, actors::operation_ptr op);
+  /// A blocking collective that may go over slots. False: it goes another way, and has not begun.
+  bool run_over_slots(rank_t rank, call_description& what);
+  std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
+};
+
+struct communicator::impl {
+  std::shared_ptr<society> of;
+  rank_t rank = 0;
+  ~impl();
+  std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
+};
+
+struct request::state {
+  std::shared_ptr<society> of;
+  rank_t rank = 0;
+  bool slots = false;  ///< waiting for it is performing it
+  actors::operation_key key;
+  std::atomic<bool> launched{false};
+  std::atomic<bool> cancel_wanted{false};
+  actors::completion_ptr done;
+  // Of a group that is not launched yet:
+  actors::operation_ptr to_launch;
+  std::shared_ptr<const void> member;  ///< so that the rank does not leave before
+
+  void begin(actors::operation_ptr op);
+  /// @pre of a group, and not launched
+  void launch();
+  void give_up();
+  /// False: `deadline` has passed.
+  bool wait_until(actors::steady_time deadline) const;
+  /// @pre launched, and inside the engine's door
+  void end_cancelled() const;
+};
+
+/// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
+struct request::started {
+  started(const std::shared_ptr<society>& of, rank_t rank) : op(done) {
+    caller.of = of;
+    caller.rank = rank;
+    caller.done = op.done;
+  }
+
+  /// Makes it ready to be begun once more. @pre over slots, done, and nobody else refers to it
+  void again() {
+    done.reset();
+    op.registered = op.stalled = false;
+    op.begun = {};
+    op.expires = actors::no_deadline;
+    caller.launched.store(false);
+    caller.cancel_wanted.store(false);
+  }
+  /// For those who perform it.
+  static actors::operation_ptr share(const std::shared_ptr<started>& all);
+
+  actors::completion done;
+  state caller;
+  actors::operation op;  // last: when it is destroyed it completes `done`
+};
+
+/// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts
+/// of ranges). Throws error with what is wrong and what would be right.
+void check_call(call_description& what, rank_t rank, int ranks);
+
+[[noreturn]] void refuse_closed();
+[[noreturn]] void refuse_empty();
+/// Throws the failure as error.
+[[noreturn]] void throw_failure(const failure_ptr& why);
+
+}  // namespace troupe

@@ -1,0 +1,219 @@
+// Checks, dispatch, copy and user operations; the loops are in kernel_loops.hpp.
+#include "memory/kernels/kernels.hpp"
+
+#include "memory/error.hpp"
+#include "memory/kernels/kernel_loops.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace troupe {
+
+namespace detail {
+
+void check_buffer(const char* function, const char* role, const void* buffer, datatype type, std::size_t count) {
+  const std::size_t size = size_of(type);
+  if (size == 0) bad_datatype(type);
+  if (count > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()) / size)
+    throw error{errc::size_overflow, std::string{function} + ": " + std::to_string(count) + " elements of " +
+                                         std::string{name(type)} + " do not fit into the address space"};
+  if (buffer == nullptr)
+    throw error{errc::null_buffer, std::string{function} + ": " + role + " is null; pass " +
+                                       std::to_string(count * size) + " bytes (" + std::to_string(count) +
+                                       " elements of " + std::string{name(type)} + ") or a count of 0"};
+}
+
+void bad_datatype(datatype type) {
+  throw error{errc::invalid_argument,
+              "datatype " + std::to_string(static_cast<unsigned>(type)) + " is not one of troupe::datatype"};
+}
+
+}  // namespace detail
+
+namespace {
+
+detail::kernels choose_kernels(datatype type, op_kind kind) {
+  if (is_integer(type)) return detail::integer_kernels(type, kind);
+  if (is_low_precision(type) && size_of(type) == 1) return detail::f8_kernels(type, kind);
+  if (is_low_precision(type)) return detail::f16_kernels(type, kind);
+  return detail::float_kernels(type, kind);
+}
+
+using kernel_table = std::array<std::array<detail::kernels, all_op_kinds.size()>, all_datatypes.size()>;
+
+/// Chosen for this processor once: asking Highway costs more than an 8-byte reduction.
+const detail::kernels& find_kernels(datatype type, op_kind kind) {
+  static constexpr detail::kernels none;
+  static const kernel_table table = [] {
+    kernel_table all;
+    for (datatype t : all_datatypes)
+      for (op_kind k : all_op_kinds)
+        all[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)] = choose_kernels(t, k);
+    return all;
+  }();
+  const auto row = static_cast<std::size_t>(type), column = static_cast<std::size_t>(kind);
+  return row < table.size() && column < table[row].size() ? table[row][column] : none;
+}
+
+// Where streaming starts to win when the caller does not say, measured with bench/kernels --hint on 1 MiB of L2 and 32 MiB
+// of L3: copies from half of a core's share of the L3; folds when inputs and outputs are twice the L3, but hardly ever with
+// two inputs and one output.
+constexpr std::size_t stream_copy_bytes = std::size_t{8} << 20;
+constexpr std::size_t stream_fold_bytes = std::size_t{64} << 20;
+
+bool any_is_input(std::span<const void* const> in, std::span<void* const> out) {
+  for (const void* to : out)
+    if (std::find(in.begin(), in.end(), to) != in.end()) return true;
+  return false;
+}
+
+/// An output that is an input has its lines in the cache already: streaming would only throw them out.
+bool should_stream(store_hint hint, std::span<const void* const> in, std::span<void* const> out, std::size_t bytes) {
+  if (hint == store_hint::cached) return false;
+  const std::size_t regions = in.size() + out.size();
+  if (hint == store_hint::by_size && (regions <= 3 || bytes <= stream_fold_bytes / regions)) return false;
+  return !any_is_input(in, out);
+}
+
+/// Elements [begin, end). Every tile is folded into the first output and copied on from the cache.
+void fold_cached(detail::fold_kernel fold, std::span<const void* const> in, std::span<void* const> out,
+                 std::size_t begin, std::size_t end, std::size_t size) {
+  if (out.size() == 1) return fold(in, begin * size, detail::at(out[0], begin * size), end - begin);
+  const std::size_t tile = detail::tile_bytes / size;
+  for (; begin < end; begin += tile) {
+    const std::size_t elements = std::min(tile, end - begin);
+    const std::size_t offset = begin * size;
+    std::byte* const first = detail::at(out[0], offset);
+    fold(in, offset, first, elements);
+    for (void* other : out.subspan(1))
+      if (other != out[0]) std::memcpy(detail::at(other, offset), first, elements * size);
+  }
+}
+
+/// For outputs at different places of their lines: every tile is folded on the stack and streamed to each from there.
+void fold_streamed_apart(detail::fold_kernel fold, std::span<const void* const> in, std::span<void* const> out,
+                         std::size_t count, std::size_t size) {
+  const std::size_t tile = detail::tile_bytes / size;
+  alignas(64) std::byte result[detail::tile_bytes];
+  for (std::size_t begin = 0; begin < count; begin += tile) {
+    const std::size_t elements = std::min(tile, count - begin);
+    const std::size_t offset = begin * size;
+    fold(in, offset, result, elements);
+    for (void* to : out) detail::stream_bytes(detail::at(to, offset), result, elements * size);
+  }
+}
+
+std::size_t to_next_line(const void* pointer) { return -reinterpret_cast<std::uintptr_t>(pointer) % 64; }
+
+/// Whole lines go from the registers to all outputs; both ends are stored as usual.
+void fold_streamed(const detail::kernels& use, std::span<const void* const> in, std::span<void* const> out,
+                   std::size_t count, std::size_t size) {
+  const std::size_t head = to_next_line(out[0]), bytes = count * size;
+  const bool together = use.stream != nullptr && head % size == 0 && head < bytes &&
+                        std::all_of(out.begin(), out.end(), [=](const void* to) { return to_next_line(to) == head; });
+  if (together) {
+    const std::size_t length = (bytes - head) / detail::stream_step * detail::stream_step;
+    fold_cached(use.fold, in, out, 0, head / size, size);
+    use.stream(in, out, head, length);
+    fold_cached(use.fold, in, out, (head + length) / size, count, size);
+  } else {
+    fold_streamed_apart(use.fold, in, out, count, size);
+  }
+  detail::finish_streams();
+}
+
+/// The fold for a user function: tiled like the built-in ones, so that scratch stays on the stack and in cache.
+/// @pre at least two inputs and one output
+void fold_user(datatype type, const op& operation, std::span<const void* const> in, std::span<void* const> out,
+               std::size_t count) {
+  const std::size_t size = size_of(type);
+  const std::size_t tile = detail::tile_bytes / size;
+  alignas(64) std::byte sums[detail::tile_bytes];
+  for (std::size_t begin = 0; begin < count; begin += tile) {
+    const std::size_t elements = std::min(tile, count - begin);
+    const std::size_t offset = begin * size;
+    const void* left = detail::at(in[0], offset);
+    for (const void* right : in.subspan(1)) {
+      operation.function(left, detail::at(right, offset), sums, elements, type, operation.context);
+      left = sums;
+    }
+    for (void* to : out) std::memcpy(detail::at(to, offset), sums, elements * size);
+  }
+}
+
+}  // namespace
+
+bool supports(datatype type, op_kind kind) {
+  if (size_of(type) == 0 || kind > op_kind::user) return false;
+  const bool bitwise = kind == op_kind::band || kind == op_kind::bor || kind == op_kind::bxor;
+  return !bitwise || is_integer(type);
+}
+
+void check_supported(datatype type, const op& operation) {
+  if (size_of(type) == 0) detail::bad_datatype(type);
+  if (operation.kind > op_kind::user)
+    throw error{errc::invalid_argument, "operation " + std::to_string(static_cast<unsigned>(operation.kind)) +
+                                            " is not one of troupe::op_kind"};
+  if (!supports(type, operation.kind))
+    throw error{errc::unsupported_type, "operation " + std::string{name(operation.kind)} + " is not defined on " +
+                                            std::string{name(type)} +
+                                            "; bitwise operations need an integer type (i8 u8 i32 u32 i64 u64)"};
+  if (operation.kind == op_kind::user && operation.function == nullptr)
+    throw error{errc::invalid_argument,
+                "user operation without a function; build it with troupe::user_op(function, …)"};
+}
+
+reduce_kernel find_reduce(datatype type, op_kind kind) { return find_kernels(type, kind).pair; }
+
+void reduce(datatype type, const op& operation, const void* left, const void* right, void* out, std::size_t count) {
+  check_supported(type, operation);
+  if (count == 0) return;
+  detail::check_buffer("reduce", "the left input", left, type, count);
+  detail::check_buffer("reduce", "the right input", right, type, count);
+  detail::check_buffer("reduce", "the output", out, type, count);
+  if (operation.kind == op_kind::user) operation.function(left, right, out, count, type, operation.context);
+  else find_kernels(type, operation.kind).pair(left, right, out, count);
+}
+
+void reduce_many(datatype type, const op& operation, std::span<const void* const> in, std::span<void* const> out,
+                 std::size_t count, store_hint hint) {
+  check_supported(type, operation);
+  if (in.empty()) throw error{errc::invalid_argument, "reduce_many: no inputs; at least one is needed"};
+  if (count == 0 || out.empty()) return;
+  for (const void* buffer : in) detail::check_buffer("reduce_many", "an input", buffer, type, count);
+  for (const void* buffer : out) detail::check_buffer("reduce_many", "an output", buffer, type, count);
+  if (in.size() == 1) {
+    for (void* to : out) copy(to, in[0], count * size_of(type), hint);
+  } else if (operation.kind == op_kind::user) {
+    fold_user(type, operation, in, out, count);
+  } else {
+    const std::size_t size = size_of(type);
+    const detail::kernels& use = find_kernels(type, operation.kind);
+    if (should_stream(hint, in, out, count * size)) fold_streamed(use, in, out, count, size);
+    else if (in.size() == 2 && out.size() == 1) use.pair(in[0], in[1], out[0], count);
+    else fold_cached(use.fold, in, out, 0, count, size);
+  }
+}
+
+void copy(void* to, const void* from, std::size_t bytes, store_hint hint) {
+  if (bytes == 0 || to == from) return;
+  if (to == nullptr || from == nullptr)
+    throw error{errc::null_buffer, std::string{"copy: the "} + (to == nullptr ? "destination" : "source") +
+                                       " is null; pass " + std::to_string(bytes) + " bytes or a size of 0"};
+  if (hint == store_hint::streamed || (hint == store_hint::by_size && bytes >= stream_copy_bytes)) {
+    const auto distance = reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from);
+    if (distance >= bytes && std::uintptr_t{} - distance >= bytes) {
+      detail::stream_bytes(to, from, bytes);
+      return detail::finish_streams();
+    }
+  }
+  // memmove costs the same as memcpy here and keeps a caller's mistake from being undefined.
+  std::memmove(to, from, bytes);
+}
+
+const char* kernel_instruction_set() { return detail::instruction_set(); }
+
+}  // namespace troupe

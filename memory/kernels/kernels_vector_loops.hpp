@@ -1,0 +1,164 @@
+// Private to kernels_*.cpp: the folds over the vectors of kernels_vectors.hpp, once for every instruction set.
+//
+// Nothing outside of the regions is touched. The last elements are done by a vector that overlaps the one before it, and
+// so are the first ones when the output is not aligned: both are computed before anything is written, because the
+// output may be an input, and stored at the end. Less than one vector is masked, or left to the plain loops.
+// clang-format off: the guard flips with every inclusion, see hwy/foreach_target.h
+#if defined(TROUPE_KERNEL_VECTOR_LOOPS) == defined(HWY_TARGET_TOGGLE)
+#ifdef TROUPE_KERNEL_VECTOR_LOOPS
+#undef TROUPE_KERNEL_VECTOR_LOOPS
+#else
+#define TROUPE_KERNEL_VECTOR_LOOPS
+#endif
+// clang-format on
+
+#include "memory/kernels/kernels_vectors.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace troupe::detail::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+using loops = plain_loops;
+#else
+
+inline constexpr std::size_t line_bytes = 64;
+
+/// Four vectors are folded at a time, from all inputs: enough independent additions to hide their latency, and the totals
+/// stay in registers. Passing over a tile in the cache once per input, or few, was up to twice slower from memory.
+template <class Op, class T>
+struct fold_of {
+  using traits = element<T>;
+  using stored = typename traits::stored;
+  using vector = typename traits::vector;
+  static constexpr std::size_t lanes = hn::MaxLanes(stored{});
+  static constexpr std::size_t bytes = lanes * sizeof(T);
+
+  static HWY_INLINE vector load(const void* base, std::size_t offset) {
+    return traits::widen(load_vector(stored{}, static_cast<const std::byte*>(base) + offset));
+  }
+  static HWY_INLINE void store(vector value, std::byte* to) { store_vector(stored{}, traits::narrow(value), to); }
+  static HWY_INLINE vector apply(vector left, vector right) {
+    return vector_op<Op>::apply(typename traits::computed{}, left, right);
+  }
+
+  /// `Inputs` is their number where it is fixed, else 0 and `inputs` counts.
+  template <std::size_t Inputs>
+  static HWY_INLINE vector fold(const void* const* in, std::size_t inputs, std::size_t offset) {
+    vector total = load(in[0], offset);
+    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) total = apply(total, load(in[k], offset));
+    return total;
+  }
+
+  struct block {
+    vector a, b, c, d;
+  };
+  static constexpr std::size_t block_bytes = 4 * bytes;
+
+  template <std::size_t Inputs>
+  static HWY_INLINE block fold_block(const void* const* in, std::size_t inputs, std::size_t offset) {
+    block total{load(in[0], offset), load(in[0], offset + bytes), load(in[0], offset + 2 * bytes),
+                load(in[0], offset + 3 * bytes)};
+    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) {
+      total.a = apply(total.a, load(in[k], offset));
+      total.b = apply(total.b, load(in[k], offset + bytes));
+      total.c = apply(total.c, load(in[k], offset + 2 * bytes));
+      total.d = apply(total.d, load(in[k], offset + 3 * bytes));
+    }
+    return total;
+  }
+
+  /// Bytes [done, end) in whole blocks and then whole vectors; the last vector, whole or not, is the caller's to store.
+  template <std::size_t Inputs>
+  static HWY_INLINE void fold_middle(const void* const* in, std::size_t inputs, std::size_t offset, std::byte* out,
+                                     std::size_t done, std::size_t end) {
+    for (; done + block_bytes <= end; done += block_bytes) {
+      const block total = fold_block<Inputs>(in, inputs, offset + done);
+      store(total.a, out + done);
+      store(total.b, out + done + bytes);
+      store(total.c, out + done + 2 * bytes);
+      store(total.d, out + done + 3 * bytes);
+    }
+    for (; done + bytes < end; done += bytes) store(fold<Inputs>(in, inputs, offset + done), out + done);
+  }
+
+  /// Fewer elements than a vector has.
+  static HWY_INLINE void fold_few(std::span<const void* const> in, std::size_t offset, std::byte* out,
+                                  std::size_t count) {
+#if TROUPE_MASKS
+    const stored d;
+    vector total = traits::widen(load_first(d, at(in[0], offset), count));
+    for (const void* next : in.subspan(1)) total = apply(total, traits::widen(load_first(d, at(next, offset), count)));
+    store_first(d, traits::narrow(total), out, count);
+#else
+    fold_elements<Op, T>(in, offset, out, count);
+#endif
+  }
+
+  template <std::size_t Inputs>
+  static HWY_INLINE void run(std::span<const void* const> inputs, std::size_t offset, std::byte* out,
+                             std::size_t count) {
+    if (count < lanes) return fold_few(inputs, offset, out, count);
+    const void* const* const in = inputs.data();
+    const std::size_t k = inputs.size();
+    const std::size_t end = count * sizeof(T);
+    const vector last = fold<Inputs>(in, k, offset + end - bytes);
+    // A store that crosses a line costs twice; so the loop starts at one where whole elements allow it.
+    const std::size_t ahead = (line_bytes - reinterpret_cast<std::uintptr_t>(out) % line_bytes) % bytes;
+    if (ahead != 0 && ahead % sizeof(T) == 0 && end >= 2 * block_bytes) {
+      const vector first = fold<Inputs>(in, k, offset);
+      fold_middle<Inputs>(in, k, offset, out, ahead, end);
+      store(first, out);
+    } else {
+      fold_middle<Inputs>(in, k, offset, out, 0, end);
+    }
+    store(last, out + end - bytes);
+  }
+
+  static HWY_INLINE void stream(const block& total, std::byte* to) {
+    const stored d;
+    stream_vector(d, traits::narrow(total.a), to);
+    stream_vector(d, traits::narrow(total.b), to + bytes);
+    stream_vector(d, traits::narrow(total.c), to + 2 * bytes);
+    stream_vector(d, traits::narrow(total.d), to + 3 * bytes);
+  }
+};
+
+template <class Op, class T>
+void reduce_vectors(const void* left, const void* right, void* out, std::size_t count) {
+  const void* const in[] = {left, right};
+  fold_of<Op, T>::template run<2>(in, 0, static_cast<std::byte*>(out), count);
+}
+
+template <class Op, class T>
+void fold_vectors(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count) {
+  if (in.size() == 2) return reduce_vectors<Op, T>(at(in[0], offset), at(in[1], offset), out, count);
+  fold_of<Op, T>::template run<0>(in, offset, static_cast<std::byte*>(out), count);
+}
+
+/// See stream_kernel. Every line is complete before the next output's turn.
+template <class Op, class T>
+void stream_folds(std::span<const void* const> in, std::span<void* const> out, std::size_t offset, std::size_t length) {
+  using fold = fold_of<Op, T>;
+  static_assert(stream_step % fold::block_bytes == 0 && fold::block_bytes % line_bytes == 0);
+  for (std::size_t end = offset + length; offset < end; offset += fold::block_bytes) {
+    const auto total = fold::template fold_block<0>(in.data(), in.size(), offset);
+    for (void* to : out) fold::stream(total, at(to, offset));
+  }
+}
+
+struct loops {
+  template <class Op, class T>
+  static constexpr kernels of() {
+    // Vectors shorter than 16 bytes have no streaming store (Highway would write 16).
+    if constexpr (fold_of<Op, T>::bytes >= 16)
+      return {&reduce_vectors<Op, T>, &fold_vectors<Op, T>, &stream_folds<Op, T>};
+    else return {&reduce_vectors<Op, T>, &fold_vectors<Op, T>, nullptr};
+  }
+};
+
+#endif
+
+}  // namespace troupe::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // guard

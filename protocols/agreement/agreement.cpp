@@ -1,0 +1,211 @@
+#include "protocols/agreement/agreement.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+std::size_t index(rank_t rank) { return static_cast<std::size_t>(rank); }
+constexpr std::size_t most_waits_told = 8;
+}  // namespace
+
+failure_ptr make_failure(errc code, std::string text) {
+  return std::make_shared<const failure>(failure{code, std::move(text)});
+}
+
+std::string list_ranks(const std::vector<rank_t>& ranks) {
+  std::vector<std::string> items;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    items.push_back(std::to_string(ranks[i]));
+    if (last == i + 1) items.push_back(std::to_string(ranks[last]));
+    if (last > i + 1) items.back() += "–" + std::to_string(ranks[last]);
+    i = last;
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
+  return text;
+}
+
+agreement::agreement(int ranks, std::string communicator)
+    : ranks_(ranks),
+      communicator_(std::move(communicator)),
+      gone_(index(ranks)),
+      called_by_gone_(index(ranks)),
+      dead_(index(ranks)) {}
+
+// -- transitions ------------------------------------------------------------------------------------------------------
+
+void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
+  record& r = open(epoch);
+  if (!r.calls[index(rank)]) ++r.called;
+  r.calls[index(rank)] = std::move(what);
+  r.suspected = 0;
+  if (r.stopping) return;
+  if (broken_) return begin_stop(epoch, r, broken_, out);
+  if (r.called < ranks_) {
+    for (rank_t other = 0; other < ranks_; ++other)
+      if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
+        return begin_stop(epoch, r, departure(other), out);
+    return;
+  }
+  std::vector<call> calls;
+  calls.reserve(index(ranks_));
+  for (auto& c : r.calls) calls.push_back(*c);
+  if (std::string why = disagreement(calls, epoch); !why.empty())
+    return begin_stop(epoch, r, make_failure(errc::mismatch, communicator_ + ", " + why), out);
+  counts_ptr counts;
+  if (!calls[0].uniform) counts = std::make_shared<const std::vector<std::size_t>>(merge_counts(calls));
+  records_.erase(epoch);
+  out.agreed(epoch, counts);
+}
+
+void agreement::also_called(epoch_t epoch, rank_t rank, const call& what) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || at->second.calls[index(rank)]) return;
+  at->second.calls[index(rank)] = what;
+  ++at->second.called;
+}
+
+void agreement::withdraw(epoch_t epoch, rank_t rank) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || at->second.stopping || !at->second.calls[index(rank)]) return;
+  at->second.calls[index(rank)].reset();
+  if (--at->second.called == 0) records_.erase(at);
+}
+
+void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
+  record& r = open(epoch);
+  if (r.title.empty()) r.title = title;
+  if (!r.stopping) begin_stop(epoch, r, std::move(why), out);
+}
+
+void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || !at->second.stopping) return;
+  record& r = at->second;
+  r.has_stopped[index(rank)] = true;
+  for (std::string& wait : waits)
+    if (r.waits.size() < most_waits_told) r.waits.push_back("rank " + std::to_string(rank) + " " + std::move(wait));
+  finish_if_stopped(epoch, out);
+}
+
+void agreement::left(rank_t rank, epoch_t operations, audience& out) {
+  gone_[index(rank)] = true;
+  called_by_gone_[index(rank)] = operations;
+  out.peer_left(rank);
+  for (auto& [epoch, r] : records_)
+    if (!r.stopping && !r.calls[index(rank)] && !before(epoch, operations)) begin_stop(epoch, r, departure(rank), out);
+}
+
+void agreement::lost(rank_t rank, const std::string& reason, audience& out) {
+  if (dead_[index(rank)]) return;
+  dead_[index(rank)] = true;
+  out.peer_lost(rank);
+  abort(make_failure(errc::actor_lost, communicator_ + ": an actor of rank " + std::to_string(rank) + " ended (" +
+                                           reason + "); the communicator cannot be used any more"),
+        out);
+  std::vector<epoch_t> waiting;
+  for (const auto& [epoch, r] : records_) waiting.push_back(epoch);
+  for (const epoch_t epoch : waiting) finish_if_stopped(epoch, out);
+}
+
+void agreement::abort(failure_ptr why, audience& out) {
+  if (!broken_) {
+    broken_ = std::move(why);
+    out.broken(broken_);
+  }
+  for (auto& [epoch, r] : records_)
+    if (!r.stopping) begin_stop(epoch, r, broken_, out);
+}
+
+void agreement::stuck(look_t look, look_t latest, audience& out) {
+  for (auto& [epoch, r] : records_) {
+    if (r.stopping || r.called == 0 || !confirm(r.suspected, look, latest)) continue;
+    begin_stop(epoch, r,
+               make_failure(errc::rank_missing,
+                            "every rank waits and nothing is under way, so this operation can never complete"),
+               out);
+  }
+}
+
+// -- records ----------------------------------------------------------------------------------------------------------
+
+agreement::record& agreement::open(epoch_t epoch) {
+  record& r = records_[epoch];
+  if (r.calls.empty()) {
+    r.calls.resize(index(ranks_));
+    r.has_stopped.resize(index(ranks_));
+  }
+  return r;
+}
+
+void agreement::begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out) {
+  r.stopping = true;
+  r.why = std::move(why);
+  out.stop(epoch);
+}
+
+void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
+  const auto at = records_.find(epoch);
+  if (at == records_.end() || !at->second.stopping) return;
+  for (rank_t rank = 0; rank < ranks_; ++rank)
+    if (!at->second.has_stopped[index(rank)] && !dead_[index(rank)]) return;
+  const record& r = at->second;
+  // A mismatch is its own table, and a broken communicator its own story; everything else is told with who came.
+  const bool plain = r.why->code == errc::mismatch || r.why == broken_;
+  const failure_ptr told = plain ? r.why : make_failure(r.why->code, describe(epoch, r));
+  records_.erase(at);
+  out.failed(epoch, told);
+}
+
+std::string agreement::name_of(epoch_t epoch, const record& r) const {
+  for (const auto& c : r.calls)
+    if (c) return communicator_ + ", operation #" + std::to_string(epoch) + " " + to_string(*c);
+  return communicator_ + ", operation #" + std::to_string(epoch) + ' ' + r.title;
+}
+
+failure_ptr agreement::departure(rank_t rank) const {
+  const epoch_t operations = called_by_gone_[index(rank)];
+  return make_failure(errc::rank_missing, "rank " + std::to_string(rank) + " left the communicator after " +
+                                              std::to_string(operations) +
+                                              (operations == 1 ? " operation" : " operations") + " and cannot call it");
+}
+
+std::string agreement::describe(epoch_t epoch, const record& r) const {
+  std::string text = name_of(epoch, r) + ": " + r.why->text;
+  // Without any call in the record the operation was agreed on before it failed: everybody had come.
+  if (r.called > 0 && r.called < ranks_) {
+    std::vector<rank_t> here, missing;
+    for (rank_t rank = 0; rank < ranks_; ++rank)
+      if (r.calls[index(rank)]) here.push_back(rank);
+      else if (!gone_[index(rank)]) missing.push_back(rank);
+    // Of those that may still come it is only said that they have not; who left is named already.
+    if (!missing.empty())
+      text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    text += (missing.empty() ? "; " : ", ") + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
+    text += partial_table(r);
+  } else {
+    for (const std::string& wait : r.waits) text += "\n  " + wait;
+  }
+  return text;
+}
+
+/// Those who came called different things: say so, it is the likelier cause.
+std::string agreement::partial_table(const record& r) const {
+  std::string first, text;
+  bool differ = false;
+  for (rank_t rank = 0; rank < ranks_; ++rank) {
+    const auto& c = r.calls[index(rank)];
+    if (!c) continue;
+    const std::string line = to_string(*c);
+    if (first.empty()) first = line;
+    differ |= line != first;
+    text += "\n  rank " + std::to_string(rank) + ": " + line;
+  }
+  return differ ? "; and those that came called different operations" + text : std::string{};
+}
+
+}  // namespace troupe

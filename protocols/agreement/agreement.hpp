@@ -1,0 +1,117 @@
+#pragma once
+// Agreement on operations: the state of the membership actor, without the actor.
+//
+// Every rank says `called` when it begins an operation and goes on without waiting; nobody delivers a result before `agreed`.
+// When all ranks have called the same, all hear `agreed`. When they have not, or anything fails (deadline, cancel, abort, a rank
+// that left, an actor that died), the operation ends in two steps, so that no rank's buffers are given back to the caller while a
+// peer may still read them:
+//   1. `stop` to every rank, each of which drops the operation and answers `stopped`;
+//   2. when all living ranks have answered, `failed` with the same failure to every rank.
+// A rank's messages arrive in the order in which it sent them, so `called` of an epoch never comes after that rank's `stopped`.
+//
+// Owner: the membership actor. Memory: one record per operation that is neither agreed nor failed.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/error.hpp"
+#include "protocols/call.hpp"
+#include "protocols/chunk.hpp"
+
+namespace troupe {
+
+/// Why an operation failed; shared by all ranks that get it.
+struct failure {
+  errc code = errc::aborted;
+  std::string text;
+};
+using failure_ptr = std::shared_ptr<const failure>;
+failure_ptr make_failure(errc code, std::string text);
+
+/// Whoever waits for long looks whether anything is under way at all. Looks are numbered when they begin, so what has not moved
+/// in a look that began after it was first suspected never will: it was there already when that look found everything idle.
+using look_t = std::uint64_t;
+/// @param suspected of the operation; 0 at first. @param latest look that has begun by now, >= look.
+inline bool confirm(look_t& suspected, look_t look, look_t latest) {
+  if (suspected != 0) return look > suspected;
+  suspected = latest;
+  return false;
+}
+
+using counts_ptr = std::shared_ptr<const std::vector<std::size_t>>;
+
+class agreement {
+public:
+  /// What is to be told to the ranks. Calls happen during the transitions below.
+  class audience {
+  public:
+    virtual ~audience() = default;
+    virtual void agreed(epoch_t epoch, const counts_ptr& counts) = 0;  ///< to every rank
+    virtual void stop(epoch_t epoch) = 0;                              ///< to every living rank
+    virtual void failed(epoch_t epoch, const failure_ptr& why) = 0;    ///< to every rank
+    virtual void broken(const failure_ptr& why) = 0;                   ///< to every rank: the communicator ended
+    virtual void peer_left(rank_t rank) = 0;                           ///< to every rank
+    virtual void peer_lost(rank_t rank) = 0;  ///< to every rank; `broken` follows, or came before
+  };
+
+  agreement(int ranks, std::string communicator);
+
+  void called(epoch_t epoch, rank_t rank, call what, audience& out);
+  /// A rank that performs the operation over slots, and had said so because it waited for long, has performed it after all (or
+  /// heard of its failure).
+  void withdraw(epoch_t epoch, rank_t rank);
+  /// An operation is being stopped: this rank had come too, unless it has said so itself.
+  void also_called(epoch_t epoch, rank_t rank, const call& what);
+  /// A rank asks to end an operation, agreed or not, which it calls `title`.
+  void fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out);
+  void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out);
+  /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called,
+  /// of which it performed some over slots and never said so.
+  void left(rank_t rank, epoch_t operations, audience& out);
+  /// The rank's actor is gone, and with it its channels: it answers nothing more.
+  void lost(rank_t rank, const std::string& reason, audience& out);
+  void abort(failure_ptr why, audience& out);
+  /// The look has found that nothing moves any more and that every rank's own thread waits: whoever has not called, never will.
+  void stuck(look_t look, look_t latest, audience& out);
+
+  /// Why the communicator cannot be used any more; null while it can.
+  const failure_ptr& broken() const { return broken_; }
+  std::size_t open_operations() const { return records_.size(); }
+
+private:
+  struct record {
+    std::vector<std::optional<call>> calls;
+    int called = 0;
+    bool stopping = false;
+    std::vector<bool> has_stopped;
+    failure_ptr why;
+    std::string title;
+    std::vector<std::string> waits;
+    look_t suspected = 0;
+  };
+
+  record& open(epoch_t epoch);
+  void begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out);
+  void finish_if_stopped(epoch_t epoch, audience& out);
+  failure_ptr departure(rank_t rank) const;
+  std::string describe(epoch_t epoch, const record& r) const;
+  std::string partial_table(const record& r) const;
+  std::string name_of(epoch_t epoch, const record& r) const;
+
+  int ranks_;
+  std::string communicator_;
+  std::map<epoch_t, record> records_;
+  std::vector<bool> gone_;  ///< left: calls nothing more
+  std::vector<epoch_t> called_by_gone_;
+  std::vector<bool> dead_;  ///< lost: answers nothing more
+  failure_ptr broken_;
+};
+
+/// "rank 3", "ranks 0–2 and 5".
+std::string list_ranks(const std::vector<rank_t>& ranks);
+
+}  // namespace troupe

@@ -1,0 +1,48 @@
+#pragma once
+// A choreography is a pure function (collective, ranks, root, layout) → score. One file each in choreographies/.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "protocols/score/score.hpp"
+#include "topology/layout/layout.hpp"
+
+namespace troupe {
+
+/// Everything that a choreography may depend on. Never the message's size.
+struct stage {
+  collective what = collective::all_reduce;
+  int ranks = 1;
+  rank_t root = 0;
+  bool in_place = false;
+  bool uniform = true;  ///< false: blocks of different sizes (v-collectives)
+  layout placement;     ///< servers × cards × core groups; flat unless the configuration says otherwise
+  int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
+  bool through_scratch =
+      false;  ///< pairwise: BCopy, through small scratch cells, instead of ZCopy between user buffers
+};
+/// A stage on a flat layout.
+stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
+
+struct choreography {
+  std::string_view name;
+  std::string_view summary;  ///< one line for `troupe list`
+  std::string_view source;   ///< paper or page it comes from
+  std::span<const collective> collectives;
+  /// Empty when `on` can be staged, else one sentence that says why not. @pre `on.what` is among `collectives`.
+  std::string (*refuses)(const stage& on);
+  /// @pre refuses(on) is empty.
+  score (*write)(const stage& on);
+};
+
+/// All built-in choreographies, in the order of the documentation.
+std::span<const choreography* const> all_choreographies();
+/// nullptr if there is none of that name.
+const choreography* find_choreography(std::string_view name);
+/// Why `which` cannot do `on` ("does not offer broadcast", …), empty if it can.
+std::string refusal(const choreography& which, const stage& on);
+/// Calls `write` and returns the score; throws error(unsupported) with the refusal.
+score write_score(const choreography& which, const stage& on);
+
+}  // namespace troupe

@@ -1,0 +1,47 @@
+#pragma once
+// What a rank hands to its channels so that they perform its part of one operation.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "memory/arena.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/chunk.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/program.hpp"
+
+namespace troupe {
+
+/// Memory that a rank's channels acquire while they perform, and that peers read. It belongs to the operation, not to the channel,
+/// because a peer may still read when a channel has stopped, or died. Thread-safe.
+class lent_memory {
+public:
+  std::byte* acquire(arena& from, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);  // once per link and operation
+    return static_cast<std::byte*>(blocks_.emplace_back(from.acquire(bytes)).data());
+  }
+
+private:
+  std::mutex mutex_;
+  std::vector<scratch_block> blocks_;
+};
+
+/// Immutable while channels perform it. The buffers that `memory` names stay valid until every channel has answered
+/// (finished or stopped).
+struct assignment {
+  epoch_t epoch = 0;
+  rank_t peer = -1;      ///< the other rank of a send or receive; −1 for collectives
+  bool sending = false;  ///< send or receive: which
+  std::uint64_t fingerprint = 0;
+  std::shared_ptr<const program> code;
+  memory_map memory;
+  std::shared_ptr<lent_memory> lent;  ///< only if code->slot_bytes > 0; whoever releases the buffers releases it
+  datatype type = datatype::u8;
+  op reduction{};
+  bool any_order = false;  ///< determinism `fast`
+  int credits = 8;         ///< chunks under way per (source, destination, lane)
+};
+
+}  // namespace troupe

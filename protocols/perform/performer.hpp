@@ -1,0 +1,337 @@
+#pragma once
+// Performs one channel of one rank's program: a plain state machine without threads, clock or transport.
+//
+// advance() runs every lane until its next instruction lacks a chunk, a credit, the end of a DMA transfer, or an instruction of
+// another lane; it never blocks. Whoever owns the performer calls advance() again after anything has arrived. One owner at a
+// time; no synchronisation in here.
+//
+// The port is where chunks come from and go to. What it must offer (lane = lane within the channel):
+//   const chunk* front(lane, from)            the next chunk in order, or nullptr; stays until consume()
+//   void consume(lane, from)                  done with it: gives the credit back
+//   bool can_send(lane, to)                   is there a credit?
+//   void send(lane, to, data, bytes)          hands out a reference @pre can_send
+//   std::byte* slot(lane, to, bytes)          memory for the next message of this lane to `to` @pre can_send
+//   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
+// A port of a world where work takes time (virtual time) may offer besides:
+//   bool begin_work(lane, instruction)        called once the instruction lacks nothing: true if its work takes no time, false if its end
+//                                             is reported later by transferred(); only then it consumes and sends
+//   bool carries_payload()                    false: no kernel is called and no memory touched
+//
+// The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, and lane(channel, l), whose
+// result has size(), empty() and operator[] (by reference or by value).
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory/kernels/kernels.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/chunk.hpp"
+#include "protocols/program/program.hpp"
+
+namespace troupe {
+
+/// Another rank's buffers, for programs that read or write them directly.
+struct peer_memory {
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+
+/// Where the buffers of an operation begin.
+struct memory_map {
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* scratch = nullptr;
+  std::byte* l0 = nullptr;
+  std::byte* l2 = nullptr;
+  const peer_memory* peers = nullptr;  ///< by rank; only if program::shares_memory
+
+  std::byte* at(const location& where) const {
+    std::byte* base = nullptr;
+    switch (where.buffer) {
+      case buffer_kind::none: return nullptr;
+      case buffer_kind::input: base = where.owner == self ? input : peers[where.owner].input; break;
+      case buffer_kind::output: base = where.owner == self ? output : peers[where.owner].output; break;
+      case buffer_kind::scratch: base = scratch; break;
+      case buffer_kind::l0: base = l0; break;
+      case buffer_kind::l2: base = l2; break;
+    }
+    return base + where.offset;
+  }
+};
+
+/// What a lane lacks, for verdicts that name it.
+struct lane_wait {
+  enum class reason : std::uint8_t { nothing, chunk, credit, lane, transfer };
+  reason why = reason::nothing;
+  int lane = -1;
+  rank_t peer = -1;
+  std::int32_t step = -1;  ///< position in the score's lane
+};
+std::string to_string(const lane_wait& wait);
+
+/// Performs an instruction that needs neither a peer nor a DMA engine: copy, reduce, fold, wait.
+/// @param operands program::operands
+void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
+                   const op& reduction, std::size_t element_size);
+
+/// A port under which work takes time.
+template <class Port>
+concept timed_port = requires(Port& port, int lane, const instruction& i) {
+  { port.begin_work(lane, i) } -> std::same_as<bool>;
+  { port.carries_payload() } -> std::same_as<bool>;
+};
+
+template <class Code>
+class basic_performer {
+public:
+  enum class status : std::uint8_t { waiting, performed, mismatch };
+
+  /// @param code outlives the performer. @param any_order honour fans (determinism `fast`).
+  basic_performer(const Code& code, int channel, const memory_map& memory, datatype type, const op& reduction,
+                  bool any_order);
+
+  /// Runs until nothing can go on. `mismatch`: a chunk has another size than the instruction expects (the sender performs a
+  /// different call); nothing was written, and the performer must not be used any more.
+  template <class Port>
+  status advance(Port& port);
+
+  /// The transfer that `lane` started has ended.
+  void transferred(int lane) { at(lane).transfer = transfer_state::ended; }
+
+  bool performed() const { return unfinished_ == 0; }
+  /// What each unfinished lane lacks. Allocates; for verdicts only.
+  std::vector<lane_wait> waits() const;
+
+private:
+  enum class transfer_state : std::uint8_t { none, under_way, ended };
+  enum class outcome : std::uint8_t { moved, stuck, mismatch };
+  using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
+  struct lane_state {
+    lane_code code;
+    std::size_t next = 0;
+    std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
+    transfer_state transfer = transfer_state::none;
+    lane_wait wait;
+  };
+
+  lane_state& at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  template <class Port>
+  outcome step_once(Port& port, int lane);
+  template <class Port>
+  outcome fan_once(Port& port, int lane);
+  template <class Port>
+  outcome perform(Port& port, int lane, const instruction& i);
+  bool ready(const instruction& i) const;
+  std::size_t fan_size(const lane_state& l) const;
+  void go_on(lane_state& l);
+  static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane);
+  void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out) const;
+
+  const Code* code_;
+  memory_map memory_;
+  std::vector<lane_state> lanes_;
+  std::size_t unfinished_ = 0;
+  op reduction_;
+  datatype type_;
+  bool any_order_;
+};
+
+using performer = basic_performer<program>;
+
+// -- implementation ---------------------------------------------------------------------------------------------------
+
+template <class Code>
+template <class Port>
+typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port) {
+  bool moved = true;
+  while (moved && unfinished_ > 0) {
+    moved = false;
+    for (int l = 0; l < static_cast<int>(lanes_.size()); ++l) {
+      outcome result = outcome::moved;
+      while (at(l).next < at(l).code.size() && (result = step_once(port, l)) == outcome::moved) moved = true;
+      if (result == outcome::mismatch) return status::mismatch;
+    }
+    if (lanes_.size() == 1) break;  // nobody else could have made it ready again
+  }
+  return unfinished_ == 0 ? status::performed : status::waiting;
+}
+
+template <class Code>
+template <class Port>
+typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& port, int lane) {
+  lane_state& l = at(lane);
+  const instruction& i = l.code[l.next];
+  if (i.fan != 0 && any_order_) return fan_once(port, lane);
+  if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
+  const outcome result = perform(port, lane, i);
+  if (result == outcome::moved) go_on(l);
+  return result;
+}
+
+/// Performs whichever member of the fan has its chunk.
+template <class Code>
+template <class Port>
+typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& port, int lane) {
+  lane_state& l = at(lane);
+  const std::size_t size = fan_size(l);
+  for (std::size_t k = 0; k < size; ++k) {
+    if ((l.fan_done >> k & 1u) != 0) continue;
+    const instruction& member = l.code[l.next + k];
+    if constexpr (timed_port<Port>)
+      if (l.transfer != transfer_state::none && member.score_step != l.wait.step)
+        continue;  // another one's work is under way
+    if (!ready(member) || port.front(lane, member.from) == nullptr) continue;
+    if (const outcome result = perform(port, lane, member); result != outcome::moved) return result;
+    l.fan_done |= std::uint64_t{1} << k;
+    if (l.fan_done == (size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size) - 1)) {
+      l.fan_done = 0;
+      l.next += size - 1;
+      go_on(l);
+    }
+    return outcome::moved;
+  }
+  return stuck(l, lane_wait::reason::chunk, l.code[l.next].from, lane);
+}
+
+template <class Code>
+template <class Port>
+typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const instruction& i) {
+  lane_state& l = at(lane);
+  const std::size_t bytes = i.elements * code_->element_size;
+  const chunk* incoming = nullptr;
+  if (receives(i.kind)) {
+    incoming = port.front(lane, i.from);
+    if (incoming == nullptr) return stuck(l, lane_wait::reason::chunk, i.from, lane);
+    if (incoming->bytes != bytes) return outcome::mismatch;
+  }
+  if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
+  bool carries = true;
+  if constexpr (timed_port<Port>) {
+    if (l.transfer == transfer_state::none && !port.begin_work(lane, i)) l.transfer = transfer_state::under_way;
+    if (l.transfer == transfer_state::under_way) {
+      const outcome result = stuck(l, lane_wait::reason::transfer, -1, lane);
+      l.wait.step = i.score_step;  // of a fan not always the first one
+      return result;
+    }
+    l.transfer = transfer_state::none;
+    carries = port.carries_payload();
+  }
+
+  switch (i.kind) {
+    case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
+    case step_kind::recv:
+      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
+      port.consume(lane, i.from);
+      break;
+    case step_kind::recv_reduce:
+      if (carries) combine(i, incoming->data, memory_.at(i.target), memory_.at(i.target));
+      port.consume(lane, i.from);
+      break;
+    case step_kind::recv_copy_send:
+      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
+      port.consume(lane, i.from);
+      port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
+      break;
+    case step_kind::recv_reduce_send: {
+      std::byte* out = port.slot(lane, i.to, bytes);
+      if (carries) combine(i, incoming->data, memory_.at(i.source), out);
+      port.consume(lane, i.from);
+      port.send(lane, i.to, out, bytes);
+      break;
+    }
+    case step_kind::recv_reduce_copy:
+    case step_kind::recv_reduce_copy_send:
+      if (carries) combine(i, incoming->data, memory_.at(i.source), memory_.at(i.target));
+      port.consume(lane, i.from);
+      if (sends(i.kind)) port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
+      break;
+    case step_kind::dma_get:
+    case step_kind::dma_put:
+      if (timed_port<Port> && !carries) break;
+      if (l.transfer == transfer_state::none && !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
+        l.transfer = transfer_state::under_way;
+      if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
+      l.transfer = transfer_state::none;
+      break;
+    default:
+      if (carries) perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+      break;
+  }
+  return outcome::moved;
+}
+
+template <class Code>
+basic_performer<Code>::basic_performer(const Code& code, int channel, const memory_map& memory, datatype type,
+                                       const op& reduction, bool any_order)
+    : code_(&code),
+      memory_(memory),
+      reduction_(reduction),
+      type_(type),
+      any_order_(any_order && reduction.commutative && reduction.associative) {
+  lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
+  for (int l = 0; l < code.lanes_per_channel; ++l) {
+    at(l).code = code.lane(channel, l);
+    if (!at(l).code.empty()) ++unfinished_;
+  }
+}
+
+template <class Code>
+bool basic_performer<Code>::ready(const instruction& i) const {
+  return i.after_lane < 0 ||
+         lanes_[static_cast<std::size_t>(i.after_lane)].next > static_cast<std::size_t>(i.after_index);
+}
+
+template <class Code>
+std::size_t basic_performer<Code>::fan_size(const lane_state& l) const {
+  const std::size_t most = std::min<std::size_t>(l.code.size() - l.next, 64);
+  const instruction& first = l.code[l.next];
+  std::size_t size = 1;
+  for (; size < most; ++size) {
+    const instruction& member = l.code[l.next + size];
+    if (member.fan != first.fan || member.slice != first.slice) break;
+  }
+  return size;
+}
+
+template <class Code>
+void basic_performer<Code>::go_on(lane_state& l) {
+  l.wait.why = lane_wait::reason::nothing;
+  if (++l.next == l.code.size()) --unfinished_;
+}
+
+template <class Code>
+typename basic_performer<Code>::outcome basic_performer<Code>::stuck(lane_state& l, lane_wait::reason why, rank_t peer,
+                                                                     int lane) {
+  l.wait = {why, lane, peer, l.code[l.next].score_step};
+  return outcome::stuck;
+}
+
+template <class Code>
+std::vector<lane_wait> basic_performer<Code>::waits() const {
+  std::vector<lane_wait> result;
+  for (std::size_t l = 0; l < lanes_.size(); ++l)
+    if (lanes_[l].next < lanes_[l].code.size()) {
+      lane_wait wait = lanes_[l].wait;
+      wait.lane = static_cast<int>(l);
+      if (wait.step < 0) wait.step = lanes_[l].code[lanes_[l].next].score_step;
+      result.push_back(wait);
+    }
+  return result;
+}
+
+template <class Code>
+void basic_performer<Code>::combine(const instruction& i, const std::byte* incoming, const std::byte* local,
+                                    std::byte* out) const {
+  if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
+  else reduce(type_, reduction_, incoming, local, out, i.elements);
+}
+
+extern template class basic_performer<program>;
+
+}  // namespace troupe

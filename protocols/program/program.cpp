@@ -1,0 +1,166 @@
+#include "protocols/program/program.hpp"
+
+#include <algorithm>
+
+#include "protocols/program/cell_places.hpp"
+
+namespace troupe {
+
+namespace {
+
+class compiler {
+public:
+  compiler(const score& s, rank_t rank, const call_shape& shape, const cutting& cut)
+      : score_(s),
+        shape_(shape),
+        cut_(cut),
+        player_(s.players[static_cast<std::size_t>(rank)]),
+        places_(s, rank, shape, cut) {}
+
+  program run() {
+    // The same at every rank, because messages name their lane by its place among those of all channels.
+    std::size_t lanes = 0;
+    for (const part& p : score_.players) lanes = std::max(lanes, p.lanes.size());
+    result_.lanes_per_channel = static_cast<int>(lanes);
+    result_.channels = cut_.channels;
+    result_.ranks = score_.ranks;
+    result_.element_size = shape_.element_size;
+    result_.scratch_bytes = places_.scratch_bytes;
+    result_.l0_bytes = places_.l0_bytes;
+    result_.l2_bytes = places_.l2_bytes;
+    result_.lanes.resize(lanes * static_cast<std::size_t>(cut_.channels));
+    positions_.resize(lanes);
+    for (int channel = 0; channel < cut_.channels; ++channel) {
+      for (auto& lane_positions : positions_) lane_positions.clear();
+      for (std::size_t l = 0; l < player_.lanes.size(); ++l)
+        for (int slice = 0; slice < cut_.slices; ++slice) add_slice(channel, l, slice);
+      for (std::size_t l = 0; l < player_.lanes.size(); ++l) resolve_after(channel, l);
+    }
+    return std::move(result_);
+  }
+
+private:
+  // -- steps ----------------------------------------------------------------------------------------------------------
+
+  void add_slice(int channel, std::size_t l, int slice) {
+    const lane& steps = player_.lanes[l];
+    auto& code = lane_of(channel, l);
+    auto& where = positions_[l];
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const step& from = steps[i];
+      instruction next;
+      next.kind = from.kind;
+      next.swapped = from.swapped;
+      next.fan = from.fan;
+      next.from = from.from;
+      next.to = from.to;
+      next.score_step = static_cast<std::int32_t>(i);
+      next.slice = slice;
+      std::size_t source_elements = 0;
+      next.source = places_.locate(from.source, channel, slice, source_elements);
+      next.target = places_.locate(from.target, channel, slice, next.elements);
+      result_.shares_memory = result_.shares_memory || places_.is_shared(from.source) || places_.is_shared(from.target);
+      next.elements = std::max(next.elements, source_elements);
+      next.after_lane = from.after.lane;
+      next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);
+      if (from.kind == step_kind::recv_reduce_send)
+        result_.slot_bytes = std::max(result_.slot_bytes, checked_multiply(next.elements, shape_.element_size));
+      // Single cells are the same memory or none of the same; ranges of cells may overlap in part, and one pass would then
+      // write what a later step of the run has still to read.
+      const bool single = from.source.count <= 1 && from.target.count <= 1;
+      if (!code.empty() && single && run_is_single_ && joins(code.back(), next)) {
+        join(code.back(), next);
+      } else {
+        code.push_back(next);
+        run_is_single_ = single;
+      }
+      where.push_back(static_cast<std::int32_t>(code.size()) - 1);
+    }
+  }
+
+  std::vector<instruction>& lane_of(int channel, std::size_t l) {
+    return result_.lanes[static_cast<std::size_t>(channel * result_.lanes_per_channel) + l];
+  }
+
+  /// `after` names a step of the score; which instruction that became is known when the whole lane is written.
+  std::int32_t encode(int slice, const step_ref& after) const {
+    const auto steps = player_.lanes[static_cast<std::size_t>(after.lane)].size();
+    return static_cast<std::int32_t>(static_cast<std::size_t>(slice) * steps + static_cast<std::size_t>(after.step));
+  }
+
+  void resolve_after(int channel, std::size_t l) {
+    for (instruction& i : lane_of(channel, l))
+      if (i.after_lane >= 0)
+        i.after_index = positions_[static_cast<std::size_t>(i.after_lane)][static_cast<std::size_t>(i.after_index)];
+  }
+
+  // -- one pass for a run of local steps ------------------------------------------------------------------------------
+
+  /// copy(a → t), reduce(b → t), …, copy(t → x), … is one pass over the elements: every input is read and every output
+  /// written once. The steps' order within an element is kept; a later step must not wait for anything.
+  static bool joins(const instruction& run, const instruction& next) {
+    if (run.kind != step_kind::copy || next.after_lane >= 0 || run.elements != next.elements) return false;
+    if (run.inputs > 1000 || run.outputs > 1000 || run.slice != next.slice) return false;
+    const bool has_copies_out = run.outputs > 1;
+    if (next.kind == step_kind::reduce && !next.swapped)
+      return !has_copies_out && next.target == run.target && !(next.source == run.target);
+    return next.kind == step_kind::copy && run.inputs > 1 && next.source == run.target && !(next.target == run.target);
+  }
+
+  void join(instruction& run, const instruction& next) {
+    auto& pool = result_.operands;
+    if (run.inputs == 0) {
+      run.operands = static_cast<std::uint32_t>(pool.size());
+      pool.push_back(run.source);
+      pool.push_back(run.target);
+      run.inputs = run.outputs = 1;
+    }
+    // The run's operands are the last in the pool (nothing else is joined meanwhile), so inputs can be put before outputs.
+    if (next.kind == step_kind::reduce) {
+      pool.insert(pool.begin() + run.operands + run.inputs, next.source);
+      ++run.inputs;
+    } else {
+      pool.push_back(next.target);
+      ++run.outputs;
+    }
+  }
+
+  const score& score_;
+  const call_shape& shape_;
+  cutting cut_;
+  const part& player_;
+  program result_;
+  cell_places places_;
+  bool run_is_single_ = false;                        ///< the last instruction was made of steps on single cells
+  std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every (slice, step)
+};
+
+std::size_t packed_bytes(const block_run& run, const call_shape& shape) {
+  std::size_t total = 0;
+  for (int i = 0; i < run.count; ++i)
+    total = checked_add(total, shape.elements(run.first + static_cast<std::int64_t>(i) * run.stride));
+  return checked_multiply(total, shape.element_size);
+}
+
+}  // namespace
+
+std::size_t part_begin(std::size_t count, std::size_t n, std::size_t k) {
+  constexpr std::size_t line = 64;
+  const std::size_t quotient = count / n;
+  const std::size_t begin = k * quotient + k * (count % n) / n;  // = ⌊k·count/n⌋ without overflow
+  return k == n || quotient < 16 * line ? begin : begin / line * line;
+}
+
+program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut) {
+  return compiler(s, rank, shape, cut).run();
+}
+
+std::size_t input_bytes(collective what, int ranks, rank_t root, rank_t rank, const call_shape& shape) {
+  return packed_bytes(input_blocks(what, ranks, root, rank), shape);
+}
+
+std::size_t output_bytes(collective what, int ranks, rank_t root, rank_t rank, const call_shape& shape) {
+  return packed_bytes(output_blocks(what, ranks, root, rank), shape);
+}
+
+}  // namespace troupe

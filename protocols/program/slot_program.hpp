@@ -1,0 +1,86 @@
+#pragma once
+// A program made ready for the slot port: every message gets its place in the half of its channel, so that both ends find it
+// without a word about it.
+//
+// The messages from one rank to another lie in the order (lane, position in the lane). A sender orders its sends so and a receiver its
+// receives; lanes match first in, first out with equal sizes, hence both come to the same places.
+//
+// A slot holds a copy: a send is over when it is written, and by-reference rules (the source stays unchanged until the receiver
+// has it) are kept with nothing to wait for. Copies that a score makes only to keep them are therefore left out (`forward_copies`).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "protocols/program/direct_program.hpp"
+#include "protocols/program/program.hpp"
+#include "protocols/program/slot_formats.hpp"
+
+namespace troupe {
+
+/// What the performer needs of an instruction, and the places of its messages, in one cache line. `lines` count from the begin of
+/// the channel's half.
+struct alignas(64) slot_step {
+  step_kind kind = step_kind::wait;
+  bool swapped = false;
+  bool fold = false;  ///< local, with several operands: see slot_program::instructions
+  buffer_kind source = buffer_kind::none;
+  buffer_kind target = buffer_kind::none;
+  std::uint32_t salt = 0;  ///< size and format, mixed into the tag
+  std::size_t bytes = 0;   ///< of the message, or of the local operation
+  std::size_t source_offset = 0;
+  std::size_t target_offset = 0;
+  std::uint32_t in_line = 0;     ///< of the message it receives
+  std::uint32_t out_line = 0;    ///< of the message it sends
+  std::uint32_t in_channel = 0;  ///< index in slot_program::channels
+  std::uint32_t out_channel = 0;
+  std::int32_t after_lane = -1;   ///< index in slot_program::lanes …
+  std::uint32_t after_index = 0;  ///< … and in slot_program::steps
+};
+static_assert(sizeof(slot_step) == 64);
+
+/// Immutable after compile_slots(); shared by threads.
+struct slot_program {
+  struct channel_use {
+    rank_t peer = -1;
+    bool outgoing = false;
+    std::uint32_t lines = 0;    ///< of all messages of an epoch
+    std::int32_t reverse = -1;  ///< outgoing: index of the incoming channel from the same peer
+  };
+  struct lane_range {
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+  };
+
+  std::vector<slot_step> steps;           ///< lane after lane
+  std::vector<instruction> instructions;  ///< what each step was made from
+  std::vector<lane_range> lanes;          ///< every channel's lanes, without empty ones
+  std::vector<location> operands;         ///< of folds, see instruction
+  std::vector<channel_use> channels;
+  slot_format format = slot_format::ll128;
+  int ranks = 1;
+  std::size_t element_size = 1;
+  std::size_t scratch_bytes = 0;  ///< what memory_map::scratch and l0 must have
+  std::size_t l0_bytes = 0;
+  std::size_t largest = 0;  ///< bytes of the largest step
+  bool reduces = false;
+  std::uint64_t identity = 0;  ///< no other program has it
+  std::shared_ptr<const direct_program>
+      direct;  ///< performed over the direct board instead; nothing else but the sizes counts then
+};
+
+/// How much a pair may exchange in an epoch, in lines of 128 bytes (≤ slots::most_lines).
+inline constexpr std::size_t default_slot_lines = 1024;
+
+/// Why `code` cannot be performed over slots, as a sentence; empty if it can.
+std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
+
+/// Throws error(unsupported) with why_no_slots(). Allocates; not for the way of a repeated call.
+/// @pre `code` is rank `rank`'s of a verified score; all ranks' programs of the operation are compiled with the same format.
+slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
+
+}  // namespace troupe

@@ -1,0 +1,135 @@
+#include "protocols/score/score.hpp"
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+constexpr std::array<std::string_view, 6> buffer_names = {"none", "input", "output", "scratch", "l0", "l2"};
+constexpr std::array<std::string_view, step_kind_count> kind_names = {"send",
+                                                                      "recv",
+                                                                      "copy",
+                                                                      "reduce",
+                                                                      "recv_reduce",
+                                                                      "recv_copy_send",
+                                                                      "recv_reduce_send",
+                                                                      "recv_reduce_copy",
+                                                                      "recv_reduce_copy_send",
+                                                                      "dma_get",
+                                                                      "dma_put",
+                                                                      "sync",
+                                                                      "wait"};
+
+block_run blocks_of(const score& s, rank_t rank, buffer_kind buffer) {
+  return buffer == buffer_kind::input ? input_blocks(s.what, s.ranks, s.root, rank)
+                                      : output_blocks(s.what, s.ranks, s.root, rank);
+}
+}  // namespace
+
+std::string_view name(buffer_kind kind) { return buffer_names[static_cast<std::size_t>(kind)]; }
+std::string_view name(step_kind kind) { return kind_names[static_cast<std::size_t>(kind)]; }
+
+std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer) {
+  const auto size = [](const std::vector<extent>& cells) { return static_cast<std::int32_t>(cells.size()); };
+  switch (buffer) {
+    case buffer_kind::none: return 0;
+    case buffer_kind::input:
+    case buffer_kind::output: return blocks_of(s, rank, buffer).count * s.parts;
+    case buffer_kind::scratch: return size(s.players[static_cast<std::size_t>(rank)].scratch);
+    case buffer_kind::l0: return size(s.players[static_cast<std::size_t>(rank)].l0);
+    case buffer_kind::l2: return size(s.l2);
+  }
+  return 0;
+}
+
+extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t cell) {
+  const auto at = static_cast<std::size_t>(cell);
+  switch (buffer) {
+    case buffer_kind::scratch: return s.players[static_cast<std::size_t>(rank)].scratch[at];
+    case buffer_kind::l0: return s.players[static_cast<std::size_t>(rank)].l0[at];
+    case buffer_kind::l2: return s.l2[at];
+    default: break;
+  }
+  const block_run run = blocks_of(s, rank, buffer);
+  const std::int64_t block = run.first + static_cast<std::int64_t>(cell / s.parts) * run.stride;
+  return {block, cell % s.parts};
+}
+
+bool same_size(const score& s, const extent& a, const extent& b) {
+  return a.part == b.part && (s.uniform || a.block == b.block);
+}
+
+place canonical(const score& s, rank_t rank, const place& at) {
+  place named = at;
+  named.count = 1;
+  if (at.buffer == buffer_kind::l2) return named.owner = self, named;
+  if (at.owner == self) named.owner = rank;
+  if (!s.in_place) return named;
+  const rank_t owner = named.owner;
+  switch (s.what) {
+    case collective::all_reduce:
+    case collective::all_to_all:
+      if (at.buffer == buffer_kind::output) named.buffer = buffer_kind::input;
+      break;
+    case collective::broadcast:
+      if (owner == s.root && at.buffer == buffer_kind::input) named.buffer = buffer_kind::output;
+      break;
+    case collective::reduce:
+      if (owner == s.root && at.buffer == buffer_kind::output) named.buffer = buffer_kind::input;
+      break;
+    case collective::all_gather:
+    case collective::gather:
+      if (at.buffer == buffer_kind::input && (s.what == collective::all_gather || owner == s.root)) {
+        named.buffer = buffer_kind::output;
+        named.cell = owner * s.parts + at.cell;
+      }
+      break;
+    case collective::reduce_scatter:
+    case collective::scatter:
+      if (at.buffer == buffer_kind::output && (s.what == collective::reduce_scatter || owner == s.root)) {
+        named.buffer = buffer_kind::input;
+        named.cell = owner * s.parts + at.cell;
+      }
+      break;
+    case collective::barrier: break;
+  }
+  return named;
+}
+
+std::size_t step_total(const score& s) {
+  std::size_t total = 0;
+  for (const part& player : s.players)
+    for (const lane& steps : player.lanes) total += steps.size();
+  return total;
+}
+
+std::string to_string(const place& at) {
+  if (at.count == 0) return "token";
+  std::string text{name(at.buffer)};
+  text += '[' + std::to_string(at.cell);
+  if (at.count != 1) text += ".." + std::to_string(std::int64_t{at.cell} + at.count) + ')';
+  else text += ']';
+  if (at.owner != self) text += '@' + std::to_string(at.owner);
+  return text;
+}
+
+std::string to_string(const step& s) {
+  std::string text{name(s.kind)};
+  text += ':';
+  const std::size_t bare = text.size();
+  if (receives(s.kind)) text += " from " + std::to_string(s.from);
+  if (receives(s.kind) && reduces(s.kind))
+    text += (s.swapped ? " ⊕' " : " ⊕ ") + to_string(reads_target(s.kind) ? s.target : s.source);
+  else if (reads_source(s.kind))
+    text += (s.kind == step_kind::reduce && s.swapped ? " ⊕' " : " ") + to_string(s.source);
+  if (writes(s.kind)) text += " → " + to_string(s.target);
+  if (sends(s.kind)) text += " → rank " + std::to_string(s.to);
+  if (s.fan != 0) text += ", fan " + std::to_string(s.fan);
+  if (s.after.lane >= 0)
+    text += std::string{text.size() == bare ? " after" : ", after"} + " lane " + std::to_string(s.after.lane) +
+            " step " + std::to_string(s.after.step);
+  else if (text.size() == bare) text.pop_back();
+  return text;
+}
+
+}  // namespace troupe

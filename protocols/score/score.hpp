@@ -1,0 +1,171 @@
+#pragma once
+// The score: a collective algorithm as data. Who sends which chunk to whom, in which order, and nothing about time,
+// threads, bytes or transport.
+//
+// Memory as a score sees it. A collective moves *blocks* (collective.hpp). Every block is cut into `parts` equal parts; one
+// part of one block is a *cell*, the unit that steps name. A buffer is a row of cells; cells that are neighbours in a buffer
+// are neighbours in memory. How many bytes a cell has is decided when the score is compiled for a call (program.hpp): a
+// block of c elements gives its part k the elements [k·c/parts, (k+1)·c/parts), so counts that do not divide, empty blocks and
+// blocks of different sizes (v-collectives) need nothing special here.
+//
+// Order. A rank performs one or more *lanes*. The steps of a lane run one after the other; lanes of a rank run concurrently,
+// ordered only by `step::after`. A message goes from a lane to the lane of the same number at the peer, first in, first out
+// per (source, destination, lane). A send hands out a *reference*: the cells must not change until the receiver has performed
+// the matching receive. At most `credits` messages per (source, destination, lane) are under way; a further send waits.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+enum class buffer_kind : std::uint8_t {
+  none,
+  input,    ///< the caller's send buffer, never written unless the call is in place
+  output,   ///< the caller's receive buffer
+  scratch,  ///< private to the rank for the time of the operation; cells declared in `part::scratch`
+  l0,       ///< small and fast (a core group's LDM, spec 1); reused by every slice; cells declared in `part::l0`
+  l2,       ///< one segment that all ranks address (spec 1, cross segment); cells declared in `score::l2`
+};
+std::string_view name(buffer_kind kind);
+
+/// Owner of a place that lies in the rank's own memory; also the owner of every L2 place.
+inline constexpr rank_t self = -1;
+
+/// `count` neighbouring cells of a buffer. An owner other than `self` names another rank's buffer, which only engines
+/// with one address space can perform, and which must be ordered by messages like any other access.
+struct place {
+  buffer_kind buffer = buffer_kind::none;
+  rank_t owner = self;
+  std::int32_t cell = 0;
+  std::int32_t count = 0;
+  bool operator==(const place&) const = default;
+};
+
+/// What a step does, in this order: wait for `after`; receive from `from` → incoming; combine; write `target`; send to `to`.
+enum class step_kind : std::uint8_t {
+  send,                   ///< source → to (an empty source sends a token)
+  recv,                   ///< from → target
+  copy,                   ///< source → target
+  reduce,                 ///< target := target ⊕ source
+  recv_reduce,            ///< target := incoming ⊕ target
+  recv_copy_send,         ///< from → target → to
+  recv_reduce_send,       ///< incoming ⊕ source → to
+  recv_reduce_copy,       ///< incoming ⊕ source → target
+  recv_reduce_copy_send,  ///< incoming ⊕ source → target → to
+  dma_get,                ///< copy towards the core: source (input, l2) → target (l0), by the DMA engine
+  dma_put,                ///< copy away from the core: source (l0) → target (output, l2), by the DMA engine
+  sync,                   ///< barrier of all ranks' lane of this number; lowered to tokens
+  wait,                   ///< nothing but `after`
+};
+inline constexpr int step_kind_count = 13;
+std::string_view name(step_kind kind);
+
+constexpr bool receives(step_kind k) {
+  return k == step_kind::recv || (k >= step_kind::recv_reduce && k <= step_kind::recv_reduce_copy_send);
+}
+constexpr bool sends(step_kind k) {
+  return k == step_kind::send || k == step_kind::recv_copy_send || k == step_kind::recv_reduce_send ||
+         k == step_kind::recv_reduce_copy_send;
+}
+constexpr bool reduces(step_kind k) {
+  return k == step_kind::reduce || k == step_kind::recv_reduce || k == step_kind::recv_reduce_send ||
+         k == step_kind::recv_reduce_copy || k == step_kind::recv_reduce_copy_send;
+}
+/// Does the step write its `target`?
+constexpr bool writes(step_kind k) {
+  return k != step_kind::send && k != step_kind::recv_reduce_send && k != step_kind::sync && k != step_kind::wait;
+}
+/// Does the step read its `source`?
+constexpr bool reads_source(step_kind k) {
+  return k == step_kind::send || k == step_kind::copy || k == step_kind::reduce || k == step_kind::recv_reduce_send ||
+         k == step_kind::recv_reduce_copy || k == step_kind::recv_reduce_copy_send || k == step_kind::dma_get ||
+         k == step_kind::dma_put;
+}
+/// Does the step read its `target` before it writes it?
+constexpr bool reads_target(step_kind k) { return k == step_kind::reduce || k == step_kind::recv_reduce; }
+
+/// A step of the same rank, by lane and position; `lane == -1` means none.
+struct step_ref {
+  std::int32_t lane = -1;
+  std::int32_t step = -1;
+  bool operator==(const step_ref&) const = default;
+};
+
+struct step {
+  step_kind kind = step_kind::wait;
+  bool swapped = false;  ///< combine the other way round: local ⊕ incoming; for `reduce`: source ⊕ target
+  std::uint16_t fan =
+      0;  ///< neighbouring recv_reduce steps with the same fan ≠ 0, the same target and different senders may
+          ///< run in the order of arrival when the caller asked for no determinism (`fast`)
+  rank_t from = -1;
+  rank_t to = -1;
+  place source;
+  place target;
+  step_ref after;
+  bool operator==(const step&) const = default;
+};
+
+/// Part `part` of block `block`: what a cell holds, and so how large it is.
+struct extent {
+  std::int64_t block = 0;
+  std::int32_t part = 0;
+  bool operator==(const extent&) const = default;
+};
+
+using lane = std::vector<step>;
+
+/// What one rank does.
+struct part {
+  std::vector<lane> lanes;
+  std::vector<extent> scratch;
+  std::vector<extent> l0;
+  bool operator==(const part&) const = default;
+};
+
+struct score {
+  static constexpr int version = 1;
+  std::string choreography;
+  collective what = collective::all_reduce;
+  int ranks = 0;
+  rank_t root = 0;
+  bool in_place = false;
+  bool uniform = true;        ///< all blocks have the same number of elements
+  int parts = 1;              ///< cells per block
+  std::vector<part> players;  ///< one per rank
+  std::vector<extent> l2;
+  bool operator==(const score&) const = default;
+};
+
+/// Number of cells of a buffer of `rank`.
+std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer);
+/// What cell `cell` of that buffer holds. @pre 0 <= cell < cell_count(...)
+extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t cell);
+/// Two extents that have the same number of elements in every call the score is made for.
+bool same_size(const score& s, const extent& a, const extent& b);
+
+/// In an in-place call some input and output cells are the same memory. Returns the cell's one name: the cell of the larger
+/// buffer (output for all_gather and gather, input for reduce_scatter and scatter, input where both are equal).
+/// `at.owner` is resolved (never `self`, except for l2). Only the first cell of `at` is named.
+place canonical(const score& s, rank_t rank, const place& at);
+
+/// The steps of all lanes of all ranks.
+std::size_t step_total(const score& s);
+
+/// "input[3]", "scratch[0..4)", "output[1]@2" for a cell of rank 2; "token" for no cells.
+std::string to_string(const place& at);
+/// One step as a sentence: "recv_reduce_send: from 1 ⊕ input[2] → rank 3"; ⊕' combines the other way round.
+std::string to_string(const step& s);
+
+// score_text.cpp
+/// Text that a person can follow: per rank and lane, a numbered line a step.
+std::string to_text(const score& s);
+/// JSON, `{"troupe_score": 1, "choreography": …}`. `from_json` throws error(bad_score) naming the offending field.
+std::string to_json(const score& s, int indent = 1);
+score from_json(std::string_view text, std::string_view origin = "score");
+
+}  // namespace troupe

@@ -1,0 +1,108 @@
+#include "protocols/verify/reduction_forest.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+std::uint64_t pack(std::int64_t high, std::int64_t low) {
+  return (static_cast<std::uint64_t>(high) << 32) | (static_cast<std::uint64_t>(low) & 0xffffffffu);
+}
+}  // namespace
+
+reduction_forest::reduction_forest(int ranks)
+    : ranks_(ranks), words_((static_cast<std::size_t>(ranks) + 63) / 64), outputs_(static_cast<std::size_t>(ranks)) {}
+
+reduction_forest::node_id reduction_forest::append(const node& n) {
+  nodes_.push_back(n);
+  sets_.resize(sets_.size() + words_, 0);
+  return static_cast<node_id>(nodes_.size()) - 1;
+}
+
+std::int32_t reduction_forest::shape_of(std::int64_t a, std::int64_t b) {
+  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first->second;
+}
+
+reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk) {
+  const auto key =
+      static_cast<std::uint64_t>(chunk) * static_cast<std::uint64_t>(ranks_) + static_cast<std::uint64_t>(rank);
+  const auto [found, fresh] = leaves_.try_emplace(key, none);
+  if (!fresh) return found->second;
+  // −1 as the first half keeps the shapes of leaves apart from those of pairs.
+  const node_id id = append({none, none, shape_of(-1, rank), rank, rank, 1, true, true, chunk});
+  sets_[static_cast<std::size_t>(id) * words_ + static_cast<std::size_t>(rank) / 64] |= std::uint64_t{1} << (rank % 64);
+  return found->second = id;
+}
+
+reduction_forest::node_id reduction_forest::combine(node_id left, node_id right) {
+  const auto [found, fresh] = pairs_.try_emplace(pack(left, right), none);
+  if (!fresh) return found->second;
+  const node a = at(left);
+  const node b = at(right);
+  const bool ordered = a.ordered && b.ordered && a.last + 1 == b.first;
+  const node_id id = append({left, right, shape_of(std::min(a.shape, b.shape), std::max(a.shape, b.shape)), a.first,
+                             b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none, a.chunk});
+  auto* mine = sets_.data() + static_cast<std::size_t>(id) * words_;
+  for (std::size_t w = 0; w < words_; ++w) mine[w] = set(left)[w] | set(right)[w];
+  return found->second = id;
+}
+
+void reduction_forest::set_output(rank_t rank, std::int32_t cell, node_id tree) {
+  auto& row = outputs_[static_cast<std::size_t>(rank)];
+  if (row.size() <= static_cast<std::size_t>(cell)) row.resize(static_cast<std::size_t>(cell) + 1, none);
+  row[static_cast<std::size_t>(cell)] = tree;
+}
+
+bool reduction_forest::holds(node_id n, rank_t rank) const {
+  return (set(n)[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
+}
+
+bool reduction_forest::disjoint(node_id a, node_id b) const {
+  for (std::size_t w = 0; w < words_; ++w)
+    if ((set(a)[w] & set(b)[w]) != 0) return false;
+  return true;
+}
+
+reduction_forest::node_id reduction_forest::output(rank_t rank, std::int32_t cell) const {
+  if (rank < 0 || rank >= ranks_ || cell < 0) return none;
+  const auto& row = outputs_[static_cast<std::size_t>(rank)];
+  return static_cast<std::size_t>(cell) < row.size() ? row[static_cast<std::size_t>(cell)] : none;
+}
+
+std::string reduction_forest::text(node_id n) const {
+  // A chain is as deep as there are ranks: an explicit stack instead of recursion. Characters are kept as negative numbers.
+  std::string out;
+  std::vector<std::int32_t> todo{n};
+  while (!todo.empty()) {
+    const std::int32_t next = todo.back();
+    todo.pop_back();
+    if (next < 0) {
+      out += static_cast<char>(-next);
+    } else if (is_leaf(next)) {
+      out += std::to_string(contributor(next));
+    } else {
+      todo.insert(todo.end(), {-')', right(next), -'+', left(next), -'('});
+    }
+  }
+  return out;
+}
+
+std::string reduction_forest::list(node_id n, bool inside) const {
+  std::string out;
+  for (rank_t r = 0; r < ranks_; ++r) {
+    if (holds(n, r) != inside) continue;
+    rank_t last = r;
+    while (last + 1 < ranks_ && holds(n, last + 1) == inside) ++last;
+    if (!out.empty()) out += ", ";
+    out += std::to_string(r);
+    if (last > r) out += (last == r + 1 ? ", " : "–") + std::to_string(last);
+    r = last;
+  }
+  return out;
+}
+
+std::string reduction_forest::members(node_id n) const { return list(n, true); }
+std::string reduction_forest::missing(node_id n) const { return list(n, false); }
+
+}  // namespace troupe

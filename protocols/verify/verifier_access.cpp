@@ -1,0 +1,205 @@
+#include "protocols/verify/verifier_run.hpp"
+
+#include <algorithm>
+
+namespace troupe::verifying {
+
+// -- words ------------------------------------------------------------------------------------------------------------
+
+bool symbolic_run::wrong(const player& me, std::string what) {
+  found_ = fault{me.rank, me.lane, static_cast<int>(me.at), me.slice, std::move(what)};
+  return false;
+}
+
+std::string symbolic_run::step_name(epoch e) const {
+  const player& p = player_at(e.lane);
+  const auto performed = index(e.time) - 1;
+  std::string text = "rank " + std::to_string(p.rank) + " lane " + std::to_string(p.lane) + " step " +
+                     std::to_string(performed % p.steps->size());
+  if (limits_.slices > 1) text += " (slice " + std::to_string(performed / p.steps->size()) + ')';
+  return text;
+}
+
+std::string symbolic_run::cell_name(const place& at, std::int32_t i) const {
+  return to_string(place{at.buffer, at.owner, at.cell + i, 1});
+}
+
+std::string symbolic_run::value_name(node_id n) const {
+  const std::int64_t chunk = forest_->chunk(n);
+  const std::int64_t blocks = block_count(score_.what, score_.ranks);
+  const std::int64_t within = chunk % (blocks * score_.parts);
+  std::string text = (forest_->is_leaf(n) ? "rank " : "the reduction over ranks ") + forest_->members(n) +
+                     " of block " + std::to_string(within / score_.parts);
+  if (score_.parts > 1) text += " part " + std::to_string(within % score_.parts);
+  if (limits_.slices > 1) text += " slice " + std::to_string(chunk / (blocks * score_.parts));
+  return text;
+}
+
+// -- accesses ---------------------------------------------------------------------------------------------------------
+
+/// Another rank's buffers may be touched only after that rank has come and before it leaves.
+bool symbolic_run::check_foreign(const player& me, const place& at) {
+  if (at.buffer == buffer_kind::l2 || at.owner == self || at.owner == me.rank || at.count == 0) return true;
+  const clock_view mine = known(me);
+  for (std::int32_t l = first_player_[index(at.owner)]; l < first_player_[index(at.owner) + 1]; ++l)
+    if (mine[index(l)] > 0) {
+      note_foreign(me, at.owner, to_string(at));
+      return true;
+    }
+  return wrong(me, "touches " + to_string(at) + " without a message that says that rank " + std::to_string(at.owner) +
+                       " has begun the operation");
+}
+
+void symbolic_run::note_foreign(const player& me, rank_t owner, const std::string& what) {
+  const auto key = static_cast<std::uint64_t>(owner) * players_.size() + static_cast<std::uint64_t>(me.number);
+  foreign_.insert_or_assign(key, foreign_access{now(me).time,
+                                                {me.rank, me.lane, static_cast<int>(me.at), me.slice,
+                                                 "touches " + what + ", but rank " + std::to_string(owner) +
+                                                     " may have ended the operation by then"}});
+}
+
+bool symbolic_run::load(player& me, const place& from, std::vector<node_id>& into) {
+  into.clear();
+  if (!check_foreign(me, from)) return false;
+  if (from.count == 0) return true;
+  const std::size_t cell = table_.number(me.rank, from);
+  for (std::int32_t i = 0; i < from.count; ++i) {
+    const std::size_t at = table_.location(cell + index(i), me.slice);
+    if (const epoch other = memory_.read(at, known(me), now(me)); other.time != 0)
+      return wrong(me, "reads " + cell_name(from, i) + ", which " + step_name(other) +
+                           " writes, and nothing orders the two");
+    const node_id value = memory_.value(at);
+    if (value == reduction_forest::none)
+      return wrong(me, "reads " + cell_name(from, i) + ", which nothing has written");
+    into.push_back(value);
+  }
+  return true;
+}
+
+bool symbolic_run::receive(player& me, message& m) {
+  const place& into = received_into(me.now());
+  const rank_t from = me.now().from;
+  if (m.count != into.count)
+    return wrong(
+        me,
+        "expects " +
+            (into.count == 0 ? std::string{"a token"} : std::to_string(into.count) + " cells for " + to_string(into)) +
+            ", but the message of rank " + std::to_string(from) + " step " + std::to_string(m.sender_step) +
+            (m.count == 0 ? " is a token" : " has " + std::to_string(m.count) + " cells"));
+  incoming_.clear();
+  if (m.count == 0) return true;
+  const std::size_t mine = table_.number(me.rank, into);
+  const auto sender = [&] { return "rank " + std::to_string(from) + " step " + std::to_string(m.sender_step); };
+  for (std::size_t i = 0; i < index(m.count); ++i)
+    if (!table_.same_size(m.cell + i, mine + i))
+      return wrong(me, "cell " + std::to_string(i) + " of the message of " + sender() + " differs in size from " +
+                           cell_name(into, static_cast<std::int32_t>(i)));
+  if (!m.slot.empty()) {
+    incoming_ = std::move(m.slot);
+    return true;
+  }
+  if (m.owner >= 0 && m.owner != me.rank && m.owner != from)
+    note_foreign(me, m.owner, "the cells that " + sender() + " sent");
+  for (std::size_t i = 0; i < index(m.count); ++i) {
+    const std::size_t at = table_.location(m.cell + i, m.slice);
+    memory_.give_back(at);
+    if (const epoch other = memory_.read(at, known(me), now(me)); other.time != 0)
+      return wrong(me, "reads what " + sender() + " sent, which " + step_name(other) +
+                           " writes, and nothing orders the two");
+    incoming_.push_back(memory_.value(at));
+  }
+  if (!writes(me.now().kind) || m.count < 2) return true;
+  const std::size_t first = table_.location(m.cell, m.slice);
+  const std::size_t target = table_.location(mine, me.slice);
+  const auto count = index(m.count);
+  if (first != target && first < target + count && target < first + count)
+    return wrong(me, "receives " + to_string(into) + " from cells that overlap it without being equal");
+  return true;
+}
+
+bool symbolic_run::combine(const player& me, const std::vector<node_id>& left, const std::vector<node_id>& right,
+                           const place& named) {
+  result_.clear();
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const auto where = [&] { return cell_name(named, static_cast<std::int32_t>(i)); };
+    if (forest_->chunk(left[i]) != forest_->chunk(right[i]))
+      return wrong(me, "combines different chunks into one at " + where() + ": " + value_name(left[i]) + " with " +
+                           value_name(right[i]));
+    if (!forest_->disjoint(left[i], right[i]))
+      return wrong(me, "counts a contribution twice at " + where() + ": " + value_name(left[i]) + " with " +
+                           value_name(right[i]));
+    result_.push_back(forest_->combine(left[i], right[i]));
+  }
+  return true;
+}
+
+/// Fetches what is there already, combines and writes the target. recv_reduce_send only combines.
+bool symbolic_run::work(player& me) {
+  const step& s = me.now();
+  if (reads_source(s.kind) && !load(me, s.source, local_)) return false;
+  if (!reduces(s.kind)) {
+    result_ = receives(s.kind) ? incoming_ : local_;
+    return store(me);
+  }
+  if (s.kind == step_kind::reduce)
+    std::swap(incoming_, local_);  // target ⊕ source: the source takes the place of a message
+  if (reads_target(s.kind) && !load(me, s.target, local_)) return false;
+  const bool incoming_first = (s.kind == step_kind::reduce) == s.swapped;
+  if (!combine(me, incoming_first ? incoming_ : local_, incoming_first ? local_ : incoming_, received_into(s)))
+    return false;
+  return store(me);
+}
+
+bool symbolic_run::store(player& me) {
+  const step& s = me.now();
+  if (!writes(s.kind) || s.target.count == 0) return true;
+  if (!check_foreign(me, s.target)) return false;
+  const std::size_t cell = table_.number(me.rank, s.target);
+  for (std::int32_t i = 0; i < s.target.count; ++i) {
+    const std::size_t at = table_.location(cell + index(i), me.slice);
+    bool read = false;
+    if (const epoch other = memory_.write(at, known(me), now(me), result_[index(i)], read); other.time != 0)
+      return wrong(me, "writes " + cell_name(s.target, i) + ", which " + step_name(other) +
+                           (read ? " reads" : " writes") + ", and nothing orders the two");
+    if (memory_.lent(at)) return overwrites_lent(me, at, i);
+  }
+  return true;
+}
+
+/// Looks for whoever has still to read: only once, for the fault.
+bool symbolic_run::overwrites_lent(const player& me, std::size_t location, std::int32_t i) {
+  for (const channel& c : channels_)
+    for (const message& m : c.under_way)
+      for (std::int32_t k = 0; m.slot.empty() && k < m.count; ++k) {
+        if (table_.location(m.cell + index(k), m.slice) != location) continue;
+        const player& sender = player_at(c.sender);
+        return wrong(me, "overwrites " + cell_name(me.now().target, i) + " while rank " +
+                             std::to_string((*sender.steps)[index(m.sender_step)].to) +
+                             " has still to read what rank " + std::to_string(sender.rank) + " step " +
+                             std::to_string(m.sender_step) + " sent from there");
+      }
+  return wrong(me, "overwrites " + cell_name(me.now().target, i) + " while a message refers to it");
+}
+
+void symbolic_run::send(player& me) {
+  const step& s = me.now();
+  channel& c = channel_at(me.out[me.at]);
+  const place& from = sent_from(s);
+  message m{pool_.keep(clock(me)), static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}};
+  if (from.buffer == buffer_kind::l2) m.owner = self;
+  if (from.count > 0) {
+    m.cell = table_.number(me.rank, from);
+    if (s.kind == step_kind::recv_reduce_send) {
+      m.slot = result_;
+      m.owner = self;
+    } else {
+      for (std::int32_t i = 0; i < from.count; ++i) memory_.lend(table_.location(m.cell + index(i), me.slice));
+    }
+  }
+  c.under_way.push(std::move(m));
+  ++c.sent;
+  ++messages_sent_;
+  wake(c.receiver);
+}
+
+}  // namespace troupe::verifying

@@ -1,0 +1,335 @@
+#include "protocols/verify/verifier_run.hpp"
+
+#include <algorithm>
+
+namespace troupe::verifying {
+
+clock_pool::handle clock_pool::take() {
+  if (free_.empty()) {
+    free_.push_back(static_cast<handle>(clocks_.size()));
+    clocks_.emplace_back(new ticks[lanes_]);  // not initialised: the caller fills it
+  }
+  const handle h = free_.back();
+  free_.pop_back();
+  return h;
+}
+
+clock_pool::handle clock_pool::zero() {
+  const handle h = take();
+  std::fill_n((*this)[h].data(), lanes_, ticks{0});
+  return h;
+}
+
+clock_pool::handle clock_pool::keep(clock_view clock) {
+  const handle h = take();
+  std::copy(clock.begin(), clock.end(), (*this)[h].begin());
+  return h;
+}
+
+void join(std::span<ticks> into, clock_view from) {
+  ticks* const a = into.data();
+  const ticks* const b = from.data();
+  for (std::size_t i = 0, n = into.size(); i < n; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
+}
+
+namespace {
+std::size_t lane_total(const score& s) {
+  std::size_t total = 0;
+  for (const part& p : s.players) total += p.lanes.size();
+  return total;
+}
+}  // namespace
+
+symbolic_run::symbolic_run(const score& s, const performing_limits& limits)
+    : score_(s),
+      limits_(limits),
+      table_(s, limits.slices),
+      memory_(table_.locations()),
+      forest_(std::make_shared<reduction_forest>(s.ranks)),
+      pool_(lane_total(s)) {
+  list_players();
+  for (player& p : players_) wire(p);
+  ends_.assign(index(s.ranks), std::vector<ticks>(players_.size(), 0));
+  fill_inputs();
+}
+
+void symbolic_run::list_players() {
+  for (rank_t r = 0; r < score_.ranks; ++r) {
+    first_player_.push_back(static_cast<std::int32_t>(players_.size()));
+    const auto& lanes = score_.players[index(r)].lanes;
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      player p;
+      p.rank = r;
+      p.lane = static_cast<int>(l);
+      p.number = static_cast<std::int32_t>(players_.size());
+      p.steps = &lanes[l];
+      for (auto* v : {&p.in, &p.out, &p.after, &p.publishes}) v->assign(lanes[l].size(), -1);
+      players_.push_back(std::move(p));
+    }
+  }
+  first_player_.push_back(static_cast<std::int32_t>(players_.size()));
+}
+
+/// −1 if the rank has no such lane.
+std::int32_t symbolic_run::lane_number(rank_t rank, int lane) const {
+  const std::int32_t at = first_player_[index(rank)] + lane;
+  return at < first_player_[index(rank) + 1] ? at : -1;
+}
+
+std::int32_t symbolic_run::channel_number(rank_t from, rank_t to, int lane) {
+  const std::uint64_t pair = index(from) * index(score_.ranks) + index(to);
+  const auto [found, fresh] =
+      channel_numbers_.try_emplace(pair * index(max_lanes) + index(lane), static_cast<std::int32_t>(channels_.size()));
+  if (fresh) channels_.push_back({lane_number(from, lane), lane_number(to, lane), {}, {}});
+  return found->second;
+}
+
+/// Makes the clock of a step known to other lanes of its rank.
+std::int32_t symbolic_run::publish(player& p, std::int32_t step) {
+  std::int32_t& published = p.publishes[index(step)];
+  if (published < 0) {
+    published = static_cast<std::int32_t>(awaited_.size() / index(limits_.slices));
+    awaited_.resize(awaited_.size() + index(limits_.slices));
+  }
+  for (int k = 0; k < limits_.slices; ++k) ++awaited_at(published, k).waiting;
+  return published;
+}
+
+void symbolic_run::wire(player& p) {
+  for (std::size_t i = 0; i < p.steps->size(); ++i) {
+    const step& s = (*p.steps)[i];
+    if (receives(s.kind)) p.in[i] = channel_number(s.from, p.rank, p.lane);
+    if (sends(s.kind)) {
+      p.out[i] = channel_number(p.rank, s.to, p.lane);
+      channel_at(p.out[i]).to_send += index(limits_.slices);
+    }
+    if (s.after.lane >= 0 && s.after.lane != p.lane)
+      p.after[i] = publish(player_at(lane_number(p.rank, s.after.lane)), s.after.step);
+  }
+}
+
+void symbolic_run::fill_inputs() {
+  for (rank_t r = 0; r < score_.ranks; ++r)
+    for (std::int32_t c = 0, n = cell_count(score_, r, buffer_kind::input); c < n; ++c) {
+      const std::size_t cell = table_.number(r, {buffer_kind::input, r, c, 1});
+      for (int k = 0; k < limits_.slices; ++k)
+        memory_.fill(table_.location(cell, k), forest_->leaf(r, table_.chunk(cell, k)));
+    }
+}
+
+bool symbolic_run::still_awaits(const player& me) const {
+  const std::int32_t which = me.after[me.at];
+  return which >= 0 && !awaited_[index(which) * index(limits_.slices) + index(me.slice)].performed;
+}
+
+bool symbolic_run::ready(const player& me) const {
+  if (still_awaits(me) || lacks_message(me)) return false;
+  return me.out[me.at] < 0 || !credit_lacks(channel_at(me.out[me.at]));
+}
+
+void symbolic_run::wake(std::int32_t lane) {
+  if (lane < 0) return;
+  player& p = player_at(lane);
+  if (p.queued || p.done()) return;
+  p.queued = true;
+  queue_.push_back(lane);
+}
+
+/// Lanes that were woken go first, so that messages are short-lived and their clocks soon free for others.
+void symbolic_run::run_awake() {
+  while (!queue_.empty()) {
+    player& me = player_at(queue_.back());
+    queue_.pop_back();
+    me.queued = false;
+    while (!me.done() && ready(me))
+      if (!perform(me)) return;
+  }
+}
+
+std::optional<fault> symbolic_run::run() {
+  for (std::size_t i = 0; i < players_.size() && !found_; ++i) {
+    wake(static_cast<std::int32_t>(i));
+    run_awake();
+  }
+  return found_ ? found_ : at_end();
+}
+
+void symbolic_run::begin_fan(player& me) {
+  const step& s = me.now();
+  in_fan_ = s.fan != 0;
+  if (!in_fan_) return;
+  auto& base = fan_bases_[me.number];
+  if (me.at == 0 || (*me.steps)[me.at - 1].fan != s.fan) {
+    base.assign(clock(me).begin(), clock(me).end());
+    base[index(me.number)] = me.time - 1;
+  }
+  fan_time_ = me.time + static_cast<ticks>(end_of_fan(*me.steps, me.at) - me.at - 1);
+  fan_clock_ = base;
+}
+
+void symbolic_run::begin_step(player& me) {
+  if (me.clock < 0) me.clock = pool_.zero();
+  clock(me)[index(me.number)] = ++me.time;
+  begin_fan(me);
+  if (me.after[me.at] < 0) return;
+  awaited& earlier = awaited_at(me.after[me.at], me.slice);
+  join(clock(me), pool_[earlier.clock]);
+  if (--earlier.waiting == 0) pool_.release(earlier.clock);
+}
+
+bool symbolic_run::perform(player& me) {
+  const step& s = me.now();
+  const std::int32_t in = me.in[me.at], out = me.out[me.at];
+  begin_step(me);
+  if (in >= 0) {
+    message m = channel_at(in).under_way.pop();
+    join(clock(me), pool_[m.clock]);
+    if (in_fan_) join(fan_clock_, pool_[m.clock]);
+    pool_.release(m.clock);
+    if (!receive(me, m)) return false;
+  }
+  const bool plain_send = s.kind == step_kind::send;
+  if (!plain_send && !work(me)) return false;
+  if (in >= 0) give_credit(me, channel_at(in));
+  if (out >= 0) {
+    take_credit(me, channel_at(out));
+    if (plain_send && !load(me, s.source, local_)) return false;
+    send(me);
+  }
+  finish_step(me);
+  return true;
+}
+
+void symbolic_run::take_credit(player& me, channel& c) {
+  if (c.sent < index(limits_.credits)) return;
+  const clock_pool::handle credit = c.returned.pop();
+  join(clock(me), pool_[credit]);
+  pool_.release(credit);
+}
+
+/// The receive of message i pays for send i + credits. The last credits pay for nothing but the end of the operation.
+void symbolic_run::give_credit(player& me, channel& c) {
+  if (++c.credits_given + static_cast<std::uint64_t>(limits_.credits) <= c.to_send)
+    c.returned.push(pool_.keep(known(me)));
+  else join(ends_[index(player_at(c.sender).rank)], known(me));
+  wake(c.sender);
+}
+
+void symbolic_run::finish_step(player& me) {
+  ++steps_done_;
+  in_fan_ = false;
+  if (const std::int32_t a = me.publishes[me.at]; a >= 0) {
+    awaited& mine = awaited_at(a, me.slice);
+    mine.performed = true;
+    mine.clock = pool_.keep(clock(me));
+    const auto rank = index(me.rank);
+    for (std::int32_t l = first_player_[rank]; l < first_player_[rank + 1]; ++l)
+      if (l != me.number) wake(l);
+  }
+  if (++me.at < me.steps->size()) return;
+  if (me.slice + 1 < limits_.slices) {
+    me.at = 0;
+    ++me.slice;
+    return;
+  }
+  join(ends_[index(me.rank)], clock(me));
+  pool_.release(me.clock);
+}
+
+// -- the end ----------------------------------------------------------------------------------------------------------
+
+std::optional<fault> symbolic_run::at_end() {
+  for (const player& p : players_)
+    if (!p.done()) return stuck_fault(p);
+  if (auto f = unread_messages()) return f;
+  return operation_ends();
+}
+
+/// Why `me` does not go on, and which lane could help (−1: none will).
+std::string symbolic_run::waits_for(const player& me, std::int32_t& next) const {
+  const step& s = me.now();
+  const auto lane_name = [](rank_t rank, int lane) {
+    return "rank " + std::to_string(rank) + " lane " + std::to_string(lane);
+  };
+  std::string text = lane_name(me.rank, me.lane) + " step " + std::to_string(me.at);
+  if (limits_.slices > 1) text += " (slice " + std::to_string(me.slice) + ')';
+  text += " waits for ";
+  if (still_awaits(me)) {
+    next = first_player_[index(me.rank)] + s.after.lane;
+    return text + "step " + std::to_string(s.after.step) + " of its lane " + std::to_string(s.after.lane);
+  }
+  if (lacks_message(me)) {
+    next = channel_at(me.in[me.at]).sender;
+    return text + "a message from rank " + std::to_string(s.from);
+  }
+  next = channel_at(me.out[me.at]).receiver;
+  return text + "a credit from rank " + std::to_string(s.to);
+}
+
+fault symbolic_run::stuck_fault(const player& first) const {
+  fault f{first.rank, first.lane, static_cast<int>(first.at), first.slice, "gets stuck: "};
+  std::vector<std::int32_t> seen;
+  for (const player* me = &first;;) {
+    seen.push_back(me->number);
+    std::int32_t next = -1;
+    f.what += waits_for(*me, next);
+    if (next < 0) {
+      f.what += ", which has no lane " + std::to_string(me->lane);
+      return f;
+    }
+    const player& other = player_at(next);
+    if (other.done()) {
+      f.what += ", which has performed all its steps";
+      return f;
+    }
+    if (const auto found = std::find(seen.begin(), seen.end(), next); found != seen.end()) {
+      f.what += ", which closes the circle";
+      return f;
+    }
+    f.what += "; ";
+    me = &other;
+  }
+}
+
+std::optional<fault> symbolic_run::unread_messages() const {
+  for (const channel& c : channels_) {
+    if (c.under_way.empty()) continue;
+    const message& m = c.under_way.front();
+    const player& from = player_at(c.sender);
+    const step& s = (*from.steps)[index(m.sender_step)];
+    return fault{from.rank, from.lane, m.sender_step, m.slice,
+                 "sends a message to rank " + std::to_string(s.to) + " that is never received"};
+  }
+  return std::nullopt;
+}
+
+/// An operation has ended at a rank when its lanes are through and all its credits have come back. Others must be through
+/// with its buffers by then, and must not have begun with them before it came.
+std::optional<fault> symbolic_run::operation_ends() {
+  std::optional<fault> first;
+  std::uint64_t first_key = 0;
+  for (const auto& [key, access] : foreign_) {  // the map has no order of its own: report the smallest
+    const std::size_t lane = index(key % players_.size());
+    if (ends_[index(key / players_.size())][lane] >= access.time) continue;
+    if (first && first_key < key) continue;
+    first = access.where;
+    first_key = key;
+  }
+  if (first) return first;
+  return score_.what == collective::barrier ? barrier_holds() : std::nullopt;
+}
+
+std::optional<fault> symbolic_run::barrier_holds() const {
+  for (rank_t r = 0; r < score_.ranks; ++r)
+    for (rank_t q = 0; q < score_.ranks; ++q) {
+      if (q == r) continue;
+      const auto& end = ends_[index(r)];
+      const auto from = end.begin() + first_player_[index(q)];
+      const auto to = end.begin() + first_player_[index(q) + 1];
+      if (std::any_of(from, to, [](ticks t) { return t > 0; })) continue;
+      return fault{r, -1, -1, 0, "can leave the barrier before rank " + std::to_string(q) + " has come"};
+    }
+  return std::nullopt;
+}
+
+}  // namespace troupe::verifying

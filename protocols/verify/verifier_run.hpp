@@ -1,0 +1,213 @@
+#pragma once
+// One run of a score on symbols. Lanes are run in any order (each until it is stuck): the outcome is the same for all orders.
+//
+// What is known of the order of events (vector clocks, one component a lane):
+//   - the steps of a lane follow each other; a step comes after the step named by `after`;
+//   - a receive comes after the send of its message;
+//   - a send comes after the receive that gave its credit back: receive i before send i + credits of a channel;
+//   - a step that receives and sends needs its message and its credit before it begins (so it can get stuck for either),
+//     but what it receives may be read and written before its credit is known: only its send comes after the credit;
+//   - the steps of a fan come after what is before the fan, in any order among themselves.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "protocols/verify/reduction_forest.hpp"
+#include "protocols/verify/verifier.hpp"
+#include "protocols/verify/verifier_memory.hpp"
+#include "protocols/verify/verifier_structure.hpp"
+
+namespace troupe::verifying {
+
+/// Clocks of lanes, and those that outlive their step (in messages, credits, awaited steps). Recycled: what is live at a time
+/// is far less than what is made, and a clock of a score with thousands of lanes is large. Clocks do not move.
+class clock_pool {
+public:
+  using handle = std::int32_t;
+  explicit clock_pool(std::size_t lanes) : lanes_(lanes) {}
+  handle zero();
+  handle keep(clock_view clock);
+  std::span<ticks> operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  void release(handle h) { free_.push_back(h); }
+
+private:
+  handle take();
+  std::size_t lanes_;
+  std::vector<std::unique_ptr<ticks[]>> clocks_;
+  std::vector<handle> free_;
+};
+
+void join(std::span<ticks> into, clock_view from);
+
+/// First in, first out; keeps its memory (std::deque allocates even when it is empty, and there are many channels).
+template <class T>
+class fifo {
+public:
+  bool empty() const { return first_ == items_.size(); }
+  std::size_t size() const { return items_.size() - first_; }
+  const T& front() const { return items_[first_]; }
+  const T& back() const { return items_.back(); }
+  const T* begin() const { return items_.data() + first_; }
+  const T* end() const { return items_.data() + items_.size(); }
+  void push(T item) { items_.push_back(std::move(item)); }
+  T pop() {
+    T item = std::move(items_[first_++]);
+    if (empty()) items_.clear(), first_ = 0;
+    return item;
+  }
+
+private:
+  std::vector<T> items_;
+  std::size_t first_ = 0;
+};
+
+class symbolic_run {
+public:
+  /// @pre check_structure found nothing.
+  symbolic_run(const score& s, const performing_limits& limits);
+
+  /// Runs to the end or to the first fault.
+  std::optional<fault> run();
+
+  const cell_table& cells() const { return table_; }
+  const cell_memory& memory() const { return memory_; }
+  std::shared_ptr<reduction_forest> forest() const { return forest_; }
+  std::size_t steps() const { return steps_done_; }
+  std::size_t messages() const { return messages_sent_; }
+
+private:
+  using node_id = reduction_forest::node_id;
+  struct message {
+    clock_pool::handle clock;
+    std::int32_t sender_step;
+    std::int32_t slice;
+    std::size_t cell;  ///< first named cell: its extents, and unless `slot` its values
+    std::int32_t count;
+    rank_t owner;               ///< of the cells
+    std::vector<node_id> slot;  ///< values of recv_reduce_send
+  };
+  struct channel {
+    std::int32_t sender;    ///< lanes, numbered over all ranks
+    std::int32_t receiver;  ///< −1: the receiving rank has no such lane
+    fifo<message> under_way;
+    fifo<clock_pool::handle> returned;
+    std::uint64_t sent = 0;
+    std::uint64_t to_send = 0;  ///< in the whole run
+    std::uint64_t credits_given = 0;
+  };
+  /// A step that steps of other lanes wait for, in one slice.
+  struct awaited {
+    clock_pool::handle clock = -1;
+    std::int32_t waiting = 0;  ///< steps that have still to read the clock
+    bool performed = false;
+  };
+  struct player {
+    rank_t rank;
+    int lane;
+    std::int32_t number;
+    const troupe::lane* steps;
+    clock_pool::handle clock = -1;                        ///< from the first step to the last
+    std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
+    std::size_t at = 0;
+    int slice = 0;
+    ticks time = 0;
+    bool queued = false;
+    bool done() const { return at == steps->size(); }
+    const step& now() const { return (*steps)[at]; }
+  };
+
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  player& player_at(std::int32_t lane) { return players_[index(lane)]; }
+  const player& player_at(std::int32_t lane) const { return players_[index(lane)]; }
+  channel& channel_at(std::int32_t c) { return channels_[index(c)]; }
+  const channel& channel_at(std::int32_t c) const { return channels_[index(c)]; }
+
+  // verifier_run.cpp: the order of things
+  void list_players();
+  void wire(player& p);
+  void fill_inputs();
+  std::int32_t lane_number(rank_t rank, int lane) const;
+  std::int32_t channel_number(rank_t from, rank_t to, int lane);
+  std::int32_t publish(player& p, std::int32_t step);
+  bool ready(const player& me) const;
+  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way.empty(); }
+  bool credit_lacks(const channel& c) const { return c.under_way.size() >= static_cast<std::size_t>(limits_.credits); }
+  void begin_step(player& me);
+  bool perform(player& me);
+  void begin_fan(player& me);
+  void finish_step(player& me);
+  void wake(std::int32_t lane);
+  void run_awake();
+  awaited& awaited_at(std::int32_t which, int slice) {
+    return awaited_[index(which) * index(limits_.slices) + index(slice)];
+  }
+  bool still_awaits(const player& me) const;
+  void give_credit(player& me, channel& c);
+  void take_credit(player& me, channel& c);
+  std::optional<fault> at_end();
+  fault stuck_fault(const player& first) const;
+  std::string waits_for(const player& me, std::int32_t& next) const;
+  std::optional<fault> unread_messages() const;
+  std::optional<fault> operation_ends();
+  std::optional<fault> barrier_holds() const;
+
+  // verifier_access.cpp: what a step does to the cells
+  bool receive(player& me, message& m);
+  bool load(player& me, const place& from, std::vector<node_id>& into);
+  bool combine(const player& me, const std::vector<node_id>& left, const std::vector<node_id>& right,
+               const place& named);
+  bool work(player& me);
+  bool store(player& me);
+  bool overwrites_lent(const player& me, std::size_t location, std::int32_t i);
+  void send(player& me);
+  bool check_foreign(const player& me, const place& at);
+  void note_foreign(const player& me, rank_t owner, const std::string& what);
+
+  // words
+  bool wrong(const player& me, std::string what);
+  std::string step_name(epoch e) const;
+  std::string cell_name(const place& at, std::int32_t i) const;
+  std::string value_name(node_id n) const;
+
+  std::span<ticks> clock(const player& me) { return pool_[me.clock]; }
+  clock_view known(const player& me) { return in_fan_ ? clock_view{fan_clock_} : clock_view{clock(me)}; }
+  epoch now(const player& me) const { return {me.number, in_fan_ ? fan_time_ : me.time}; }
+
+  const score& score_;
+  performing_limits limits_;
+  cell_table table_;
+  cell_memory memory_;
+  std::shared_ptr<reduction_forest> forest_;
+  std::vector<player> players_;
+  std::vector<std::int32_t> first_player_;  ///< by rank, and one more
+  std::vector<channel> channels_;
+  std::unordered_map<std::uint64_t, std::int32_t> channel_numbers_;
+  std::vector<awaited> awaited_;  ///< by awaited step and slice
+  clock_pool pool_;
+  std::vector<std::vector<ticks>>
+      ends_;  ///< by rank: what is known when its lanes are through and its credits are back
+  std::vector<std::int32_t> queue_;
+  /// The last access of a lane to another rank's buffers, and what it was.
+  struct foreign_access {
+    ticks time;
+    fault where;
+  };
+  std::unordered_map<std::uint64_t, foreign_access> foreign_;  ///< by owner and lane
+
+  // the step under way
+  std::vector<node_id> incoming_, local_, result_;
+  bool in_fan_ = false;                                             ///< the step under way is in a fan
+  std::unordered_map<std::int32_t, std::vector<ticks>> fan_bases_;  ///< by lane: what was known before the fan
+  std::vector<ticks> fan_clock_;                                    ///< that and the message of this member
+  ticks fan_time_ = 0;                                              ///< accesses of members count as the last member's
+
+  std::optional<fault> found_;
+  std::size_t steps_done_ = 0;
+  std::size_t messages_sent_ = 0;
+};
+
+}  // namespace troupe::verifying

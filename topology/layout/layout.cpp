@@ -1,0 +1,356 @@
+#include "topology/layout/layout.hpp"
+
+#include "memory/error.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+// Sixteen million ranks: far beyond any run, small enough that a typing error in a config cannot exhaust memory.
+constexpr std::int64_t max_ranks = std::int64_t{1} << 24;
+
+[[noreturn]] void bad_config(const std::string& what) { throw error(errc::bad_config, "layout: " + what); }
+[[noreturn]] void bad_argument(const std::string& what) { throw error(errc::invalid_argument, "layout: " + what); }
+
+// Product of extents, 0 if one is not positive, saturating just above max_ranks (members may have been edited).
+std::int64_t product(std::initializer_list<int> extents) noexcept {
+  std::int64_t result = 1;
+  for (int extent : extents) {
+    if (extent < 1) return 0;
+    result = std::min(result * extent, max_ranks + 1);
+  }
+  return result;
+}
+
+std::int64_t grid_size(const layout& l) noexcept {
+  return product({l.servers, l.cards, l.core_groups, l.ranks_per_core_group});
+}
+
+coordinates grid_place(const layout& l, int rank) {
+  const int group = rank / l.ranks_per_core_group;
+  const int card = group / l.core_groups;
+  return {card / l.cards, card % l.cards, group % l.core_groups};
+}
+
+void need_positive(int value, const char* name) {
+  if (value < 1) bad_config(std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
+}
+
+std::string text_of(const coordinates& at) {
+  return std::to_string(at.server) + '.' + std::to_string(at.card) + '.' + std::to_string(at.core_group);
+}
+
+int parse_number(std::string_view token, std::string_view whole, int lowest) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(token.data(), token.data() + token.size(), value);
+  if (token.empty() || status != std::errc{} || end != token.data() + token.size() || value < lowest ||
+      value > max_ranks)
+    bad_config("'" + std::string(token) + "' in '" + std::string(whole) + "' is not a number from " +
+               std::to_string(lowest) + " to " + std::to_string(max_ranks) +
+               "; write ranks \"8\", servers x cards x core groups \"2x4x1\", cards per server \"4+3\" or one "
+               "server.card.core_group per rank \"0.0.0,1.0.0\"");
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> tokens;
+  for (;;) {
+    const auto at = text.find(separator);
+    tokens.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return tokens;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::vector<int> parse_numbers(std::string_view list, char separator, std::string_view whole, int lowest) {
+  std::vector<int> numbers;
+  for (auto token : split(list, separator)) numbers.push_back(parse_number(token, whole, lowest));
+  return numbers;
+}
+
+layout parse_places(std::string_view text) {
+  std::vector<coordinates> places;
+  for (auto token : split(text, ',')) {
+    const auto numbers = parse_numbers(token, '.', text, 0);
+    if (numbers.size() != 3)
+      bad_config("'" + std::string(token) + "' in '" + std::string(text) + "' must be server.card.core_group");
+    places.push_back({numbers[0], numbers[1], numbers[2]});
+  }
+  return layout::placed(std::move(places));
+}
+
+// A placement that is exactly a dense grid is stored as one, so that equal layouts compare equal and queries are fast.
+void drop_placement_if_grid(layout& l) {
+  const std::int64_t groups = product({l.servers, l.cards, l.core_groups});
+  const auto ranks = static_cast<std::int64_t>(l.placement.size());
+  if (groups == 0 || ranks % groups != 0) return;
+  layout dense{l.servers, l.cards, l.core_groups, static_cast<int>(ranks / groups)};
+  for (int r = 0; r < static_cast<int>(ranks); ++r)
+    if (grid_place(dense, r) != l.placement[static_cast<std::size_t>(r)]) return;
+  l = dense;
+}
+
+template <class Key>
+void sort_by_place(const layout& l, std::vector<int>& ranks, Key key) {
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return std::pair(key(l.placement[static_cast<std::size_t>(a)]), a) <
+           std::pair(key(l.placement[static_cast<std::size_t>(b)]), b);
+  });
+}
+
+template <class Predicate>
+std::vector<int> ranks_where(const layout& l, Predicate keep) {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < l.placement.size(); ++r)
+    if (keep(l.placement[r])) ranks.push_back(static_cast<int>(r));
+  sort_by_place(l, ranks, [](const coordinates& at) { return std::pair(at.card, at.core_group); });
+  return ranks;
+}
+
+std::vector<int> consecutive(int first, int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+std::vector<int> ranks_by_server(const layout& l) {
+  std::vector<int> count(static_cast<std::size_t>(l.servers), 0);
+  for (const auto& at : l.placement) ++count[static_cast<std::size_t>(at.server)];
+  return count;
+}
+
+}  // namespace
+
+// -- constructors ------------------------------------------------------------------------------------------------
+
+layout layout::flat(int ranks) {
+  need_positive(ranks, "the number of ranks");
+  layout result{1, 1, 1, ranks};
+  result.validate();
+  return result;
+}
+
+layout layout::grid(int servers, int cards, int core_groups) {
+  layout result{servers, cards, core_groups};
+  result.validate();
+  return result;
+}
+
+layout layout::ragged(std::span<const int> cards_of_server, int core_groups) {
+  if (cards_of_server.empty()) bad_config("no servers given");
+  need_positive(core_groups, "core groups per card");
+  std::int64_t ranks = 0;
+  for (int cards : cards_of_server) {
+    need_positive(cards, "the number of cards of a server");
+    ranks += product({cards, core_groups});
+    if (ranks > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " ranks");
+  }
+  std::vector<coordinates> places;
+  places.reserve(static_cast<std::size_t>(ranks));
+  for (std::size_t s = 0; s < cards_of_server.size(); ++s)
+    for (int c = 0; c < cards_of_server[s]; ++c)
+      for (int g = 0; g < core_groups; ++g) places.push_back({static_cast<int>(s), c, g});
+  return placed(std::move(places));
+}
+
+layout layout::spread(int ranks, int servers, int core_groups) {
+  need_positive(ranks, "the number of ranks");
+  need_positive(servers, "the number of servers");
+  need_positive(core_groups, "core groups per card");
+  if (ranks > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " ranks");
+  if (servers > ranks)
+    bad_config(std::to_string(ranks) + " ranks cannot occupy " + std::to_string(servers) +
+               " servers; use at most one server per rank");
+  std::vector<coordinates> places;
+  places.reserve(static_cast<std::size_t>(ranks));
+  for (int s = 0; s < servers; ++s)
+    for (int i = 0; i < ranks / servers + (s < ranks % servers ? 1 : 0); ++i)
+      places.push_back({s, i / core_groups, i % core_groups});
+  return placed(std::move(places));
+}
+
+layout layout::placed(std::vector<coordinates> places) {
+  if (places.empty()) bad_config("the placement names no rank");
+  layout result;
+  for (std::size_t r = 0; r < places.size(); ++r) {
+    const auto& at = places[r];
+    const auto in_range = [](int coordinate) { return coordinate >= 0 && coordinate < max_ranks; };
+    if (!in_range(at.server) || !in_range(at.card) || !in_range(at.core_group))
+      bad_config("rank " + std::to_string(r) + " is placed at " + text_of(at) + "; coordinates must be 0 to " +
+                 std::to_string(max_ranks - 1));
+    result.servers = std::max(result.servers, at.server + 1);
+    result.cards = std::max(result.cards, at.card + 1);
+    result.core_groups = std::max(result.core_groups, at.core_group + 1);
+  }
+  result.placement = std::move(places);
+  drop_placement_if_grid(result);
+  result.validate();
+  return result;
+}
+
+layout layout::parse(std::string_view text) {
+  if (text.find('.') != std::string_view::npos) return parse_places(text);
+  const auto parts = split(text, 'x');
+  if (parts.front().find('+') != std::string_view::npos) {
+    if (parts.size() > 2)
+      bad_config("'" + std::string(text) +
+                 "' has more than one x after the cards per server; write \"4+3\" or \"4+3x2\"");
+    const auto cards_of_server = parse_numbers(parts[0], '+', text, 1);
+    return ragged(cards_of_server, parts.size() == 2 ? parse_number(parts[1], text, 1) : 1);
+  }
+  const auto extents = parse_numbers(text, 'x', text, 1);
+  if (extents.size() == 1) return flat(extents[0]);
+  if (extents.size() > 3) bad_config("'" + std::string(text) + "' has more than three extents; write \"2x4x1\"");
+  return grid(extents[0], extents[1], extents.size() == 3 ? extents[2] : 1);
+}
+
+void layout::validate() const {
+  need_positive(servers, "servers");
+  need_positive(cards, "cards per server");
+  need_positive(core_groups, "core groups per card");
+  need_positive(ranks_per_core_group, "ranks per core group");
+  if (grid_size(*this) > max_ranks)
+    bad_config(std::to_string(servers) + " servers x " + std::to_string(cards) + " cards x " +
+               std::to_string(core_groups) + " core groups exceeds " + std::to_string(max_ranks) + " places");
+  if (placement.empty()) return;
+  if (ranks_per_core_group != 1) bad_config("ranks_per_core_group must stay 1 when a placement is given");
+  if (static_cast<std::int64_t>(placement.size()) > max_ranks)
+    bad_config("more than " + std::to_string(max_ranks) + " ranks");
+  for (std::size_t r = 0; r < placement.size(); ++r) {
+    const auto& at = placement[r];
+    if (at.server < 0 || at.server >= servers || at.card < 0 || at.card >= cards || at.core_group < 0 ||
+        at.core_group >= core_groups)
+      bad_config("rank " + std::to_string(r) + " is placed at " + text_of(at) + ", outside " + std::to_string(servers) +
+                 "x" + std::to_string(cards) + "x" + std::to_string(core_groups));
+  }
+}
+
+// -- whole layout ------------------------------------------------------------------------------------------------
+
+int layout::size() const noexcept {
+  return static_cast<int>(placement.empty() ? grid_size(*this) : static_cast<std::int64_t>(placement.size()));
+}
+
+int layout::server_count() const {
+  if (placement.empty()) return servers;
+  const auto count = ranks_by_server(*this);
+  return static_cast<int>(std::count_if(count.begin(), count.end(), [](int n) { return n > 0; }));
+}
+
+bool layout::is_flat() const noexcept {
+  if (placement.empty()) return product({servers, cards, core_groups}) <= 1;
+  return std::all_of(placement.begin(), placement.end(), [&](const coordinates& at) { return at == placement[0]; });
+}
+
+bool layout::uniform() const {
+  if (placement.empty()) return true;
+  int expected = 0;
+  for (int n : ranks_by_server(*this)) {
+    if (n == 0) continue;
+    if (expected != 0 && n != expected) return false;
+    expected = n;
+  }
+  return true;
+}
+
+// -- one rank, server or card ------------------------------------------------------------------------------------
+
+coordinates layout::of(int rank) const {
+  if (rank < 0 || rank >= size())
+    bad_argument("rank " + std::to_string(rank) + " does not exist, ranks are 0 to " + std::to_string(size() - 1));
+  return placement.empty() ? grid_place(*this, rank) : placement[static_cast<std::size_t>(rank)];
+}
+
+std::vector<int> layout::ranks_of_server(int server) const {
+  if (server < 0 || server >= servers)
+    bad_argument("server " + std::to_string(server) + " does not exist, servers are 0 to " +
+                 std::to_string(servers - 1));
+  if (!placement.empty()) return ranks_where(*this, [&](const coordinates& at) { return at.server == server; });
+  const int each = size() / servers;
+  return consecutive(server * each, each);
+}
+
+std::vector<int> layout::ranks_of_card(int server, int card) const {
+  if (server < 0 || server >= servers || card < 0 || card >= cards)
+    bad_argument("card " + std::to_string(card) + " of server " + std::to_string(server) + " does not exist in " +
+                 std::to_string(servers) + " servers x " + std::to_string(cards) + " cards");
+  if (!placement.empty())
+    return ranks_where(*this, [&](const coordinates& at) { return at.server == server && at.card == card; });
+  const int each = size() / (servers * cards);
+  return consecutive((server * cards + card) * each, each);
+}
+
+int layout::local_index(int rank) const {
+  const coordinates at = of(rank);
+  if (placement.empty()) return rank % (size() / servers);
+  const auto place = [](const coordinates& c, int r) { return std::tuple(c.card, c.core_group, r); };
+  int before = 0;
+  for (std::size_t r = 0; r < placement.size(); ++r)
+    if (placement[r].server == at.server && place(placement[r], static_cast<int>(r)) < place(at, rank)) ++before;
+  return before;
+}
+
+std::vector<int> layout::same_index_peers(int rank) const {
+  const int index = local_index(rank);
+  std::vector<int> peers;
+  if (placement.empty()) {
+    const int each = size() / servers;
+    for (int s = 0; s < servers; ++s) peers.push_back(s * each + index);
+    return peers;
+  }
+  // One pass that buckets ranks by server: O(size log size) also for many servers.
+  std::vector<std::vector<int>> of_server(static_cast<std::size_t>(servers));
+  for (std::size_t r = 0; r < placement.size(); ++r)
+    of_server[static_cast<std::size_t>(placement[r].server)].push_back(static_cast<int>(r));
+  for (auto& ranks : of_server) {
+    if (static_cast<std::size_t>(index) >= ranks.size()) continue;
+    sort_by_place(*this, ranks, [](const coordinates& at) { return std::pair(at.card, at.core_group); });
+    peers.push_back(ranks[static_cast<std::size_t>(index)]);
+  }
+  return peers;
+}
+
+layout layout::subset(std::span<const int> members) const {
+  if (members.empty()) bad_argument("a subset needs at least one rank");
+  std::vector<bool> seen(static_cast<std::size_t>(size()), false);
+  std::vector<coordinates> places;
+  places.reserve(members.size());
+  for (int rank : members) {
+    places.push_back(of(rank));
+    if (seen[static_cast<std::size_t>(rank)])
+      bad_argument("rank " + std::to_string(rank) + " is named twice in a subset");
+    seen[static_cast<std::size_t>(rank)] = true;
+  }
+  std::vector<coordinates> used = places;
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  std::vector<coordinates> renamed;  // used[i] becomes renamed[i]
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (i == 0) renamed.push_back({});
+    else if (const coordinates last = renamed.back(); used[i].server != used[i - 1].server)
+      renamed.push_back({last.server + 1, 0, 0});
+    else if (used[i].card != used[i - 1].card) renamed.push_back({last.server, last.card + 1, 0});
+    else renamed.push_back({last.server, last.card, last.core_group + 1});
+  }
+  for (auto& at : places)
+    at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
+  return placed(std::move(places));
+}
+
+std::string layout::to_string() const {
+  if (is_grid() && product({servers, cards, core_groups}) == 1) return std::to_string(size());
+  if (is_grid() && ranks_per_core_group == 1)
+    return std::to_string(servers) + 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups);
+  std::string text;
+  for (int r = 0; r < size(); ++r) text += (r == 0 ? "" : ",") + text_of(of(r));
+  return text;
+}
+
+}  // namespace troupe

@@ -1,0 +1,25 @@
+#pragma once
+// Times and rates as people write them. Sizes are in engine/config/configuration.hpp (powers of 1024); rates are decimal, as data sheets
+// count.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "topology/machine/links.hpp"
+
+namespace troupe {
+
+/// "0", "40ps", "1.5us", "25 µs", "2ms", "1s": rounded to a picosecond. Empty if it is none of these, negative, or above 106 days.
+std::optional<picoseconds> parse_time(std::string_view text);
+/// Bytes per second of "25GB/s", "69.6 GB/s", "100e9", "200Gbit/s", "512MB/s" (K, M, G, T: powers of 1000). Empty if it is none of
+/// these or below 1.
+std::optional<std::uint64_t> parse_rate(std::string_view text);
+
+/// "1.5 us", "40 ps"; exact, parse_time reads it back.
+std::string to_text(picoseconds time);
+/// "25 GB/s"; exact, parse_rate reads it back.
+std::string rate_text(std::uint64_t bytes_per_second);
+
+}  // namespace troupe
