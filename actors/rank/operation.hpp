@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ struct operation {
   look_t suspected = 0;  ///< see confirm()
   steady_time expires = no_deadline;
   scratch_block staged_input, staged_output, scratch, l0;
+  std::byte* result = nullptr;  ///< where the plan leaves the output, in its own type; null: in `output`
   std::shared_ptr<lent_memory> lent;
   bool registered = false;       ///< over slots: the membership has heard of it
   bool stalled = false;          ///< over slots: cannot go on, and waits to be told that it failed
@@ -91,6 +93,12 @@ private:
   std::mutex mutex_;  // once per rank and operation that shares memory
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
+
+/// The root of a plan for separate buffers calls in place, which the plan was not verified for: it reads its input from a copy.
+/// @param input_displacements, output_displacements as in operation
+bool root_needs_copy(const plan& p, const call& what, rank_t rank, const void* input, const void* output,
+                     std::span<const std::size_t> input_displacements = {},
+                     std::span<const std::size_t> output_displacements = {});
 
 /// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
 /// Throws error (out_of_memory, size_overflow, unsupported …).

@@ -75,7 +75,7 @@ struct alignas(128) slot_desk::seat {
   std::shared_ptr<const slot_program> running;  ///< of `current`
   std::optional<slot_performer> performer;
   std::vector<std::byte> scratch, l0;
-  std::vector<std::byte> apart;  ///< the input of a reduce in place, whose plan is made for separate buffers
+  std::vector<std::byte> apart;  ///< the input of a root in place, whose plan is made for separate buffers
 };
 
 /// Ends the wait of a caller that performs for its rank.

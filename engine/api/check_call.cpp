@@ -125,7 +125,7 @@ private:
         refuse(d_, errc::size_overflow, "counts or displacements exceed the address space");
       end = std::max(end, begin + length);
     }
-    if (!displacements.empty() && !input) check_blocks_apart(displacements, run.count);
+    if (!displacements.empty() && !input) check_blocks_apart(false, displacements, run.count);
     return end;
   }
 
@@ -135,17 +135,18 @@ private:
     return c_.counts[index];
   }
 
-  void check_blocks_apart(const std::vector<std::size_t>& begins, int blocks) {
+  void check_blocks_apart(bool input, const std::vector<std::size_t>& begins, int blocks) {
     std::vector<std::size_t> order(static_cast<std::size_t>(blocks));
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begins[a] < begins[b]; });
     std::size_t end = 0;
     std::size_t before = 0;
     for (const std::size_t i : order) {
-      const std::size_t length = count_of_block(false, i, blocks);
+      const std::size_t length = count_of_block(input, i, blocks);
       if (length > 0 && begins[i] < end)
         refuse(d_, errc::buffers_overlap,
-               "the output blocks of ranks " + std::to_string(before) + " and " + std::to_string(i) + " overlap");
+               std::string{input ? "the call is in place, but the input" : "the output"} + " blocks of ranks " +
+                   std::to_string(before) + " and " + std::to_string(i) + " overlap");
       if (length > 0) {
         end = begins[i] + length;
         before = i;
@@ -212,6 +213,10 @@ private:
     if (!in.overlaps(out)) return;
     if (in.begin == expected_place(out)) {
       c_.in_place = all_ranks;
+      // The input is written too, or its own block at least; blocks that share memory with that one would change.
+      if (!d_.input_displacements.empty() && c_.what != collective::all_to_all)
+        check_blocks_apart(true, d_.input_displacements,
+                           input_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_).count);
       return;
     }
     refuse(

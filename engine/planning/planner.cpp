@@ -254,6 +254,12 @@ struct planner::impl {
     return {};
   }
 
+  /// The score as `c`, the chosen one, performs it.
+  static lowered_score& performed(const contender& c, const outcome& o) {
+    const bool by_actors_or_direct = o.way == message_protocol::simple || o.way == message_protocol::direct;
+    return by_actors_or_direct ? *c.lowered : *c.over(format_of(o.way)).lowered;
+  }
+
   /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
   static void leave_actors(plan& made, const contender& c, const outcome& o) {
     made.cut = cutting{};
@@ -261,7 +267,7 @@ struct planner::impl {
     made.direct = o.way == message_protocol::direct;
     made.protocol = name(o.way);
     made.predicted_seconds = o.seconds();
-    lowered_score& as = made.direct ? *c.lowered : *c.over(format_of(o.way)).lowered;
+    lowered_score& as = performed(c, o);
     made.notes = as.notes;
     made.verified = as.verified(1);
   }
@@ -372,6 +378,8 @@ struct planner::impl {
     made->predicted_seconds = c.seconds;
     made->in_place = c.on.in_place;
     if (o.way != message_protocol::simple) leave_actors(*made, c, o);
+    if (has_root(task.what.what) && !made->in_place)
+      made->root_in_place = performed(c, o).holds_at_root_in_place(made->cut.slices);
     const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                          c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,

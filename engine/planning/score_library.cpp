@@ -105,6 +105,18 @@ const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
   return answer;
 }
 
+bool lowered_score::holds_at_root_in_place(int slices) {
+  auto& answer = root_in_place_[static_cast<std::size_t>(std::clamp(slices, 1, 3))];
+  if (answer) return *answer;
+  const verdict& apart = *verified(slices);
+  const verdict in_place = verify(root_in_place(*notes), {credits_, std::clamp(slices, 1, 3)});
+  answer = in_place.ok();
+  if (is_reduction(notes->what))
+    for (std::int32_t c = 0; *answer && c < notes->parts; ++c)
+      answer = tree_of(apart, notes->root, c) == tree_of(in_place, notes->root, c);
+  return *answer;
+}
+
 bool lowered_score::sums_in_one_pass() {
   if (one_pass_) return *one_pass_;
   // Operands of ⊕ have no contribution in common, so a pass with n inputs has one rank's raw contribution in each.

@@ -37,6 +37,9 @@ public:
   /// slice before and the one after.
   const std::shared_ptr<const verdict>& verified(int slices);
 
+  /// The score is right, with the same reduction trees, also where the root's call is in place. @pre verified(slices) is ok
+  bool holds_at_root_in_place(int slices);
+
   /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
   /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
   bool sums_in_one_pass();
@@ -50,6 +53,7 @@ private:
 
   int credits_;
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
+  std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
   std::optional<bool> one_pass_;
   std::optional<timing_sheet> sheet_;
   std::map<price_key, double> prices_;

@@ -35,4 +35,8 @@ score fold_in_rank_order(const score& s);
 /// @pre credits ≥ 1
 score pace_sends(const score& s, int credits = 2);
 
+/// A rooted score for separate buffers as a root performs it whose call is in place: its input and output are one memory, and copies from a
+/// place to itself, which the kernels leave undone, wait only. Not for performing: for the verifier.
+score root_in_place(score s);
+
 }  // namespace troupe

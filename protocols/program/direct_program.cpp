@@ -75,8 +75,10 @@ using token_counts = std::map<std::pair<rank_t, rank_t>, int>;
 location canonical(location at, const direct_setting& setting) {
   if (!setting.in_place || (at.buffer != buffer_kind::input && at.buffer != buffer_kind::output)) return at;
   const std::size_t own = static_cast<std::size_t>(at.owner) * setting.block_bytes;
-  if (setting.what == collective::all_gather && at.buffer == buffer_kind::input) at.offset += own;
-  if (setting.what == collective::reduce_scatter && at.buffer == buffer_kind::output) at.offset += own;
+  const bool input_is_block = setting.what == collective::all_gather || setting.what == collective::gather;
+  const bool output_is_block = setting.what == collective::reduce_scatter || setting.what == collective::scatter;
+  if (input_is_block && at.buffer == buffer_kind::input) at.offset += own;
+  if (output_is_block && at.buffer == buffer_kind::output) at.offset += own;
   at.buffer = buffer_kind::output;
   return at;
 }
