@@ -113,7 +113,10 @@ void plan_choice::prepare(contender& c, const planning_task& task, bool widened)
   c.on.what = task.what.what;
   c.on.ranks = task.ranks();
   c.on.root = has_root(task.what.what) ? task.what.root : 0;
-  c.on.in_place = task.what.in_place && can_be_in_place(task.what.what) && !widened && !task.rules.scaled;
+  const bool staged = widened || task.rules.scaled;
+  c.on.in_place = task.what.in_place && can_be_in_place(task.what.what) && !staged;
+  // What is staged, and a root, which alone knows whether its call is in place, is brought to what the user's score takes it for.
+  if (staged || has_root(task.what.what)) c.on.in_place = library_.in_place(c.choreography).value_or(c.on.in_place);
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
@@ -287,10 +290,16 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
          (blocks > 1 ? std::to_string(blocks) + " times " : "") + std::to_string(block);
 }
 
+namespace {
+bool in_place_at_root(const contender& c) { return has_root(c.on.what) && c.on.in_place; }
+constexpr const char* root_joins_buffers = "it is for a root in place, whose buffers only the actors bring together";
+}  // namespace
+
 void plan_choice::price_slots(contender& c, const planning_task& task) const {
   c.over_slots = {};
   if (!c.eligible()) return;
   const char* why_not = c.widened                        ? "it widens its elements"
+                        : in_place_at_root(c)            ? root_joins_buffers
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->shares_memory       ? "it uses memory that ranks share"
                                                          : "";
@@ -384,8 +393,10 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.direct_seconds = std::numeric_limits<double>::infinity();
   c.why_not_direct.clear();
   if (!c.eligible()) return;
-  if (c.widened || !c.lowered->touches_other_ranks) {
-    c.why_not_direct = c.widened ? "it widens its elements" : "it works on its own memory only";
+  if (c.widened || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
+    c.why_not_direct = c.widened             ? "it widens its elements"
+                       : in_place_at_root(c) ? root_joins_buffers
+                                             : "it works on its own memory only";
     return;
   }
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};

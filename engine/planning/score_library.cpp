@@ -192,6 +192,11 @@ std::string score_library::suggestion(std::string_view name) const {
   return text;
 }
 
+std::optional<bool> score_library::in_place(std::string_view name) const {
+  const auto mine = own_.find(name);
+  return mine == own_.end() ? std::nullopt : std::optional<bool>{mine->second.in_place};
+}
+
 std::string score_library::refusal(std::string_view name, const stage& on) const {
   const auto mine = own_.find(name);
   if (mine == own_.end()) return troupe::refusal(*find_choreography(name), on);

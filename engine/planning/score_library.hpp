@@ -81,6 +81,8 @@ public:
   bool offers(std::string_view name, collective what) const;
   /// "; did you mean ring?" for a name that is not there, or a list of all.
   std::string suggestion(std::string_view name) const;
+  /// A user's score says itself whether input and output are one memory; empty for others.
+  std::optional<bool> in_place(std::string_view name) const;
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const stage& on) const;
 
