@@ -32,6 +32,10 @@ concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>
 template <buffer R>
 inline constexpr datatype type_of = datatype_of<std::remove_cv_t<std::ranges::range_value_t<R>>>;
 
+/// What an operation that outlives the call may be given: no range that ends with the call's expression and takes its memory along.
+template <class A>
+concept outlives_call = !buffer<A> || std::ranges::borrowed_range<A>;
+
 /// One rank's description of one operation.
 struct call_description {
   call what;

@@ -21,6 +21,7 @@ class group;
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
+/// The last three outlive the call, so they take no temporaries that own their elements: a named range, or a std::span.
 /// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
 /// and until it does, or leaves, or a deadline passes, the others wait for it.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
@@ -47,15 +48,18 @@ public:
     run(calls::NAME(std::forward<Arguments>(arguments)...));                                                           \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
-    requires requires(Arguments && ... a) { calls::NAME(std::forward<Arguments>(a)...); }                              \
+    requires(outlives_call<Arguments> && ...)                                                                          \
+  &&requires(Arguments && ... a) { calls::NAME(std::forward<Arguments>(a)...); }                                       \
   [[nodiscard]] request NAME##_async(Arguments&&... arguments) {                                                       \
     return start(calls::NAME(std::forward<Arguments>(arguments)...));                                                  \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
+    requires(outlives_call<Arguments> && ...)                                                                          \
   request NAME##_async(group& in, Arguments&&... arguments) {                                                          \
     return join(in, calls::NAME(std::forward<Arguments>(arguments)...));                                               \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
+    requires(outlives_call<Arguments> && ...)                                                                          \
   [[nodiscard]] persistent NAME##_init(Arguments&&... arguments) {                                                     \
     return prepare(calls::NAME(std::forward<Arguments>(arguments)...));                                                \
   }
