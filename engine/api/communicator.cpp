@@ -1,6 +1,8 @@
 #include "engine/api/communicator.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 #include "engine/world/core.hpp"
 #include "memory/error.hpp"
@@ -240,6 +242,26 @@ void request::state::give_up() {
       make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
 }
 
+namespace {
+
+bool overlap(const call_description& a, const call_description& b) {
+  const auto* to = static_cast<const std::byte*>(a.output);
+  const auto* from = static_cast<const std::byte*>(b.input);
+  const std::size_t written = a.what.count * size_of(a.what.type), read = b.what.count * size_of(b.what.type);
+  return written > 0 && read > 0 && std::less<>{}(to, from + read) && std::less<>{}(from, to + written);
+}
+
+}  // namespace
+
+void communicator::replace(call_description incoming, call_description outgoing) {
+  if (!impl_) refuse_empty();
+  const std::size_t bytes = outgoing.what.count * size_of(outgoing.what.type);
+  const std::unique_ptr<std::byte[]> kept{new std::byte[bytes]};
+  if (bytes > 0 && outgoing.input != nullptr) std::memcpy(kept.get(), outgoing.input, bytes);
+  if (outgoing.input != nullptr) outgoing.input = kept.get();
+  exchange(std::move(incoming), std::move(outgoing));  // returns, or throws, when nobody reads the copy any more
+}
+
 /// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
 void communicator::exchange(call_description incoming, call_description outgoing) {
   if (!impl_) refuse_empty();
@@ -247,6 +269,10 @@ void communicator::exchange(call_description incoming, call_description outgoing
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  if (overlap(incoming, outgoing))
+    throw error(errc::buffers_overlap,
+                "send_recv: what is received would overwrite what is being sent; use separate ranges, or "
+                "send_recv_replace for one");
   auto in = of.prepare(impl_->rank, std::move(incoming));
   auto out = of.prepare(impl_->rank, std::move(outgoing));
   const actors::completion_ptr received = in->done, sent = out->done;

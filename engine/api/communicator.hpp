@@ -82,10 +82,17 @@ public:
   TROUPE_COLLECTIVE(recv)
 #undef TROUPE_COLLECTIVE
 
-  /// Sends to one rank and receives from another at once. The ranges may be of different sizes.
+  /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
+  /// (errc::buffers_overlap).
   template <buffer S, buffer R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     exchange(calls::recv(std::forward<R>(in), from, options), calls::send(std::forward<S>(out), to, options));
+  }
+
+  /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
+  template <buffer B>
+  void send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
+    replace(calls::recv(data, from, options), calls::send(data, to, options));
   }
 
   /// Any operation, described; what the forms above do.
@@ -119,6 +126,7 @@ private:
   struct impl;
   explicit communicator(std::shared_ptr<impl> i);
   void exchange(call_description incoming, call_description outgoing);
+  void replace(call_description incoming, call_description outgoing);
   std::shared_ptr<impl> impl_;
 };
 
