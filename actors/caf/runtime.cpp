@@ -174,7 +174,7 @@ std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channe
   const bool slots = hidden_->options.slots && ranks <= most_slot_ranks;
   members->desk =
       std::make_unique<slot_desk>(ranks, slots, usable_cores(), slot_looks * std::max(0, hidden_->options.spin),
-                                  std::make_unique<desk_outbox>(members, *hidden_));
+                                  std::make_unique<desk_outbox>(members, *hidden_), hidden_->options.first_operation);
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())
     for (int r = 0; r < ranks; ++r) members->machine_rank.push_back(r);

@@ -35,6 +35,7 @@ struct runtime_options {
   int spin = 64;
   bool slots = false;  ///< small collectives may go over slots
   bool trace_routes = false;
+  std::uint64_t first_operation = 0;  ///< see engine_options
   fault_settings faults;
 };
 

@@ -14,7 +14,7 @@ using clock = std::chrono::steady_clock;
 
 }  // namespace
 
-slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out)
+slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out, std::uint64_t first)
     : out_(std::move(out)),
       ranks_(ranks),
       waiting_(slot_waiting_for(ranks, cores)),
@@ -27,6 +27,7 @@ slot_desk::slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr
   for (rank_t r = 0; r < ranks; ++r) {
     seats_.push_back(std::make_unique<seat>());
     seats_.back()->rank = r;
+    seats_.back()->next = first;
     seats_.back()->spin = waiting_.spin;
     if (slots) seats_.back()->performer.emplace(*board_, r);
   }
@@ -138,14 +139,12 @@ failure_ptr slot_desk::failure_of(seat& s, epoch_t epoch) {
   }
   if (s.failure_count.load(std::memory_order_acquire) == 0) [[likely]]
     return nullptr;
-  std::map<epoch_t, failure_ptr> stale;
-  failure_ptr why;
   const locker lock(s);
-  if (const auto found = s.failures.extract(epoch)) why = found.mapped();
+  failure_ptr why = s.failures.take(epoch);
   // Of operations that went through the rank's actor.
   const epoch_t oldest = s.active == operation::unset ? epoch : s.active;
-  std::erase_if(s.failures, [&](const auto& entry) { return before(entry.first, oldest); });
-  s.failure_count.store(s.failures.size(), std::memory_order_release);
+  s.failures.forget_before(oldest);
+  s.failure_count.store(s.failures.range_count(), std::memory_order_release);
   return why;
 }
 

@@ -53,8 +53,8 @@ public:
   struct seat;
 
   /// @param slots false: only numbers. @param cores that the process may use @param spin looks of a waiting caller before it gives
-  /// its core away, where every rank can have one
-  slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out);
+  /// its core away, where every rank can have one @param first number of every rank's first operation
+  slot_desk(int ranks, bool slots, int cores, int spin, std::unique_ptr<outbox> out, std::uint64_t first = 0);
   ~slot_desk();
   slot_desk(const slot_desk&) = delete;
   slot_desk& operator=(const slot_desk&) = delete;
@@ -124,6 +124,9 @@ public:
     std::optional<call> what;  ///< unknown: it is over
   };
   std::vector<presence> present(epoch_t epoch);
+  /// Collectives of the rank before this one went through its actor, which has called them, or over slots.
+  /// @param called epoch + 1 of the last one that the actor has called
+  epoch_t settled(rank_t rank, epoch_t called) const;
   /// The rank calls nothing more; tells `leave` when its last operation is over.
   void leave(rank_t rank);
 

@@ -22,8 +22,8 @@ void slot_desk::failed(epoch_t epoch, const failure_ptr& why) {
     const bool queued =
         std::any_of(s->queue.begin(), s->queue.end(), [&](const operation_ptr& op) { return op->epoch == epoch; });
     if (before(epoch, epoch_of(s->next)) && s->active != epoch && !queued) continue;  // over, or not over slots
-    s->failures.try_emplace(epoch, why);
-    s->failure_count.store(s->failures.size(), std::memory_order_release);
+    s->failures.add(epoch, why);
+    s->failure_count.store(s->failures.range_count(), std::memory_order_release);
   }
   for (rank_t r = 0; r < ranks_; ++r) board_->wake(r);
   wake_attendant();
@@ -77,6 +77,12 @@ std::vector<slot_desk::presence> slot_desk::present(epoch_t epoch) {
     if (what || before(epoch, epoch_of(s->next))) found.push_back({s->rank, std::move(what)});
   }
   return here ? found : std::vector<presence>{};
+}
+
+epoch_t slot_desk::settled(rank_t rank, epoch_t called) const {
+  seat& s = at(rank);
+  const locker lock(s);
+  return s.followed == called ? epoch_of(s.next) : called;
 }
 
 void slot_desk::leave(rank_t rank) {

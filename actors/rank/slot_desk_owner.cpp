@@ -155,15 +155,13 @@ void slot_desk::settle_failures(seat& s) {
   {
     const locker lock(s);
     for (const operation_ptr& op : s.queue) {
-      const auto found = s.failures.find(op->epoch);
-      if (!broken && found == s.failures.end()) continue;
-      over.emplace_back(op, broken ? broken : found->second);
-      if (found != s.failures.end()) s.failures.erase(found);
+      const failure_ptr own = s.failures.take(op->epoch);
+      if (broken || own) over.emplace_back(op, broken ? broken : own);
     }
     std::erase_if(s.queue, [&](const operation_ptr& op) {
       return std::any_of(over.begin(), over.end(), [&](const auto& entry) { return entry.first == op; });
     });
-    s.failure_count.store(s.failures.size(), std::memory_order_release);
+    s.failure_count.store(s.failures.range_count(), std::memory_order_release);
   }
   for (auto& [op, why] : over) complete(s, op, std::move(why));
 }

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <deque>
 #include <exception>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include "actors/rank/remembered_calls.hpp"
 #include "actors/rank/slot_desk.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "protocols/agreement/ended_epochs.hpp"
 
 namespace troupe::actors {
 
@@ -59,11 +59,11 @@ struct alignas(128) slot_desk::seat {
   bool owned = false;
   bool leaving = false, left = false;
   std::uint64_t next = 0;
-  epoch_t followed = 0;                     ///< epoch + 1 of the last operation that went to the rank's actor
-  epoch_t active = operation::unset;        ///< being performed
-  std::deque<operation_ptr> queue;          ///< to be performed, in order
-  operation_ptr current;                    ///< written by the owner
-  std::map<epoch_t, failure_ptr> failures;  ///< not seen by the rank yet
+  epoch_t followed = 0;               ///< epoch + 1 of the last operation that went to the rank's actor
+  epoch_t active = operation::unset;  ///< being performed
+  std::deque<operation_ptr> queue;    ///< to be performed, in order
+  operation_ptr current;              ///< written by the owner
+  ended_epochs failures;              ///< not seen by the rank yet
   std::atomic<std::size_t> failure_count{0};
   /// 0: somebody sees to it, or nothing is to be done. 1: left to who comes first. 2: and the attendant has seen it so.
   std::atomic<std::uint8_t> unattended{0};

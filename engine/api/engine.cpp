@@ -67,6 +67,7 @@ actors::runtime_options runtime_part(const engine_options& o) {
   r.workers = o.workers;
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
+  r.first_operation = o.first_operation;
   r.slots = may_use_slots(o);
   const fault_options& f = o.faults;
   r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};

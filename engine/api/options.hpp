@@ -51,6 +51,8 @@ struct engine_options {
   bool trace_routes = false;       ///< record the elements that chunks pass
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
+  /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.
+  std::uint64_t first_operation = 0;
 };
 
 /// Of one call; what is not set comes from the engine.

@@ -253,21 +253,20 @@ TEST_CASE_FIXTURE(fixture, "a failure that is told early does not drop what come
   CHECK(state.early_chunks() == 1);
 }
 
-TEST_CASE_FIXTURE(fixture, "epochs wrap round after 2^31 operations") {
-  const epoch_t last = point_to_point - 1;
-  CHECK(before(last, 0));
-  CHECK_FALSE(before(0, last));
-  channel_state state{0, 0, memory, last};
-  state.start(work(last, step_kind::recv, 1, buffer), out);
-  state.on_chunk(incoming(0, 0, values[1]), out);  // of the operation after it
-  CHECK(state.early_chunks() == 1);
-  state.on_chunk(incoming(last, 0, values[0]), out);
-  CHECK(out.done.size() == 1);
-  state.start(work(0, step_kind::recv, 1, buffer), out);
-  CHECK(out.done.size() == 2);
-  CHECK(buffer[0] == 12);
-  state.on_chunk(incoming(last, 0, values[0]), out);
-  CHECK(state.early_chunks() == 0);
+TEST_CASE_FIXTURE(fixture, "epochs pass 2^32, and any number of them that went over slots") {
+  for (const epoch_t last : {(epoch_t{1} << 32) - 1, epoch_t{1} << 40, epoch_t{1} << 62}) {
+    const std::size_t done = out.done.size();
+    state.on_chunk(incoming(last, 0, values[0]), out);      // early, although nothing was heard of those before it
+    state.on_chunk(incoming(last + 1, 0, values[1]), out);  // of the operation after it
+    CHECK(state.early_chunks() == 2);
+    state.start(work(last, step_kind::recv, 1, buffer), out);
+    state.start(work(last + 1, step_kind::recv, 1, buffer), out);
+    CHECK(out.done.size() == done + 2);
+    CHECK(buffer[0] == 12);
+    state.on_chunk(incoming(last, 0, values[0]), out);
+    state.on_chunk(incoming(last - 1, 0, values[0]), out);
+    CHECK(state.early_chunks() == 0);
+  }
 }
 
 TEST_CASE_FIXTURE(fixture, "another fingerprint, or another size, is told once, and nothing more happens") {

@@ -85,14 +85,17 @@ struct channel_state::port {
 
 void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
   const operation_key key{what->epoch, what->peer, what->sending};
-  note_started(key);
+  // In order: those before it have started, went over slots or through other channels, or failed.
+  row_of(key).pass(key.epoch + 1);
   performer lanes{*what->code, channel_, what->memory, what->type, what->reduction, what->any_order};
   const auto [at, fresh] = active_.try_emplace(key, active{std::move(what), std::move(lanes), {}, {}, 0, false});
   if (fresh) advance(at, out);
 }
 
-void channel_state::skip(const operation_key& which) {
-  note_started(which);
+void channel_state::skip(const operation_key& which, epoch_t passed) {
+  progress& row = row_of(which);
+  row.ahead.add(which.epoch, nullptr);
+  row.pass(passed);
   drop_job(which);
 }
 
@@ -136,7 +139,7 @@ std::vector<lane_wait> channel_state::stop(const operation_key& which) {
   std::vector<lane_wait> lacked = waits(which);
   active_.erase(which);
   drop_job(which);
-  if (!is_over(which)) ahead_.insert(which);
+  if (!is_over(which)) row_of(which).ahead.add(which.epoch, nullptr);
   return lacked;
 }
 
@@ -201,22 +204,9 @@ channel_state::link& channel_state::find_link(std::vector<link>& links, int lane
 }
 
 bool channel_state::is_over(const operation_key& key) const {
-  if (ahead_.contains(key)) return true;
-  if (key.peer < 0) return before(key.epoch, next_epoch_);
-  const auto next = next_pair_.find(pair_name(key));
-  return next != next_pair_.end() && before(key.epoch, next->second);
-}
-
-/// Operations start in order, but one that fails may be skipped before earlier ones have started, and after later ones have.
-void channel_state::note_started(const operation_key& key) {
-  if (key.peer < 0) {
-    if (!before(key.epoch, next_epoch_)) ahead_.insert(key);
-    while (ahead_.erase({next_epoch_, -1, false}) > 0) next_epoch_ = (next_epoch_ + 1) & ~point_to_point;
-    return;
-  }
-  ahead_.erase(key);
-  const auto [next, fresh] = next_pair_.try_emplace(pair_name(key), point_to_point);
-  if (fresh || !before(key.epoch, next->second)) next->second = (key.epoch + 1) | point_to_point;
+  if (key.peer < 0) return collectives_.over(key.epoch);
+  const auto row = pairs_.find(pair_name(key));
+  return row != pairs_.end() && row->second.over(key.epoch);
 }
 
 // -- early chunks -----------------------------------------------------------------------------------------------------

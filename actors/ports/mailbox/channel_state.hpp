@@ -13,15 +13,16 @@
 // the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted.
 // Chunks that come twice, or for an operation that is over, are dropped.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "memory/arena.hpp"
 #include "memory/packet_buffer.hpp"
 #include "protocols/agreement/agreement.hpp"
+#include "protocols/agreement/ended_epochs.hpp"
 #include "protocols/chunk.hpp"
 #include "protocols/perform/assignment.hpp"
 #include "protocols/perform/performer.hpp"
@@ -37,13 +38,11 @@ struct operation_key {
 };
 struct operation_key_hash {
   std::size_t operator()(const operation_key& k) const noexcept {
-    const std::uint64_t word =
-        std::uint64_t{k.epoch} << 32 | static_cast<std::uint32_t>(k.peer) << 1 | (k.sending ? 1u : 0u);
+    const std::uint64_t row = std::uint64_t{static_cast<std::uint32_t>(k.peer)} << 1 | (k.sending ? 1u : 0u);
+    const std::uint64_t word = (k.epoch << 32 | k.epoch >> 32) ^ row;
     return static_cast<std::size_t>(word * 0x9e3779b97f4a7c15u >> 17);
   }
 };
-
-/// a before b on the circle of 2³¹ epochs.
 
 /// The row of sends or receives that the operation belongs to. @pre a send or receive
 inline std::uint64_t pair_name(const operation_key& key) {
@@ -72,10 +71,11 @@ class channel_state {
 public:
   /// @param first epoch of the first collective
   channel_state(rank_t rank, int channel, arena& slots, epoch_t first = 0)
-      : rank_(rank), channel_(channel), slots_(&slots), next_epoch_(first) {}
+      : rank_(rank), channel_(channel), slots_(&slots), collectives_{first, {}} {}
 
   void start(std::shared_ptr<const assignment> what, channel_outbox& out);
-  void skip(const operation_key& which);
+  /// @param passed nor will collectives before this one start here any more
+  void skip(const operation_key& which, epoch_t passed = 0);
   void on_chunk(chunk&& what, channel_outbox& out);
   void on_credit(const credit& what, channel_outbox& out);
   void transferred(const operation_key& which, int lane, channel_outbox& out);
@@ -106,12 +106,23 @@ private:
   struct port;
   friend struct port;
 
+  /// Which operations will not start here any more, of collectives or of one row of sends or receives: a failure may overtake others.
+  struct progress {
+    epoch_t next = 0;    ///< none before it
+    ended_epochs ahead;  ///< nor these
+    bool over(epoch_t epoch) const { return epoch < next || ahead.contains(epoch); }
+    void pass(epoch_t first) {
+      next = ahead.first_missing(std::max(next, first));
+      ahead.forget_before(next);
+    }
+  };
+
   using active_map = std::unordered_map<operation_key, active, operation_key_hash>;
 
   static link& find_link(std::vector<link>& links, int lane, rank_t peer);
   void advance(active_map::iterator at, channel_outbox& out);
   bool is_over(const operation_key& key) const;
-  void note_started(const operation_key& key);
+  progress& row_of(const operation_key& key) { return key.peer < 0 ? collectives_ : pairs_[pair_name(key)]; }
   void keep(chunk&& what);
   chunk* find_early(const packet_key& key);
   void drop_early(const packet_key& key);
@@ -123,11 +134,9 @@ private:
   arena* slots_;
   active_map active_;
   std::vector<std::unique_ptr<packet_buffer<chunk>>>
-      early_;           ///< one in normal times; larger ones are added under pressure
-  epoch_t next_epoch_;  ///< first collective epoch not started, skipped or stopped here
-  std::unordered_map<std::uint64_t, epoch_t> next_pair_;  ///< the same per peer and direction
-  std::unordered_set<operation_key, operation_key_hash>
-      ahead_;  ///< later ones that are: a failure may overtake and be overtaken
+      early_;  ///< one in normal times; larger ones are added under pressure
+  progress collectives_;
+  std::unordered_map<std::uint64_t, progress> pairs_;  ///< by pair_name
 };
 
 }  // namespace troupe::actors
