@@ -49,7 +49,7 @@ public:
         [this](const credit& c) { state_.on_credit(c, *this); },
         [this](const start_message& m) { state_.start(m.what, *this); },
         [this](const copied_message& m) { state_.transferred(m.which, m.lane, *this); },
-        [this](const skip_message& m) { state_.skip(m.which); },
+        [this](const skip_message& m) { state_.skip(m.which, m.passed); },
         [this](const stop_message& m) {
           channel_stopped_message answer{m.which, number_, state_.stop(m.which)};
           after_transfers(*this, *members_, rank_, [this, answer = std::move(answer)] { send(own_rank(), answer); });

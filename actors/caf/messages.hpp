@@ -115,6 +115,7 @@ struct start_message {
 };
 struct skip_message {
   operation_key which;
+  epoch_t passed;  ///< nor will collectives before this one start any more
 };
 struct stop_message {
   operation_key which;

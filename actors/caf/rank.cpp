@@ -103,9 +103,10 @@ private:
   void start(int count, std::shared_ptr<const assignment> what) override {
     for (int c = 0; c < count; ++c) send_to_channel(c, start_message{what});
   }
-  void skip(const operation_key& which) override {
-    for (int c = 0; c < members_->channels; ++c) send_to_channel(c, skip_message{which});
+  void skip(const operation_key& which, epoch_t passed) override {
+    for (int c = 0; c < members_->channels; ++c) send_to_channel(c, skip_message{which, passed});
   }
+  epoch_t settled(epoch_t called) const override { return members_->desk->settled(rank_, called); }
   int stop_channels(const operation_key& which) override {
     std::set<int>& awaited = awaited_[which];
     awaited.clear();

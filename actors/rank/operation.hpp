@@ -1,6 +1,7 @@
 #pragma once
 // One rank's part in one operation, from the call to its completion. No CAF in here.
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -41,6 +42,7 @@ struct operation {
   plan_ptr plan;                                                       ///< collectives with uniform blocks
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
   completion_ptr done;
+  std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by the rank's actor --------------------------------------------------------------------------------------
   bool agreed = false;

@@ -53,19 +53,17 @@ void rank_state::pump(rank_outbox& out) {
     if (!first) break;
     operation& op = *first.mapped();
     const epoch_t epoch = op.epoch;
-    called_ = (epoch + 1) & ~point_to_point;
+    called_ = epoch + 1;
     if (broken_) {
       op.done->complete(broken_);
       continue;
     }
-    if (const auto at = failed_.find(epoch); at != failed_.end()) {
-      out.skip(collective_key(epoch));
-      op.done->complete(at->second);
-      failed_.erase(at);
+    if (const failure_ptr why = failed_.take(epoch)) {
+      out.skip(collective_key(epoch), launched(epoch));
+      op.done->complete(why);
       continue;
     }
-    // Of operations that went over slots, and failed.
-    std::erase_if(failed_, [&](const auto& entry) { return before(entry.first, epoch); });
+    failed_.forget_before(epoch);                    // they went over slots
     const bool stopped = stopping_.contains(epoch);  // `failed` will come
     under_way_.emplace(epoch, std::move(first.mapped()));
     to_launch_.push_back(epoch);
@@ -132,7 +130,7 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
     if (at == pairs_.end()) return;
     const operation_ptr op = std::move(at->second);
     pairs_.erase(at);  // a stop that is under way goes on: the other end may wait for its answer
-    op->done->complete(nullptr);
+    complete_pair(*op, nullptr);
     return when_idle(out);
   }
   const auto at = under_way_.find(which.epoch);
@@ -198,15 +196,19 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
   spaces_->forget(epoch);
   const auto at = under_way_.find(epoch);
   if (at == under_way_.end()) {
-    // Either over already, or not called yet: then whoever calls it gets this, the first of several failures.
-    if (!before(epoch, called_)) failed_.try_emplace(epoch, why);
+    // Over already, or over slots, whose desk knows it; or not called yet: then whoever calls it gets this, the first of several
+    // failures.
+    const epoch_t settled = out.settled(called_);
+    failed_.forget_before(settled);
+    if (!before(epoch, settled)) failed_.add(epoch, why);
+    out.skip(collective_key(epoch), launched(settled));
     // It waits for its turn, which may be far off; nobody refers to its buffers, so its caller need not.
     if (const operation_ptr* early = find_waiting(epoch)) (*early)->done->complete(why);
     return;
   }
   const operation_ptr op = std::move(at->second);
   under_way_.erase(at);
-  out.skip(collective_key(epoch));
+  out.skip(collective_key(epoch), launched(called_));
   op->done->complete(why);
   pump(out);
 }
@@ -299,13 +301,11 @@ void rank_state::submit_pair(operation_ptr op, rank_outbox& out) {
   const operation_key key{op->epoch, op->peer, op->sending};
   next_pair_[pair_name(key)] = (key.epoch + 1) | point_to_point;
   failure_ptr why = broken_;
-  if (const auto ended = ended_pairs_.find(key); ended != ended_pairs_.end()) {
-    if (!why) why = ended->second;
-    ended_pairs_.erase(ended);
-  }
+  if (const auto ended = ended_pairs_.find(pair_name(key)); ended != ended_pairs_.end())
+    if (const failure_ptr early = ended->second.take(key.epoch); early && !why) why = early;
   if (why) {
-    out.skip(key);
-    op->done->complete(why);
+    out.skip(key, 0);
+    complete_pair(*op, why);
     return when_idle(out);
   }
   operation& entered = *(pairs_[key] = std::move(op));
@@ -377,7 +377,17 @@ void rank_state::revoked(rank_t receiver, epoch_t epoch, rank_outbox& out) {
 void rank_state::refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out) {
   const operation_key key{epoch, peer, sending};
   if (pairs_.contains(key)) return stop_pair(key, std::move(why), out);
-  if (!pair_is_over(key)) ended_pairs_.try_emplace(key, std::move(why));
+  end_early(key, why);
+}
+
+/// The other end has ended what was not called here yet.
+void rank_state::end_early(const operation_key& which, const failure_ptr& why) {
+  if (!pair_is_over(which)) ended_pairs_[pair_name(which)].add(which.epoch, why);
+}
+
+void rank_state::complete_pair(operation& op, const failure_ptr& why) {
+  if (const auto open = std::move(op.open_pairs)) open->fetch_sub(1);
+  op.done->complete(why);
 }
 
 void rank_state::inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out) {
@@ -406,11 +416,11 @@ void rank_state::end_pair_if_stopped(const operation_key& which, rank_outbox& ou
   pair_stops_.erase(at);
   if (stop.answer_sender) out.revoked(which.peer, which.epoch);
   if (const auto op = pairs_.extract(which)) {
-    out.skip(which);
-    op.mapped()->done->complete(stop.why);
+    out.skip(which, 0);
+    complete_pair(*op.mapped(), stop.why);
     return when_idle(out);
   }
-  if (!pair_is_over(which)) ended_pairs_.try_emplace(which, stop.why);
+  end_early(which, stop.why);
 }
 
 }  // namespace troupe::actors

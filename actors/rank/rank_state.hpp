@@ -45,8 +45,10 @@ public:
   virtual void quiet() = 0;
   /// To the channels 0 … channels−1.
   virtual void start(int channels, std::shared_ptr<const assignment> what) = 0;
-  /// To every channel.
-  virtual void skip(const operation_key& which) = 0;
+  /// To every channel. @param passed nor will collectives before this one start there any more
+  virtual void skip(const operation_key& which, epoch_t passed) = 0;
+  /// Collectives before this one were called here, or went over slots. @param called those before it were called here
+  virtual epoch_t settled(epoch_t called) const = 0;
   /// To every channel; returns how many will answer with channel_stopped().
   virtual int stop_channels(const operation_key& which) = 0;
   /// To the receiving rank of a send: end the receive, and answer.
@@ -119,11 +121,15 @@ private:
   operation& collective_at(epoch_t epoch);
   void launch_in_order(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
+  /// The channels have heard of all collectives before this one, or need not.
+  epoch_t launched(epoch_t called) const { return to_launch_.empty() ? called : to_launch_.front(); }
   void finish(epoch_t epoch, rank_outbox& out);
   void answer_stop(epoch_t epoch, rank_outbox& out);
   void set_alarm(steady_time at, rank_outbox& out);
   void submit_pair(operation_ptr op, rank_outbox& out);
   bool pair_is_over(const operation_key& which) const;
+  void end_early(const operation_key& which, const failure_ptr& why);
+  static void complete_pair(operation& op, const failure_ptr& why);
   failure_ptr left_without(const operation_key& which) const;
   void stop_pair(const operation_key& which, failure_ptr why, rank_outbox& out);
   void end_pair_if_stopped(const operation_key& which, rank_outbox& out);
@@ -138,11 +144,11 @@ private:
   std::map<epoch_t, operation_ptr> under_way_;  ///< called, in order
   std::map<epoch_t, operation_ptr> waiting_;    ///< submitted, not called yet, by what they follow
   std::map<epoch_t, stopping> stopping_;
-  std::map<epoch_t, failure_ptr> failed_;  ///< failed before we called them
+  ended_epochs failed_;  ///< failed before we called them
   std::unordered_map<operation_key, operation_ptr, operation_key_hash> pairs_;
   std::unordered_map<operation_key, pair_stop, operation_key_hash> pair_stops_;
-  std::unordered_map<operation_key, failure_ptr, operation_key_hash>
-      ended_pairs_;                                       ///< by the other end, before we called them
+  std::unordered_map<std::uint64_t, ended_epochs>
+      ended_pairs_;                                       ///< by pair_name: by the other end, before we called them
   std::unordered_map<std::uint64_t, epoch_t> next_pair_;  ///< by pair_name: first not called yet
   std::vector<bool> left_peers_, lost_peers_;
   steady_time alarm_at_ = no_deadline;  ///< one alarm for all deadlines, so that they cost no timer each

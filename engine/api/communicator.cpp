@@ -86,6 +86,10 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   if (what.pair) {
     op.peer = what.peer;
     op.sending = what.sending;
+    if (seats[static_cast<std::size_t>(rank)]->open_pairs->load() >= seat::most_open_pairs)
+      throw error(errc::out_of_memory, op.title() + ": rank " + std::to_string(rank) + " has " +
+                                           std::to_string(seat::most_open_pairs) +
+                                           " sends and receives under way already; wait for some of them first");
     return;
   }
   c.level = what.options.level.value_or(core->options.level);
@@ -136,8 +140,11 @@ void society::number(rank_t rank, actors::operation_ptr which) {
   if (op.peer < 0) return desk->number(rank, op);
   seat& mine = *seats[static_cast<std::size_t>(rank)];
   const std::lock_guard lock(mine.mutex);
-  epoch_t& next = mine.pairs[static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0)];
-  op.epoch = (next++ & ~point_to_point) | point_to_point;
+  const auto row = static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0);
+  epoch_t& next = mine.pairs.try_emplace(row, static_cast<epoch_t>(core->options.first_operation)).first->second;
+  op.epoch = next++ | point_to_point;
+  op.open_pairs = mine.open_pairs;
+  op.open_pairs->fetch_add(1);
 }
 
 void refuse_closed() {

@@ -47,6 +47,9 @@ struct society : std::enable_shared_from_this<society> {
   struct seat {
     std::mutex mutex;                                 // sends and receives only
     std::unordered_map<std::int64_t, epoch_t> pairs;  ///< next epoch per peer and direction
+    /// Sends and receives under way. Each of them costs memory here and, unmatched, at the peer.
+    const std::shared_ptr<std::atomic<int>> open_pairs = std::make_shared<std::atomic<int>>(0);
+    static constexpr int most_open_pairs = 8192;
     static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
     static constexpr std::int64_t no_deadline = std::numeric_limits<std::int64_t>::max();
     std::atomic<std::int64_t> deadline_ns{unset};

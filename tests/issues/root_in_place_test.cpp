@@ -69,7 +69,7 @@ const call_options mine = [] {
 
 TEST_CASE("a verified gather is right in place at the root, whatever it does with the output") {
   const issues::score_file file{gather_through_output};
-  for (const char* protocol : {"simple", "auto", "ll"})
+  for (const std::string protocol : {"simple", "auto", "ll"})
     for (const std::size_t count : {5u, 5000u}) {
       CAPTURE(protocol);
       CAPTURE(count);
@@ -88,7 +88,7 @@ TEST_CASE("a verified gather is right in place at the root, whatever it does wit
 
 TEST_CASE("a verified scatter is right in place at the root, whatever it does with the output") {
   const issues::score_file file{scatter_through_output};
-  for (const char* protocol : {"simple", "auto", "ll"})
+  for (const std::string protocol : {"simple", "auto", "ll"})
     for (const std::size_t count : {5u, 5000u}) {
       CAPTURE(protocol);
       CAPTURE(count);
@@ -107,7 +107,7 @@ TEST_CASE("a verified scatter is right in place at the root, whatever it does wi
 
 TEST_CASE("a verified reduce is right in place at the root, whatever it does with the output") {
   const issues::score_file file{reduce_through_output};
-  for (const char* protocol : {"simple", "auto", "ll"}) {
+  for (const std::string protocol : {"simple", "auto", "ll"}) {
     CAPTURE(protocol);
     engine e{with(file, protocol)};
     auto comms = e.communicators(2);
