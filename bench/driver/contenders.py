@@ -105,7 +105,7 @@ class Contender:
         """One point, once: the program's answer, or None where it does not do this. forced: (choreography, protocol), ours only; words:
         further KEY=VALUE of harness/control.hpp; rotate: whether the root moves on, instead of the options' answer."""
         if self.process is None:
-            self.start(options.patience)
+            self.start(3 * options.patience)  # hundreds of processes on few cores take a minute
         moves = not options.fixed_root if rotate is None else rotate
         line = f"{collective} {size} {budget_ms or options.budget_ms} {int(options.fresh)} {int(check)} {int(moves)}"
         if forced:
