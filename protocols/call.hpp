@@ -34,7 +34,7 @@ std::optional<message_protocol> parse_message_protocol(std::string_view text);
 struct call {
   collective what = collective::barrier;
   bool uniform = true;
-  bool in_place = false;  ///< only for all_reduce, all_gather, reduce_scatter and all_to_all
+  bool in_place = false;  ///< only where agrees_on_place()
   datatype type = datatype::u8;
   op reduction{};         ///< of reductions
   rank_t root = 0;        ///< of rooted collectives

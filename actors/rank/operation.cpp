@@ -24,7 +24,7 @@ std::size_t output_elements(const operation& op, rank_t rank) {
 /// In-place calls whose plan is made for separate buffers: the input is copied aside first.
 bool keeps_input_apart(const operation& op) {
   if (op.input != op.output || op.input == nullptr) return false;
-  return op.what.what == collective::reduce || (op.what.what == collective::all_to_all && !op.what.uniform);
+  return troupe::keeps_input_apart(op.what.what, op.what.uniform);
 }
 
 /// Brings `count` elements to where the plan reads them: widened, scaled (pre_mul_sum), or only copied.
@@ -154,7 +154,8 @@ void conclude(operation& op, rank_t rank, int ranks) {
   if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what)) {
     void* result = p.widened ? op.staged_output.data() : op.output;
     if (const std::size_t count = output_elements(op, rank); count > 0)
-      divide(p.work_type, static_cast<std::size_t>(ranks), result, result, count);
+      divide(p.work_type, static_cast<std::size_t>(contributor_count(op.what.what, ranks, op.what.root, rank)), result,
+             result, count);
   }
   if (p.widened)
     if (const std::size_t count = output_elements(op, rank); count > 0)

@@ -106,7 +106,7 @@ void slot_desk::set_up(seat& s, const slot_program& code, const plan& how, const
     board_->finish(s.rank, s.sequence - 1);
   if (s.scratch.size() < code.scratch_bytes) s.scratch.resize(code.scratch_bytes);
   if (s.l0.size() < code.l0_bytes) s.l0.resize(code.l0_bytes);
-  if (what.what == collective::reduce && what.root == s.rank && input == output && what.count > 0) {
+  if (keeps_input_apart(what.what, true) && what.root == s.rank && input == output && what.count > 0) {
     const auto* begin = static_cast<const std::byte*>(input);
     s.apart.assign(begin, begin + what.count * code.element_size);
     input = s.apart.data();

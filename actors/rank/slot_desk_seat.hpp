@@ -37,9 +37,9 @@ inline steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseco
 
 /// Only who has a result.
 inline void divide_average(const call& what, rank_t rank, int ranks, void* output) {
-  if (is_reduction(what.what) && what.reduction.kind == op_kind::avg && what.count > 0 &&
-      (!has_root(what.what) || what.root == rank))
-    divide(what.type, static_cast<std::size_t>(ranks), output, output, what.count);
+  if (!is_reduction(what.what) || what.reduction.kind != op_kind::avg || what.count == 0) return;
+  if (const int terms = contributor_count(what.what, ranks, what.root, rank); terms > 0)
+    divide(what.type, static_cast<std::size_t>(terms), output, output, what.count);
 }
 
 /// For catch (...): a user's function may throw anything.

@@ -55,38 +55,69 @@ struct block_list {
 
 namespace calls {
 
+// -- whichever collective ---------------------------------------------------------------------------------------------
+
+/// What the functions below are, each for one collective. An operation that it does not reduce with, and a root that it does not
+/// have, are ignored.
+call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
+                     const op& reduction, rank_t root, call_options options = {});
+/// The v-form, from the sizes of all blocks (block_count() of them), of which `rank` says what it has to know.
+call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
+                       rank_t rank, datatype type, const op& reduction, rank_t root, call_options options = {});
+
 // -- all ranks, one block ---------------------------------------------------------------------------------------------
 
 /// out[i] = in₀[i] ⊕ … ⊕ inₙ₋₁[i] at every rank. input, output: count elements.
-call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
-                            const op& reduction = sum, call_options options = {});
+inline call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
+                                   const op& reduction = sum, call_options options = {}) {
+  return any(collective::all_reduce, input, output, count, type, reduction, 0, std::move(options));
+}
 /// input: count elements at every rank; output: count at the root, ignored elsewhere (may be null).
-call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                        rank_t root, call_options options = {});
+inline call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
+                               rank_t root, call_options options = {}) {
+  return any(collective::reduce, input, output, count, type, reduction, root, std::move(options));
+}
 /// data: count elements, read at the root, written elsewhere.
-call_description broadcast(void* data, std::size_t count, datatype type, rank_t root, call_options options = {});
-call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                           call_options options = {});
+inline call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                                  call_options options = {}) {
+  return any(collective::broadcast, input, output, count, type, sum, root, std::move(options));
+}
+inline call_description broadcast(void* data, std::size_t count, datatype type, rank_t root,
+                                  call_options options = {}) {
+  return broadcast(data, data, count, type, root, std::move(options));
+}
 /// Nobody leaves before everybody has come.
-call_description barrier(call_options options = {});
+inline call_description barrier(call_options options = {}) {
+  return any(collective::barrier, nullptr, nullptr, 0, datatype::u8, sum, 0, std::move(options));
+}
 
 // -- blocks of equal size (count = elements of one block) -------------------------------------------------------------
 
 /// input: count; output: n·count, block r from rank r.
-call_description all_gather(const void* input, void* output, std::size_t count, datatype type,
-                            call_options options = {});
+inline call_description all_gather(const void* input, void* output, std::size_t count, datatype type,
+                                   call_options options = {}) {
+  return any(collective::all_gather, input, output, count, type, sum, 0, std::move(options));
+}
 /// input: n·count; output: count, the reduction of all ranks' block of this rank.
-call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
-                                const op& reduction = sum, call_options options = {});
+inline call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
+                                       const op& reduction = sum, call_options options = {}) {
+  return any(collective::reduce_scatter, input, output, count, type, reduction, 0, std::move(options));
+}
 /// input: count; output at the root: n·count.
-call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                        call_options options = {});
+inline call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                               call_options options = {}) {
+  return any(collective::gather, input, output, count, type, sum, root, std::move(options));
+}
 /// input at the root: n·count; output: count.
-call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                         call_options options = {});
+inline call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                                call_options options = {}) {
+  return any(collective::scatter, input, output, count, type, sum, root, std::move(options));
+}
 /// input, output: n·count; block j of rank i becomes block i of rank j.
-call_description all_to_all(const void* input, void* output, std::size_t count, datatype type,
-                            call_options options = {});
+inline call_description all_to_all(const void* input, void* output, std::size_t count, datatype type,
+                                   call_options options = {}) {
+  return any(collective::all_to_all, input, output, count, type, sum, 0, std::move(options));
+}
 
 // -- blocks of different sizes ----------------------------------------------------------------------------------------
 

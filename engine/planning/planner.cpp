@@ -361,7 +361,7 @@ struct planner::impl {
     made->choreography = c.choreography;
     made->notes = c.lowered->notes;
     made->verified = c.lowered->verified(c.cut.slices);
-    made->count = task.what.what == collective::barrier || !task.what.uniform ? 0 : task.what.count;
+    made->count = moves_data(task.what.what) && task.what.uniform ? task.what.count : 0;
     made->counts = task.counts;
     made->cut = c.cut;
     made->credits = options.credits;

@@ -151,28 +151,16 @@ score barrier(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "binomial");
-  switch (on.what) {
-    case collective::reduce: return reduce(on);
-    case collective::gather: return gather(on);
-    case collective::scatter: return scatter(on);
-    case collective::barrier: return barrier(on);
-    default: return broadcast(on);
-  }
-}
-
-constexpr collective offered[] = {collective::broadcast, collective::reduce, collective::gather, collective::scatter,
-                                  collective::barrier};
+constexpr offer offered[] = {{collective::broadcast, broadcast},
+                             {collective::reduce, reduce},
+                             {collective::gather, gather},
+                             {collective::scatter, scatter},
+                             {collective::barrier, barrier}};
 
 }  // namespace
 
 constinit const choreography binomial{
-    "binomial",
-    "a binomial tree from or to the root: fewest rounds for one small block; combines in rank order",
-    "Thakur, Rabenseifner, Gropp 2005",
-    offered,
-    refuses_nothing,
-    write};
+    "binomial", "a binomial tree from or to the root: fewest rounds for one small block; combines in rank order",
+    "Thakur, Rabenseifner, Gropp 2005", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -25,15 +25,23 @@ struct stage {
 /// A stage on a flat layout.
 stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
 
+/// A collective and the function that writes its score.
+struct offer {
+  required<collective> what;
+  /// @pre on.what is `what`, on.ranks > 1, and the choreography does not refuse.
+  required<score (*)(const stage& on)> write;
+  constexpr operator collective() const { return what; }
+};
+
 struct choreography {
   std::string_view name;
   std::string_view summary;  ///< one line for `troupe list`
   std::string_view source;   ///< paper or page it comes from
-  std::span<const collective> collectives;
+  std::span<const offer> collectives;
   /// Empty when `on` can be staged, else one sentence that says why not. @pre `on.what` is among `collectives`.
   std::string (*refuses)(const stage& on);
-  /// @pre refuses(on) is empty.
-  score (*write)(const stage& on);
+  /// @pre `on.what` is among `collectives`, and refuses(on) is empty.
+  score write(const stage& on) const;
 };
 
 /// All built-in choreographies, in the order of the documentation.

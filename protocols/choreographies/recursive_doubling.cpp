@@ -95,23 +95,13 @@ score barrier(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "recursive_doubling");
-  if (on.what == collective::all_gather) return all_gather(on);
-  if (on.what == collective::barrier) return barrier(on);
-  return all_reduce(on);
-}
-
-constexpr collective offered[] = {collective::all_reduce, collective::all_gather, collective::barrier};
+constexpr offer offered[] = {
+    {collective::all_reduce, all_reduce}, {collective::all_gather, all_gather}, {collective::barrier, barrier}};
 
 }  // namespace
 
 constinit const choreography recursive_doubling{
-    "recursive_doubling",
-    "pairs exchange all they have, at doubling distance: fewest rounds; combines in rank order",
-    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005",
-    offered,
-    refuses_nothing,
-    write};
+    "recursive_doubling", "pairs exchange all they have, at doubling distance: fewest rounds; combines in rank order",
+    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

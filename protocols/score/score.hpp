@@ -149,7 +149,7 @@ extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t c
 bool same_size(const score& s, const extent& a, const extent& b);
 
 /// In an in-place call some input and output cells are the same memory. Returns the cell's one name: the cell of the larger
-/// buffer (output for all_gather and gather, input for reduce_scatter and scatter, input where both are equal).
+/// buffer (output for all_gather and gather, input for reduce_scatter and scatter), input where both are equal.
 /// `at.owner` is resolved (never `self`, except for l2). Only the first cell of `at` is named.
 place canonical(const score& s, rank_t rank, const place& at);
 

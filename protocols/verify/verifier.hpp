@@ -39,10 +39,11 @@ struct verdict {
   std::optional<fault> first_fault;
   std::size_t steps = 0;
   std::size_t messages = 0;
-  /// Every output cell's tree is equal, up to swapping the operands of ⊕, at every rank and for every chunk: the bits of an
-  /// element do not depend on the position in the message (`size_stable`). True for collectives that do not reduce.
+  /// The trees of all output cells that have the same contributors are equal, up to swapping the operands of ⊕, at every rank and
+  /// for every chunk: the bits of an element do not depend on the position in the message (`size_stable`). True for
+  /// collectives that do not reduce.
   bool same_tree_everywhere = true;
-  /// Every tree combines 0, 1, …, n−1 in this order from left to right, so ⊕ need not be commutative.
+  /// Every tree combines its contributors, such as 0, 1, …, n−1, in this order from left to right, so ⊕ need not be commutative.
   bool rank_ordered = true;
   /// Every tree is the left fold ((0 ⊕ 1) ⊕ 2) ⊕ …: the bits do not depend on choreography or layout (`topology_stable`).
   bool left_fold = true;

@@ -316,7 +316,7 @@ std::optional<fault> symbolic_run::operation_ends() {
     first_key = key;
   }
   if (first) return first;
-  return score_.what == collective::barrier ? barrier_holds() : std::nullopt;
+  return traits_of(score_.what).synchronizes ? barrier_holds() : std::nullopt;
 }
 
 std::optional<fault> symbolic_run::barrier_holds() const {

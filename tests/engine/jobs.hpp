@@ -18,6 +18,7 @@
 
 namespace engine_tests {
 
+using troupe::all_collectives;
 using troupe::call_description;
 using troupe::call_options;
 using troupe::collective;
@@ -345,11 +346,6 @@ inline bool defined_on(datatype type, op_kind kind) {
 inline op op_of(op_kind kind) {
   return kind == op_kind::pre_mul_sum ? troupe::pre_mul_sum(scale_of_tests) : troupe::make_op(kind);
 }
-
-inline constexpr collective all_collectives[] = {
-    collective::all_reduce, collective::all_gather, collective::reduce_scatter,
-    collective::broadcast,  collective::reduce,     collective::gather,
-    collective::scatter,    collective::all_to_all, collective::barrier};
 
 /// Names of built-in choreographies that offer the collective.
 inline std::vector<std::string> offering(collective what) {

@@ -591,9 +591,9 @@ TEST_CASE("explain: every candidate, the winner marked, in text and in JSON") {
 }
 
 TEST_CASE("bus factors of nccl-tests") {
-  CHECK(bus_factor(collective::all_reduce, 4) == doctest::Approx(1.5));
-  CHECK(bus_factor(collective::all_to_all, 4) == doctest::Approx(0.75));
-  CHECK(bus_factor(collective::broadcast, 4) == doctest::Approx(1));
+  CHECK(traits_of(collective::all_reduce).bus_factor(4) == doctest::Approx(1.5));
+  CHECK(traits_of(collective::all_to_all).bus_factor(4) == doctest::Approx(0.75));
+  CHECK(traits_of(collective::broadcast).bus_factor(4) == doctest::Approx(1));
   CHECK(bus_bytes(collective::reduce_scatter, 4, 100) == 400);
   CHECK(bus_bytes(collective::reduce, 4, 100) == 100);
 }
