@@ -14,6 +14,7 @@ constexpr auto one_a_pair = [](std::int64_t n) { return n * n; };
 constexpr auto nothing_at_all = [](int, rank_t, rank_t) { return block_run{0, 0, 1}; };
 constexpr auto the_block = [](int, rank_t, rank_t) { return block_run{0, 1, 1}; };
 constexpr auto the_block_at_root = [](int, rank_t root, rank_t r) { return block_run{0, r == root ? 1 : 0, 1}; };
+constexpr auto the_block_but_at_0 = [](int, rank_t, rank_t r) { return block_run{0, r > 0 ? 1 : 0, 1}; };
 constexpr auto own_block = [](int, rank_t, rank_t r) { return block_run{r, 1, 1}; };
 constexpr auto every_block = [](int n, rank_t, rank_t) { return block_run{0, n, 1}; };
 constexpr auto every_block_at_root = [](int n, rank_t root, rank_t r) { return block_run{0, r == root ? n : 0, 1}; };
@@ -26,6 +27,8 @@ constexpr auto the_root = [](int, rank_t root, rank_t, std::int64_t) { return ra
 constexpr auto rank_of_block = [](int, rank_t, rank_t, std::int64_t block) {
   return rank_range{static_cast<rank_t>(block), 1};
 };
+constexpr auto up_to_rank = [](int, rank_t, rank_t r, std::int64_t) { return rank_range{0, r + 1}; };
+constexpr auto below_rank = [](int, rank_t, rank_t r, std::int64_t) { return rank_range{0, r}; };
 constexpr auto sender_of_pair = [](int n, rank_t, rank_t, std::int64_t block) {
   return rank_range{static_cast<rank_t>(block / n), 1};
 };
@@ -45,6 +48,12 @@ constexpr auto a_block_at_root = [](int, rank_t root, rank_t r) {
 };
 constexpr auto a_block_elsewhere = [](int, rank_t root, rank_t r) {
   return r == root ? least_traffic::nothing : least_traffic::block;
+};
+constexpr auto a_block_but_at_0 = [](int, rank_t, rank_t r) {
+  return r > 0 ? least_traffic::block : least_traffic::nothing;
+};
+constexpr auto a_block_but_at_last = [](int n, rank_t, rank_t r) {
+  return r < n - 1 ? least_traffic::block : least_traffic::nothing;
 };
 constexpr auto others_at_root = [](int, rank_t root, rank_t r) {
   return r == root ? least_traffic::others : least_traffic::nothing;
@@ -209,6 +218,40 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .bus_factor = zero,
      .sent = no_traffic,
      .received = no_traffic,
+     .sent_by_all = zero},
+    {.what = collective::scan,
+     .name = "scan",
+     .root = root_role::none,
+     .reduces = true,
+     .synchronizes = false,
+     .data_tell_all = false,
+     .v = v_counts::none,
+     .place = in_place_rule::agreed,
+     .blocks = one_block,
+     .input = the_block,
+     .output = the_block,
+     .contributors = up_to_rank,
+     .footprint = two_a_rank,
+     .bus_factor = once,
+     .sent = a_block_but_at_last,
+     .received = a_block_but_at_0,
+     .sent_by_all = zero},
+    {.what = collective::exscan,
+     .name = "exscan",
+     .root = root_role::none,
+     .reduces = true,
+     .synchronizes = false,
+     .data_tell_all = false,
+     .v = v_counts::none,
+     .place = in_place_rule::agreed,
+     .blocks = one_block,
+     .input = the_block,
+     .output = the_block_but_at_0,
+     .contributors = below_rank,
+     .footprint = [](double n) { return 2 * n - 1; },
+     .bus_factor = once,
+     .sent = a_block_but_at_last,
+     .received = a_block_but_at_0,
      .sent_by_all = zero},
 }};
 

@@ -24,8 +24,10 @@ enum class collective : std::uint8_t {
   scatter,         ///< the root starts with n blocks; rank r ends with block r
   all_to_all,      ///< rank i starts with blocks (i, j) for all j; rank j ends with blocks (i, j) for all i
   barrier,         ///< no blocks; nobody leaves before everybody has come
+  scan,            ///< one block; rank r ends with the reduction of the blocks of ranks 0 … r
+  exscan,  ///< one block; rank r ends with the reduction of the blocks of ranks 0 … r−1, and rank 0 has no output
 };
-inline constexpr int collective_count = 9;
+inline constexpr int collective_count = 11;
 /// All of them, in this order.
 inline constexpr auto all_collectives = [] {
   std::array<collective, collective_count> all{};

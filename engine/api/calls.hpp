@@ -4,7 +4,7 @@
 // an element type (std::span, std::vector, std::array, C array) or pointer + count + type.
 //
 // In place: out-of-place and in-place calls must not be mixed between ranks. One range (or equal pointers) for all_reduce,
-// all_to_all, broadcast and reduce; for all_gather, reduce_scatter, gather and scatter the smaller buffer is the rank's own block of the
+// all_to_all, broadcast, reduce, scan and exscan; for all_gather, reduce_scatter, gather and scatter the smaller buffer is the rank's own block of the
 // larger one. Any other overlap is errc::buffers_overlap.
 //
 // Ranks of one address space may read the same input. What an operation writes must overlap no other rank's buffer of the operation: peers
@@ -71,6 +71,18 @@ call_description any_v(collective what, const void* input, void* output, std::sp
 inline call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
                                    const op& reduction = sum, call_options options = {}) {
   return any(collective::all_reduce, input, output, count, type, reduction, 0, std::move(options));
+}
+/// out[i] = in₀[i] ⊕ … ⊕ inᵣ[i] at rank r, combined in rank order where the operation or the determinism level asks for it, as
+/// everywhere. average divides by r + 1.
+inline call_description scan(const void* input, void* output, std::size_t count, datatype type,
+                             const op& reduction = sum, call_options options = {}) {
+  return any(collective::scan, input, output, count, type, reduction, 0, std::move(options));
+}
+/// The same without the rank's own input: in₀[i] ⊕ … ⊕ inᵣ₋₁[i]; average divides by r. Nothing comes before rank 0: its output is
+/// never touched, and may be null unless the call is in place; in place its data stay as they are.
+inline call_description exscan(const void* input, void* output, std::size_t count, datatype type,
+                               const op& reduction = sum, call_options options = {}) {
+  return any(collective::exscan, input, output, count, type, reduction, 0, std::move(options));
 }
 /// input: count elements at every rank; output: count at the root, ignored elsewhere (may be null).
 inline call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
@@ -165,6 +177,32 @@ template <class I, class O>
                     std::ranges::size(out));
     return all_reduce(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction,
                       options);
+  }
+template <buffer B>
+call_description scan(B&& data, const op& reduction = sum, call_options options = {}) {
+  return scan(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction,
+              options);
+}
+template <class I, class O>
+  requires detail::same_elements<I, O> call_description scan(I&& in, O&& out, const op& reduction = sum,
+                                                             call_options options = {}) {
+    auto d = scan(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction, options);
+    d.output_limit = std::ranges::size(out);
+    return d;
+  }
+template <buffer B>
+call_description exscan(B&& data, const op& reduction = sum, call_options options = {}) {
+  return exscan(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction,
+                options);
+}
+/// `out` may be empty at rank 0.
+template <class I, class O>
+  requires detail::same_elements<I, O> call_description exscan(I&& in, O&& out, const op& reduction = sum,
+                                                               call_options options = {}) {
+    auto d =
+        exscan(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction, options);
+    d.output_limit = std::ranges::size(out);
+    return d;
   }
 template <buffer B>
 call_description reduce(B&& data, const op& reduction, rank_t root, call_options options = {}) {

@@ -60,8 +60,7 @@ constexpr std::array schema{
     config_setting{"workload.check", boolean, "true", "check every result in a separate, untimed run"},
     config_setting{"workload.one_thread", boolean, "false",
                    "one thread drives all ranks in groups, instead of a thread a rank"},
-    config_setting{"workload.run.collective", text, "all_reduce",
-                   "what to run; all_reduce … barrier, the v-forms, send_recv"},
+    config_setting{"workload.run.collective", text, "all_reduce", "what to run; a collective, a v-form, or send_recv"},
     config_setting{"workload.run.sizes", sizes, "1M", "bytes, as nccl-tests counts them: the whole buffer of a rank"},
     config_setting{"workload.run.type", text, "f32", "element type, or all"},
     config_setting{"workload.run.op", text, "sum", "reduction, or all (of reducing collectives)"},
@@ -76,7 +75,7 @@ constexpr std::array schema{
                    "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
     config_setting{"workload.run.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
     config_setting{"study.title", text, "", "heading of reports; empty: made from the rest"},
-    config_setting{"study.collective", text, "all_reduce", "what is studied; all_reduce … barrier, the v-forms"},
+    config_setting{"study.collective", text, "all_reduce", "what is studied; a collective or a v-form"},
     config_setting{"study.choreography", text, "auto",
                    "one of troupe list or of study.score_files; auto: the fastest of all that can; "
                    "hccl: what HCCL's selection takes"},

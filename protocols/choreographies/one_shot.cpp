@@ -117,6 +117,27 @@ void barrier(score_builder& s, lane_writer& me, rank_t r) {
   receive_from_all(s, me, r, [](rank_t) { return token; });
 }
 
+/// To everybody above.
+/// @param kept in place the fold writes over what peers, or the rank itself, have still to read
+void send_up(score_builder& s, lane_writer& me, rank_t r, bool kept) {
+  if (kept) s.stage_input(r);
+  for (rank_t peer = r + 1; peer < s.on().ranks; ++peer) me.to(peer).send(s.staged(r, input[0]));
+}
+
+void scan(score_builder& s, lane_writer& me, rank_t r) {
+  send_up(s, me, r, r > 1 || (r == 1 && s.on().ranks > 2));
+  if (r == 0) me.copy_own(input[0], output[0]);
+  else fold(me, r + 1, r, s.staged(r, input[0]), output[0]);
+}
+
+void exscan(score_builder& s, lane_writer& me, rank_t r) {
+  send_up(s, me, r, r > 0 && r + 1 < s.on().ranks);
+  if (r > 0) me.from(0).recv(output[0]);
+  me.fan(1);
+  for (rank_t q = 1; q < r; ++q) me.from(q).swapped().recv_reduce(output[0]);
+  me.fan(0);
+}
+
 template <void (*part_of)(score_builder&, lane_writer&, rank_t)>
 score of_all(const stage& on) {
   score_builder s{on, "one_shot", 1};
@@ -135,7 +156,9 @@ constexpr offer offered[] = {{collective::all_reduce, of_all<all_reduce>},
                              {collective::reduce, of_all<reduce>},
                              {collective::gather, of_all<gather>},
                              {collective::scatter, of_all<scatter>},
-                             {collective::barrier, of_all<barrier>}};
+                             {collective::barrier, of_all<barrier>},
+                             {collective::scan, of_all<scan>},
+                             {collective::exscan, of_all<exscan>}};
 
 }  // namespace
 

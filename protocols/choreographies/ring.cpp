@@ -99,16 +99,54 @@ score reduce(const stage& on) {
   return s.finish();
 }
 
+/// The chain leads from rank 0 to the last: a prefix is a left fold in rank order, whatever the layout.
+score scan(const stage& on) {
+  const int last = on.ranks - 1;
+  score_builder s{on, "ring", 1};
+  for (rank_t r = 0; r <= last; ++r) {
+    auto me = s.lane(r).from(r - 1).to(r + 1);
+    if (r == 0) {
+      me.send(input[0]);
+      me.copy_own(input[0], output[0]);
+    } else if (r < last) {
+      me.recv_reduce_copy_send(input[0], output[0]);
+    } else {
+      me.recv_reduce_copy(input[0], output[0]);
+    }
+  }
+  return s.finish();
+}
+
+/// The same chain; what comes in is the result, and what goes on has the own contribution in it.
+score exscan(const stage& on) {
+  const int last = on.ranks - 1;
+  score_builder s{on, "ring", 1};
+  for (rank_t r = 0; r <= last; ++r) {
+    auto me = s.lane(r).from(r - 1).to(r + 1);
+    if (r > 0 && r < last) s.stage_input(r);  // in place, what comes in is written over it
+    if (r > 0) me.recv(output[0]);
+    if (r == 0) me.send(input[0]);
+    if (r == 0 || r == last) continue;
+    const cells onwards = s.scratch_like(r, input[0]);
+    me.copy(output[0], onwards);
+    me.reduce(s.staged(r, input[0]), onwards);
+    me.send(onwards);
+  }
+  return s.finish();
+}
+
 constexpr offer offered[] = {{collective::all_reduce, all_reduce},
                              {collective::all_gather, all_gather},
                              {collective::reduce_scatter, reduce_scatter},
                              {collective::broadcast, broadcast},
-                             {collective::reduce, reduce}};
+                             {collective::reduce, reduce},
+                             {collective::scan, scan},
+                             {collective::exscan, exscan}};
 
 }  // namespace
 
-constinit const choreography ring{
-    "ring", "round a ring, or along a chain from or to the root: best bandwidth, latency grows with the ranks",
-    "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009", offered, refuses_nothing};
+constinit const choreography ring{"ring",
+                                  "round a ring, or along a chain: best bandwidth, latency grows with the ranks",
+                                  "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -221,7 +221,8 @@ TEST_CASE(
         for (const bool in_place : {false, true}) {
           if (what == collective::barrier) continue;
           const bool has_form = what == collective::all_reduce || what == collective::all_gather ||
-                                what == collective::reduce_scatter || what == collective::all_to_all;
+                                what == collective::reduce_scatter || what == collective::all_to_all ||
+                                what == collective::scan || what == collective::exscan;
           if (in_place && !has_form) continue;
           study_scenario s;
           s.kind.what = what;

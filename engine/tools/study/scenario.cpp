@@ -73,8 +73,8 @@ private:
     s.title = text("title");
     const auto kind = parse_job_kind(text("collective"));
     if (!kind || kind->send_recv)
-      fail("collective",
-           "there is no collective \"" + text("collective") + "\" to study; take all_reduce … barrier, or a v-form");
+      fail("collective", "there is no collective \"" + text("collective") +
+                             "\" to study; take a collective, such as all_reduce, or a v-form");
     s.kind = *kind;
     s.sizes.clear();
     for (const std::int64_t n : std::get<std::vector<std::int64_t>>(value("sizes")))
