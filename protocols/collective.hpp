@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "memory/export.hpp"
+
 namespace troupe {
 
 using rank_t = std::int32_t;
@@ -23,8 +25,8 @@ enum class collective : std::uint8_t {
 };
 inline constexpr int collective_count = 9;
 
-std::string_view name(collective what);
-std::optional<collective> parse_collective(std::string_view text);
+TROUPE_API std::string_view name(collective what);
+TROUPE_API std::optional<collective> parse_collective(std::string_view text);
 
 constexpr bool is_reduction(collective what) {
   return what == collective::all_reduce || what == collective::reduce_scatter || what == collective::reduce;
@@ -56,7 +58,7 @@ struct block_run {
   int count = 0;
   int stride = 1;
 };
-block_run input_blocks(collective what, int ranks, rank_t root, rank_t rank);
-block_run output_blocks(collective what, int ranks, rank_t root, rank_t rank);
+TROUPE_API block_run input_blocks(collective what, int ranks, rank_t root, rank_t rank);
+TROUPE_API block_run output_blocks(collective what, int ranks, rank_t root, rank_t rank);
 
 }  // namespace troupe

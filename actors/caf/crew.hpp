@@ -15,10 +15,6 @@
 #include "actors/rank/rank_state.hpp"
 #include "actors/rank/slot_desk.hpp"
 
-namespace troupe {
-struct call_description;
-}
-
 namespace troupe::actors {
 
 class fabric;

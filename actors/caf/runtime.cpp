@@ -165,7 +165,7 @@ arena& runtime::memory() { return hidden_->memory; }
 int runtime::cores() const { return usable_cores(); }
 
 std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                         std::shared_ptr<cast> players,
+                                         const std::shared_ptr<cast>& players,
                                          std::function<operation_ptr(rank_t, const call_description&)> accept) {
   auto members = std::make_shared<crew>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;

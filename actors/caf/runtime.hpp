@@ -12,11 +12,8 @@
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/waiting/completion.hpp"
+#include "protocols/call_description.hpp"
 #include "topology/machine/graph.hpp"
-
-namespace troupe {
-struct call_description;
-}
 
 namespace troupe::actors {
 
@@ -74,7 +71,7 @@ public:
   /// Spawns the actors of a communicator. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
   /// `players`: the run whose threads alone can call, or null.
   std::shared_ptr<crew> make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                  std::shared_ptr<cast> players,
+                                  const std::shared_ptr<cast>& players,
                                   std::function<operation_ptr(rank_t, const call_description&)> accept);
 
   static slot_desk& desk_of(const crew& of);

@@ -19,8 +19,9 @@
 
 #include "engine/api/options.hpp"
 #include "memory/error.hpp"
+#include "memory/export.hpp"
 #include "memory/types/types.hpp"
-#include "protocols/call.hpp"
+#include "protocols/call_description.hpp"
 
 namespace troupe {
 
@@ -31,20 +32,6 @@ concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>
 
 template <buffer R>
 inline constexpr datatype type_of = datatype_of<std::remove_cv_t<std::ranges::range_value_t<R>>>;
-
-/// One rank's description of one operation.
-struct call_description {
-  call what;
-  const void* input = nullptr;
-  void* output = nullptr;
-  std::vector<std::size_t> input_displacements, output_displacements;
-  std::size_t input_limit = static_cast<std::size_t>(-1);  ///< elements the caller's ranges have, where known
-  std::size_t output_limit = static_cast<std::size_t>(-1);
-  bool pair = false;  ///< send or recv, with `peer`
-  rank_t peer = -1;
-  bool sending = false;
-  call_options options;
-};
 
 /// Blocks of different sizes: elements of each rank's block, and where each begins (elements; empty: one behind the other).
 /// A call has to name the type: comm.all_gather_v(in, out, troupe::block_list{counts}).
@@ -58,58 +45,60 @@ namespace calls {
 // -- all ranks, one block ---------------------------------------------------------------------------------------------
 
 /// out[i] = in₀[i] ⊕ … ⊕ inₙ₋₁[i] at every rank. input, output: count elements.
-call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
-                            const op& reduction = sum, call_options options = {});
+TROUPE_API call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
+                                       const op& reduction = sum, call_options options = {});
 /// input: count elements at every rank; output: count at the root, ignored elsewhere (may be null).
-call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                        rank_t root, call_options options = {});
+TROUPE_API call_description reduce(const void* input, void* output, std::size_t count, datatype type,
+                                   const op& reduction, rank_t root, call_options options = {});
 /// data: count elements, read at the root, written elsewhere.
-call_description broadcast(void* data, std::size_t count, datatype type, rank_t root, call_options options = {});
-call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                           call_options options = {});
+TROUPE_API call_description broadcast(void* data, std::size_t count, datatype type, rank_t root,
+                                      call_options options = {});
+TROUPE_API call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                                      call_options options = {});
 /// Nobody leaves before everybody has come.
-call_description barrier(call_options options = {});
+TROUPE_API call_description barrier(call_options options = {});
 
 // -- blocks of equal size (count = elements of one block) -------------------------------------------------------------
 
 /// input: count; output: n·count, block r from rank r.
-call_description all_gather(const void* input, void* output, std::size_t count, datatype type,
-                            call_options options = {});
+TROUPE_API call_description all_gather(const void* input, void* output, std::size_t count, datatype type,
+                                       call_options options = {});
 /// input: n·count; output: count, the reduction of all ranks' block of this rank.
-call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
-                                const op& reduction = sum, call_options options = {});
+TROUPE_API call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
+                                           const op& reduction = sum, call_options options = {});
 /// input: count; output at the root: n·count.
-call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                        call_options options = {});
+TROUPE_API call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                                   call_options options = {});
 /// input at the root: n·count; output: count.
-call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                         call_options options = {});
+TROUPE_API call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                                    call_options options = {});
 /// input, output: n·count; block j of rank i becomes block i of rank j.
-call_description all_to_all(const void* input, void* output, std::size_t count, datatype type,
-                            call_options options = {});
+TROUPE_API call_description all_to_all(const void* input, void* output, std::size_t count, datatype type,
+                                       call_options options = {});
 
 // -- blocks of different sizes ----------------------------------------------------------------------------------------
 
 /// blocks.counts[r]: elements from rank r, the same list at every rank.
-call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type,
-                              call_options options = {});
+TROUPE_API call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type,
+                                         call_options options = {});
 /// blocks.counts[r]: elements that rank r keeps, the same list at every rank.
-call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
-                                  const op& reduction = sum, call_options options = {});
+TROUPE_API call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
+                                             const op& reduction = sum, call_options options = {});
 /// `count`: elements of this rank; `blocks`: of all ranks, needed at the root only (elsewhere empty, or the same list).
-call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
-                          rank_t root, call_options options = {});
-call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
-                           rank_t root, call_options options = {});
+TROUPE_API call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks,
+                                     datatype type, rank_t root, call_options options = {});
+TROUPE_API call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count,
+                                      datatype type, rank_t root, call_options options = {});
 /// send.counts[j] elements go to rank j, receive.counts[i] come from rank i.
-call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
-                              call_options options = {});
+TROUPE_API call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive,
+                                         datatype type, call_options options = {});
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
 
 /// Matched with the recv of the same position in the order of this pair's calls.
-call_description send(const void* data, std::size_t count, datatype type, rank_t to, call_options options = {});
-call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options = {});
+TROUPE_API call_description send(const void* data, std::size_t count, datatype type, rank_t to,
+                                 call_options options = {});
+TROUPE_API call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options = {});
 
 // -- the same on ranges -----------------------------------------------------------------------------------------------
 
@@ -117,7 +106,7 @@ namespace detail {
 template <class A, class B>
 concept same_elements = buffer<A> && buffer<B> && type_of<A>
 == type_of<B>;
-void require(bool condition, const char* sentence, std::size_t a, std::size_t b);
+TROUPE_API void require(bool condition, const char* sentence, std::size_t a, std::size_t b);
 }  // namespace detail
 
 /// In place.

@@ -197,7 +197,7 @@ request communicator::join(group& in, call_description what) {
 
 request group::add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member) {
   if (requests_.empty()) requests_.reserve(8);
-  const request r{std::shared_ptr<request::state>(what, &what->caller)};
+  request r{std::shared_ptr<request::state>(what, &what->caller)};
   auto shared = request::started::share(what);
   requests_.push_back(r);
   what->caller.member = std::move(member);

@@ -9,6 +9,7 @@
 #include "engine/api/calls.hpp"
 #include "engine/api/persistent.hpp"
 #include "engine/api/request.hpp"
+#include "memory/export.hpp"
 
 namespace troupe {
 
@@ -27,7 +28,7 @@ class group;
 /// communicator object; different communicators are independent, also those of the same rank.
 ///
 /// Move-only. Destroying it tells the others that this rank will call nothing more; operations under way go on.
-class communicator {
+class TROUPE_API communicator {
 public:
   communicator();
   communicator(communicator&&) noexcept;
@@ -60,6 +61,9 @@ public:
     return prepare(calls::NAME(std::forward<Arguments>(arguments)...));                                                \
   }
 
+// An int is a count, too: it is converted here, where its caller could not silence the warning.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
   TROUPE_COLLECTIVE(all_reduce)
   TROUPE_COLLECTIVE(all_gather)
   TROUPE_COLLECTIVE(all_gather_v)
@@ -76,6 +80,7 @@ public:
   TROUPE_COLLECTIVE(barrier)
   TROUPE_COLLECTIVE(send)
   TROUPE_COLLECTIVE(recv)
+#pragma GCC diagnostic pop
 #undef TROUPE_COLLECTIVE
 
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes.
@@ -120,7 +125,7 @@ private:
 
 /// Operations that are launched together. Operations may belong to different communicators and ranks; one thread that drives
 /// several ranks must use a group (or _async), because each rank's operation waits for the others'.
-class group {
+class TROUPE_API group {
 public:
   group() = default;
   group(const group&) = delete;

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "protocols/call.hpp"
+#include "protocols/call_description.hpp"
 
 namespace troupe {
 
@@ -51,15 +51,6 @@ struct engine_options {
   bool trace_routes = false;       ///< record the elements that chunks pass
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
-};
-
-/// Of one call; what is not set comes from the engine.
-struct call_options {
-  std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
-  std::optional<determinism> level;
-  std::string choreography;  ///< empty: the engine's; a name that cannot do it: errc::unsupported
-  message_protocol protocol =
-      message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
 };
 
 }  // namespace troupe

@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// What a repetition needs. Over slots the last repetition's memory serves the next one, once nobody else refers to it.
-struct persistent::prepared {
+struct TROUPE_INTERNAL persistent::prepared {
   std::shared_ptr<communicator::impl> member;
   call_description what;
   actors::plan_ptr plan;  ///< null: the blocks' sizes are known only when all have called

@@ -81,14 +81,14 @@ struct society : std::enable_shared_from_this<society> {
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
 };
 
-struct communicator::impl {
+struct TROUPE_INTERNAL communicator::impl {
   std::shared_ptr<society> of;
   rank_t rank = 0;
   ~impl();
   std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };
 
-struct request::state {
+struct TROUPE_INTERNAL request::state {
   std::shared_ptr<society> of;
   rank_t rank = 0;
   bool slots = false;  ///< waiting for it is performing it
@@ -111,7 +111,7 @@ struct request::state {
 };
 
 /// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
-struct request::started {
+struct TROUPE_INTERNAL request::started {
   started(const std::shared_ptr<society>& of, rank_t rank) : op(done) {
     caller.of = of;
     caller.rank = rank;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/export.hpp"
 #include "protocols/score/score.hpp"
 
 namespace troupe {
@@ -30,7 +31,7 @@ struct fault {
   int slice = 0;
   std::string what;  ///< one sentence
 };
-std::string to_string(const fault& f);
+TROUPE_API std::string to_string(const fault& f);
 
 /// How one output cell came to be: leaves are ranks' contributions, inner nodes combine left ⊕ right.
 class reduction_forest;
@@ -52,10 +53,10 @@ struct verdict {
 };
 
 /// Tree of `rank`'s output cell `cell` as "((0+1)+2)"; "-" if the cell holds nothing that is reduced.
-std::string tree_of(const verdict& v, rank_t rank, std::int32_t cell);
+TROUPE_API std::string tree_of(const verdict& v, rank_t rank, std::int32_t cell);
 
 /// @pre `s` may be anything, also nonsense from a file: every index is checked. Sync steps must have been lowered (a sync
 /// is reported as a fault). Never throws for a wrong score. Thread-safe.
-verdict verify(const score& s, const performing_limits& limits = {});
+TROUPE_API verdict verify(const score& s, const performing_limits& limits = {});
 
 }  // namespace troupe

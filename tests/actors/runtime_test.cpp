@@ -1,7 +1,7 @@
 // The actors of an engine, seen from outside: what callers get when actors die, messages are lost, operations are cancelled in the
 // middle, engines are closed. Buffers are freed as soon as a call returns, so AddressSanitizer sees whoever still reads them.
 
-#include "actors/caf/caf_interface.hpp"
+#include "engine/api/caf_actors.hpp"
 #include "engine/api/troupe.hpp"
 #include "tests/seed.hpp"
 #include "topology/machine/routes.hpp"
