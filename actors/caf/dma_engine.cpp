@@ -17,7 +17,7 @@ public:
   caf::behavior make_behavior() override {
     return {
         [this](transfer_message& m) { carry(m); },
-        [this](const copy_message& m) {
+        [](const copy_message& m) {
           scheduler::before_long_work();
           troupe::copy(m.target, m.source, m.bytes);
           return copied_message{m.which, m.lane};

@@ -213,10 +213,10 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
       {"[engine]\nlayout = \"40x40\"", {"my.toml:2", "1600 ranks", "at most 1024"}},
       {"[workload]\nranks = 1025", {"my.toml:2: ", "0 to 1024"}},
   };
-  for (const auto& [toml, says] : all) {
-    CAPTURE(toml);
-    const std::string text = complaint(toml);
-    for (const std::string& part : says) has(text, part);
+  for (const auto& fault : all) {
+    CAPTURE(fault.toml);
+    const std::string text = complaint(fault.toml);
+    for (const std::string& part : fault.says) has(text, part);
   }
   CHECK(complaint("[engine]\nlayout = \"2x2\"\n[workload]\nranks = 3") == "");
   CHECK(complaint(run + "root = 3\nop = \"max\"\ntype = \"u8\"\nsizes = \"1M\"") == "");
@@ -307,9 +307,9 @@ TEST_CASE("a dump reads back the same") {
     configuration twice;
     twice.add_text(once.dump(), "dump");
     CHECK(twice.values().size() == once.values().size());
-    for (const auto& [key, entry_of_key] : once.values()) {
-      CAPTURE(key);
-      CHECK(twice.at(key).value == entry_of_key.value);
+    for (const auto& value : once.values()) {
+      CAPTURE(value.first);
+      CHECK(twice.at(value.first).value == value.second.value);
     }
     REQUIRE(twice.runs().size() == once.runs().size());
     for (std::size_t i = 0; i < once.runs().size(); ++i)

@@ -76,7 +76,7 @@ TEST_CASE("slots: every collective, format and size gives the right answer") {
         if (in_place && !may_be_in_place(c)) continue;
         ensemble all{ranks};
         std::uint64_t epoch = 0;
-        for (const std::size_t count : {0, 1, 2, 7, 8, 15, 16, 31, 100, 1000})
+        for (const std::size_t count : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 31U, 100U, 1000U})
           for (const slot_format format : formats) {
             const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
             const operation what{"one_shot", flat_stage(c, ranks, root, in_place), count, format};
@@ -98,7 +98,7 @@ TEST_CASE("slots: rooted collectives with every form of agreement, and nobody en
         ensemble all{ranks};
         std::uint64_t epoch = 0;
         for (const collective c : rooted)
-          for (const std::size_t count : {0, 1, 15, 16, 300})
+          for (const std::size_t count : {0U, 1U, 15U, 16U, 300U})
             for (const slot_format format : formats) {
               const auto root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks));
               const operation what{which, flat_stage(c, ranks, root), count, format,
@@ -182,7 +182,7 @@ TEST_CASE("slots: programs of other choreographies, with lanes, channels and sli
       for (const bool in_place : {false, true})
         for (const cutting cut : {cutting{1, 1}, cutting{2, 3}})
           for (const slot_format format : formats)
-            for (const std::size_t count : {1, 37, 900}) {
+            for (const std::size_t count : {1U, 37U, 900U}) {
               if (refusal(*find_choreography(name), flat_stage(collective::all_reduce, ranks, 0, in_place)) != "")
                 continue;
               const operation what{name, flat_stage(collective::all_reduce, ranks, 0, in_place), count, format, cut};
@@ -198,7 +198,7 @@ TEST_CASE("slots: half of the ranks call something else, and nobody is given a r
   std::mt19937_64 random{seed()};
   for (const slot_format format : formats)
     for (const slot_format other_format : formats)
-      for (const std::size_t other_count : {3, 4, 500}) {
+      for (const std::size_t other_count : {3U, 4U, 500U}) {
         ensemble all{4};
         const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 3, format};
         const operation other{"one_shot", flat_stage(collective::all_reduce, 4), other_count, other_format};
@@ -307,7 +307,7 @@ TEST_CASE("slots: LL after LL128 does not take a user's data for stamps") {
 
 TEST_CASE("slots: a receiver that looks between all halves takes nothing that is not there") {
   std::mt19937_64 random{seed()};
-  for (const std::size_t count : {1, 5, 60, 500}) {
+  for (const std::size_t count : {1U, 5U, 60U, 500U}) {
     ensemble all{2};
     all.board.tear_writes(&look_between);
     const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll128};
@@ -430,7 +430,7 @@ TEST_CASE("slots: types and operations, the user's included, are combined in ran
   for (const int ranks : {2, 3, 5})
     for (const slot_format format : formats)
       for (const bool in_place : {false, true})
-        for (const std::size_t count : {1, 3, 16, 31, 333}) {
+        for (const std::size_t count : {1U, 3U, 16U, 31U, 333U}) {
           CAPTURE(ranks);
           CAPTURE(count);
           CHECK(wrong_bytes(ranks, count, datatype::u64, own, format, in_place, random) == 0);

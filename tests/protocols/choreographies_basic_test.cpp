@@ -26,8 +26,8 @@ namespace {
 
 const std::vector<int> rank_counts = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 32, 64};
 
-int floor_log2(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
-int ceil_log2(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
+int floor_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
+int ceil_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1))); }
 bool power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(n)); }
 
 /// All roots of few ranks; of many the first, the last and a random one.
