@@ -98,7 +98,7 @@ private:
   }
 
   std::string choreography() const {
-    const std::string wanted = text("choreography", "");
+    std::string wanted = text("choreography", "");
     if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr ||
         own_scores_.find(wanted) != own_scores_.end())
       return wanted;
@@ -111,7 +111,7 @@ private:
   }
 
   std::vector<datatype> types() const {
-    const auto found = types_of(text("type", "f32"));
+    auto found = types_of(text("type", "f32"));
     if (found.empty()) {
       std::vector<std::string> known;
       for (const datatype t : all_datatypes) known.emplace_back(name(t));
@@ -123,7 +123,7 @@ private:
   std::vector<op> operations(const job_kind& kind, datatype type) const {
     if (!kind.reduces()) return {sum};
     const std::string wanted = text("op", "sum");
-    const auto found = ops_of(wanted, type);
+    auto found = ops_of(wanted, type);
     if (found.empty() && wanted != "all" && !parse_op(wanted)) {
       std::vector<std::string> known;
       for (const op_kind o : all_op_kinds)

@@ -230,7 +230,8 @@ void channel_state::keep(chunk&& what) {
   // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
   early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
-  static_cast<void>(early_.back()->put(key, std::move(what)));
+  // What a buffer does not take is left whole.
+  static_cast<void>(early_.back()->put(key, std::move(what)));  // NOLINT(bugprone-use-after-move)
 }
 
 chunk* channel_state::find_early(const packet_key& key) {
