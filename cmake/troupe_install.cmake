@@ -50,14 +50,13 @@ install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/tro
 
 # prefix is written relative to the .pc file, so that the installed tree can be moved.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-# What a static library needs from outside is private: pkg-config --static names it.
-set(pc_requires_private "")
-set(pc_libs_private "")
+# A static library names what it uses. Not as private: then pkg-config --static would ask for what those, shared themselves, use.
+set(pc_requires "")
+set(pc_libs "")
 set(pc_cflags "")
 if(NOT BUILD_SHARED_LIBS)
-  set(pc_requires_private hwloc libhwy spdlog tomlplusplus)
-  list(JOIN pc_requires_private " " pc_requires_private)
-  set(pc_libs_private -lcaf_core)  # brings no .pc file
+  set(pc_requires "hwloc libhwy spdlog tomlplusplus")
+  set(pc_libs " -lcaf_core")  # brings no .pc file
   set(pc_cflags " -DTROUPE_STATIC")
 endif()
 configure_file(cmake/troupe.pc.in troupe.pc @ONLY)
