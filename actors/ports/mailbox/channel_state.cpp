@@ -225,13 +225,13 @@ void channel_state::keep(chunk&& what) {
   const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
   for (auto& buffer : early_) {
     if (buffer->contains(key)) return;  // came twice
+    // A buffer that refuses leaves it whole. NOLINTNEXTLINE(bugprone-use-after-move)
     if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   }
   // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
   early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
-  // What a buffer does not take is left whole.
-  static_cast<void>(early_.back()->put(key, std::move(what)));  // NOLINT(bugprone-use-after-move)
+  static_cast<void>(early_.back()->put(key, std::move(what)));
 }
 
 chunk* channel_state::find_early(const packet_key& key) {
