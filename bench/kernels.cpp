@@ -155,8 +155,8 @@ std::vector<row> make_rows(const settings& on, const regions& memory) {
     if (on.type && type != *on.type) continue;
     for (op_kind kind : {op_kind::sum, op_kind::prod, op_kind::max, op_kind::lor, op_kind::bxor}) {
       if ((on.kind && kind != *on.kind) || !supports(type, kind)) continue;
-      for (std::size_t k : {2, 4, 8})
-        for (std::size_t m : {1, 2, 8}) {
+      for (std::size_t k : {2U, 4U, 8U})
+        for (std::size_t m : {1U, 2U, 8U}) {
           const bool main = type == datatype::f32 && kind == op_kind::sum;
           const bool corner = kind == op_kind::sum && ((k == 2 && m == 1) || (k == 8 && m != 2));
           if (!on.type && !main && !corner && !(k == 2 && m == 1 && !on.quick)) continue;

@@ -147,7 +147,10 @@ void all_reduce(const std::string& what, int threads, int ranks_each, std::size_
     mine.memory.scratch = mine.scratch.data();
   }
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const slot_wait_options options = slot_waiting_for(threads, cores);
+  const waiting_policy policy = waiting_for(threads, cores);
+  slot_wait_options options;
+  options.spin = policy.spin;
+  options.yields = policy.yields;
   std::vector<std::uint64_t> epochs(static_cast<std::size_t>(threads), 0);
   const int batch = bytes > 4096 ? 50 : threads <= cores ? 1000 / ranks : 100;
   auto us = batches(threads, threads <= cores, batch, [&](int t, int operations) {
@@ -190,19 +193,19 @@ int main(int argc, char** argv) {
   std::printf("%-34s %8s %10s %10s %10s %8s %8s\n", "# what", "bytes", "min us", "10% us", "median us", "/flags",
               "batches");
   flags();
-  for (const std::size_t bytes : {8, 64, 512, 4096, 32768})
+  for (const std::size_t bytes : {8U, 64U, 512U, 4096U, 32768U})
     for (const slot_format format : {slot_format::ll, slot_format::ll128})
       all_reduce(format == slot_format::ll ? "one_shot LL, 2 threads" : "one_shot LL128, 2 threads", 2, 1, bytes,
                  format, "one_shot");
   all_reduce("one_shot LL128, 2 threads, in place", 2, 1, 8, slot_format::ll128, "one_shot", true);
-  for (const std::size_t bytes : {4096, 32768})
+  for (const std::size_t bytes : {4096U, 32768U})
     all_reduce("halving LL128, 2 threads", 2, 1, bytes, slot_format::ll128, "halving_doubling");
   for (const slot_format format : {slot_format::ll, slot_format::ll128})
     all_reduce(format == slot_format::ll ? "one_shot LL, 1 thread 8 ranks" : "one_shot LL128, 1 thread 8 ranks", 1, 8,
                8, format, "one_shot");
   all_reduce("doubling LL128, 1 thread 8 ranks", 1, 8, 8, slot_format::ll128, "recursive_doubling");
   for (const int threads : {4, 8})
-    for (const std::size_t bytes : {8, 512, 4096}) {
+    for (const std::size_t bytes : {8U, 512U, 4096U}) {
       all_reduce("one_shot LL128, " + std::to_string(threads) + " threads", threads, 1, bytes, slot_format::ll128,
                  "one_shot");
       all_reduce("doubling LL128, " + std::to_string(threads) + " threads", threads, 1, bytes, slot_format::ll128,

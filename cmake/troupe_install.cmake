@@ -1,24 +1,44 @@
-# cmake --install: the library, its headers, the program, the config presets, and the files by which find_package and pkg-config
-# find it.
+# cmake --install: the library, its public headers, the program, the config presets, and the files by which find_package and
+# pkg-config find it.
 #
-# Headers keep their folders under include/troupe/, and a one-line troupe.hpp beside them leads to the entry header (a copy would
-# be defined twice): with that one include directory both <troupe.hpp> and "memory/types/types.hpp" resolve, as in the tree.
+# Public headers are the entry headers below and what they include; no others are installed. They keep their folders under
+# include/troupe/, and a one-line troupe.hpp beside them leads to the entry header (a copy would be defined twice): with that one
+# include directory both <troupe.hpp> and "protocols/score/score_builder.hpp" resolve, spelled as in the tree.
 include(CMakePackageConfigHelpers)
 
 set(header_dir ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 
+set(public_headers
+  engine/api/troupe.hpp
+  engine/api/caf_actors.hpp  # programs made of CAF actors
+  # Authors of choreographies (docs/choreographies.md).
+  protocols/choreographies/patterns.hpp
+  protocols/lower/lowering.hpp
+  protocols/score/score_builder.hpp
+  protocols/verify/verifier.hpp)
+set(unread ${public_headers})
+while(unread)
+  list(POP_FRONT unread header)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})  # its includes may change
+  file(STRINGS ${header} lines REGEX "^#include \"")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+    if(NOT included IN_LIST public_headers)
+      list(APPEND public_headers ${included})
+      list(APPEND unread ${included})
+    endif()
+  endforeach()
+endwhile()
+
 install(TARGETS troupe EXPORT troupe_targets)
-install(DIRECTORY memory topology protocols actors engine DESTINATION ${header_dir}
-  FILES_MATCHING PATTERN "*.hpp" PATTERN "cli" EXCLUDE PATTERN "page" EXCLUDE)
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${header_dir}/${folder})
+endforeach()
 file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/api/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
-if(TARGET troupe_cli)
-  # Relative, so that the installed tree can be moved.
-  file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-  set_target_properties(troupe_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-  install(TARGETS troupe_cli)
-endif()
+install(TARGETS troupe_cli)
 install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config OPTIONAL)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -28,7 +48,16 @@ write_basic_package_version_file(troupeConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake cmake/FindCAF.cmake
   DESTINATION ${package_dir})
 
-# prefix is written relative to the .pc file for the same reason.
+# prefix is written relative to the .pc file, so that the installed tree can be moved.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# A static library names what it uses. Not as private: then pkg-config --static would ask for what those, shared themselves, use.
+set(pc_requires "")
+set(pc_libs "")
+set(pc_cflags "")
+if(NOT BUILD_SHARED_LIBS)
+  set(pc_requires "hwloc libhwy spdlog tomlplusplus")
+  set(pc_libs " -lcaf_core")  # brings no .pc file
+  set(pc_cflags " -DTROUPE_STATIC")
+endif()
 configure_file(cmake/troupe.pc.in troupe.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,35 +1,44 @@
-# How our own code is compiled: language, warnings, optimisation, sanitizers.
+# How our own code is compiled. What a user may want otherwise (optimisation, frame pointers, warnings as errors) is in
+# CMakePresets.json or has a variable; nothing here changes a flag that was given.
 
 set(TROUPE_SANITIZE "" CACHE STRING "Build with a sanitizer: address (ASan + UBSan), thread, or empty")
 set_property(CACHE TROUPE_SANITIZE PROPERTY STRINGS "" address thread)
 option(TROUPE_TESTS "Build tests, examples and benchmarks" ${PROJECT_IS_TOP_LEVEL})
-option(TROUPE_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(TROUPE_WERROR "Treat warnings in our own code as errors; our presets do" OFF)
+option(TROUPE_CCACHE "Compile through ccache where it is installed and no CMAKE_CXX_COMPILER_LAUNCHER is set" ${PROJECT_IS_TOP_LEVEL})
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+# A library that is a file of its own unless BUILD_SHARED_LIBS says otherwise; nobody else's default is touched.
+if(NOT DEFINED BUILD_SHARED_LIBS)
+  set(BUILD_SHARED_LIBS ON)
+endif()
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
-
-set(CMAKE_CXX_STANDARD 20)
+foreach(default IN ITEMS CXX_STANDARD=20 CXX_EXTENSIONS=OFF POSITION_INDEPENDENT_CODE=ON)
+  string(REPLACE "=" ";" default ${default})
+  list(GET default 0 name)
+  if(NOT DEFINED CMAKE_${name})
+    list(GET default 1 CMAKE_${name})
+  endif()
+endforeach()
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
-set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# -O2 keeps the first build short; the kernels, where vector code pays, ask for -O3 (memory/CMakeLists.txt). -g1 gives
-# stack traces with lines at a tenth of the size of full debug information.
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 
-find_program(CCACHE ccache)
-if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+if(TROUPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(CCACHE ccache)
+  mark_as_advanced(CCACHE)
+  if(CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  endif()
 endif()
 
 # Linked privately by every target made from our own sources.
 add_library(troupe_own_code INTERFACE)
 target_compile_options(troupe_own_code INTERFACE -Wall -Wextra -Wconversion $<$<BOOL:${TROUPE_WERROR}>:-Werror>)
 
-# Frame pointers make profiles and sanitizer stacks cheap. Inside the shared library a function may be inlined into its
-# neighbours: nobody interposes our symbols.
-add_compile_options(-fno-omit-frame-pointer -fno-semantic-interposition)
+# The same bytes wherever the tree lies. The longer path comes last: the last match wins.
+add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
+# Nobody interposes our symbols: inside the shared library a function may be inlined into its neighbours.
+add_compile_options(-fno-semantic-interposition)
 
 if(TROUPE_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all)

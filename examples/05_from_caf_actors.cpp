@@ -9,7 +9,7 @@
 
 #include <troupe.hpp>
 
-#include "actors/caf/caf_interface.hpp"  // the one header of Troupe that shows CAF
+#include "engine/api/caf_actors.hpp"  // the one header of Troupe that shows CAF
 
 constexpr int ranks = 4;
 

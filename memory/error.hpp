@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include "memory/export.hpp"
+
 namespace troupe {
 
 enum class errc : int {
@@ -32,12 +34,12 @@ enum class errc : int {
 };
 
 /// Category "troupe". Where a std::errc means the same, codes compare equal to it (timed_out, operation_canceled …).
-const std::error_category& troupe_category() noexcept;
-std::error_code make_error_code(errc code) noexcept;
+TROUPE_API const std::error_category& troupe_category() noexcept;
+TROUPE_API std::error_code make_error_code(errc code) noexcept;
 
 /// what() is exactly the message given: it says what was wrong, where, and what would be right.
 /// Copies do not allocate, so copying while another exception is under way is safe.
-class error : public std::system_error {
+class TROUPE_API error : public std::system_error {
 public:
   error(errc code, std::string message);
 

@@ -16,7 +16,7 @@ namespace troupe {
 
 /// Which packet: of which job (operation), from which node (rank), on which lane (virtual processor), which step.
 struct packet_key {
-  std::uint32_t job = 0;
+  std::uint64_t job = 0;
   std::uint32_t node = 0;
   std::uint32_t lane = 0;
   std::uint32_t sequence = 0;
@@ -24,16 +24,15 @@ struct packet_key {
   friend constexpr auto operator<=>(const packet_key&, const packet_key&) = default;
 };
 
-/// Two rounds of the murmur3 finaliser (A. Appleby, public domain): keys differ in few low bits, slots must not.
+/// Three rounds of the murmur3 finaliser (A. Appleby, public domain): keys differ in few low bits, slots must not.
 constexpr std::uint64_t hash_of(const packet_key& key) {
   const auto mix = [](std::uint64_t word) {
     word = (word ^ (word >> 33)) * 0xff51'afd7'ed55'8ccdULL;
     word = (word ^ (word >> 33)) * 0xc4ce'b9fe'1a85'ec53ULL;
     return word ^ (word >> 33);
   };
-  const std::uint64_t high = (std::uint64_t{key.job} << 32) | key.node;
   const std::uint64_t low = (std::uint64_t{key.lane} << 32) | key.sequence;
-  return mix(mix(high) + low);
+  return mix(mix(mix(key.job) + key.node) + low);
 }
 
 struct packet_buffer_statistics {
@@ -126,7 +125,7 @@ public:
   /// Removes every packet of a job, when its operation is aborted; consume(key, Value&&) sees each one first, in no
   /// particular order, and must neither throw nor touch this buffer. Returns how many there were. Cost: all slots.
   template <class Consumer>
-  std::size_t remove_job(std::uint32_t job, Consumer consume) {
+  std::size_t remove_job(std::uint64_t job, Consumer consume) {
     const std::size_t before = size_;
     // Erasing a slot may move a later entry into it, so the slot is looked at again. Entries that wrap round from the
     // first slots to the last have been looked at already; seeing them twice does no harm.
@@ -141,7 +140,7 @@ public:
     return before - size_;
   }
 
-  std::size_t remove_job(std::uint32_t job) {
+  std::size_t remove_job(std::uint64_t job) {
     return remove_job(job, [](const packet_key&, Value&&) {});
   }
 

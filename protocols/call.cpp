@@ -19,8 +19,6 @@ struct hasher {
   }
 };
 
-bool counts_are_common(collective what) { return what == collective::all_gather || what == collective::reduce_scatter; }
-
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -93,7 +91,7 @@ std::uint64_t fingerprint(const call& c, std::uint64_t sequence) {
   }
   if (has_root(c.what)) h.add(static_cast<std::uint64_t>(c.root));
   if (c.uniform) h.add(c.count);
-  else if (counts_are_common(c.what))
+  else if (traits_of(c.what).v == v_counts::common)
     for (const std::size_t n : c.counts) h.add(n);
   for (const char letter : c.choreography) h.add(static_cast<unsigned char>(letter));
   return h.state;
@@ -102,7 +100,7 @@ std::uint64_t fingerprint(const call& c, std::uint64_t sequence) {
 std::string to_string(const call& c) {
   std::string text{name(c.what)};
   if (!c.uniform) text += "_v";
-  if (c.what == collective::barrier) return text + "()";
+  if (!moves_data(c.what)) return text + "()";
   text += '(';
   if (c.uniform) text += "count " + std::to_string(c.count);
   else text += "counts " + join(c.counts);
@@ -130,20 +128,22 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
              "op and root, in the same order" +
              table(calls);
   std::string why;
-  if (!calls[0].uniform && calls[0].what == collective::all_to_all) why = exchange_disagreement(calls);
-  if (!calls[0].uniform && has_root(calls[0].what)) why = rooted_disagreement(calls);
+  const v_counts known = traits_of(calls[0].what).v;
+  if (!calls[0].uniform && known == v_counts::every_pair) why = exchange_disagreement(calls);
+  if (!calls[0].uniform && known == v_counts::rooted) why = rooted_disagreement(calls);
   if (why.empty()) return {};
   return "operation #" + std::to_string(sequence) + ": " + why + table(calls);
 }
 
 std::vector<std::size_t> merge_counts(std::span<const call> calls) {
-  if (calls[0].what == collective::all_to_all) {
+  const v_counts known = traits_of(calls[0].what).v;
+  if (known == v_counts::every_pair) {
     std::vector<std::size_t> all;
     all.reserve(calls.size() * calls.size());
     for (const call& c : calls) all.insert(all.end(), c.counts.begin(), c.counts.end());
     return all;
   }
-  return has_root(calls[0].what) ? calls[static_cast<std::size_t>(calls[0].root)].counts : calls[0].counts;
+  return known == v_counts::rooted ? calls[static_cast<std::size_t>(calls[0].root)].counts : calls[0].counts;
 }
 
 }  // namespace troupe

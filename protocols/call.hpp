@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/export.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/collective.hpp"
 
@@ -21,20 +22,20 @@ enum class determinism : std::uint8_t {
   size_stable,      ///< and an element's bits do not depend on the message's size, its place in it, or the chunking
   topology_stable,  ///< and not on the choreography, the layout of the ranks or the protocol: left fold in rank order
 };
-std::string_view name(determinism level);
-std::optional<determinism> parse_determinism(std::string_view text);
+TROUPE_API std::string_view name(determinism level);
+TROUPE_API std::optional<determinism> parse_determinism(std::string_view text);
 
 /// How messages travel: as references between actors (simple), over slots, inline in the callers (ll, ll128: slot_formats.hpp), or not
 /// at all, since callers work on each other's buffers (direct: direct_program.hpp).
 enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128, direct };
 /// "", "auto", "simple", "ll", "ll128", "direct".
-std::string_view name(message_protocol which);
-std::optional<message_protocol> parse_message_protocol(std::string_view text);
+TROUPE_API std::string_view name(message_protocol which);
+TROUPE_API std::optional<message_protocol> parse_message_protocol(std::string_view text);
 
 struct call {
   collective what = collective::barrier;
   bool uniform = true;
-  bool in_place = false;  ///< only for all_reduce, all_gather, reduce_scatter and all_to_all
+  bool in_place = false;  ///< only where agrees_on_place()
   datatype type = datatype::u8;
   op reduction{};         ///< of reductions
   rank_t root = 0;        ///< of rooted collectives
@@ -51,7 +52,7 @@ struct call {
 /// Hash of everything that must be equal on all ranks, and of the operation's sequence number.
 std::uint64_t fingerprint(const call& c, std::uint64_t sequence);
 /// "all_reduce(count 1024, f32, sum)".
-std::string to_string(const call& c);
+TROUPE_API std::string to_string(const call& c);
 
 /// Compares all ranks' calls of one operation. Empty if they agree, else the sentence and the table of what each rank called
 /// that every rank gets as its error.

@@ -10,11 +10,11 @@
 namespace troupe {
 
 /// Which operation of a communicator. Collectives count 0, 1, 2 … in the order of the calls; sends and receives between a pair
-/// of ranks are counted for themselves and have the top bit set.
-using epoch_t = std::uint32_t;
-inline constexpr epoch_t point_to_point = epoch_t{1} << 31;
-/// Epochs wrap around.
-inline bool before(epoch_t a, epoch_t b) { return static_cast<std::int32_t>((a - b) << 1) < 0; }
+/// of ranks are counted for themselves and have the top bit set. They never wrap round: at a thousand million calls a second the other 63
+/// bits last for 292 years.
+using epoch_t = std::uint64_t;
+inline constexpr epoch_t point_to_point = epoch_t{1} << 63;
+inline bool before(epoch_t a, epoch_t b) { return a < b; }
 
 /// A message of a lane. Small and trivially movable; the payload is never in it.
 struct chunk {

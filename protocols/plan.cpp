@@ -43,7 +43,7 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   }
   std::vector<std::shared_ptr<const program>> all;
   for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(program_of(r));
-  const direct_setting setting{notes->what, in_place, count * size_of(work_type)};
+  const direct_setting setting{notes->what, in_place || root_in_place, count * size_of(work_type)};
   auto made = std::make_shared<const direct_program>(compile_direct(all, setting));
   const std::lock_guard lock(mutex_);
   if (!direct_program_) direct_program_ = std::move(made);

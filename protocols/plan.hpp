@@ -23,7 +23,10 @@ public:
   std::string protocol = "simple";   ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
   std::optional<slot_format> slots;  ///< performed over the slot board, by whoever calls, in this format
   bool direct = false;               ///< with `slots`: over its direct board, as direct_program.hpp says
-  bool in_place = false;             ///< of the call
+  bool in_place = false;             ///< of the score: of the call, or brought about by staging
+  /// Rooted, with a score for separate buffers: verified also for a root whose call is in place, which otherwise copies its input
+  /// aside. Only the root knows whether it is.
+  bool root_in_place = false;
   std::shared_ptr<const score> notes;  ///< lowered and verified
   std::shared_ptr<const verdict> verified;
   std::size_t count = 0;            ///< elements per block
@@ -34,6 +37,7 @@ public:
   bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool any_order = false;
+  bool agrees = false;  ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
   double predicted_seconds = 0;
 
   /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached.

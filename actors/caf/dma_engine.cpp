@@ -17,10 +17,13 @@ public:
   caf::behavior make_behavior() override {
     return {
         [this](transfer_message& m) { carry(m); },
-        [this](const copy_message& m) {
+        [](const copy_message& m) {
           scheduler::before_long_work();
           troupe::copy(m.target, m.source, m.bytes);
-          return copied_message{m.which, m.lane};
+          m.asker.cell().post(
+              rank_order{[which = m.which, channel = m.asker.channel, lane = m.lane](rank_state& s, rank_outbox& out) {
+                s.transferred(which, channel, lane, out);
+              }});
         },
         [](const flush_message&) { return flushed_message{}; },
     };

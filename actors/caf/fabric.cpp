@@ -41,7 +41,7 @@ void fabric::forward(transfer_message&& what) {
     return;
   }
   if (trace_ && !what.way->recorded.exchange(true)) record(*what.way, what.passed);
-  caf::anon_send(what.destination, std::move(what.what));
+  what.destination.cell().post(chunk_message{what.destination.channel, std::move(what.what)});
 }
 
 void fabric::record(path& way, const std::vector<element_id>& passed) {

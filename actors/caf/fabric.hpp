@@ -30,12 +30,20 @@ struct path {
 };
 using path_ptr = std::shared_ptr<path>;
 
+/// The channel that a chunk is for, or on whose behalf memory is copied. Keeps its communicator.
+struct channel_address {
+  crew_ptr members;
+  rank_t rank = -1;
+  int channel = 0;
+  rank_cell& cell() const { return members->table->at(rank); }
+};
+
 /// A chunk on its way. `at`: position of the receiving element in the path; behind the last one comes `destination`.
 struct transfer_message {
   chunk what;
   path_ptr way;
   std::size_t at;
-  caf::actor destination;
+  channel_address destination;
   std::vector<element_id> passed;  ///< filled when routes are traced
 };
 /// A piece of a chunk between two NICs.
@@ -47,15 +55,12 @@ struct packet_message {
   std::size_t bytes;
   caf::actor sender;
 };
-/// dma_get / dma_put: copy and tell `channel`.
+/// dma_get / dma_put: copy, and tell the channel.
 struct copy_message {
   std::byte* target;
   const std::byte* source;
   std::size_t bytes;
-  operation_key which;
-  int lane;
-};
-struct copied_message {
+  channel_address asker;
   operation_key which;
   int lane;
 };
@@ -123,6 +128,5 @@ caf::actor spawn_nic(caf::actor_system& system, fabric& ways);
 TROUPE_LOCAL_MESSAGE(troupe::actors::transfer_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::packet_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::copy_message)
-TROUPE_LOCAL_MESSAGE(troupe::actors::copied_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::flush_message)
 TROUPE_LOCAL_MESSAGE(troupe::actors::flushed_message)

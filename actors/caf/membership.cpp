@@ -1,8 +1,8 @@
 #include "actors/caf/membership.hpp"
 
-#include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 
 #include <caf/event_based_actor.hpp>
 
@@ -24,14 +24,18 @@ public:
     for (const caf::actor& rank : members_->rank) monitor(rank);
     return {
         [this](called_message& m) { state_.called(m.epoch, m.rank, std::move(m.what), *this); },
-        [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank); },
+        [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank, *this); },
         [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
-        [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), *this); },
+        [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), *this, std::move(m.came)); },
         [this](const left_message& m) { rank_left(m); },
         [this](const quiet_message& m) { rank_quiet(m.rank); },
+        [this](const perished_message& m) {
+          perished_.insert(m.rank);
+          lose(m.rank);
+        },
         [this](abort_message& m) { state_.abort(std::move(m.why), *this); },
         [this](const stuck_message& m) {
-          if (m.nobody_else) state_.stuck(m.look, members_->looks.load(), *this);
+          state_.stuck(m.look, members_->looks.load(), m.nobody_else, *this);
           tell_all(m);
         },
         [this](const dissolve_message&) { dissolve(); },
@@ -46,21 +50,10 @@ private:
   // -- agreement::audience --------------------------------------------------------------------------------------------
 
   void agreed(epoch_t epoch, const counts_ptr& counts) override { tell_all(agreed_message{epoch, counts}); }
-  void stop(epoch_t epoch) override {
-    // Who performs it over slots has not said so unless it took long.
-    const auto present = members_->desk->present(epoch);
-    const auto known = std::find_if(present.begin(), present.end(), [](const auto& p) { return p.what.has_value(); });
-    for (const auto& p : present) state_.also_called(epoch, p.rank, p.what ? *p.what : *known->what);
-    tell_all(halt_message{epoch});
-  }
-  void failed(epoch_t epoch, const failure_ptr& why) override {
-    members_->desk->failed(epoch, why);
-    tell_all(failed_message{epoch, why});
-  }
-  void broken(const failure_ptr& why) override {
-    members_->desk->broken(why);
-    tell_all(broken_message{why});
-  }
+  void ask(epoch_t epoch) override { tell_all(ask_message{epoch}); }
+  void stop(epoch_t epoch) override { tell_all(halt_message{epoch}); }
+  void failed(epoch_t epoch, const failure_ptr& why) override { tell_all(failed_message{epoch, why}); }
+  void broken(const failure_ptr& why) override { tell_all(broken_message{why}); }
   void peer_left(rank_t rank) override { tell_all(peer_left_message{rank}); }
   void peer_lost(rank_t rank) override { tell_all(peer_lost_message{rank}); }
 
@@ -85,31 +78,25 @@ private:
 
   void bury_if_quiet() {
     if (lost_.empty() || static_cast<int>(quiet_.size() + lost_.size()) < members_->ranks) return;
-    members_->clear_graves(state_.broken());  // completes the operations of the dead with their failure
+    // Nobody refers to the buffers of the dead any more.
+    for (const rank_t rank : lost_)
+      members_->table->at(rank).post(rank_order{[why = state_.broken()](rank_state& s, rank_outbox&) { s.bury(why); }});
     for (const rank_t rank : lost_)
       if (!gone_.contains(rank)) rank_left({rank, 0});
   }
 
   void down(const caf::down_msg& m) {
-    if (dissolving_) return;
-    for (rank_t rank = 0; rank < members_->ranks; ++rank) {
-      const auto index = static_cast<std::size_t>(rank);
-      if (members_->rank[index].address() == m.source) {
+    for (rank_t rank = 0; rank < members_->ranks; ++rank)
+      if (members_->rank[static_cast<std::size_t>(rank)].address() == m.source) {
         reasons_[rank] = caf::to_string(m.reason);
-        for (const caf::actor& channel : members_->channel[index]) {
-          dying_[channel.address()] = rank;
-          monitor(channel);
-          send_exit(channel, caf::exit_reason::user_shutdown);
-        }
-        return;
+        lose(rank);
       }
-    }
-    const auto channel = dying_.find(m.source);
-    if (channel == dying_.end()) return;
-    const rank_t rank = channel->second;
-    dying_.erase(channel);
-    for (const auto& [address, of] : dying_)
-      if (of == rank) return;
+  }
+
+  /// A rank whose actor has ended is lost when it touches nobody's memory any more: it has said so itself, and its DMA engine has
+  /// done what it was asked for before.
+  void lose(rank_t rank) {
+    if (dissolving_ || !reasons_.contains(rank) || !perished_.contains(rank)) return;
     after_transfers(*this, *members_, rank, [this, rank] {
       lost_.insert(rank);
       state_.lost(rank, reasons_[rank], *this);
@@ -121,19 +108,16 @@ private:
     if (dissolving_) return;
     dissolving_ = true;
     const crew_ptr members = members_;
-    for (const auto& channels : members->channel)
-      for (const caf::actor& channel : channels) send_exit(channel, caf::exit_reason::user_shutdown);
     for (const caf::actor& rank : members->rank) send_exit(rank, caf::exit_reason::user_shutdown);
     members->ended.store(true);
-    members->desk->close();
+    members->table->close();
     quit();
   }
 
   crew_ptr members_;
   agreement state_;
-  std::set<rank_t> gone_, quiet_, lost_;
+  std::set<rank_t> gone_, quiet_, perished_, lost_;
   std::map<rank_t, std::string> reasons_;
-  std::map<caf::actor_addr, rank_t> dying_;
   bool dissolving_ = false;
 };
 

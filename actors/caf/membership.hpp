@@ -8,7 +8,7 @@
 namespace troupe::actors {
 
 /// The actor around an agreement (protocols/agreement/agreement.hpp), one per communicator. It also watches the ranks: when one dies it
-/// waits for that rank's channels to end, so that nobody refers to buffers on its behalf, and breaks the communicator. When
+/// waits for what its DMA engine still does for that rank, and breaks the communicator. When
 /// all ranks have left, or on dissolve_message, it ends every actor of the communicator and itself.
 caf::actor spawn_membership(caf::actor_system& system, crew_ptr members);
 

@@ -8,9 +8,8 @@
 #include <caf/send.hpp>
 #include <spdlog/spdlog.h>
 
-#include "actors/caf/channel.hpp"
 #include "actors/caf/membership.hpp"
-#include "actors/caf/rank.hpp"
+#include "actors/caf/rank_shell.hpp"
 #include "actors/caf/runtime_hidden.hpp"
 #include "memory/error.hpp"
 #include "topology/machine/discovery.hpp"
@@ -48,30 +47,48 @@ constexpr int most_slot_ranks = 64;
 /// it takes to sleep and to be woken. Who spins for less may find, woken late, that his peer has just fallen asleep, and so on.
 constexpr int slot_looks = 64;
 
-/// The desk's words to the communicator's actors.
-class desk_outbox final : public slot_desk::outbox {
+/// Turns a rank on a thread of the scheduler. Keeps the communicator until it is done; one at a time for each rank.
+class rank_job final : public caf::resumable {
 public:
-  desk_outbox(const crew_ptr& members, runtime::hidden& of) : members_(members), of_(of) {}
-  void called(epoch_t epoch, rank_t rank, const call& what) override { tell(called_message{epoch, rank, what}); }
-  void withdraw(epoch_t epoch, rank_t rank) override { tell(withdraw_message{epoch, rank}); }
-  void fail(epoch_t epoch, const std::string& title, const failure_ptr& why) override {
-    tell(fail_message{epoch, title, why});
+  rank_job(crew_ptr members, rank_cell& cell, std::atomic<bool>& scheduled)
+      : members_(std::move(members)), cell_(cell), scheduled_(scheduled) {}
+  subtype_t subtype() const override { return caf::resumable::function_object; }
+  resume_result resume(caf::execution_unit*, std::size_t) override {
+    scheduled_.store(false);  // before it reads the inbox: what comes later schedules it again
+    cell_.run();
+    return caf::resumable::done;
   }
-  void leave(rank_t rank, epoch_t operations) override {
-    if (const auto members = members_.lock())
-      caf::anon_send(members->rank[static_cast<std::size_t>(rank)], leave_message{operations});
-  }
-  void start_attendant() override {
-    if (const auto members = members_.lock()) of_.start_attendant(members);
+  void intrusive_ptr_add_ref_impl() override { references_.fetch_add(1); }
+  void intrusive_ptr_release_impl() override {
+    if (references_.fetch_sub(1) == 1) delete this;
   }
 
 private:
-  template <class Message>
-  void tell(Message&& what) {
-    if (const auto members = members_.lock()) caf::anon_send(members->membership, std::forward<Message>(what));
+  std::atomic<int> references_{1};
+  crew_ptr members_;
+  rank_cell& cell_;
+  std::atomic<bool>& scheduled_;
+};
+
+/// The ranks of a communicator run on the engine's scheduler.
+class threads_of_engine final : public rank_threads {
+public:
+  threads_of_engine(crew& members, runtime::hidden& of)
+      : members_(members), of_(of), scheduled_(static_cast<std::size_t>(members.ranks)) {}
+  void schedule(rank_cell& which) override {
+    auto& scheduled = scheduled_[static_cast<std::size_t>(which.rank())];
+    if (scheduled.load(std::memory_order_relaxed) || scheduled.exchange(true)) return;
+    // Nobody is left who could be told anything once the last reference is gone.
+    if (auto members = members_.weak_from_this().lock())
+      of_.agenda.enqueue(new rank_job(std::move(members), which, scheduled));
   }
-  std::weak_ptr<crew> members_;  // it owns the desk
+  bool help_one() override { return of_.agenda.has_ready() && !scheduler::in_handler() && of_.agenda.help_one(); }
+  void start_attendant() override { of_.start_attendant(members_.shared_from_this()); }
+
+private:
+  crew& members_;
   runtime::hidden& of_;
+  std::vector<std::atomic<bool>> scheduled_;
 };
 
 }  // namespace
@@ -81,7 +98,7 @@ void runtime::hidden::start_attendant(const crew_ptr& members) {
   const std::lock_guard lock(attendants_mutex);
   auto ended = std::make_shared<std::atomic<bool>>(false);
   attendants.push_back({std::thread([held = crew_ptr(members), ended]() mutable {
-                          held->desk->attend();
+                          held->table->care().work();
                           held.reset();
                           ended->store(true);
                         }),
@@ -89,7 +106,7 @@ void runtime::hidden::start_attendant(const crew_ptr& members) {
 }
 
 void runtime::hidden::join_attendants(bool all) {
-  std::vector<attendant> over;
+  std::vector<attendant_thread> over;
   {
     const std::lock_guard lock(attendants_mutex);
     for (auto at = attendants.begin(); at != attendants.end();) {
@@ -101,7 +118,7 @@ void runtime::hidden::join_attendants(bool all) {
       }
     }
   }
-  for (attendant& one : over) one.thread.join();
+  for (attendant_thread& one : over) one.thread.join();
 }
 
 // -- cast -------------------------------------------------------------------------------------------------------------
@@ -139,7 +156,7 @@ runtime::~runtime() {
     if (auto m = c.members.lock()) members.push_back(std::move(m));
   // First let every operation fail in order, so that callers get their buffers back only when nobody refers to them; then
   // end the actors.
-  for (const auto& m : members) m->desk->close();
+  for (const auto& m : members) m->table->close();
   hidden_->join_attendants(true);
   const steady_time deadline = std::chrono::steady_clock::now() + closing_time;
   // Nobody tells when the last actor falls idle on another thread, so this looks again every millisecond.
@@ -151,7 +168,7 @@ runtime::~runtime() {
     if (!m->ended.load()) caf::anon_send(m->membership, dissolve_message{});
   if (hidden_->ways) hidden_->ways->close();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
-  for (const auto& m : members) m->clear_graves(nullptr);
+  for (const auto& m : members) m->table->bury();
   if (ended) return;
   // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
   // waiting for them could take for ever.
@@ -165,24 +182,27 @@ arena& runtime::memory() { return hidden_->memory; }
 int runtime::cores() const { return usable_cores(); }
 
 std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                         std::shared_ptr<cast> players,
+                                         const std::shared_ptr<cast>& players,
                                          std::function<operation_ptr(rank_t, const call_description&)> accept) {
   auto members = std::make_shared<crew>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
   members->accept = std::move(accept);
-  const bool slots = hidden_->options.slots && ranks <= most_slot_ranks;
-  members->desk =
-      std::make_unique<slot_desk>(ranks, slots, usable_cores(), slot_looks * std::max(0, hidden_->options.spin),
-                                  std::make_unique<desk_outbox>(members, *hidden_));
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())
     for (int r = 0; r < ranks; ++r) members->machine_rank.push_back(r);
-  for (rank_t r = 0; r < ranks; ++r) {
-    members->channel.emplace_back();
-    for (int c = 0; c < channels; ++c) members->channel.back().push_back(spawn_channel(hidden_->system, members, r, c));
-    members->rank.push_back(spawn_rank(hidden_->system, members, r));
-  }
+  rank_table_options table;
+  table.communicator = members->name;
+  table.ranks = ranks;
+  table.channels = channels;
+  table.slots = hidden_->options.slots && ranks <= most_slot_ranks;
+  table.cores = usable_cores();
+  table.spin = slot_looks * std::max(0, hidden_->options.spin);
+  table.first = hidden_->options.first_operation;
+  members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
+  members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
+                                                [&](rank_t r) { return make_outbox(*members, r); });
+  for (rank_t r = 0; r < ranks; ++r) members->rank.push_back(spawn_rank_shell(hidden_->system, members, r));
   members->membership = spawn_membership(hidden_->system, members);
   const std::lock_guard lock(hidden_->companies_mutex);
   std::erase_if(hidden_->companies, [](const hidden::company& c) { return c.members.expired(); });
@@ -190,20 +210,10 @@ std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channe
   return members;
 }
 
-slot_desk& runtime::desk_of(const crew& of) { return *of.desk; }
+rank_table& runtime::ranks_of(const crew& of) { return *of.table; }
 
-// -- messages to actors -----------------------------------------------------------------------------------------------
-
-void runtime::submit(const crew& to, rank_t rank, operation_ptr what) {
-  caf::anon_send(to.rank[static_cast<std::size_t>(rank)], submit_message{std::move(what)});
-}
-void runtime::end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why) {
-  if (which.peer < 0) to.desk->end(rank, which.epoch, why);
-  caf::anon_send(to.rank[static_cast<std::size_t>(rank)], end_message{which, std::move(why)});
-}
-void runtime::leave(const crew& to, rank_t rank) { to.desk->leave(rank); }
 void runtime::abort(const crew& to, failure_ptr why) {
-  to.desk->broken(why);  // at once: what its caller begins next fails already
+  to.table->broken(why);  // at once: what its caller begins next fails already
   caf::anon_send(to.membership, abort_message{std::move(why)});
 }
 
@@ -211,14 +221,14 @@ void runtime::abort_all(const failure_ptr& why) {
   const std::lock_guard lock(hidden_->companies_mutex);
   for (const auto& c : hidden_->companies)
     if (const auto m = c.members.lock(); m && !m->ended.load()) {
-      m->desk->broken(why);
+      m->table->broken(why);
       caf::anon_send(c.membership, abort_message{why});
     }
 }
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
-bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run) {
+bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run, int yields) {
   if (what->done()) return true;
   check_may_wait();
   parker place;
@@ -228,7 +238,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
   bool registered = false;
   for (auto pause = patience;; pause = std::min(pause * 3 / 2, longest_patience)) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
-    const help_result result = hidden_->agenda.help_until(place, done, look);
+    const help_result result = hidden_->agenda.help_until(place, done, look, yields);
     if (result != help_result::timeout || std::chrono::steady_clock::now() >= deadline) break;
     if (for_good && !registered) {
       my_seat.in->waits(my_seat.rank, what);
@@ -241,7 +251,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
   return what->done();
 }
 
-bool runtime::may_wait() noexcept { return !scheduler::in_handler() && !slot_desk::in_callback(); }
+bool runtime::may_wait() noexcept { return !scheduler::in_handler() && !rank_cell::in_callback(); }
 
 void runtime::check_may_wait() {
   if (!may_wait())
@@ -251,7 +261,7 @@ void runtime::check_may_wait() {
 }
 
 void runtime::help_briefly() {
-  if (scheduler::in_handler() || slot_desk::in_callback()) return;  // a callback that asks how things are
+  if (scheduler::in_handler() || rank_cell::in_callback()) return;  // a callback that asks how things are
   for (int i = 0; i < 64 && hidden_->agenda.help_one(); ++i) {}
 }
 
@@ -282,7 +292,7 @@ void runtime::look_for_trouble() {
   // The order matters: looks begin, then everything is seen idle, then the threads are seen still to wait.
   if (hidden_->agenda.active() != 0) return;
   for (const view& v : views)
-    if (v.members->held_back.load() == v.let_go && v.members->desk->stands_still())
+    if (v.members->held_back.load() == v.let_go && v.members->table->stands_still())
       caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.players->all_wait()});
 }
 

@@ -9,14 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/waiting/completion.hpp"
+#include "protocols/call_description.hpp"
 #include "topology/machine/graph.hpp"
-
-namespace troupe {
-struct call_description;
-}
 
 namespace troupe::actors {
 
@@ -35,11 +31,12 @@ struct runtime_options {
   int spin = 64;
   bool slots = false;  ///< small collectives may go over slots
   bool trace_routes = false;
+  std::uint64_t first_operation = 0;  ///< see engine_options
   fault_settings faults;
 };
 
 struct crew;
-class slot_desk;
+class rank_table;
 
 /// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
 class cast {
@@ -74,13 +71,10 @@ public:
   /// Spawns the actors of a communicator. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
   /// `players`: the run whose threads alone can call, or null.
   std::shared_ptr<crew> make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                  std::shared_ptr<cast> players,
+                                  const std::shared_ptr<cast>& players,
                                   std::function<operation_ptr(rank_t, const call_description&)> accept);
 
-  static slot_desk& desk_of(const crew& of);
-  void submit(const crew& to, rank_t rank, operation_ptr what);
-  void end(const crew& to, rank_t rank, const operation_key& which, failure_ptr why);
-  void leave(const crew& to, rank_t rank);
+  static rank_table& ranks_of(const crew& of);
   void abort(const crew& to, failure_ptr why);
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
@@ -88,7 +82,8 @@ public:
   /// Runs ready actors until `what` is done; false at the deadline. Throws std::logic_error inside an actor's handler.
   /// @param run the run whose ranks `what` belongs to, or null: only who waits for one of its own, and without a deadline, calls
   ///            nothing more until the others do.
-  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr);
+  /// @param yields looks with a yield between before it sleeps (waiting_policy)
+  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr, int yields = 0);
   /// Throws std::logic_error inside an actor's handler, where nobody may wait.
   static void check_may_wait();
   static bool may_wait() noexcept;

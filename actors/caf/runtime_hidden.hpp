@@ -42,15 +42,15 @@ struct runtime::hidden {
   std::unique_ptr<fabric> ways;  // outlives the system's actors: declared before it
   caf::actor_system system;
   scheduler& agenda;
-  /// Thread of a communicator that performs operations over slots which nobody waits for; started when there is one.
-  struct attendant {
+  /// Thread of a communicator's attendant.
+  struct attendant_thread {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> ended;
   };
   void start_attendant(const crew_ptr& members);
   void join_attendants(bool all);
   std::mutex attendants_mutex;
-  std::vector<attendant> attendants;
+  std::vector<attendant_thread> attendants;
   std::mutex companies_mutex;  // when a communicator is made or trouble is looked for
   std::vector<company> companies;
   steady_time next_look{};  ///< guarded by companies_mutex

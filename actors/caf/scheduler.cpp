@@ -337,7 +337,7 @@ void scheduler::leave(bool searching) noexcept {
   if (searching && idle_.stop_search() && !queue_.empty()) wake();
 }
 
-help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching) {
+help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching, int yields) {
   if (in_handler())
     throw std::logic_error(
         "troupe: a thread waits for an operation inside an actor's handler, which would block the actor; "
@@ -346,6 +346,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
   driver& self = *static_cast<driver*>(current_driver);
   bool was_idle = searching;
   std::uint32_t looks = 0;
+  int yielded = 0;
   unsigned runs = 0;
   for (;;) {
     if (done()) {
@@ -360,6 +361,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
       if (was_idle) found_work(std::exchange(searching, false));
       was_idle = false;
       looks = 0;
+      yielded = 0;
       run(self, job);
       if (++runs % runs_per_deadline_check == 0 && deadline != no_deadline && steady::now() >= deadline)
         return done() ? help_result::done : help_result::timeout;
@@ -367,6 +369,12 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
     }
     was_idle = true;
     if (spin(looks, searching)) continue;
+    if (yielded < yields) {
+      if (!searching) searching = idle_.start_search(~std::uint32_t{0});
+      ++yielded;
+      std::this_thread::yield();
+      continue;
+    }
     if (!queue_.empty()) {
       std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
       continue;
@@ -447,7 +455,7 @@ void scheduler::work() noexcept {
   system().thread_started();
   parker place;
   // `start_worker` counted this thread as searching already. Never done: ends as `stopped`.
-  drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true);
+  drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true, 0);
   system().thread_terminates();
 }
 

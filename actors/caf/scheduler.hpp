@@ -67,15 +67,16 @@ public:
   // -- helping ----------------------------------------------------------------
 
   /// Runs ready actors until `done()`, sleeping at `place` when nothing is ready. Whoever makes `done()` true calls
-  /// `place.wake()` afterwards. `done` is called often and from this thread only: it must be cheap and must not throw.
+  /// `place.wake()` afterwards. With `yields`, it gives its core away that often before it sleeps: for callers that share cores
+  /// with those they wait for. Nobody is woken for an actor while one of those is about. `done` is called often and from this thread only: it must be cheap and must not throw.
   /// @pre no other thread waits at `place`. Throws std::logic_error when called from an actor's handler: that would block
   /// the actor, and the stack would grow with every nested wait.
   template <class Done>
-  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline) {
+  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline, int yields = 0) {
     using predicate = std::remove_reference_t<Done>;
     const auto call = [](void* f) -> bool { return (*static_cast<predicate*>(f))(); };
     return drive(place, condition{call, const_cast<void*>(static_cast<const void*>(std::addressof(done)))}, deadline,
-                 false);
+                 false, yields);
   }
 
   /// The same until the token completes. After `timeout` or `stopped` the token is still referred to by whoever will complete
@@ -84,6 +85,9 @@ public:
     return help_until(
         token, [&token] { return token.done(); }, deadline);
   }
+
+  /// Whether an actor is ready, about; costs two loads.
+  bool has_ready() const noexcept { return !queue_.empty(); }
 
   /// Runs one ready actor, if there is one. Throws as `help_until`.
   bool help_one();
@@ -173,7 +177,7 @@ private:
     bool operator()() const { return call(function); }
   };
 
-  help_result drive(parker& place, condition done, steady_time deadline, bool searching);
+  help_result drive(parker& place, condition done, steady_time deadline, bool searching, int yields);
   void run(driver& self, caf::resumable* job) noexcept;
   void found_work(bool searching) noexcept;
   bool spin(std::uint32_t& looks, bool& searching) noexcept;

@@ -1,5 +1,7 @@
 #include "actors/rank/operation.hpp"
 
+#include <numeric>
+
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -21,10 +23,47 @@ std::size_t output_elements(const operation& op, rank_t rank) {
   return output_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape);
 }
 
+/// Elements before the rank's own block in the larger buffer, or 0 where both have the same blocks.
+std::size_t own_block_begin(const call& c, rank_t rank, std::span<const std::size_t> displacements) {
+  if (block_count(c.what, 2) == 1) return 0;
+  const auto own = static_cast<std::size_t>(rank);
+  if (!displacements.empty()) return displacements[own];
+  if (c.uniform) return own * c.count;
+  return std::accumulate(c.counts.begin(), c.counts.begin() + rank, std::size_t{0});
+}
+
+/// At the root, if there is one.
+bool input_is_larger(collective what) { return input_blocks(what, 2, 0, 0).count > output_blocks(what, 2, 0, 0).count; }
+
+/// @pre the call's own rank is the root
+bool root_is_in_place(const call& c, const void* input, const void* output,
+                      std::span<const std::size_t> input_displacements,
+                      std::span<const std::size_t> output_displacements) {
+  if (input == nullptr || output == nullptr) return false;
+  const bool larger_in = input_is_larger(c.what);
+  const std::size_t before = own_block_begin(c, c.root, larger_in ? input_displacements : output_displacements);
+  const std::byte* larger = bytes_of(larger_in ? input : output);
+  return larger + before * size_of(c.type) == bytes_of(larger_in ? output : input);
+}
+
+bool is_in_place(const operation& op, rank_t rank) {
+  if (!has_root(op.what.what)) return op.what.in_place;
+  return op.what.root == rank &&
+         root_is_in_place(op.what, op.input, op.output, op.input_displacements, op.output_displacements);
+}
+
 /// In-place calls whose plan is made for separate buffers: the input is copied aside first.
-bool keeps_input_apart(const operation& op) {
-  if (op.input != op.output || op.input == nullptr) return false;
-  return op.what.what == collective::reduce || (op.what.what == collective::all_to_all && !op.what.uniform);
+bool keeps_input_apart(const operation& op, rank_t rank) {
+  if (op.what.what == collective::all_to_all && !op.what.uniform)
+    return op.input == op.output && op.input != nullptr;  // block (i, j) comes where block (j, i) lies
+  return root_needs_copy(*op.plan, op.what, rank, op.input, op.output, op.input_displacements, op.output_displacements);
+}
+
+/// The plan's score takes the rank's buffers for one memory, and they are not, or are staged.
+bool joins_buffers(const operation& op, rank_t rank) {
+  const plan& p = *op.plan;
+  if (!p.in_place || (has_root(op.what.what) && op.what.root != rank)) return false;
+  return p.widened || p.scaled || !is_in_place(op, rank);
 }
 
 /// Brings `count` elements to where the plan reads them: widened, scaled (pre_mul_sum), or only copied.
@@ -51,7 +90,33 @@ void stage_input(operation& op, rank_t rank, arena& memory) {
   op.input_displacements.clear();
 }
 
+/// Makes one memory of the rank's buffers: the smaller one becomes a block of the larger.
+void join_buffers(operation& op, rank_t rank, arena& memory, memory_map& map) {
+  const plan& p = *op.plan;
+  const std::size_t width = size_of(p.work_type);
+  if (input_is_larger(op.what.what)) {  // the caller's input must not change
+    stage_input(op, rank, memory);
+    map.input = bytes_of(op.staged_input.data());
+    map.output = op.result = map.input + own_block_begin(op.what, rank, {}) * width;
+    return;
+  }
+  if (p.widened) {
+    op.staged_output = memory.acquire(output_elements(op, rank) * width);
+    op.result = bytes_of(op.staged_output.data());
+  }
+  map.output = p.widened ? op.result : bytes_of(op.output);
+  map.input = map.output + own_block_begin(op.what, rank, op.output_displacements) * width;
+  stage_elements(op, bytes_of(op.input), map.input, input_elements(op, rank));
+}
+
 }  // namespace
+
+bool root_needs_copy(const plan& p, const call& what, rank_t rank, const void* input, const void* output,
+                     std::span<const std::size_t> input_displacements,
+                     std::span<const std::size_t> output_displacements) {
+  if (p.in_place || p.root_in_place || !has_root(what.what) || what.root != rank) return false;
+  return root_is_in_place(what, input, output, input_displacements, output_displacements);
+}
 
 void operation::dropped() {
   if (!done->done())
@@ -101,15 +166,19 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->credits = p.credits;
   result->memory.input = bytes_of(op.input);
   result->memory.output = bytes_of(op.output);
-  if (p.widened || p.scaled || keeps_input_apart(op)) {
-    stage_input(op, rank, memory);
-    result->memory.input = bytes_of(op.staged_input.data());
+  if (joins_buffers(op, rank)) {
+    join_buffers(op, rank, memory, result->memory);
+  } else {
+    if (p.widened || p.scaled || keeps_input_apart(op, rank)) {
+      stage_input(op, rank, memory);
+      result->memory.input = bytes_of(op.staged_input.data());
+    }
+    if (p.widened) {
+      op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
+      result->memory.output = op.result = bytes_of(op.staged_output.data());
+    }
   }
   result->code = p.program_of(rank, op.input_displacements, op.output_displacements);
-  if (p.widened) {
-    op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
-    result->memory.output = bytes_of(op.staged_output.data());
-  }
   op.scratch = memory.acquire(result->code->scratch_bytes);
   op.l0 = memory.acquire(result->code->l0_bytes);
   result->memory.scratch = bytes_of(op.scratch.data());
@@ -151,14 +220,14 @@ std::shared_ptr<const assignment> prepare_pair(operation& op) {
 
 void conclude(operation& op, rank_t rank, int ranks) {
   const plan& p = *op.plan;
-  if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what)) {
-    void* result = p.widened ? op.staged_output.data() : op.output;
-    if (const std::size_t count = output_elements(op, rank); count > 0)
-      divide(p.work_type, static_cast<std::size_t>(ranks), result, result, count);
-  }
-  if (p.widened)
-    if (const std::size_t count = output_elements(op, rank); count > 0)
-      convert(p.work_type, op.staged_output.data(), op.what.type, op.output, count);
+  const std::size_t count = output_elements(op, rank);
+  if (count == 0) return;
+  void* result = op.result != nullptr ? op.result : op.output;
+  if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what))
+    divide(p.work_type, static_cast<std::size_t>(contributor_count(op.what.what, ranks, op.what.root, rank)), result,
+           result, count);
+  if (p.widened) convert(p.work_type, result, op.what.type, op.output, count);
+  else if (result != op.output) troupe::copy(op.output, result, count * size_of(p.work_type));
 }
 
 }  // namespace troupe::actors

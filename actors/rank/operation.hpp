@@ -1,12 +1,14 @@
 #pragma once
 // One rank's part in one operation, from the call to its completion. No CAF in here.
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,16 +23,12 @@ namespace troupe::actors {
 
 using plan_ptr = std::shared_ptr<const plan>;
 
-/// What the caller gave, and what the rank's actor adds while it is under way. Made by the calling thread, then owned by the
-/// rank's actor; the caller keeps only `done`.
+/// What the caller gave, and what its rank adds while it is under way. Made by the calling thread, then owned by the rank; the
+/// caller keeps only `done`.
 struct operation {
   // -- given by the caller --------------------------------------------------------------------------------------------
   epoch_t epoch = 0;
-  static constexpr epoch_t unset = ~epoch_t{0};
-  epoch_t follows =
-      unset;  ///< epoch + 1 of the collective before it that went to the rank's actor; unset: of the one before
-  std::uint64_t sequence = 0;  ///< the epoch that does not wrap; over slots
-  rank_t peer = -1;            ///< the other rank of a send or receive; −1 for collectives
+  rank_t peer = -1;  ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;
   call what;
   const void* input = nullptr;
@@ -40,33 +38,43 @@ struct operation {
   plan_ptr plan;                                                       ///< collectives with uniform blocks
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
   completion_ptr done;
+  std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
-  // -- added by the rank's actor --------------------------------------------------------------------------------------
-  bool agreed = false;
-  bool launched = false;
-  int channels = 0;      ///< that have not performed their part yet
-  look_t suspected = 0;  ///< see confirm()
+  // -- added by its rank ----------------------------------------------------------------------------------------------
+  bool launched = false;    ///< by mailbox: its channels perform it
+  bool agreed = false;      ///< all ranks are known to have called the same
+  bool registered = false;  ///< the membership has heard of it
+  bool stalled = false;     ///< cannot go on, and waits to be told that it failed
+  bool over = false;        ///< has failed before its turn came; it only keeps its place in the order
+  int channels = 0;         ///< that have not performed their part yet
+  look_t suspected = 0;     ///< see confirm()
+  steady_time begun{};      ///< when somebody first looked at the clock for it
   steady_time expires = no_deadline;
   scratch_block staged_input, staged_output, scratch, l0;
+  std::byte* result = nullptr;  ///< where the plan leaves the output, in its own type; null: in `output`
   std::shared_ptr<lent_memory> lent;
-  bool registered = false;       ///< over slots: the membership has heard of it
-  bool stalled = false;          ///< over slots: cannot go on, and waits to be told that it failed
-  steady_time begun{};           ///< over slots
   std::shared_ptr<void> shared;  ///< keeps L2 and the table of the peers' buffers
 
   operation() : done(std::make_shared<completion>()) {}
   /// @param where of the caller's, with the same lifetime
   explicit operation(completion& where) : done(completion_ptr{}, &where) {}
   /// An operation that is dropped before anybody performed it (its rank's actor is gone) must not keep its caller waiting.
-  ~operation() { dropped(); }
+  ~operation() {
+    close_pair();
+    dropped();
+  }
   void dropped();
+  /// A send or receive is over: it does not count as open any more.
+  void close_pair() {
+    if (const auto open = std::exchange(open_pairs, nullptr)) open->fetch_sub(1);
+  }
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 
   std::string title() const;
 };
-/// It goes over slots, and not through the rank's actor.
-inline bool over_slots(const operation& op) { return op.peer < 0 && op.plan && op.plan->slots; }
+/// It is performed on the slot board or the direct board, one at a time, by whoever has the rank's turn.
+inline bool on_board(const operation& op) { return op.peer < 0 && op.plan && op.plan->slots; }
 failure_ptr deadline_passed(const operation& op, rank_t rank);
 using operation_ptr = std::shared_ptr<operation>;  // one owner at a time; shared only so that a message can carry it
 
@@ -91,6 +99,12 @@ private:
   std::mutex mutex_;  // once per rank and operation that shares memory
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
+
+/// The root of a plan for separate buffers calls in place, which the plan was not verified for: it reads its input from a copy.
+/// @param input_displacements, output_displacements as in operation
+bool root_needs_copy(const plan& p, const call& what, rank_t rank, const void* input, const void* output,
+                     std::span<const std::size_t> input_displacements = {},
+                     std::span<const std::size_t> output_displacements = {});
 
 /// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
 /// Throws error (out_of_memory, size_overflow, unsupported …).

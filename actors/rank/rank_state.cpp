@@ -1,416 +1,594 @@
 #include "actors/rank/rank_state.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "memory/error.hpp"
 
 namespace troupe::actors {
 
 namespace {
+
 operation_key collective_key(epoch_t epoch) { return {epoch, -1, false}; }
+
+/// For catch (...): a user's function may throw anything.
+std::string reason_of_exception() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "a function threw something that is no std::exception";
+  }
+}
+
+steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
+  return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
+}
+
 }  // namespace
 
-rank_state::rank_state(rank_t rank, int ranks, int channels, arena& memory, shared_spaces& spaces,
-                       std::string communicator)
-    : rank_(rank),
-      ranks_(ranks),
-      channels_(channels),
+// -- the port of a channel --------------------------------------------------------------------------------------------
+
+/// What a channel says, on its way: to peers through the rank's outbox, to the rank by a call.
+struct rank_state::channel_port final : channel_outbox {
+  channel_port(rank_state& s, int number, rank_outbox& o) : self(s), channel(number), out(o) {}
+  void deliver(rank_t to, chunk&& what) override { out.deliver(to, channel, std::move(what)); }
+  void give_back(rank_t to, const credit& what) override { out.give_back(to, channel, what); }
+  void performed(const operation_key& which) override { self.performed(which, out); }
+  void mismatch(const operation_key& which, rank_t from) override {
+    if (which.peer >= 0) return self.pairs_.mismatch(which, from, out);
+    // The membership sees all calls and tells every rank the same table.
+    if (const auto at = self.under_way_.find(which.epoch); at != self.under_way_.end()) {
+      at->second->stalled = true;
+      self.enroll(*at->second, out);
+    }
+  }
+  void failed(const operation_key& which, failure_ptr why) override {
+    const std::string where = "on rank " + std::to_string(self.rank()) + ": ";
+    failure_ptr told = make_failure(why->code, where + why->text);
+    if (which.peer >= 0) return self.pairs_.stop(which, std::move(told), out);
+    if (const auto at = self.under_way_.find(which.epoch); at != self.under_way_.end()) {
+      at->second->stalled = true;
+      out.fail(which.epoch, at->second->title(), std::move(told));
+    }
+  }
+  bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
+                std::size_t bytes) override {
+    return out.transfer(which, channel, lane, target, source, bytes);
+  }
+
+  rank_state& self;
+  int channel;
+  rank_outbox& out;
+};
+
+// -- life -------------------------------------------------------------------------------------------------------------
+
+rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board)
+    : options_(std::move(options)),
       memory_(&memory),
       spaces_(&spaces),
-      communicator_(std::move(communicator)),
-      left_peers_(static_cast<std::size_t>(ranks)),
-      lost_peers_(static_cast<std::size_t>(ranks)) {}
+      pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this),
+      next_(options_.first),
+      begun_(options_.first) {
+  if (board != nullptr) port_.emplace(*board, options_.rank);
+  for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory);
+}
 
 rank_state::~rank_state() {
-  // Only when the actor ends with operations under way: the engine closes, or the actor was killed.
-  const failure_ptr why =
-      broken_
-          ? broken_
-          : make_failure(errc::engine_closed, communicator_ + ": the engine was closed with this operation under way");
-  for (auto* all : {&under_way_, &waiting_})
-    for (auto& [epoch, op] : *all) op->done->complete(why);
-  for (auto& [key, op] : pairs_) op->done->complete(why);
+  // Only when the engine closes with operations under way.
+  bury(broken_ ? broken_
+               : make_failure(errc::engine_closed,
+                              options_.communicator + ": the engine was closed with this operation under way"));
+  for (ended& e : take_ended()) e.what->done->complete(std::move(e.why));
 }
 
-// -- collectives ------------------------------------------------------------------------------------------------------
+void rank_state::perish(rank_outbox& out) {
+  if (std::exchange(dead_, true)) return;
+  if (on_board_)
+    port_->drop(on_board_->epoch);  // peers may reuse its slots, and none of them touches its buffers any more
+  out.perished();
+}
 
-void rank_state::submit(operation_ptr op, rank_outbox& out) {
-  if (op->deadline) {
-    const steady_time now = out.now();
-    op->expires = *op->deadline < no_deadline - now ? now + *op->deadline : no_deadline;
-    if (op->expires < alarm_at_) set_alarm(op->expires, out);
+void rank_state::bury(const failure_ptr& why) {
+  dead_ = true;
+  if (!buried_) buried_ = why;
+  if (on_board_) {
+    if (port_) port_->drop(on_board_->epoch);
+    settle(std::move(on_board_), why);
   }
-  if (op->peer >= 0) return submit_pair(std::move(op), out);
-  const epoch_t follows = op->follows == operation::unset ? op->epoch : op->follows;
-  waiting_.emplace(follows, std::move(op));
-  pump(out);
+  for (operation_ptr& op : queue_)
+    if (!op->over) settle(std::move(op), why);
+  queue_.clear();
+  for (auto& [epoch, op] : under_way_) settle(std::move(op), why);
+  under_way_.clear();
+  pairs_.drop_all(why);
 }
 
-void rank_state::pump(rank_outbox& out) {
-  while (under_way_.size() < most_under_way) {
-    auto first = waiting_.extract(called_);  // strictly in order, also when two threads submitted at once
-    if (!first) break;
-    operation& op = *first.mapped();
-    const epoch_t epoch = op.epoch;
-    called_ = (epoch + 1) & ~point_to_point;
-    if (broken_) {
-      op.done->complete(broken_);
-      continue;
-    }
-    if (const auto at = failed_.find(epoch); at != failed_.end()) {
-      out.skip(collective_key(epoch));
-      op.done->complete(at->second);
-      failed_.erase(at);
-      continue;
-    }
-    // Of operations that went over slots, and failed.
-    std::erase_if(failed_, [&](const auto& entry) { return before(entry.first, epoch); });
-    const bool stopped = stopping_.contains(epoch);  // `failed` will come
-    under_way_.emplace(epoch, std::move(first.mapped()));
-    to_launch_.push_back(epoch);
-    if (stopped) continue;
-    out.called(epoch, op.what);
-  }
-  launch_in_order(out);
-  when_idle(out);
-}
+void rank_state::settle(operation_ptr op, failure_ptr why) { ended_.push_back({std::move(op), std::move(why)}); }
 
-/// Channels begin operations in the order of their epochs, and drop what comes for one that was overtaken. So an operation whose
-/// plan is not known yet holds up those behind it, which are called already.
-void rank_state::launch_in_order(rank_outbox& out) {
-  for (; !to_launch_.empty(); to_launch_.pop_front()) {
-    const auto at = under_way_.find(to_launch_.front());
-    if (at == under_way_.end() || stopping_.contains(to_launch_.front())) continue;  // it failed before it began
-    if (!at->second->plan) return;
-    launch(*at->second, out);
-  }
-}
-
-void rank_state::launch(operation& op, rank_outbox& out) {
-  try {
-    auto what = prepare(op, rank_, *memory_, *spaces_);
-    if (what->code->channels > channels_)
-      throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
-                                         " channels but the communicator only " + std::to_string(channels_));
-    op.launched = true;
-    op.channels = what->code->channels;
-    const int channels = op.channels;
-    out.start(channels, std::move(what));
-  } catch (const error& e) {
-    out.fail(op.epoch, op.title(),
-             make_failure(e.code_value(), "rank " + std::to_string(rank_) + " cannot begin it: " + e.what()));
-  } catch (const std::exception& e) {
-    out.fail(op.epoch, op.title(),
-             make_failure(errc::out_of_memory, "rank " + std::to_string(rank_) + " cannot begin it: " + e.what()));
-  }
-}
-
-void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& out) {
-  const auto at = under_way_.find(epoch);
-  if (at == under_way_.end()) return;
-  operation& op = *at->second;
-  op.agreed = true;
-  if (op.launched) {
-    if (op.channels == 0) finish(epoch, out);
-    return;
-  }
-  if (op.plan || !op.make_plan) return;  // could not begin: failing already
-  try {
-    op.plan = op.make_plan(counts);
-  } catch (const error& e) {
-    return out.fail(epoch, op.title(), make_failure(e.code_value(), e.what()));
-  } catch (const std::exception& e) {
-    return out.fail(epoch, op.title(), make_failure(errc::out_of_memory, e.what()));
-  }
-  launch_in_order(out);
-}
-
-void rank_state::performed(const operation_key& which, rank_outbox& out) {
-  if (which.peer >= 0) {
-    const auto at = pairs_.find(which);
-    if (at == pairs_.end()) return;
-    const operation_ptr op = std::move(at->second);
-    pairs_.erase(at);  // a stop that is under way goes on: the other end may wait for its answer
-    op->done->complete(nullptr);
-    return when_idle(out);
-  }
-  const auto at = under_way_.find(which.epoch);
-  if (at == under_way_.end() || --at->second->channels > 0) return;
-  if (at->second->agreed) finish(which.epoch, out);
-}
-
-/// Performed and agreed. A stop that comes now finds nothing to stop.
-void rank_state::finish(epoch_t epoch, rank_outbox& out) {
-  const auto at = under_way_.find(epoch);
-  const operation_ptr op = std::move(at->second);
-  under_way_.erase(at);
-  failure_ptr why;
-  try {
-    conclude(*op, rank_, ranks_);
-  } catch (const error& e) {
-    why = make_failure(e.code_value(), e.what());
-  }
-  op->done->complete(std::move(why));
-  pump(out);
-}
-
-void rank_state::mismatch(const operation_key& which, rank_t from, rank_outbox& out) {
-  // Collectives: the membership has seen, or will see, all calls and tells every rank the same table.
-  if (which.peer < 0) return;
-  const auto at = pairs_.find(which);
-  if (at == pairs_.end()) return;
-  stop_pair(which,
-            make_failure(errc::mismatch, communicator_ + ", " + at->second->title() + " on rank " +
-                                             std::to_string(rank_) + ": the message from rank " + std::to_string(from) +
-                                             " has another count or type; both must be the same"),
-            out);
-}
-
-void rank_state::channel_failed(const operation_key& which, const failure_ptr& why, rank_outbox& out) {
-  end(which, make_failure(why->code, "on rank " + std::to_string(rank_) + ": " + why->text), out);
-}
-
-void rank_state::stop(epoch_t epoch, rank_outbox& out) {
-  stopping& s = stopping_[epoch];
-  s.answers = out.stop_channels(collective_key(epoch));
-  if (s.answers == 0) answer_stop(epoch, out);
-}
-
-void rank_state::channel_stopped(const operation_key& which, const std::vector<lane_wait>& waits, rank_outbox& out) {
-  if (which.peer >= 0) {
-    const auto at = pair_stops_.find(which);
-    if (at == pair_stops_.end()) return;
-    --at->second.answers;
-    return end_pair_if_stopped(which, out);
-  }
-  const auto at = stopping_.find(which.epoch);
-  if (at == stopping_.end()) return;
-  for (const lane_wait& wait : waits) at->second.waits.push_back(to_string(wait));
-  if (--at->second.answers == 0) answer_stop(which.epoch, out);
-}
-
-void rank_state::answer_stop(epoch_t epoch, rank_outbox& out) { out.stopped(epoch, std::move(stopping_[epoch].waits)); }
-
-void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
-  stopping_.erase(epoch);
-  // Not before: until all ranks have stopped, one that has not may enter, and must find the others' buffers there.
-  spaces_->forget(epoch);
-  const auto at = under_way_.find(epoch);
-  if (at == under_way_.end()) {
-    // Either over already, or not called yet: then whoever calls it gets this, the first of several failures.
-    if (!before(epoch, called_)) failed_.try_emplace(epoch, why);
-    // It waits for its turn, which may be far off; nobody refers to its buffers, so its caller need not.
-    if (const operation_ptr* early = find_waiting(epoch)) (*early)->done->complete(why);
-    return;
-  }
-  const operation_ptr op = std::move(at->second);
-  under_way_.erase(at);
-  out.skip(collective_key(epoch));
-  op->done->complete(why);
-  pump(out);
-}
-
-void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
-  if (broken_) return;
-  broken_ = why;
-  for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), why);
-  std::vector<operation_key> pairs;
-  for (auto& [key, op] : pairs_) pairs.push_back(key);
-  for (const operation_key& key : pairs) stop_pair(key, why, out);
-  pump(out);
-}
-
-void rank_state::end(const operation_key& which, failure_ptr why, rank_outbox& out) {
-  if (which.peer >= 0) return stop_pair(which, std::move(why), out);
-  const auto at = under_way_.find(which.epoch);
-  const operation_ptr* op = at != under_way_.end() ? &at->second : find_waiting(which.epoch);
-  if (op != nullptr) out.fail(which.epoch, (*op)->title(), std::move(why));
-}
-
-operation_ptr* rank_state::find_waiting(epoch_t epoch) {
-  for (auto& [follows, op] : waiting_)
-    if (op->epoch == epoch) return &op;
-  return nullptr;
-}
-
-operation& rank_state::collective_at(epoch_t epoch) {
-  const auto at = under_way_.find(epoch);
-  return at != under_way_.end() ? *at->second : **find_waiting(epoch);
-}
-
-void rank_state::set_alarm(steady_time at, rank_outbox& out) {
-  alarm_at_ = at;
-  out.alarm(++alarms_, at - out.now());
-}
-
-void rank_state::expire(std::uint64_t alarm, rank_outbox& out) {
-  if (alarm != alarms_) return;  // an earlier one was set after it
-  const steady_time now = out.now();
-  std::vector<operation_key> due;
-  steady_time next = no_deadline;
-  const auto look = [&](operation& op) {
-    if (op.expires > now) next = std::min(next, op.expires);
-    else due.push_back({op.epoch, op.peer, op.sending}), op.expires = no_deadline;
-  };
-  for (auto* all : {&under_way_, &waiting_})
-    for (auto& [key, op] : *all) look(*op);
-  for (auto& [key, op] : pairs_) look(*op);
-  alarm_at_ = no_deadline;
-  if (next != no_deadline) set_alarm(next, out);
-  for (const operation_key& which : due) {
-    const operation& op = which.peer >= 0 ? *pairs_.at(which) : collective_at(which.epoch);
-    end(which, deadline_passed(op, rank_), out);
-  }
-}
-
-void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out) {
-  const auto why =
-      make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
-  for (auto& [epoch, op] : under_way_)
-    if (op->agreed && !stopping_.contains(epoch) && confirm(op->suspected, look, latest))
-      out.fail(epoch, op->title(), why);
-  for (auto& [key, op] : pairs_)
-    if (!pair_stops_.contains(key) && confirm(op->suspected, look, latest))
-      out.inquire(key.peer, key.epoch, !key.sending, look, nobody_else);
-}
-
-void rank_state::leave(rank_outbox& out, std::optional<epoch_t> operations) {
+void rank_state::leave(rank_outbox& out) {
   leaving_ = true;
-  operations_ = operations;
   when_idle(out);
 }
 
 void rank_state::when_idle(rank_outbox& out) {
-  if (!idle()) return;
+  if (dead_ || !idle()) return;
   if (broken_ && !quiet_) {
     quiet_ = true;
     out.quiet();
   }
   if (leaving_ && !left_) {
     left_ = true;
-    out.left(operations_.value_or(called_));
+    out.left(next_);
   }
+}
+
+// -- an operation begins ------------------------------------------------------------------------------------------------
+
+void rank_state::submit(operation_ptr op, rank_outbox& out) {
+  enqueue(std::move(op), out);
+  begin_queued(out);
+}
+
+void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
+  if (dead_) {  // its callers hear the same as everybody
+    if (buried_) return settle(std::move(op), buried_);
+    return queue_.push_back(std::move(op));
+  }
+  if (op->deadline) {
+    op->begun = out.now();
+    op->expires = expiry(op->begun, op->deadline);
+  }
+  if (op->peer >= 0) {
+    speaking_ = &out;
+    pairs_.submit(std::move(op), broken_, out);
+    speaking_ = nullptr;
+    return when_idle(out);
+  }
+  op->epoch = next_++;
+  failure_ptr why = broken_;
+  if (failure_ptr early = failed_.take(op->epoch); early && !why) why = std::move(early);
+  if (why && queue_.empty()) {
+    begun_ = next_;
+    drop(collective_key(op->epoch));
+    settle(std::move(op), std::move(why));
+    return when_idle(out);
+  }
+  // Behind others it keeps its place, so that numbers begin in order. Its caller need not wait for that.
+  if (why) {
+    op->over = true;
+    settle(op, std::move(why));
+  }
+  queue_.push_back(std::move(op));
+}
+
+void rank_state::begin_queued(rank_outbox& out) {
+  if (beginning_ || dead_) return;  // begun further up the stack; or never
+  beginning_ = true;
+  while (!queue_.empty() && begin_one(out)) {}
+  beginning_ = false;
+  when_idle(out);
+}
+
+/// False: it has to wait.
+bool rank_state::begin_one(rank_outbox& out) {
+  operation& op = *queue_.front();
+  const epoch_t epoch = op.epoch;
+  const bool over = op.over;
+  if (!over && troupe::actors::on_board(op) && (on_board_ || inline_)) return false;
+  if (!over && under_way_.size() >= most_under_way) return false;
+  operation_ptr mine = std::move(queue_.front());
+  queue_.pop_front();
+  begun_ = mine->epoch + 1;
+  if (over) {
+    drop(collective_key(epoch));
+    return true;
+  }
+  // `failed` will come, or it was cancelled before it was launched.
+  op.stalled = op.stalled || stopping_.contains(epoch);
+  if (troupe::actors::on_board(op)) {
+    on_board_ = std::move(mine);
+    begin_on_board(out);
+    return true;
+  }
+  under_way_.emplace(epoch, std::move(mine));
+  if (op.stalled) return true;
+  // The membership tells everybody's counts, or that all agree, where the data do not.
+  if (!op.plan || !op.plan->agrees) enroll(op, out);
+  if (op.plan) launch(op, out);
+  return true;
+}
+
+void rank_state::begin_on_board(rank_outbox& out) {
+  operation& op = *on_board_;
+  if (op.stalled) return;
+  try {
+    slot_port& port = *port_;
+    if (!port.recall(op.what) || port.last().how != op.plan) port.remember(op.what, op.plan);
+    port.last().what.reduction = op.what.reduction;
+    port.start(op.input, op.output, op.epoch);
+  } catch (...) {
+    return stall(op, reason_of_exception(), out);
+  }
+  advance(out);
+}
+
+/// It cannot be begun or continued here, so nowhere.
+void rank_state::stall(operation& op, const std::string& why, rank_outbox& out) {
+  op.stalled = true;
+  out.fail(op.epoch, op.title(), make_failure(errc::aborted, "it cannot be performed: " + why));
+}
+
+void rank_state::launch(operation& op, rank_outbox& out) {
+  std::shared_ptr<const assignment> what;
+  const auto fail = [&](errc code, const char* why) {
+    op.stalled = true;
+    out.fail(op.epoch, op.title(),
+             make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
+  };
+  try {
+    what = prepare(op, options_.rank, *memory_, *spaces_);
+    if (what->code->channels > options_.channels)
+      throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
+                                         " channels but the communicator only " + std::to_string(options_.channels));
+  } catch (const error& e) {
+    return fail(e.code_value(), e.what());
+  } catch (const std::exception& e) {
+    return fail(errc::out_of_memory, e.what());
+  }
+  op.launched = true;
+  op.channels = what->code->channels;
+  if (op.channels == 0) {
+    if (op.plan->agrees || op.agreed) finish(op.epoch, nullptr, out);
+    return;
+  }
+  const int channels = op.channels;  // the operation may end with the last of them
+  for (int c = 0; c < channels; ++c) {
+    channel_port port{*this, c, out};
+    channels_[static_cast<std::size_t>(c)].start(what, port);
+  }
+}
+
+void rank_state::start_pair(std::shared_ptr<const assignment> what) {
+  channel_port port{*this, 0, *speaking_};
+  channels_.front().start(std::move(what), port);
+}
+
+// -- a blocking operation on the boards -----------------------------------------------------------------------------------
+
+void rank_state::begin_inline(const void* input, void* output) {
+  port_->start(input, output, next_);  // may throw: nothing has begun then
+  begun_ = ++next_;
+  inline_ = true;
+}
+
+void rank_state::end_inline(void* output) {
+  port_->conclude(output);
+  inline_ = false;
+}
+
+operation_ptr rank_state::adopt_inline(const void* input, void* output,
+                                       std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
+  auto op = std::make_shared<operation>();
+  const remembered_calls::entry& known = port_->last();
+  op->what = known.what;
+  op->plan = known.how;
+  op->input = input;
+  op->output = output;
+  op->deadline = deadline;
+  op->epoch = next_ - 1;
+  op->begun = begun;
+  op->expires = expiry(begun, deadline);
+  inline_ = false;
+  on_board_ = op;
+  return op;
+}
+
+void rank_state::drop_inline() {
+  port_->drop(next_ - 1);
+  inline_ = false;
+}
+
+// -- an operation goes on ---------------------------------------------------------------------------------------------
+
+bool rank_state::advance(rank_outbox& out) {
+  bool moved = false;
+  while (on_board_ && !on_board_->stalled && !dead_) {
+    operation& op = *on_board_;
+    slot_performer& performer = port_->performer();
+    const std::size_t before = performer.steps_taken();
+    auto status = slot_performer::status::waiting;
+    try {
+      status = port_->advance();
+    } catch (...) {
+      stall(op, reason_of_exception(), out);
+      return true;
+    }
+    moved = moved || performer.steps_taken() != before;
+    if (status == slot_performer::status::mismatch) {
+      op.stalled = true;  // the membership sees all calls, and tells every rank the same table
+      enroll(op, out);
+    }
+    if (status != slot_performer::status::performed) return moved;
+    moved = true;
+    finish_on_board(nullptr, out);
+    if (beginning_) return true;  // further up the stack the next one begins
+    begin_queued(out);
+  }
+  return moved;
+}
+
+void rank_state::on_chunk(int channel, chunk&& what, rank_outbox& out) {
+  const bool pair = (what.epoch & point_to_point) != 0;
+  if (dead_ || is_over({what.epoch, pair ? what.source : -1, false})) return;
+  channel_port port{*this, channel, out};
+  speaking_ = &out;
+  channels_[static_cast<std::size_t>(channel)].on_chunk(std::move(what), port);
+  speaking_ = nullptr;
+}
+
+void rank_state::on_credit(int channel, const credit& what, rank_outbox& out) {
+  if (dead_) return;
+  channel_port port{*this, channel, out};
+  speaking_ = &out;
+  channels_[static_cast<std::size_t>(channel)].on_credit(what, port);
+  speaking_ = nullptr;
+}
+
+void rank_state::transferred(const operation_key& which, int channel, int lane, rank_outbox& out) {
+  if (dead_) return;
+  channel_port port{*this, channel, out};
+  channels_[static_cast<std::size_t>(channel)].transferred(which, lane, port);
+}
+
+/// Chunks of it are nobody's.
+bool rank_state::is_over(const operation_key& which) const {
+  if (which.peer >= 0) return pairs_.is_over(which);
+  if (stopping_.contains(which.epoch) || failed_.contains(which.epoch)) return true;
+  return before(which.epoch, begun_) && !under_way_.contains(which.epoch);
+}
+
+void rank_state::performed(const operation_key& which, rank_outbox& out) {
+  if (which.peer >= 0) {
+    pairs_.performed(which);
+    return when_idle(out);
+  }
+  const auto at = under_way_.find(which.epoch);
+  if (at == under_way_.end() || --at->second->channels > 0) return;
+  if (at->second->plan->agrees || at->second->agreed) finish(which.epoch, nullptr, out);
+}
+
+// -- an operation ends --------------------------------------------------------------------------------------------------
+
+/// By mailbox. A stop that comes later finds nothing to stop.
+void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
+  operation_ptr op = std::move(under_way_.extract(epoch).mapped());
+  if (!why) {
+    try {
+      conclude(*op, options_.rank, options_.ranks);
+    } catch (const error& e) {
+      why = make_failure(e.code_value(), e.what());
+    }
+  }
+  drop(collective_key(epoch));  // what came twice
+  if (op->registered) out.withdraw(epoch);
+  settle(std::move(op), std::move(why));
+  begin_queued(out);
+}
+
+void rank_state::finish_on_board(failure_ptr why, rank_outbox& out) {
+  operation_ptr op = std::move(on_board_);
+  if (why) port_->drop(op->epoch);
+  else port_->conclude(op->output);
+  if (op->registered) out.withdraw(op->epoch);
+  settle(std::move(op), std::move(why));
+}
+
+/// Everything of it leaves the channels. Returns what its lanes lacked.
+std::vector<lane_wait> rank_state::drop(const operation_key& which) {
+  std::vector<lane_wait> lacked;
+  for (channel_state& c : channels_) {
+    std::vector<lane_wait> more = c.stop(which);
+    lacked.insert(lacked.end(), more.begin(), more.end());
+  }
+  return lacked;
+}
+
+operation* rank_state::find(epoch_t epoch) {
+  if (on_board_ && on_board_->epoch == epoch) return on_board_.get();
+  if (const auto at = under_way_.find(epoch); at != under_way_.end()) return at->second.get();
+  for (const operation_ptr& op : queue_)
+    if (op->epoch == epoch) return op.get();
+  return nullptr;
+}
+
+void rank_state::stop(epoch_t epoch, rank_outbox& out) {
+  if (dead_) return;
+  std::vector<std::string> waits;
+  for (const lane_wait& wait : drop(collective_key(epoch))) waits.push_back(to_string(wait));
+  stopping_[epoch] = std::move(waits);
+  if (operation* const op = find(epoch)) op->stalled = true;  // it must not succeed any more, whatever still comes
+  if (!out.flush(collective_key(epoch))) answer_stop(epoch, out);
+}
+
+void rank_state::flushed(const operation_key& which, rank_outbox& out) {
+  if (dead_) return;
+  if (which.peer >= 0) {
+    pairs_.flushed(which, out);
+    return when_idle(out);
+  }
+  if (stopping_.contains(which.epoch)) answer_stop(which.epoch, out);
+}
+
+void rank_state::answer_stop(epoch_t epoch, rank_outbox& out) {
+  presence came;
+  if (const operation* op = find(epoch)) came.what = op->what;
+  else if (inline_ && next_ - 1 == epoch) came.what = port_->last().what;
+  else came.performed = before(epoch, next_);
+  out.stopped(epoch, std::move(stopping_[epoch]), std::move(came));
+}
+
+void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
+  stopping_.erase(epoch);
+  // Not before: until all ranks have stopped, one that has not may enter, and must find the others' buffers there.
+  spaces_->forget(epoch);
+  if (dead_) return;
+  if (on_board_ && on_board_->epoch == epoch) {
+    finish_on_board(why, out);
+    return begin_queued(out);
+  }
+  if (under_way_.contains(epoch)) return finish(epoch, why, out);
+  if (operation* queued = find(epoch)) {
+    // It waits for its turn, which may be far off; nobody refers to its buffers, so its caller need not.
+    if (std::exchange(queued->over, true)) return;
+    const auto at = std::find_if(queue_.begin(), queue_.end(), [&](const auto& op) { return op.get() == queued; });
+    settle(*at, why);
+    return when_idle(out);
+  }
+  // Whoever calls it later gets this, the first of several failures; or it is over.
+  if (!before(epoch, next_)) failed_.add(epoch, why);
+}
+
+void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
+  if (broken_ || dead_) return;
+  broken_ = why;
+  if (on_board_) finish_on_board(why, out);
+  for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), why);
+  begun_ = next_;
+  for (operation_ptr& op : std::exchange(queue_, {}))
+    if (!op->over) settle(std::move(op), why);
+  speaking_ = &out;
+  pairs_.stop_all(why, out);
+  speaking_ = nullptr;
+  when_idle(out);
+}
+
+void rank_state::end(const operation_ptr& op, failure_ptr why, rank_outbox& out) {
+  if (dead_ || op->over) return;
+  if (op->peer >= 0) {
+    pairs_.stop({op->epoch, op->peer, op->sending}, std::move(why), out);
+    return when_idle(out);
+  }
+  if (find(op->epoch) == op.get()) out.fail(op->epoch, op->title(), std::move(why));
+}
+
+// -- the membership -------------------------------------------------------------------------------------------------------
+
+/// The membership compares the calls, and says what becomes of it.
+void rank_state::enroll(operation& op, rank_outbox& out) {
+  // Never after `stopped`: the membership may have closed the record.
+  if (stopping_.contains(op.epoch) || std::exchange(op.registered, true)) return;
+  out.called(op.epoch, op.what);
+}
+
+void rank_state::asked(epoch_t epoch, rank_outbox& out) {
+  if (dead_) return;
+  if (operation* const op = find(epoch)) return enroll(*op, out);
+  if (before(epoch, next_)) out.withdraw(epoch);
+}
+
+void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& out) {
+  if (dead_) return;
+  operation* const op = find(epoch);
+  if (op == nullptr) return;
+  op->agreed = true;
+  op->registered = true;
+  if (op->launched && op->channels == 0) return finish(epoch, nullptr, out);
+  if (op->plan || !op->make_plan || stopping_.contains(epoch)) return;
+  try {
+    op->plan = op->make_plan(counts);
+  } catch (const error& e) {
+    return out.fail(epoch, op->title(), make_failure(e.code_value(), e.what()));
+  } catch (const std::exception& e) {
+    return out.fail(epoch, op->title(), make_failure(errc::out_of_memory, e.what()));
+  }
+  if (under_way_.contains(epoch)) launch(*op, out);  // else in its turn
+}
+
+void rank_state::peer_left(rank_t peer, rank_outbox& out) {
+  if (dead_) return;
+  pairs_.peer_left(peer, out);
+  when_idle(out);
+}
+
+void rank_state::peer_lost(rank_t peer, rank_outbox& out) {
+  if (dead_) return;
+  pairs_.peer_lost(peer, out);
+  when_idle(out);
+}
+
+steady_time rank_state::tick(rank_outbox& out) {
+  if (dead_ || !pending()) return no_deadline;
+  const steady_time now = out.now();
+  steady_time next = no_deadline;
+  std::vector<operation*> late;
+  const auto look = [&](operation& op, bool begun) {
+    if (op.over) return;
+    if (op.expires <= now) late.push_back(&op), op.expires = no_deadline;
+    next = std::min(next, op.expires);
+    if (op.begun == steady_time{}) op.begun = now;
+    if (!begun || op.registered) return;
+    if (now >= op.begun + long_wait) enroll(op, out);
+    else next = std::min(next, op.begun + long_wait);
+  };
+  if (on_board_) look(*on_board_, true);
+  for (auto& [epoch, op] : under_way_) look(*op, true);
+  for (operation_ptr& op : queue_) look(*op, false);
+  for (operation* op : late) out.fail(op->epoch, op->title(), deadline_passed(*op, options_.rank));
+  next = std::min(next, pairs_.expire(now, out));
+  when_idle(out);
+  return next;
+}
+
+void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out) {
+  if (dead_) return;
+  const auto why =
+      make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
+  for (auto& [epoch, op] : under_way_)
+    if (op->agreed && !stopping_.contains(epoch) && confirm(op->suspected, look, latest))
+      out.fail(epoch, op->title(), why);
+  pairs_.stuck(look, latest, nobody_else, out);
 }
 
 // -- sends and receives -----------------------------------------------------------------------------------------------
 
-void rank_state::submit_pair(operation_ptr op, rank_outbox& out) {
-  const operation_key key{op->epoch, op->peer, op->sending};
-  next_pair_[pair_name(key)] = (key.epoch + 1) | point_to_point;
-  failure_ptr why = broken_;
-  if (const auto ended = ended_pairs_.find(key); ended != ended_pairs_.end()) {
-    if (!why) why = ended->second;
-    ended_pairs_.erase(ended);
-  }
-  if (why) {
-    out.skip(key);
-    op->done->complete(why);
-    return when_idle(out);
-  }
-  operation& entered = *(pairs_[key] = std::move(op));
-  if (pair_stops_.contains(key)) return;  // revoked a moment ago: over as soon as the channels have stopped
-  out.start(1, prepare_pair(entered));
-  if (left_peers_[static_cast<std::size_t>(key.peer)]) stop_pair(key, left_without(key), out);
-}
-
-bool rank_state::pair_is_over(const operation_key& which) const {
-  const auto next = next_pair_.find(pair_name(which));
-  return next != next_pair_.end() && before(which.epoch, next->second) && !pairs_.contains(which);
-}
-
-failure_ptr rank_state::left_without(const operation_key& which) const {
-  return make_failure(errc::rank_missing, communicator_ + ", " + pairs_.at(which)->title() + " on rank " +
-                                              std::to_string(rank_) + ": rank " + std::to_string(which.peer) +
-                                              " left the communicator without the matching call");
-}
-
-void rank_state::peer_left(rank_t peer, rank_outbox& out) {
-  left_peers_[static_cast<std::size_t>(peer)] = true;
-  std::vector<operation_key> with_peer;
-  for (auto& [key, op] : pairs_)
-    if (key.peer == peer) with_peer.push_back(key);
-  for (const operation_key& key : with_peer) stop_pair(key, left_without(key), out);
-}
-
-void rank_state::peer_lost(rank_t peer, rank_outbox& out) {
-  lost_peers_[static_cast<std::size_t>(peer)] = true;
-  std::vector<operation_key> revoking;
-  for (auto& [key, stop] : pair_stops_)
-    if (key.peer == peer && stop.revoking) revoking.push_back(key);
-  for (const operation_key& key : revoking) revoked(peer, key.epoch, out);
-}
-
-/// Ends one of ours. Its other end hears of it, or has told us.
-void rank_state::stop_pair(const operation_key& which, failure_ptr why, rank_outbox& out) {
-  if (!pairs_.contains(which) || pair_stops_.contains(which)) return;
-  pair_stop& s = pair_stops_[which];
-  s.why = std::move(why);
-  if (!which.sending) {
-    out.refuse(which.peer, which.epoch, true, s.why);
-  } else if (!lost_peers_[static_cast<std::size_t>(which.peer)]) {
-    s.revoking = true;
-    out.revoke(which.peer, which.epoch, s.why);
-  }
-  s.answers = out.stop_channels(which);
-  end_pair_if_stopped(which, out);
-}
-
 void rank_state::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
-  const operation_key key{epoch, sender, false};
-  const auto [at, fresh] = pair_stops_.try_emplace(key);
-  at->second.answer_sender = true;
-  if (!fresh) return;  // stopping already
-  at->second.why = why;
-  at->second.answers = out.stop_channels(key);
-  end_pair_if_stopped(key, out);
+  if (dead_) return;
+  pairs_.revoke(sender, epoch, why, out);
+  when_idle(out);
 }
 
 void rank_state::revoked(rank_t receiver, epoch_t epoch, rank_outbox& out) {
-  const operation_key key{epoch, receiver, true};
-  const auto at = pair_stops_.find(key);
-  if (at == pair_stops_.end()) return;
-  at->second.revoking = false;
-  end_pair_if_stopped(key, out);
+  if (dead_) return;
+  pairs_.revoked(receiver, epoch, out);
+  when_idle(out);
 }
 
 void rank_state::refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out) {
-  const operation_key key{epoch, peer, sending};
-  if (pairs_.contains(key)) return stop_pair(key, std::move(why), out);
-  if (!pair_is_over(key)) ended_pairs_.try_emplace(key, std::move(why));
+  if (dead_) return;
+  pairs_.refused(peer, epoch, sending, std::move(why), out);
+  when_idle(out);
 }
 
 void rank_state::inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out) {
-  const operation_key key{epoch, peer, sending};
-  const std::string title = communicator_ + ", " + (sending ? "send from rank " : "recv on rank ") +
-                            std::to_string(rank_) + (sending ? " to rank " : " from rank ") + std::to_string(peer) +
-                            ": ";
-  if (const auto at = pairs_.find(key); at != pairs_.end()) {
-    // Both ends were there, and everything was idle.
-    if (at->second->suspected != 0 && look > at->second->suspected)
-      stop_pair(key,
-                make_failure(errc::message_lost,
-                             title + "nothing moves any more although both ranks have come: a message was lost"),
-                out);
-  } else if (nobody_else && !pair_is_over(key)) {
-    out.refuse(
-        peer, epoch, !sending,
-        make_failure(errc::rank_missing, title + "it was never called, and every rank waits, so it never will be"));
-  }
+  if (dead_) return;
+  pairs_.inquired(peer, epoch, sending, look, nobody_else, out);
+  when_idle(out);
 }
 
-void rank_state::end_pair_if_stopped(const operation_key& which, rank_outbox& out) {
-  const auto at = pair_stops_.find(which);
-  if (at == pair_stops_.end() || at->second.answers > 0 || at->second.revoking) return;
-  const pair_stop stop = std::move(at->second);
-  pair_stops_.erase(at);
-  if (stop.answer_sender) out.revoked(which.peer, which.epoch);
-  if (const auto op = pairs_.extract(which)) {
-    out.skip(which);
-    op.mapped()->done->complete(stop.why);
-    return when_idle(out);
-  }
-  if (!pair_is_over(which)) ended_pairs_.try_emplace(which, stop.why);
+// -- for tests ----------------------------------------------------------------------------------------------------------
+
+std::size_t rank_state::early_chunks() const {
+  std::size_t total = 0;
+  for (const channel_state& c : channels_) total += c.early_chunks();
+  return total;
+}
+
+std::size_t rank_state::channels_under_way() const {
+  std::size_t total = 0;
+  for (const channel_state& c : channels_) total += c.under_way();
+  return total;
 }
 
 }  // namespace troupe::actors

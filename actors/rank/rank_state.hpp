@@ -1,159 +1,197 @@
 #pragma once
-// One rank of one communicator: takes the calls in their order, says them to the membership, starts them on the channels, and
-// completes them. No CAF in here, so that every transition can be tested alone.
+// One rank of one communicator: the one owner of its operations. Gives them their numbers, begins them in that order on the port
+// that their plan names, and ends them, well or badly. No CAF, no thread and no clock in here, so that every transition can be
+// tested alone, and runs unchanged in real time, in virtual time and under simulation.
 //
-// Owner: the rank actor; nobody else touches it. What may arrive, in any order unless said:
-//   submit(operation)              from the caller, in the order of the epochs but for those over slots (slot_desk.hpp)
+// Owner: whoever has the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
+//   submit(operation)              from the caller, in the order of its calls
+//   chunk / credit                 from a peer's channel (channel_state.hpp)
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
-//   broken / peer_left / peer_lost from the membership; `peer_lost` when the channels of that rank have ended too
-//   performed / mismatch           from a channel
-//   channel_stopped                from a channel, once for each stop we sent it
-//   expire / end                   from the clock or the caller; ignored when the operation is over
+//   broken / peer_left / peer_lost from the membership
+//   tick / end                     from the clock or the caller; ignored when the operation is over
 //   stuck                          from the membership: somebody looked and found everything idle
 //   revoke / revoked / refused / inquired   from another rank, about a send or receive
 //   leave                          from the caller's handle, last
-// An operation is completed only (a) performed on all channels and agreed, or (b) after `failed`, when no rank refers to its
-// buffers any more. Its buffers therefore outlive every reference to them.
-// Sends and receives need no agreement: (a) performed, or (b) stopped at both ends. Whoever ends one takes the other end with it,
-// also before that was called: a sender revokes and waits for the answer, because the receiver reads the sender's buffer; a
-// receiver refuses, and the sender then revokes.
+//
+// Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
+// boards (slots, direct) one is; what follows waits for it, also if it goes by mailbox. All ranks number alike, so that cannot
+// close a circle.
+// End. (a) Performed: then everybody is known to have called the same, because each message carries its sender's fingerprint and
+// the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp). Or (b) after `failed`, when no rank
+// refers to its buffers any more. So a caller's buffers outlive every reference to them.
+// What takes long is told to the membership (`called`), which finds out who is missing or calls something else.
+//
+// Operations that have ended are kept until take_ended(): their callers are told by whoever has the turn, after it is given back.
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/ports/slots/slot_port.hpp"
 #include "actors/rank/operation.hpp"
+#include "actors/rank/pairs.hpp"
+#include "actors/rank/rank_outbox.hpp"
+#include "protocols/agreement/ended_epochs.hpp"
 
 namespace troupe::actors {
 
-/// Where a rank's messages go. Calls happen on the rank's own turn.
-class rank_outbox {
-public:
-  virtual ~rank_outbox() = default;
-  virtual void called(epoch_t epoch, const call& what) = 0;
-  virtual void fail(epoch_t epoch, const std::string& title, failure_ptr why) = 0;
-  virtual void stopped(epoch_t epoch, std::vector<std::string> waits) = 0;
-  virtual void left(epoch_t operations) = 0;
-  /// The communicator is broken and nothing of ours is under way any more: we refer to nobody's buffers.
-  virtual void quiet() = 0;
-  /// To the channels 0 … channels−1.
-  virtual void start(int channels, std::shared_ptr<const assignment> what) = 0;
-  /// To every channel.
-  virtual void skip(const operation_key& which) = 0;
-  /// To every channel; returns how many will answer with channel_stopped().
-  virtual int stop_channels(const operation_key& which) = 0;
-  /// To the receiving rank of a send: end the receive, and answer.
-  virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;
-  virtual void revoked(rank_t sender, epoch_t epoch) = 0;
-  /// To the other rank of a send or receive: yours (`sending`: your send) cannot be performed.
-  virtual void refuse(rank_t peer, epoch_t epoch, bool sending, const failure_ptr& why) = 0;
-  /// To the other rank of one that does not move: is the other end with you?
-  virtual void inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) = 0;
-  virtual steady_time now() const = 0;
-  /// Call expire(number) then.
-  virtual void alarm(std::uint64_t number, std::chrono::nanoseconds after) = 0;
+/// How long an operation may take before the membership is told of it.
+inline constexpr std::chrono::nanoseconds long_wait = std::chrono::milliseconds{5};
+
+struct rank_state_options {
+  rank_t rank = 0;
+  int ranks = 1;
+  int channels = 1;
+  std::string communicator = "world";
+  epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
 };
 
-class rank_state {
+class rank_state final : private pair_keeper {
 public:
-  rank_state(rank_t rank, int ranks, int channels, arena& memory, shared_spaces& spaces, std::string communicator);
-  ~rank_state();
+  /// @param board null: plans use no slots here. The others outlive the state.
+  rank_state(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board);
+  ~rank_state() override;
   rank_state(const rank_state&) = delete;
   rank_state& operator=(const rank_state&) = delete;
 
+  // -- from the caller --
   void submit(operation_ptr op, rank_outbox& out);
+  /// The same, but begins nothing; begin() does. So a group queues all before the first begins.
+  void enqueue(operation_ptr op, rank_outbox& out);
+  void begin(rank_outbox& out) { begin_queued(out); }
+  void end(const operation_ptr& op, failure_ptr why, rank_outbox& out);  ///< cancel
+  void leave(rank_outbox& out);
+
+  // -- a blocking operation on the boards, without an operation object --
+  /// Nothing comes before a new call: it may begin at once.
+  bool may_begin_at_once() const {
+    return queue_.empty() && !on_board_ && !inline_ && !broken_ && !dead_ && !leaving_ && !failed_.contains(next_) &&
+           !stopping_.contains(next_);
+  }
+  /// Gives the last remembered call of the port its number and begins it. Throws as slot_port::start(). @pre may_begin_at_once()
+  void begin_inline(const void* input, void* output);
+  /// It is performed. @pre begin_inline(), and no message was read since
+  void end_inline(void* output);
+  /// It takes long: becomes an operation like any other. Throws std::bad_alloc.
+  operation_ptr adopt_inline(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline,
+                             steady_time begun);
+  /// It cannot go on, nor become an operation. Peers wait for it; break the communicator.
+  void drop_inline();
+  /// What is on the board cannot go on here, so nowhere.
+  void stall_on_board(const std::string& why, rank_outbox& out) { stall(*on_board_, why, out); }
+  slot_port* port() { return port_ ? &*port_ : nullptr; }
+
+  // -- from the membership --
+  /// Somebody has waited for long: is it with you?
+  void asked(epoch_t epoch, rank_outbox& out);
   void agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& out);
   void stop(epoch_t epoch, rank_outbox& out);
   void failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void broken(const failure_ptr& why, rank_outbox& out);
   void peer_left(rank_t peer, rank_outbox& out);
-  void performed(const operation_key& which, rank_outbox& out);
-  void mismatch(const operation_key& which, rank_t from, rank_outbox& out);
-  void channel_failed(const operation_key& which, const failure_ptr& why, rank_outbox& out);
-  void channel_stopped(const operation_key& which, const std::vector<lane_wait>& waits, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
-  /// A peer ends its send.
+  /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
+  /// @param nobody_else every rank's own thread waits, so nobody can call anything more
+  void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
+
+  // -- from peers and from the DMA engine --
+  void on_chunk(int channel, chunk&& what, rank_outbox& out);
+  void on_credit(int channel, const credit& what, rank_outbox& out);
+  void transferred(const operation_key& which, int channel, int lane, rank_outbox& out);
+  void flushed(const operation_key& which, rank_outbox& out);
   void revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void revoked(rank_t receiver, epoch_t epoch, rank_outbox& out);
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
-  void end(const operation_key& which, failure_ptr why, rank_outbox& out);  ///< cancel
-  void expire(std::uint64_t alarm, rank_outbox& out);
-  /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
-  /// @param nobody_else every rank's own thread waits, so nobody can call anything more
-  void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
-  /// @param operations that the rank has called, those over slots too; unset: those that came here
-  void leave(rank_outbox& out, std::optional<epoch_t> operations = std::nullopt);
-  /// The actor is gone: what the destructor will say.
-  void perish(failure_ptr why) {
-    if (!broken_) broken_ = std::move(why);
-  }
 
-  bool idle() const { return under_way_.empty() && waiting_.empty() && pairs_.empty(); }
-  const std::string& communicator() const { return communicator_; }
+  // -- the turn --
+  /// Performs what is on the board as far as it goes. True: something has moved.
+  bool advance(rank_outbox& out);
+  /// Tells the membership what takes long, and ends what has passed its deadline. Returns when to call again.
+  steady_time tick(rank_outbox& out);
+  /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
+  const operation* on_board() const { return on_board_.get(); }
+  /// Something was called and is not over: chunks, credits or time move it.
+  bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }
+  struct ended {
+    operation_ptr what;
+    failure_ptr why;  ///< null: success
+  };
+  bool has_ended() const { return !ended_.empty(); }
+  std::vector<ended> take_ended() { return std::exchange(ended_, {}); }
+
+  // -- the end of the actor --
+  /// It answers nothing more, and tells nothing; its operations stay until bury(), because peers may refer to their buffers.
+  void perish(rank_outbox& out);
+  /// No living rank refers to them any more.
+  void bury(const failure_ptr& why);
+
+  rank_t rank() const { return options_.rank; }
+  int ranks() const { return options_.ranks; }
+  const std::string& communicator() const { return options_.communicator; }
+  std::size_t early_chunks() const;
+  std::size_t channels_under_way() const;
 
   /// Collectives under way at once; further ones wait for their turn, which bounds what peers may send us early.
   static constexpr std::size_t most_under_way = 32;
 
 private:
-  struct stopping {
-    int answers = 0;
-    std::vector<std::string> waits;
-  };
-  struct pair_stop {
-    failure_ptr why;
-    int answers = 0;             ///< that our channels owe us
-    bool revoking = false;       ///< the receiver owes us one
-    bool answer_sender = false;  ///< we owe the sender one
-  };
+  struct channel_port;
+  friend struct channel_port;
 
-  void pump(rank_outbox& out);
-  operation_ptr* find_waiting(epoch_t epoch);
-  operation& collective_at(epoch_t epoch);
-  void launch_in_order(rank_outbox& out);
+  bool is_over(const operation_key& which) const;
+  void begin_queued(rank_outbox& out);
+  bool begin_one(rank_outbox& out);
+  void begin_on_board(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
-  void finish(epoch_t epoch, rank_outbox& out);
+  void performed(const operation_key& which, rank_outbox& out);
+  void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
+  void finish_on_board(failure_ptr why, rank_outbox& out);
+  void stall(operation& op, const std::string& why, rank_outbox& out);
+  void enroll(operation& op, rank_outbox& out);
   void answer_stop(epoch_t epoch, rank_outbox& out);
-  void set_alarm(steady_time at, rank_outbox& out);
-  void submit_pair(operation_ptr op, rank_outbox& out);
-  bool pair_is_over(const operation_key& which) const;
-  failure_ptr left_without(const operation_key& which) const;
-  void stop_pair(const operation_key& which, failure_ptr why, rank_outbox& out);
-  void end_pair_if_stopped(const operation_key& which, rank_outbox& out);
+  std::vector<lane_wait> drop(const operation_key& which);
+  operation* find(epoch_t epoch);
+  void settle(operation_ptr op, failure_ptr why);
   void when_idle(rank_outbox& out);
+  bool idle() const { return !pending() && !inline_; }
 
-  rank_t rank_;
-  int ranks_;
-  int channels_;
+  // -- pair_keeper --
+  void start_pair(std::shared_ptr<const assignment> what) override;
+  void drop_pair(const operation_key& which) override { drop(which); }
+  void end_pair(operation_ptr what, failure_ptr why) override {
+    what->close_pair();
+    settle(std::move(what), std::move(why));
+  }
+
+  rank_state_options options_;
   arena* memory_;
   shared_spaces* spaces_;
-  std::string communicator_;
-  std::map<epoch_t, operation_ptr> under_way_;  ///< called, in order
-  std::map<epoch_t, operation_ptr> waiting_;    ///< submitted, not called yet, by what they follow
-  std::map<epoch_t, stopping> stopping_;
-  std::map<epoch_t, failure_ptr> failed_;  ///< failed before we called them
-  std::unordered_map<operation_key, operation_ptr, operation_key_hash> pairs_;
-  std::unordered_map<operation_key, pair_stop, operation_key_hash> pair_stops_;
-  std::unordered_map<operation_key, failure_ptr, operation_key_hash>
-      ended_pairs_;                                       ///< by the other end, before we called them
-  std::unordered_map<std::uint64_t, epoch_t> next_pair_;  ///< by pair_name: first not called yet
-  std::vector<bool> left_peers_, lost_peers_;
-  steady_time alarm_at_ = no_deadline;  ///< one alarm for all deadlines, so that they cost no timer each
-  std::uint64_t alarms_ = 0;
-  failure_ptr broken_;
-  epoch_t called_ = 0;             ///< epoch + 1 of the last one called; epochs between went over slots
-  std::deque<epoch_t> to_launch_;  ///< called, and neither started on the channels nor failed before
-  std::optional<epoch_t> operations_;
-  bool leaving_ = false;
-  bool left_ = false;
-  bool quiet_ = false;
+  std::optional<slot_port> port_;
+  std::vector<channel_state> channels_;
+  pairs pairs_;
+
+  epoch_t next_;                                ///< number of the next call
+  epoch_t begun_;                               ///< all before this one have begun, or are over
+  std::deque<operation_ptr> queue_;             ///< called, not begun, in order
+  operation_ptr on_board_;                      ///< also while it is stalled
+  std::map<epoch_t, operation_ptr> under_way_;  ///< by mailbox, or waiting for everybody's counts
+  std::map<epoch_t, std::vector<std::string>>
+      stopping_;         ///< told to stop, not yet that it failed; what its lanes lacked
+  ended_epochs failed_;  ///< before we called them
+  std::vector<ended> ended_;
+  rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go
+  failure_ptr broken_, buried_;
+  bool inline_ = false;  ///< a blocking caller performs the operation before next_ on the board
+  bool beginning_ = false;
+  bool leaving_ = false, left_ = false, quiet_ = false, dead_ = false;
 };
 
 }  // namespace troupe::actors

@@ -13,9 +13,6 @@ using ended = slot_wait_result::ended;
 /// How many looks between two questions whether to stop.
 constexpr int looks_between_questions = 256;
 
-/// The first looks come without a pause: a peer that is at work answers within them, and a pause would be the longest part.
-constexpr int eager_looks = 64;
-
 class waiting {
 public:
   waiting(std::span<slot_performer* const> performers, const slot_wait_options& options)
@@ -104,15 +101,6 @@ private:
 };
 
 }  // namespace
-
-slot_wait_options slot_waiting_for(int threads, int cores) {
-  slot_wait_options made;
-  // A thread that yields stays where it is: two that share a core while another one idles would hand it to and fro for tens of
-  // milliseconds. One that sleeps is woken on the idle core.
-  if (threads > cores) made.spin = 0;
-  else made.yields = 0;
-  return made;
-}
 
 slot_wait_result wait_slots(std::span<slot_performer* const> performers, const slot_wait_options& options) {
   return performers.empty() ? slot_wait_result{} : waiting{performers, options}.run();

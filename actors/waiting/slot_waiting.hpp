@@ -6,17 +6,9 @@
 #include <span>
 
 #include "actors/ports/slots/slot_performer.hpp"
+#include "actors/waiting/policy.hpp"
 
 namespace troupe {
-
-/// Between two idle looks: leaves the core's resources to its other hyper-thread, and the power to others.
-inline void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
-}
 
 /// What a waiting thread asks and tells now and then; never on the way of an operation that ends while it spins.
 class slot_watch {
@@ -36,9 +28,6 @@ struct slot_wait_options {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   slot_watch* watch = nullptr;
 };
-/// Spins, and then sleeps, if every rank that works at the same time can have a core of its own; yields before it sleeps if not.
-slot_wait_options slot_waiting_for(int threads, int cores);
-
 struct slot_wait_result {
   enum class ended : std::uint8_t { performed, mismatch, stopped, timed_out };
   ended how = ended::performed;

@@ -8,14 +8,18 @@ import subprocess
 import sys
 import time
 
-from contenders import CORES, KINDS, Contender, Failed, available, placement
+from contenders import CORES, KINDS, Contender, available, placement
 import extras
+import paths
 import plots
+import race
 import tables
 
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"]
 SIZES = [8 * 4 ** k for k in range(12)] + [64 << 20]
 QUICK_SIZES = [8, 512, 32 << 10, 2 << 20, 32 << 20]
+FURTHER = ["gather", "scatter", "barrier", *paths.V_FORMS]  # not in the race of rows 1 to 5
+ROWS = sorted({*range(1, 11), *paths.ROWS})
 # The limit is compared from 256 KiB on, in steps of its own; the other peers are not asked for these.
 LIMIT_SIZES = [(256 << 10) * 4 ** k for k in range(5)]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -35,23 +39,26 @@ def parse_arguments():
         return [int(part) for part in text.split(",")]
 
     def row_numbers(text):
-        found = set()
+        found, by_name = set(), {name: row for row, name in paths.ROWS.items()}
         for part in text.split(","):
             first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
-        if not found <= set(range(1, 11)):
-            raise argparse.ArgumentTypeError(f"'{text}': rows are 1 to 10")
+            if part in by_name:
+                found.add(by_name[part])
+            elif first.isdigit() and (not last or last.isdigit()):
+                found.update(row for row in ROWS if int(first) <= row <= int(last or first))
+            if part not in by_name and not (first.isdigit() and int(first) in ROWS and int(last or first) in ROWS):
+                raise argparse.ArgumentTypeError(f"'{part}': rows are 1 to 10 and " + ", ".join(f"{row} ({name})" for row, name in paths.ROWS.items()))
         return found
 
     a = argparse.ArgumentParser(prog="bench/driver", description=__doc__)
     a.add_argument("--quick", action="store_true", help="five sizes, three rounds: a look, not a verdict")
-    a.add_argument("--collectives", type=names(COLLECTIVES), default=COLLECTIVES, metavar="A,B")
-    a.add_argument("--ranks", type=numbers, default=[2, 4, 8], metavar="N,M")
-    a.add_argument("--sizes", type=numbers, metavar="BYTES,…", help="instead of 8 B … 64 MiB in steps of 4")
+    a.add_argument("--collectives", type=names(COLLECTIVES + FURTHER), metavar="A,B", help="rows 1-6: of those that race; 24, 27, 32: of theirs")
+    a.add_argument("--ranks", type=numbers, metavar="N,M", help="instead of 2, 4 and 8, or of what a row is about")
+    a.add_argument("--sizes", type=numbers, metavar="BYTES,…", help="instead of 8 B … 64 MiB in steps of 4, or of what a row is about")
     a.add_argument("--only", type=names(list(KINDS)), metavar="A,B", help=f"of {', '.join(KINDS)}; default: all but troupe-async")
     a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
     a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 12; quick: 6)")
-    a.add_argument("--rows", type=row_numbers, default=set(range(1, 11)), metavar="N,M-K", help="of the target table (default 1-10); 1 to 5 are one race")
+    a.add_argument("--rows", type=row_numbers, default=set(ROWS), metavar="N,M-K,NAME", help="of the target table (default: all); 1 to 5 are one race")
     a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`")
     a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
     a.add_argument("--fixed-root", action="store_true", help="broadcast, reduce: root 0 in every call, not call number mod ranks")
@@ -60,15 +67,18 @@ def parse_arguments():
     a.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where results go (default build/bench)")
     a.add_argument("--load", metavar="FILE", help="measure nothing: tables and plots from an earlier results.json")
     o = a.parse_args()
+    o.path_rounds = o.rounds or (5 if o.quick else 7)  # rows 21 to 33: single points count, so that more repetitions do
     o.rounds = o.rounds or (3 if o.quick else 5)
     o.budget_ms = o.budget_ms or (6 if o.quick else 12)
+    o.ranks_given, o.collectives_given = o.ranks is not None, o.collectives is not None
+    o.ranks, o.collectives = o.ranks or [2, 4, 8], o.collectives or COLLECTIVES
     return o
 
 
 def points_of(options, ranks):
     """[(collective, bytes, whether for the limit only)]; sizes that round up to the same counts appear once."""
     found = []
-    for collective in options.collectives:
+    for collective in (c for c in options.collectives if c in COLLECTIVES):
         unit = 4 * ranks if collective in ("all_gather", "reduce_scatter", "all_to_all") else 4
         seen = set()
         for size in options.sizes or (QUICK_SIZES if options.quick else SIZES):
@@ -117,39 +127,11 @@ def measure_rank_count(options, ranks, names, programs, samples, commands):
     points = [p for p in points_of(options, ranks) if fits(p[1], ranks, len(group))]
     if len(points) < len(points_of(options, ranks)):
         print(f"bench: {ranks} ranks: the largest sizes do not fit the free memory and are left out")
-    refused = set()
-    try:
-        for turn in range(options.rounds):
-            began = time.monotonic()
-            for index, (collective, size, for_limit) in enumerate(points):
-                # Another contender begins each time: none always inherits the same neighbour's caches.
-                first = (turn + index) % len(group)
-                for c in group[first:] + group[:first]:
-                    if not takes_part(c.name, ranks, collective, size, for_limit):
-                        continue
-                    if (c.name, collective, size) in refused or c.failures >= 3:
-                        continue
-                    asked_at = time.monotonic()
-                    try:
-                        answer = c.ask(collective, size, options, check=turn == 0)
-                    except Failed as problem:
-                        print(f"bench: {problem}")
-                        c.failures += 1
-                        refused.add((c.name, collective, size))
-                        if c.failures == 3:
-                            print(f"bench: {c.name} with {ranks} ranks failed three times: left out from here on")
-                        continue
-                    finally:
-                        c.seconds += time.monotonic() - asked_at
-                    if answer is None:
-                        refused.add((c.name, collective, size))
-                        continue
-                    samples.setdefault((c.name, ranks, collective, size), []).append(answer)
-            print(f"bench: {ranks} ranks, round {turn + 1} of {options.rounds}: {time.monotonic() - began:.0f} s", flush=True)
-    finally:
-        print("bench: seconds each took: " + ", ".join(f"{c.name} {c.seconds:.0f}" for c in group), flush=True)
-        for c in group:
-            c.end()
+    if not points:
+        return
+    ask = lambda c, p, turn: c.ask(p[0], p[1], options, check=turn == 0)
+    for c, (collective, size, _), answer in race.run(group, points, options.rounds, lambda c, p: takes_part(c.name, ranks, *p), ask, f"{ranks} ranks"):
+        samples.setdefault((c.name, ranks, collective, size), []).append(answer)
 
 
 def machine():
@@ -162,8 +144,8 @@ def machine():
 def report(options, data):
     """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
     points = tables.Points(data["points"])
-    data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data)
-    wanted = data.get("rows") or range(1, 11)
+    data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data) + paths.judge(data)
+    wanted = data.get("rows") or ROWS
     data["targets"] = [row for row in data["targets"] if int(row["row"]) in wanted]
     with open(os.path.join(options.out, "results.json"), "w") as file:
         json.dump(data, file, indent=1)
@@ -185,13 +167,15 @@ def report(options, data):
     wrong = [p for p in points.all if p["wrong"]]
     text += [f"**WRONG RESULTS: {p['contender']} {p['collective']} {tables.human(p['bytes'])}, {p['ranks']} ranks: "
              f"{p['wrong']:.0f} elements.**" for p in wrong]
+    also_wrong = paths.wrong(data)
+    text += [f"**WRONG RESULTS: {sentence}.**" for sentence in also_wrong]
     summary = "\n\n".join(text) + "\n\n" + tables.target_table(data["targets"])
     names = plots.draw(points, data.get("choices"), options.out)
     pictures = "\n".join(f"![{name}]({name})" for name in names if name.endswith(".svg"))
     commands = "\n".join(f"    {name}: {command}" for name, command in data["commands"].items())
     with open(os.path.join(options.out, "results.md"), "w") as file:
         chosen = data.get("choices") if isinstance(data.get("choices"), list) else []
-        more = extras.other_tables(data)
+        more = "\n\n".join(part for part in (extras.other_tables(data), paths.detail_tables(data)) if part)
         if chosen:
             more += (f"\n\n## Crossovers: the best and the chosen way\n\n{extras.crossover_table(chosen, tables.human)}\n\n"
                      f"## Every choreography with every protocol\n\n{extras.choice_tables(chosen, tables.human)}")
@@ -200,7 +184,7 @@ def report(options, data):
     if options.update:
         update(options.update, summary)
     print(f"\n{summary}\n\nMore in {options.out}: results.md, results.json, plots.")
-    return not wrong
+    return not wrong and not also_wrong
 
 
 def tuning_in_use(options):
@@ -242,7 +226,9 @@ def main():
     try:
         for ranks in options.ranks if racing else []:
             measure_rank_count(options, ranks, names, programs, samples, commands)
-        more = extras.measure_all(options, programs, os.path.join(options.build, "troupe"), os.path.join(options.out, "logs"))
+        logs = os.path.join(options.out, "logs")
+        more = extras.measure_all(options, programs, os.path.join(options.build, "troupe"), logs)
+        more.update(paths.measure_all(options, programs, logs, commands))
     except KeyboardInterrupt:
         print("bench: interrupted: reporting what there is")
     if not samples and not more:

@@ -101,12 +101,16 @@ class Contender:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def ask(self, collective, size, options, check, budget_ms=None, forced=None):
-        """One point, once: the program's answer, or None where it does not do this. forced: (choreography, protocol), ours only."""
+    def ask(self, collective, size, options, check, budget_ms=None, forced=None, words=(), rotate=None):
+        """One point, once: the program's answer, or None where it does not do this. forced: (choreography, protocol), ours only; words:
+        further KEY=VALUE of harness/control.hpp; rotate: whether the root moves on, instead of the options' answer."""
         if self.process is None:
-            self.start()
-        line = f"{collective} {size} {budget_ms or options.budget_ms} {int(options.fresh)} {int(check)} {int(not options.fixed_root)}"
-        line = (line + "".join(" " + word for word in forced or ()) + "\n").encode()
+            self.start(3 * options.patience)  # hundreds of processes on few cores take a minute
+        moves = not options.fixed_root if rotate is None else rotate
+        line = f"{collective} {size} {budget_ms or options.budget_ms} {int(options.fresh)} {int(check)} {int(moves)}"
+        if forced:
+            words = (*words, f"choreography={forced[0]}", f"protocol={forced[1]}")
+        line = (line + "".join(" " + word for word in words) + "\n").encode()
         try:
             for link in self.links:
                 link.sendall(line)

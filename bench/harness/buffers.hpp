@@ -2,6 +2,7 @@
 // The buffers of one rank: several sets, so that a call need not find in cache what the call before it left there.
 // Every contender measures with these, so page size, alignment and first touch are the same for all.
 
+#include "bench/harness/block_counts.hpp"
 #include "bench/harness/point.hpp"
 
 #include <sys/mman.h>
@@ -61,7 +62,8 @@ private:
 class rank_buffers {
 public:
   /// @pre sets > 0
-  void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets) {
+  void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets, bool fresh_counts = false) {
+    blocks_.restart(s.count, ranks, fresh_counts);
     what_ = what, shape_ = s, rank_ = rank, ranks_ = ranks, sets_ = sets;
     in_bytes_ = padded(s.input), out_bytes_ = padded(s.output);
     base_ = arena_.at_least(sets * (in_bytes_ + out_bytes_));
@@ -73,19 +75,23 @@ public:
                               : reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_) + in_bytes_);
   }
 
+  /// Calls of all_reduce are of `count` elements from here on. @pre not more than the shape's
+  void resize(std::size_t count) { shape_.count = shape_.input = shape_.output = count; }
+  /// Of the v-forms; who calls one advances them first.
+  block_counts& blocks() { return blocks_; }
+
   /// New values in every set's input: the lines move into this core's cache, modified, as an application's would.
   void rewrite() {
     ++version_;
     for (std::size_t set = 0; set < sets_; ++set) write(input(set), shape_.input, set);
   }
 
-  /// Elements of set 0's output that are not what rewrite() and one call must give. Small whole numbers: any order is exact.
-  std::size_t wrong() const {
+  /// Elements of set 0's output that are not what rewrite() and one call must give; `root`: that call's. Small whole numbers: any
+  /// order is exact.
+  std::size_t wrong(int root = 0) const {
     std::size_t bad = 0;
-    if (what_ == collective::reduce && rank_ != 0) return 0;
     const float* out = output(0);
-    const std::size_t elements = shape_.output == 0 ? shape_.input : shape_.output;
-    for (std::size_t i = 0; i < elements; ++i) bad += out[i] != expected(i) ? 1 : 0;
+    each_expected(root, [&](float value) { bad += *out++ != value ? 1 : 0; });
     return bad;
   }
 
@@ -102,26 +108,58 @@ private:
   void write(float* data, std::size_t count, std::size_t set) const {
     for (std::size_t i = 0; i < count; ++i) data[i] = value(i, rank_, version_ + set);
   }
-  /// All ranks have rewritten equally often.
-  float expected(std::size_t i) const {
-    const std::size_t me = static_cast<std::size_t>(rank_);
+  /// What must be in the output, one element after the other. All ranks have rewritten equally often.
+  template <class See>
+  void each_expected(int root, See see) const {
+    const std::size_t me = static_cast<std::size_t>(rank_), n = static_cast<std::size_t>(ranks_);
+    const std::size_t elements = shape_.output == 0 ? shape_.input : shape_.output;
+    const auto copy = [&](std::size_t from, std::size_t at, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) see(value(at + i, static_cast<int>(from), version_));
+    };
+    const auto reduced = [&](std::size_t at, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) {
+        float total = 0;
+        for (int rank = 0; rank < ranks_; ++rank) total += value(at + i, rank, version_);
+        see(total);
+      }
+    };
     switch (what_) {
-      case collective::all_gather: return value(i % shape_.count, static_cast<int>(i / shape_.count), version_);
+      case collective::all_reduce: return reduced(0, elements);
+      case collective::reduce: return rank_ == root ? reduced(0, elements) : void();
+      case collective::reduce_scatter: return reduced(me * shape_.count, elements);
+      case collective::reduce_scatter_v: return reduced(blocks_.before(me), blocks_.of(me));
+      case collective::broadcast: return copy(static_cast<std::size_t>(root), 0, elements);
+      case collective::gather:
+        if (rank_ != root) return;
+        [[fallthrough]];
+      case collective::all_gather:
+        for (std::size_t from = 0; from < n; ++from) copy(from, 0, shape_.count);
+        return;
+      case collective::gather_v:
+        if (rank_ != root) return;
+        [[fallthrough]];
+      case collective::all_gather_v:
+        for (std::size_t from = 0; from < n; ++from) copy(from, 0, blocks_.of(from));
+        return;
+      case collective::scatter: return copy(static_cast<std::size_t>(root), me * shape_.count, elements);
+      case collective::scatter_v: return copy(static_cast<std::size_t>(root), blocks_.before(me), blocks_.of(me));
       case collective::all_to_all:
-        return value(me * shape_.count + i % shape_.count, static_cast<int>(i / shape_.count), version_);
-      case collective::broadcast: return value(i, 0, version_);
-      default: break;
+        for (std::size_t from = 0; from < n; ++from) copy(from, me * shape_.count, shape_.count);
+        return;
+      case collective::all_to_all_v:
+        for (std::size_t from = 0; from < n; ++from) copy(from, blocks_.before(from, me), blocks_.of(from, me));
+        return;
+      case collective::send_recv: return copy((me + n - 1) % n, 0, elements);
+      case collective::ping_pong: return rank_ < 2 ? copy(1 - me, 0, elements) : void();
+      case collective::split: return;  // no data: its members check the new communicator
     }
-    float total = 0;
-    const std::size_t at = what_ == collective::reduce_scatter ? me * shape_.count + i : i;
-    for (int rank = 0; rank < ranks_; ++rank) total += value(at, rank, version_);
-    return total;
   }
 
   arena arena_;
   std::byte* base_ = nullptr;
   collective what_{};
   shape shape_;
+  block_counts blocks_;
   int rank_ = 0, ranks_ = 1;
   std::size_t sets_ = 1, in_bytes_ = 0, out_bytes_ = 0, version_ = 0;
 };

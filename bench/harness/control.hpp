@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -66,18 +67,32 @@ public:
   }
 
 private:
-  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE [CHOREOGRAPHY PROTOCOL]]]]]"
+  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE]]]] [KEY=VALUE …]", keys: choreography, protocol, counts (same, fresh), lot.
   static request_line parse_request(const std::string& text) {
-    char what[32] = "", choreography[64] = "", protocol[16] = "";
+    std::istringstream words(text);
+    std::vector<std::string> plain;
     request_line r;
-    int fresh = 0, check = 1, rotate = 0;
-    const int read = std::sscanf(text.c_str(), "%31s %zu %lf %d %d %d %63s %15s", what, &r.bytes, &r.budget_ms, &fresh,
-                                 &check, &rotate, choreography, protocol);
-    const auto parsed = parse_collective(what);
-    if (read < 2 || !parsed || r.bytes == 0)
-      throw std::runtime_error("not a point: '" + text + "'; write COLLECTIVE:BYTES, e.g. all_reduce:1024");
-    r.choreography = choreography, r.protocol = protocol;
-    r.what = *parsed, r.fresh = fresh != 0, r.check = check != 0, r.rotate = rotate != 0;
+    const auto bad = [&](const std::string& why) {
+      return std::runtime_error("not a point: '" + text + "': " + why +
+                                "; write COLLECTIVE:BYTES[:KEY=VALUE…], e.g. all_reduce:1024:protocol=simple");
+    };
+    for (std::string word; words >> word;) {
+      const std::size_t equals = word.find('=');
+      const std::string key = word.substr(0, equals), value = equals < word.size() ? word.substr(equals + 1) : "";
+      if (equals == std::string::npos) plain.push_back(word);
+      else if (key == "choreography") r.choreography = value;
+      else if (key == "protocol") r.protocol = value;
+      else if (key == "counts" && (value == "same" || value == "fresh")) r.fresh_counts = value == "fresh";
+      else if (key == "lot") r.lot = std::atoi(value.c_str());
+      else throw bad("no such key or value as " + word);
+    }
+    const auto parsed = plain.empty() ? std::nullopt : parse_collective(plain[0]);
+    if (!parsed) throw bad("no such operation");
+    r.bytes = plain.size() > 1 ? std::strtoull(plain[1].c_str(), nullptr, 10) : 0;
+    if (r.bytes == 0) throw bad("no size");
+    const auto flag = [&](std::size_t at, bool otherwise) { return plain.size() > at ? plain[at] != "0" : otherwise; };
+    if (plain.size() > 2) r.budget_ms = std::atof(plain[2].c_str());
+    r.what = *parsed, r.fresh = flag(3, false), r.check = flag(4, true), r.rotate = flag(5, false);
     return r;
   }
   std::string read_line() {

@@ -75,7 +75,7 @@ void serve(M& m, int index, team& all, control* from, const char* contender) {
       const auto r = all.share(
           index, [&] { return from->next(); }, turn);
       if (!r) return;
-      if (!m.supports(r->what, r->bytes)) {
+      if (!m.supports(*r)) {
         if (index == 0) from->fail(contender, "unsupported");
         continue;
       }

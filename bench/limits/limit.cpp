@@ -29,10 +29,11 @@ class limit_member {
 public:
   limit_member(int index, shared_state& s) : index_(index), s_(s) {}
   int ranks() const { return s_.ranks; }
-  bool supports(bench::collective what, std::size_t bytes) const {
-    if (what != bench::collective::all_reduce) return false;
-    return bytes <= bench::exchange::most_bytes ? s_.ranks == 2 && s_.all.size() == 2 : bytes % 64 == 0;
+  bool supports(const bench::request_line& r) const {
+    if (r.what != bench::collective::all_reduce || r.lot >= 0) return false;
+    return r.bytes <= bench::exchange::most_bytes ? s_.ranks == 2 && s_.all.size() == 2 : r.bytes % 64 == 0;
   }
+  void resize(std::size_t) {}  // supports() refuses what would need it
   std::string note() const { return small_ ? "exchange" : bench::way_names[way_]; }
 
   void prepare(const bench::request_line& r, const bench::shape& shape, std::size_t sets) {

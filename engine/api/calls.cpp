@@ -6,28 +6,6 @@ namespace troupe::calls {
 
 namespace {
 
-call_description describe(collective what, const void* input, void* output, std::size_t count, datatype type,
-                          call_options&& options) {
-  call_description d;
-  d.what.what = what;
-  d.what.type = type;
-  d.what.count = count;
-  d.input = input;
-  d.output = output;
-  d.options = std::move(options);
-  return d;
-}
-
-call_description reducing(call_description d, const op& reduction) {
-  d.what.reduction = reduction;
-  return d;
-}
-
-call_description rooted(call_description d, rank_t root) {
-  d.what.root = root;
-  return d;
-}
-
 call_description with_blocks(call_description d, std::vector<std::size_t> counts) {
   d.what.uniform = false;
   d.what.counts = std::move(counts);
@@ -45,55 +23,38 @@ void require(bool condition, const char* sentence, std::size_t a, std::size_t b)
 }
 }  // namespace detail
 
-call_description all_reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                            call_options options) {
-  return reducing(describe(collective::all_reduce, input, output, count, type, std::move(options)), reduction);
+call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
+                     const op& reduction, rank_t root, call_options options) {
+  call_description d;
+  d.what.what = what;
+  d.what.type = type;
+  d.what.count = count;
+  if (is_reduction(what)) d.what.reduction = reduction;
+  if (has_root(what)) d.what.root = root;
+  d.input = input;
+  d.output = output;
+  d.options = std::move(options);
+  return d;
 }
 
-call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                        rank_t root, call_options options) {
-  return rooted(reducing(describe(collective::reduce, input, output, count, type, std::move(options)), reduction),
-                root);
-}
-
-call_description broadcast(void* data, std::size_t count, datatype type, rank_t root, call_options options) {
-  return rooted(describe(collective::broadcast, data, data, count, type, std::move(options)), root);
-}
-
-call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                           call_options options) {
-  return rooted(describe(collective::broadcast, input, output, count, type, std::move(options)), root);
-}
-
-call_description barrier(call_options options) {
-  return describe(collective::barrier, nullptr, nullptr, 0, datatype::u8, std::move(options));
-}
-
-call_description all_gather(const void* input, void* output, std::size_t count, datatype type, call_options options) {
-  return describe(collective::all_gather, input, output, count, type, std::move(options));
-}
-
-call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                                call_options options) {
-  return reducing(describe(collective::reduce_scatter, input, output, count, type, std::move(options)), reduction);
-}
-
-call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                        call_options options) {
-  return rooted(describe(collective::gather, input, output, count, type, std::move(options)), root);
-}
-
-call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                         call_options options) {
-  return rooted(describe(collective::scatter, input, output, count, type, std::move(options)), root);
-}
-
-call_description all_to_all(const void* input, void* output, std::size_t count, datatype type, call_options options) {
-  return describe(collective::all_to_all, input, output, count, type, std::move(options));
+call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
+                       rank_t rank, datatype type, const op& reduction, rank_t root, call_options options) {
+  const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
+  std::vector<std::size_t> known{counts.begin(), counts.end()}, received;
+  const v_counts knows = traits_of(what).v;
+  if (knows == v_counts::rooted && rank != root) known = {counts[me]};
+  if (knows == v_counts::every_pair) {
+    known.assign(counts.begin() + static_cast<std::ptrdiff_t>(me * n),
+                 counts.begin() + static_cast<std::ptrdiff_t>(me * n + n));
+    for (std::size_t r = 0; r < n; ++r) received.push_back(counts[r * n + me]);
+  }
+  auto d = with_blocks(any(what, input, output, 0, type, reduction, root, std::move(options)), std::move(known));
+  d.what.receive_counts = std::move(received);
+  return d;
 }
 
 call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type, call_options options) {
-  auto d = with_blocks(describe(collective::all_gather, input, output, 0, type, std::move(options)),
+  auto d = with_blocks(any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options)),
                        std::move(blocks.counts));
   d.output_displacements = std::move(blocks.displacements);
   return d;
@@ -101,36 +62,36 @@ call_description all_gather_v(const void* input, void* output, block_list blocks
 
 call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
                                   const op& reduction, call_options options) {
-  auto d = with_blocks(describe(collective::reduce_scatter, input, output, 0, type, std::move(options)),
+  auto d = with_blocks(any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options)),
                        std::move(blocks.counts));
   d.input_displacements = std::move(blocks.displacements);
-  return reducing(std::move(d), reduction);
+  return d;
 }
 
 call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
                           rank_t root, call_options options) {
   if (blocks.counts.empty()) blocks.counts = {count};
-  auto d =
-      with_blocks(describe(collective::gather, input, output, 0, type, std::move(options)), std::move(blocks.counts));
+  auto d = with_blocks(any(collective::gather, input, output, 0, type, sum, root, std::move(options)),
+                       std::move(blocks.counts));
   d.input_limit = count;
   d.output_displacements = std::move(blocks.displacements);
-  return rooted(std::move(d), root);
+  return d;
 }
 
 call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
                            rank_t root, call_options options) {
   if (blocks.counts.empty()) blocks.counts = {count};
-  auto d =
-      with_blocks(describe(collective::scatter, input, output, 0, type, std::move(options)), std::move(blocks.counts));
+  auto d = with_blocks(any(collective::scatter, input, output, 0, type, sum, root, std::move(options)),
+                       std::move(blocks.counts));
   d.output_limit = count;
   d.input_displacements = std::move(blocks.displacements);
-  return rooted(std::move(d), root);
+  return d;
 }
 
 call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
                               call_options options) {
-  auto d =
-      with_blocks(describe(collective::all_to_all, input, output, 0, type, std::move(options)), std::move(send.counts));
+  auto d = with_blocks(any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options)),
+                       std::move(send.counts));
   d.what.receive_counts = std::move(receive.counts);
   d.input_displacements = std::move(send.displacements);
   d.output_displacements = std::move(receive.displacements);
@@ -138,7 +99,7 @@ call_description all_to_all_v(const void* input, block_list send, void* output, 
 }
 
 call_description send(const void* data, std::size_t count, datatype type, rank_t to, call_options options) {
-  auto d = describe(collective::broadcast, data, nullptr, count, type, std::move(options));
+  auto d = any(collective::broadcast, data, nullptr, count, type, sum, 0, std::move(options));
   d.pair = true;
   d.peer = to;
   d.sending = true;
@@ -146,7 +107,7 @@ call_description send(const void* data, std::size_t count, datatype type, rank_t
 }
 
 call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options) {
-  auto d = describe(collective::broadcast, nullptr, data, count, type, std::move(options));
+  auto d = any(collective::broadcast, nullptr, data, count, type, sum, 0, std::move(options));
   d.pair = true;
   d.peer = from;
   return d;

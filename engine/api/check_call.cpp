@@ -43,7 +43,7 @@ public:
     if (size_of(c_.type) == 0) refuse(d_, errc::invalid_argument, "unknown element type");
     if (d_.pair || has_root(c_.what)) check_ranks();
     if (is_reduction(c_.what)) check_supported(c_.type, c_.reduction);
-    if (!d_.pair && c_.what != collective::barrier) infer_count();
+    if (!d_.pair) infer_count();
     if (!c_.uniform) check_counts();
     if (!d_.pair) check_collective();
     else check_pair();
@@ -61,9 +61,9 @@ private:
              "root " + std::to_string(c_.root) + " is not a rank of this communicator (0 … " + last + ")");
   }
 
-  /// all_to_all on ranges: the ranges' size says the count.
+  /// all_to_all on ranges: their size says the count.
   void infer_count() {
-    if (c_.what != collective::all_to_all || !c_.uniform || d_.input_limit == unknown) return;
+    if (traits_of(c_.what).v != v_counts::every_pair || !c_.uniform || d_.input_limit == unknown) return;
     if (d_.input_limit != d_.output_limit || d_.input_limit % ranks_ != 0)
       refuse(d_, errc::invalid_argument,
              "input (" + std::to_string(d_.input_limit) + " elements) and output (" + std::to_string(d_.output_limit) +
@@ -83,7 +83,7 @@ private:
     if (c_.counts.size() != ranks_ && (at_root || c_.counts.size() != 1))
       refuse(d_, errc::invalid_argument,
              "needs one count per rank (" + std::to_string(ranks_) + "), not " + std::to_string(c_.counts.size()));
-    if (c_.what == collective::all_to_all && c_.receive_counts.size() != ranks_)
+    if (traits_of(c_.what).v == v_counts::every_pair && c_.receive_counts.size() != ranks_)
       refuse(d_, errc::invalid_argument,
              "needs one receive count per rank (" + std::to_string(ranks_) + "), not " +
                  std::to_string(c_.receive_counts.size()));
@@ -91,12 +91,12 @@ private:
       if (!list->empty() && list->size() != ranks_ && at_root)
         refuse(d_, errc::invalid_argument,
                "needs one displacement per rank (" + std::to_string(ranks_) + "), not " + std::to_string(list->size()));
-    if (has_root(c_.what)) check_own_count(at_root);
+    if (traits_of(c_.what).v == v_counts::rooted) check_own_count(at_root);
   }
 
   /// gather_v, scatter_v: a rank names its own count, and the root, or who likes to, a list of all.
   void check_own_count(bool at_root) {
-    const std::size_t named = c_.what == collective::gather ? d_.input_limit : d_.output_limit;
+    const std::size_t named = traits_of(c_.what).root == root_role::sink ? d_.input_limit : d_.output_limit;
     const std::size_t listed = c_.counts.size() == 1 ? c_.counts[0] : c_.counts[static_cast<std::size_t>(rank_)];
     if (named != unknown && named != listed)
       refuse(d_, errc::invalid_argument,
@@ -111,8 +111,7 @@ private:
 
   /// Elements from the buffer's begin to the end of its last block.
   std::size_t extent(bool input) {
-    const block_run run = input ? input_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_)
-                                : output_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_);
+    const block_run run = blocks_of(input);
     if (run.count == 0) return 0;
     if (c_.uniform) return multiply(c_.count, static_cast<std::size_t>(run.count));
     const auto& displacements = input ? d_.input_displacements : d_.output_displacements;
@@ -125,27 +124,28 @@ private:
         refuse(d_, errc::size_overflow, "counts or displacements exceed the address space");
       end = std::max(end, begin + length);
     }
-    if (!displacements.empty() && !input) check_blocks_apart(displacements, run.count);
+    if (!displacements.empty() && !input) check_blocks_apart(false, displacements, run.count);
     return end;
   }
 
   std::size_t count_of_block(bool input, std::size_t index, int blocks) const {
-    if (c_.what == collective::all_to_all) return input ? c_.counts[index] : c_.receive_counts[index];
+    if (traits_of(c_.what).v == v_counts::every_pair) return input ? c_.counts[index] : c_.receive_counts[index];
     if (blocks == 1) return c_.counts.size() == 1 ? c_.counts[0] : c_.counts[static_cast<std::size_t>(rank_)];
     return c_.counts[index];
   }
 
-  void check_blocks_apart(const std::vector<std::size_t>& begins, int blocks) {
+  void check_blocks_apart(bool input, const std::vector<std::size_t>& begins, int blocks) {
     std::vector<std::size_t> order(static_cast<std::size_t>(blocks));
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begins[a] < begins[b]; });
     std::size_t end = 0;
     std::size_t before = 0;
     for (const std::size_t i : order) {
-      const std::size_t length = count_of_block(false, i, blocks);
+      const std::size_t length = count_of_block(input, i, blocks);
       if (length > 0 && begins[i] < end)
         refuse(d_, errc::buffers_overlap,
-               "the output blocks of ranks " + std::to_string(before) + " and " + std::to_string(i) + " overlap");
+               std::string{input ? "the call is in place, but the input" : "the output"} + " blocks of ranks " +
+                   std::to_string(before) + " and " + std::to_string(i) + " overlap");
       if (length > 0) {
         end = begins[i] + length;
         before = i;
@@ -171,7 +171,8 @@ private:
   void check_collective() {
     const std::size_t size = size_of(c_.type);
     if (c_.uniform)
-      multiply(multiply(c_.count, size), c_.what == collective::all_to_all ? multiply(ranks_, ranks_) : ranks_);
+      multiply(multiply(c_.count, size),
+               std::max(ranks_, static_cast<std::size_t>(block_count(c_.what, static_cast<int>(ranks_)))));
     const std::size_t in = extent(true), out = extent(false);
     multiply(in, size);
     multiply(out, size);
@@ -181,11 +182,16 @@ private:
                   {static_cast<const std::byte*>(d_.output), out * size});
   }
 
+  block_run blocks_of(bool input) const {
+    return input ? input_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_)
+                 : output_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_);
+  }
+
   /// Where the smaller buffer lies in the larger one when the call is in place.
   const std::byte* expected_place(const region& out) const {
-    const bool input_is_block = c_.what == collective::all_gather || c_.what == collective::gather;
-    const bool output_is_block = c_.what == collective::reduce_scatter || c_.what == collective::scatter;
-    if (!input_is_block && !output_is_block) return out.begin;
+    const int ins = blocks_of(true).count, outs = blocks_of(false).count;
+    const bool input_is_block = ins < outs;
+    if (ins == outs || ins == 0 || outs == 0) return out.begin;
     std::size_t before = 0;
     const auto& displacements = input_is_block ? d_.output_displacements : d_.input_displacements;
     const auto own = static_cast<std::size_t>(rank_);
@@ -199,8 +205,7 @@ private:
   }
 
   void check_overlap(const region& in, const region& out) {
-    const bool all_ranks = c_.what == collective::all_reduce || c_.what == collective::all_gather ||
-                           c_.what == collective::reduce_scatter || (c_.what == collective::all_to_all && c_.uniform);
+    const bool all_ranks = agrees_on_place(c_.what, c_.uniform);
     if (in.bytes == 0 && out.bytes == 0) return;  // whatever the pointers: nothing can be in place
     // An empty block of a v-collective is in place when it points to its place.
     const bool empty_block =
@@ -212,6 +217,10 @@ private:
     if (!in.overlaps(out)) return;
     if (in.begin == expected_place(out)) {
       c_.in_place = all_ranks;
+      // The input is written too, or its own block at least; blocks that share memory with that one would change.
+      if (!d_.input_displacements.empty() && c_.what != collective::all_to_all)
+        check_blocks_apart(true, d_.input_displacements,
+                           input_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_).count);
       return;
     }
     refuse(

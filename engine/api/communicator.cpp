@@ -1,6 +1,8 @@
 #include "engine/api/communicator.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 #include "engine/world/core.hpp"
 #include "memory/error.hpp"
@@ -16,7 +18,8 @@ communicator::~communicator() = default;
 communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 
 communicator::impl::~impl() {
-  if (const gate::pass inside{of->core->door, doorway()}) of->core->stage->leave(*of->members, rank);
+  if (const gate::pass inside{of->core->door, doorway()})
+    of->cell(rank).post(actors::rank_order{[](actors::rank_state& s, actors::rank_outbox& out) { s.leave(out); }});
 }
 
 int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }
@@ -84,6 +87,12 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   if (what.pair) {
     op.peer = what.peer;
     op.sending = what.sending;
+    op.open_pairs = seats[static_cast<std::size_t>(rank)]->open_pairs;
+    op.open_pairs->fetch_add(1);
+    if (seats[static_cast<std::size_t>(rank)]->open_pairs->load() >= seat::most_open_pairs)
+      throw error(errc::out_of_memory, op.title() + ": rank " + std::to_string(rank) + " has " +
+                                           std::to_string(seat::most_open_pairs) +
+                                           " sends and receives under way already; wait for some of them first");
     return;
   }
   c.level = what.options.level.value_or(core->options.level);
@@ -91,7 +100,7 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
     op.plan = known;
-    if (!op.plan && desk->has_slots()) op.plan = desk->plan_again(rank, c);
+    if (!op.plan && table->has_slots()) op.plan = cell(rank).plan_again(c);
     if (!op.plan) op.plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
@@ -101,41 +110,36 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   }
 }
 
-bool society::run_over_slots(rank_t rank, call_description& what) {
-  actors::slot_desk& mine = *desk;
-  if (!mine.has_slots() || what.pair || !what.what.uniform) return false;
+bool society::run_on_board(rank_t rank, call_description& what) {
+  if (!table->has_slots() || what.pair || !what.what.uniform) return false;
   check_call(what, rank, ranks);
+  actors::rank_cell& mine = cell(rank);
   call& c = what.what;
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
   std::swap(c.choreography, what.options.choreography);
-  auto turn = mine.begin_again(rank, c);
-  if (!turn)
+  const auto deadline = deadline_for(rank, what.options);
+  auto result = mine.perform_again(c, what.input, what.output, deadline);
+  if (!result.begun)
     if (const auto plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
         plan->slots)
-      turn = mine.begin(rank, c, plan);
-  if (!turn) {
+      result = mine.perform(c, plan, what.input, what.output, deadline);
+  if (!result.begun) {
     std::swap(c.choreography, what.options.choreography);
     return false;
   }
-  const auto result = mine.perform(turn, what.input, what.output, deadline_for(rank, what.options));
   if (result.still_to_do) {
     const actors::completion_ptr done = result.still_to_do->done;
-    core->stage->wait(done, actors::no_deadline, players.get());
+    wait(rank, done);
     if (done->why()) throw_failure(done->why());
   }
   if (result.why) throw_failure(result.why);
   return true;
 }
 
-void society::number(rank_t rank, actors::operation_ptr which) {
-  actors::operation& op = *which;
-  if (over_slots(op)) return desk->submit(rank, std::move(which));
-  if (op.peer < 0) return desk->number(rank, op);
-  seat& mine = *seats[static_cast<std::size_t>(rank)];
-  const std::lock_guard lock(mine.mutex);
-  epoch_t& next = mine.pairs[static_cast<std::int64_t>(op.peer) * 2 + (op.sending ? 1 : 0)];
-  op.epoch = (next++ & ~point_to_point) | point_to_point;
+bool society::wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline) const {
+  cell(rank).help(*done, deadline);
+  return core->stage->wait(done, deadline, players.get(), table->waiting().yields);
 }
 
 void refuse_closed() {
@@ -145,30 +149,19 @@ void refuse_empty() {
   throw error(errc::invalid_argument, "this communicator is empty (moved from, or a split with a negative color)");
 }
 
-namespace {
-
-void submit(society& of, rank_t rank, actors::operation_ptr op) {
-  of.number(rank, op);
-  if (!over_slots(*op)) of.core->stage->submit(*of.members, rank, std::move(op));
-}
-
-}  // namespace
-
 void communicator::run(call_description what) {
   if (!impl_) refuse_empty();
   society& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
-  if (of.run_over_slots(impl_->rank, what)) return;
+  if (of.run_on_board(impl_->rank, what)) return;
   auto op = of.prepare(impl_->rank, std::move(what));
   const actors::completion_ptr done = op->done;
-  const bool slots = over_slots(*op);
   {
     const actors::runtime::submitting mine{*of.core->stage};
-    submit(of, impl_->rank, std::move(op));
-    if (slots) of.desk->help(impl_->rank, *done, actors::no_deadline);
-    of.core->stage->wait(done, actors::no_deadline, of.players.get());
+    of.cell(impl_->rank).submit(std::move(op));
+    of.wait(impl_->rank, done);
   }
   if (done->why()) throw_failure(done->why());
 }
@@ -197,7 +190,7 @@ request communicator::join(group& in, call_description what) {
 
 request group::add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member) {
   if (requests_.empty()) requests_.reserve(8);
-  const request r{std::shared_ptr<request::state>(what, &what->caller)};
+  request r{std::shared_ptr<request::state>(what, &what->caller)};
   auto shared = request::started::share(what);
   requests_.push_back(r);
   what->caller.member = std::move(member);
@@ -205,32 +198,21 @@ request group::add(const std::shared_ptr<request::started>& what, std::shared_pt
   return r;
 }
 
-/// A rank's actor may die with it; over slots, the desk sees to everything.
-actors::operation_ptr request::started::share(const std::shared_ptr<started>& all) {
-  all->caller.slots = over_slots(all->op);
-  if (all->caller.slots) return {all, &all->op};
-  return {&all->op, [all](actors::operation* op) { op->dropped(); }};
-}
-
-/// Numbers the operation last of all, when nothing can stop it any more: a number that is never submitted would hold up those
-/// behind it.
 void request::state::begin(actors::operation_ptr op) {
-  const actors::operation& mine = *op;  // kept with this state
-  of->number(rank, slots ? std::move(op) : op);
-  key = {mine.epoch, mine.peer, mine.sending};
-  if (!slots) of->core->stage->submit(*of->members, rank, std::move(op));
+  of->cell(rank).submit(std::move(op));
   launched.store(true);
 }
 
 void request::state::launch() {
   actors::operation_ptr op = std::move(to_launch);
+  const std::shared_ptr<state> self{op, this};
   const auto from = std::move(member);
   const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
   if (!inside)
     return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
   if (cancel_wanted.load()) op->stalled = true;
   begin(std::move(op));
-  if (cancel_wanted.load()) end_cancelled();  // before the launch, or at this moment
+  if (cancel_wanted.load()) end_cancelled(self);  // before the launch, or at this moment
 }
 
 void request::state::give_up() {
@@ -240,6 +222,26 @@ void request::state::give_up() {
       make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
 }
 
+namespace {
+
+bool overlap(const call_description& a, const call_description& b) {
+  const auto* to = static_cast<const std::byte*>(a.output);
+  const auto* from = static_cast<const std::byte*>(b.input);
+  const std::size_t written = a.what.count * size_of(a.what.type), read = b.what.count * size_of(b.what.type);
+  return written > 0 && read > 0 && std::less<>{}(to, from + read) && std::less<>{}(from, to + written);
+}
+
+}  // namespace
+
+void communicator::replace(call_description incoming, call_description outgoing) {
+  if (!impl_) refuse_empty();
+  const std::size_t bytes = outgoing.what.count * size_of(outgoing.what.type);
+  const std::unique_ptr<std::byte[]> kept{new std::byte[bytes]};
+  if (bytes > 0 && outgoing.input != nullptr) std::memcpy(kept.get(), outgoing.input, bytes);
+  if (outgoing.input != nullptr) outgoing.input = kept.get();
+  exchange(std::move(incoming), std::move(outgoing));  // returns, or throws, when nobody reads the copy any more
+}
+
 /// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
 void communicator::exchange(call_description incoming, call_description outgoing) {
   if (!impl_) refuse_empty();
@@ -247,15 +249,19 @@ void communicator::exchange(call_description incoming, call_description outgoing
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  if (overlap(incoming, outgoing))
+    throw error(errc::buffers_overlap,
+                "send_recv: what is received would overwrite what is being sent; use separate ranges, or "
+                "send_recv_replace for one");
   auto in = of.prepare(impl_->rank, std::move(incoming));
   auto out = of.prepare(impl_->rank, std::move(outgoing));
   const actors::completion_ptr received = in->done, sent = out->done;
   {
     const actors::runtime::submitting mine{*of.core->stage};
-    submit(of, impl_->rank, std::move(in));
-    submit(of, impl_->rank, std::move(out));
-    of.core->stage->wait(received, actors::no_deadline, of.players.get());
-    of.core->stage->wait(sent, actors::no_deadline, of.players.get());
+    of.cell(impl_->rank).submit(std::move(in));
+    of.cell(impl_->rank).submit(std::move(out));
+    of.wait(impl_->rank, received);
+    of.wait(impl_->rank, sent);
   }
   if (received->why()) throw_failure(received->why());
   if (sent->why()) throw_failure(sent->why());
@@ -275,7 +281,7 @@ group::~group() {
 
 void group::launch() {
   if (launched_ == requests_.size()) return;
-  const actors::slot_desk::gathering together;  // all are queued before the first begins
+  const actors::rank_cell::gathering together;  // all are queued before the first begins
   launch_all();
 }
 
@@ -286,7 +292,7 @@ void group::launch_all() {
 void group::wait() {
   actors::runtime::check_may_wait();
   if (launched_ < requests_.size()) {
-    actors::slot_desk::gathering together;
+    actors::rank_cell::gathering together;
     launch_all();
     together.drive();
   }
@@ -309,8 +315,8 @@ communicator communicator::split(int color, int key, call_options options) {
   actors::runtime::check_may_wait();
   request exchange = all_gather_async(mine, all, std::move(options));
   // The operation's number names the split, the same at every rank; ranks need not have succeeded with the same splits before.
-  const epoch_t which = exchange.state_->key.epoch;
   exchange.wait();
+  const epoch_t which = exchange.state_->what->epoch;
   if (color < 0) return {};
 
   std::vector<rank_t> members;

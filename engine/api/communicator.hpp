@@ -9,6 +9,7 @@
 #include "engine/api/calls.hpp"
 #include "engine/api/persistent.hpp"
 #include "engine/api/request.hpp"
+#include "memory/export.hpp"
 
 namespace troupe {
 
@@ -21,13 +22,14 @@ class group;
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
+/// The last three outlive the call, so they take no temporaries that own their elements: a named range, or a std::span.
 /// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
 /// and until it does, or leaves, or a deadline passes, the others wait for it.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
 ///
 /// Move-only. Destroying it tells the others that this rank will call nothing more; operations under way go on.
-class communicator {
+class TROUPE_API communicator {
 public:
   communicator();
   communicator(communicator&&) noexcept;
@@ -47,19 +49,25 @@ public:
     run(calls::NAME(std::forward<Arguments>(arguments)...));                                                           \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
-    requires requires(Arguments && ... a) { calls::NAME(std::forward<Arguments>(a)...); }                              \
+    requires(outlives_call<Arguments> && ...)                                                                          \
+  &&requires(Arguments && ... a) { calls::NAME(std::forward<Arguments>(a)...); }                                       \
   [[nodiscard]] request NAME##_async(Arguments&&... arguments) {                                                       \
     return start(calls::NAME(std::forward<Arguments>(arguments)...));                                                  \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
+    requires(outlives_call<Arguments> && ...)                                                                          \
   request NAME##_async(group& in, Arguments&&... arguments) {                                                          \
     return join(in, calls::NAME(std::forward<Arguments>(arguments)...));                                               \
   }                                                                                                                    \
   template <class... Arguments>                                                                                        \
+    requires(outlives_call<Arguments> && ...)                                                                          \
   [[nodiscard]] persistent NAME##_init(Arguments&&... arguments) {                                                     \
     return prepare(calls::NAME(std::forward<Arguments>(arguments)...));                                                \
   }
 
+// An int is a count, too: it is converted here, where its caller could not silence the warning.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
   TROUPE_COLLECTIVE(all_reduce)
   TROUPE_COLLECTIVE(all_gather)
   TROUPE_COLLECTIVE(all_gather_v)
@@ -74,14 +82,24 @@ public:
   TROUPE_COLLECTIVE(all_to_all)
   TROUPE_COLLECTIVE(all_to_all_v)
   TROUPE_COLLECTIVE(barrier)
+  TROUPE_COLLECTIVE(scan)
+  TROUPE_COLLECTIVE(exscan)
   TROUPE_COLLECTIVE(send)
   TROUPE_COLLECTIVE(recv)
+#pragma GCC diagnostic pop
 #undef TROUPE_COLLECTIVE
 
-  /// Sends to one rank and receives from another at once. The ranges may be of different sizes.
+  /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
+  /// (errc::buffers_overlap).
   template <buffer S, buffer R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     exchange(calls::recv(std::forward<R>(in), from, options), calls::send(std::forward<S>(out), to, options));
+  }
+
+  /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
+  template <buffer B>
+  void send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
+    replace(calls::recv(data, from, options), calls::send(data, to, options));
   }
 
   /// Any operation, described; what the forms above do.
@@ -115,12 +133,13 @@ private:
   struct impl;
   explicit communicator(std::shared_ptr<impl> i);
   void exchange(call_description incoming, call_description outgoing);
+  void replace(call_description incoming, call_description outgoing);
   std::shared_ptr<impl> impl_;
 };
 
 /// Operations that are launched together. Operations may belong to different communicators and ranks; one thread that drives
 /// several ranks must use a group (or _async), because each rank's operation waits for the others'.
-class group {
+class TROUPE_API group {
 public:
   group() = default;
   group(const group&) = delete;

@@ -67,6 +67,7 @@ actors::runtime_options runtime_part(const engine_options& o) {
   r.workers = o.workers;
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
+  r.first_operation = o.first_operation;
   r.slots = may_use_slots(o);
   const fault_options& f = o.faults;
   r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};
@@ -103,26 +104,23 @@ std::shared_ptr<society> engine_core::found(std::string name, layout placement, 
   s->ranks = placement.size();
   s->placement = std::move(placement);
   s->machine_ranks = machine_ranks;
-  s->players = players;
+  s->players = std::move(players);
   for (int r = 0; r < s->ranks; ++r) s->seats.push_back(std::make_unique<society::seat>());
   const int channels = options.channels > 0 ? options.channels : std::clamp(stage->cores() / s->ranks, 1, 16);
   // The actors may outlive the communicators; a request by message to a rank whose communicator is gone is refused.
   auto accept = [weak = std::weak_ptr<society>(s)](rank_t rank, const call_description& what) {
     const auto of = weak.lock();
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
-    auto op = of->prepare(rank, what);
-    of->number(rank, op);
-    return op;
+    return of->prepare(rank, what);
   };
-  s->members =
-      stage->make_crew(s->name, s->ranks, channels, std::move(machine_ranks), std::move(players), std::move(accept));
-  s->desk = &actors::runtime::desk_of(*s->members);
+  s->members = stage->make_crew(s->name, s->ranks, channels, std::move(machine_ranks), s->players, std::move(accept));
+  s->table = &actors::runtime::ranks_of(*s->members);
   return s;
 }
 
 // -- engine -----------------------------------------------------------------------------------------------------------
 
-struct engine::impl {
+struct TROUPE_INTERNAL engine::impl {
   std::shared_ptr<engine_core> core;
 };
 
@@ -183,7 +181,7 @@ std::shared_ptr<society> found_world(const std::shared_ptr<engine_core>& core, i
 
 }  // namespace
 
-// For actors/caf/caf_interface.hpp.
+// For engine/api/caf_actors.hpp.
 struct engine_access {
   static engine_core& core_of(engine& e) { return *e.impl_->core; }
 };
@@ -191,16 +189,13 @@ struct communicator_access {
   static const society* society_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
 };
 
-actors::runtime& runtime_of(engine& of);
-const actors::crew& crew_of(const communicator& of);
-
-actors::runtime& runtime_of(engine& of) {
+TROUPE_API actors::runtime& runtime_of(engine& of) {
   engine_core& core = engine_access::core_of(of);
   if (!core.stage) throw error(errc::engine_closed, "the engine was destroyed");
   return *core.stage;
 }
 
-const actors::crew& crew_of(const communicator& of) {
+TROUPE_API const actors::crew& crew_of(const communicator& of) {
   const society* s = communicator_access::society_of(of);
   if (s == nullptr) throw error(errc::invalid_argument, "this communicator is empty");
   return *s->members;

@@ -7,6 +7,7 @@
 
 #include "engine/api/communicator.hpp"
 #include "engine/api/options.hpp"
+#include "memory/export.hpp"
 
 namespace troupe {
 
@@ -15,7 +16,7 @@ class configuration;
 /// Owns the actors and their scheduler. Cheap to create; uses no CPU when idle. Thread-safe.
 /// Destruction fails operations still under way with errc::engine_closed and joins within a bounded time; communicators
 /// outlive it harmlessly: their calls fail with errc::engine_closed.
-class engine {
+class TROUPE_API engine {
 public:
   engine() : engine(engine_options{}) {}
   /// Throws error(bad_config) for options out of range, error(bad_score) for a user's score that does not verify.

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "protocols/call.hpp"
+#include "protocols/call_description.hpp"
 
 namespace troupe {
 
@@ -20,7 +20,7 @@ struct fault_options {
   double reorder = 0;
   double delay = 0;
   std::chrono::microseconds longest_delay{500};
-  std::int64_t kill_after = -1;  ///< a channel actor dies at its kill_after-th chunk; −1: never
+  std::int64_t kill_after = -1;  ///< a rank's actor dies at its kill_after-th chunk; −1: never
   int kill_rank = 0;             ///< of this rank
   bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || kill_after >= 0; }
 };
@@ -51,15 +51,8 @@ struct engine_options {
   bool trace_routes = false;       ///< record the elements that chunks pass
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
-};
-
-/// Of one call; what is not set comes from the engine.
-struct call_options {
-  std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
-  std::optional<determinism> level;
-  std::string choreography;  ///< empty: the engine's; a name that cannot do it: errc::unsupported
-  message_protocol protocol =
-      message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
+  /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.
+  std::uint64_t first_operation = 0;
 };
 
 }  // namespace troupe

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// What a repetition needs. Over slots the last repetition's memory serves the next one, once nobody else refers to it.
-struct persistent::prepared {
+/// What a repetition needs. On the boards the last repetition's memory serves the next one, once nobody else refers to it.
+struct TROUPE_INTERNAL persistent::prepared {
   std::shared_ptr<communicator::impl> member;
   call_description what;
   actors::plan_ptr plan;  ///< null: the blocks' sizes are known only when all have called
@@ -19,7 +19,7 @@ std::shared_ptr<request::started> persistent::prepared::repeat() {
   if (last && !last->done.done())
     throw error(errc::invalid_argument,
                 "this persistent operation is still under way; wait for it before it is started again");
-  if (last && last.use_count() == 1 && over_slots(last->op)) {
+  if (last && last.use_count() == 1 && on_board(last->op)) {
     last->again();
     return last;
   }
@@ -47,7 +47,7 @@ void persistent::run() {
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
     if (what_->last && !what_->last->done.done()) static_cast<void>(what_->repeat());  // throws
-    if (member.of->run_over_slots(member.rank, what_->what)) return;
+    if (member.of->run_on_board(member.rank, what_->what)) return;
   }
   start().wait();
 }
@@ -87,7 +87,7 @@ persistent communicator::prepare(call_description what) {
   first.done->complete(nullptr);
   made->plan = first.plan;
   made->what = std::move(what);
-  made->what.what.choreography = made->what.options.choreography;  // run_over_slots() exchanges the two
+  made->what.what.choreography = made->what.options.choreography;  // run_on_board() exchanges the two
   return persistent{std::move(made)};
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "engine/api/request.hpp"
+#include "memory/export.hpp"
 
 namespace troupe {
 
@@ -14,7 +15,7 @@ class group;
 /// Every start counts as a call of its own, in the order of the rank's other calls; the other ranks may call it in any form.
 ///
 /// Move-only; must not outlive what it reads and writes. One thread at a time may use it.
-class persistent {
+class TROUPE_API persistent {
 public:
   persistent();
   persistent(persistent&&) noexcept;

@@ -49,8 +49,7 @@ bool request::state::wait_until(actors::steady_time deadline) const {
   if (!launched.load()) wait_for_launch(launched, *done, deadline);
   const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
   if (!inside) return wait_without_help(*done, deadline);
-  if (slots) of->desk->help(rank, *done, deadline);
-  return of->core->stage->wait(done, deadline, of->players.get());
+  return of->wait(rank, done, deadline);
 }
 
 bool request::done() const noexcept { return !state_ || state_->done->done(); }
@@ -59,7 +58,7 @@ bool request::test() {
   if (!state_) return true;
   if (!state_->done->done())
     if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)}) {
-      if (state_->slots) state_->of->desk->help_briefly(state_->rank);
+      state_->of->cell(state_->rank).help_briefly();
       state_->of->core->stage->help_briefly();
     }
   if (!state_->done->done()) return false;
@@ -116,14 +115,13 @@ void request::then(std::function<void(std::error_code)> callback) {
       spdlog::error("a callback of an operation threw something that is no std::exception");
     }
   });
-  if (state_->slots && !state_->done->done())
-    if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)})
-      state_->of->desk->attend_now(state_->rank);
 }
 
-void request::state::end_cancelled() const {
-  of->core->stage->end(*of->members, rank, key,
-                       make_failure(errc::cancelled, "rank " + std::to_string(rank) + " cancelled it"));
+void request::state::end_cancelled(const std::shared_ptr<state>& which) {
+  auto why = make_failure(errc::cancelled, "rank " + std::to_string(which->rank) + " cancelled it");
+  which->of->cell(which->rank)
+      .post(actors::rank_order{[op = actors::operation_ptr{which, which->what},
+                                why](actors::rank_state& s, actors::rank_outbox& out) { s.end(op, why, out); }});
 }
 
 void request::cancel() {
@@ -131,7 +129,8 @@ void request::cancel() {
   // A group's request that is not launched is cancelled by its launch: whichever of the two flags is set last sees the other.
   state_->cancel_wanted.store(true);
   if (!state_->launched.load()) return;
-  if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)}) state_->end_cancelled();
+  if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)})
+    state::end_cancelled(state_);
 }
 
 }  // namespace troupe

@@ -6,6 +6,8 @@
 #include <string>
 #include <system_error>
 
+#include "memory/export.hpp"
+
 namespace troupe {
 
 namespace actors {
@@ -16,7 +18,7 @@ struct operation_name;
 
 /// An operation under way. Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
 /// buffers must live until the operation is done. Thread-safe.
-class request {
+class TROUPE_API request {
 public:
   /// An empty request is done and successful.
   request();

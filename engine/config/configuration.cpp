@@ -578,11 +578,12 @@ engine_options configuration::engine() const {
   o.choreography = text("engine.choreography");
   check_choreography("engine.choreography", at("engine.choreography"));
   for (const auto& [name, entry] : under("engine.choreography_of")) {
-    if (!parse_collective(name))
-      fail(place_of(entry.origin),
-           "engine.choreography_of." + name + ": there is no collective " + name +
-               "; write all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, "
-               "all_to_all or barrier (v-forms belong to these)");
+    if (!parse_collective(name)) {
+      std::string all;
+      for (const collective each : all_collectives) all += (all.empty() ? "" : ", ") + std::string{troupe::name(each)};
+      fail(place_of(entry.origin), "engine.choreography_of." + name + ": there is no collective " + name +
+                                       "; there are " + all + " (v-forms belong to these)");
+    }
     check_choreography("engine.choreography_of." + name, entry);
     o.choreography_of[name] = std::get<std::string>(entry.value);
   }

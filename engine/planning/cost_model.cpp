@@ -30,18 +30,6 @@ bool continues(const lane& steps, std::size_t i) {
 
 }  // namespace
 
-double buffer_blocks(collective what, int ranks) {
-  const double n = ranks;
-  switch (what) {
-    case collective::all_gather:
-    case collective::reduce_scatter: return n * (n + 1);
-    case collective::all_to_all: return 2 * n * n;
-    case collective::broadcast: return n;
-    case collective::reduce: return n + 1;
-    default: return 2 * n;
-  }
-}
-
 std::size_t size_class(std::size_t bytes) {
   if (bytes < 8) return bytes;
   const int drop = static_cast<int>(std::bit_width(bytes)) - 3;

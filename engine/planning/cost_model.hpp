@@ -67,9 +67,6 @@ private:
   std::vector<std::int32_t> sender_;
 };
 
-/// Blocks of all ranks' inputs and outputs together: what there is in caches and memory.
-double buffer_blocks(collective what, int ranks);
-
 /// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
 std::size_t size_class(std::size_t bytes);
 

@@ -32,11 +32,6 @@ using verifying::max_lanes;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
 
-bool can_be_in_place(collective what) {
-  return what == collective::all_reduce || what == collective::all_gather || what == collective::reduce_scatter ||
-         what == collective::all_to_all;
-}
-
 void check_counts(const planning_task& task) {
   const auto blocks = static_cast<std::size_t>(block_count(task.what.what, task.ranks()));
   if (task.what.uniform || task.counts.size() == blocks) return;
@@ -49,7 +44,7 @@ void check_counts(const planning_task& task) {
 double staging_bytes(const contender& c, const planning_task& task) {
   if (!c.widened && !task.rules.scaled) return 0;
   const double block = static_cast<double>(task.mean_block()) * static_cast<double>(size_of(c.work_type));
-  const double in = task.what.what == collective::reduce_scatter ? block * task.ranks() : block;
+  const double in = block * input_blocks(task.what.what, task.ranks(), task.what.root, task.what.root).count;
   return in + (c.widened ? block : 0);
 }
 
@@ -62,7 +57,7 @@ std::size_t largest_part(std::size_t count, std::size_t n) {
 }
 
 std::size_t planning_task::largest_block() const {
-  if (what.what == collective::barrier) return 0;
+  if (!moves_data(what.what)) return 0;
   if (what.uniform) return what.count;
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
 }
@@ -113,7 +108,10 @@ void plan_choice::prepare(contender& c, const planning_task& task, bool widened)
   c.on.what = task.what.what;
   c.on.ranks = task.ranks();
   c.on.root = has_root(task.what.what) ? task.what.root : 0;
-  c.on.in_place = task.what.in_place && can_be_in_place(task.what.what) && !widened && !task.rules.scaled;
+  const bool staged = widened || task.rules.scaled;
+  c.on.in_place = task.what.in_place && agrees_on_place(task.what.what, task.what.uniform) && !staged;
+  // What is staged, and a root, which alone knows whether its call is in place, is brought to what the user's score takes it for.
+  if (staged || has_root(task.what.what)) c.on.in_place = library_.in_place(c.choreography).value_or(c.on.in_place);
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
@@ -226,7 +224,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
 
 /// Of all ranks' buffers, what each core has to do with.
 double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_bytes) const {
-  const double block = static_cast<double>(block_bytes), blocks = buffer_blocks(task.what.what, task.ranks());
+  const double block = static_cast<double>(block_bytes), blocks = traits_of(task.what.what).footprint(task.ranks());
   return std::max(1.0, block * blocks / std::max(1, std::min(machine_.machine.cores, task.ranks())));
 }
 
@@ -287,10 +285,16 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
          (blocks > 1 ? std::to_string(blocks) + " times " : "") + std::to_string(block);
 }
 
+namespace {
+bool in_place_at_root(const contender& c) { return has_root(c.on.what) && c.on.in_place; }
+constexpr const char* root_joins_buffers = "it is for a root in place, whose buffers only the actors bring together";
+}  // namespace
+
 void plan_choice::price_slots(contender& c, const planning_task& task) const {
   c.over_slots = {};
   if (!c.eligible()) return;
   const char* why_not = c.widened                        ? "it widens its elements"
+                        : in_place_at_root(c)            ? root_joins_buffers
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->shares_memory       ? "it uses memory that ranks share"
                                                          : "";
@@ -314,7 +318,7 @@ double plan_choice::seconds_over_slots(const contender& c, const lowered_score& 
 void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
   constexpr double never = std::numeric_limits<double>::infinity();
   if (c.over_slots[0].lowered || !std::isfinite(c.over_slots[0].seconds)) return;
-  if (!has_root(task.what.what)) {  // its data make everybody hear of everybody
+  if (traits_of(task.what.what).data_tell_all) {
     for (contender::slot_way& way : c.over_slots) way.lowered = c.lowered;
     return;
   }
@@ -384,8 +388,10 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.direct_seconds = std::numeric_limits<double>::infinity();
   c.why_not_direct.clear();
   if (!c.eligible()) return;
-  if (c.widened || !c.lowered->touches_other_ranks) {
-    c.why_not_direct = c.widened ? "it widens its elements" : "it works on its own memory only";
+  if (c.widened || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
+    c.why_not_direct = c.widened             ? "it widens its elements"
+                       : in_place_at_root(c) ? root_joins_buffers
+                                             : "it works on its own memory only";
     return;
   }
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
@@ -396,9 +402,9 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
   const direct_program made = compile_direct(all, {task.what.what, c.on.in_place, block_bytes});
-  // At the root of a reduce, input and output may be one memory: one pass may read what it writes, several may not.
+  // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
-  if (task.what.what == collective::reduce && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
+  if (keeps_input_apart(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
     c.why_not_direct = "its root takes several passes, which must not read what they have written";
     return;
   }
@@ -470,10 +476,14 @@ bool plan_choice::same_trees_in_place(const contender& c, const planning_task& t
       task.rules.scaled || (task.rules.sums_in_f32 && (task.rules.always_widened || !task.what.uniform));
   stage other = c.on;
   other.in_place = !other.in_place;
-  if (always_staged || !can_be_in_place(other.what) || !library_.refusal(c.choreography, other).empty()) return true;
+  if (always_staged || !agrees_on_place(other.what, other.uniform) || !library_.refusal(c.choreography, other).empty())
+    return true;
   const bool split = !task.what.uniform || c.cut != cutting{};
   const verdict& w = *library_.get({c.choreography, other, split, false})->verified(c.cut.slices);
-  return w.ok() && task.rules.trees.met_by(w) && tree_of(v, 0, 0) == tree_of(w, 0, 0);
+  if (!w.ok() || !task.rules.trees.met_by(w)) return false;
+  for (rank_t r = 0; r < other.ranks; ++r)
+    if (tree_of(v, r, 0) != tree_of(w, r, 0)) return false;
+  return true;
 }
 
 }  // namespace troupe

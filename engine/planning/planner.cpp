@@ -254,16 +254,37 @@ struct planner::impl {
     return {};
   }
 
+  /// So that agreement travels with the data. Where it cannot, the membership is asked. Returns what is performed.
+  std::shared_ptr<lowered_score> agree_by_mailbox(plan& made, const contender& c, const planning_task& task) {
+    made.agrees = c.lowered->agrees();
+    std::shared_ptr<lowered_score> chosen = c.lowered;
+    const bool split = c.rank_order_fold || c.cut != cutting{};
+    for (const agreement_form form : agreement_forms) {
+      // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
+      if (made.agrees || c.cut != cutting{}) break;
+      if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
+      const auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
+      if (!with || !with->verified(c.cut.slices)->ok()) continue;
+      made.notes = with->notes;
+      made.verified = with->verified(c.cut.slices);
+      made.agrees = true;
+      chosen = with;
+    }
+    return chosen;
+  }
+
   /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
-  static void leave_actors(plan& made, const contender& c, const outcome& o) {
+  static std::shared_ptr<lowered_score> leave_actors(plan& made, const contender& c, const outcome& o) {
     made.cut = cutting{};
     made.slots = format_of(o.way);
     made.direct = o.way == message_protocol::direct;
     made.protocol = name(o.way);
     made.predicted_seconds = o.seconds();
-    lowered_score& as = made.direct ? *c.lowered : *c.over(format_of(o.way)).lowered;
-    made.notes = as.notes;
-    made.verified = as.verified(1);
+    std::shared_ptr<lowered_score> as = made.direct ? c.lowered : c.over(format_of(o.way)).lowered;
+    made.notes = as->notes;
+    made.verified = as->verified(1);
+    made.agrees = true;
+    return as;
   }
 
   outcome choose_for_actors(const planning_task& task, bool everybody) {
@@ -361,7 +382,7 @@ struct planner::impl {
     made->choreography = c.choreography;
     made->notes = c.lowered->notes;
     made->verified = c.lowered->verified(c.cut.slices);
-    made->count = task.what.what == collective::barrier || !task.what.uniform ? 0 : task.what.count;
+    made->count = moves_data(task.what.what) && task.what.uniform ? task.what.count : 0;
     made->counts = task.counts;
     made->cut = c.cut;
     made->credits = options.credits;
@@ -371,7 +392,10 @@ struct planner::impl {
     made->any_order = task.rules.any_order;
     made->predicted_seconds = c.seconds;
     made->in_place = c.on.in_place;
-    if (o.way != message_protocol::simple) leave_actors(*made, c, o);
+    std::shared_ptr<lowered_score> as = c.lowered;
+    if (o.way != message_protocol::simple) as = leave_actors(*made, c, o);
+    else if (task.what.uniform) as = agree_by_mailbox(*made, c, task);
+    if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(made->cut.slices);
     const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                          c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,

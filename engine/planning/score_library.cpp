@@ -105,6 +105,23 @@ const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
   return answer;
 }
 
+bool lowered_score::agrees() {
+  if (!agrees_) agrees_ = everybody_hears_of_everybody(*notes);
+  return *agrees_;
+}
+
+bool lowered_score::holds_at_root_in_place(int slices) {
+  auto& answer = root_in_place_[static_cast<std::size_t>(std::clamp(slices, 1, 3))];
+  if (answer) return *answer;
+  const verdict& apart = *verified(slices);
+  const verdict in_place = verify(root_in_place(*notes), {credits_, std::clamp(slices, 1, 3)});
+  answer = in_place.ok();
+  if (is_reduction(notes->what))
+    for (std::int32_t c = 0; *answer && c < notes->parts; ++c)
+      answer = tree_of(apart, notes->root, c) == tree_of(in_place, notes->root, c);
+  return *answer;
+}
+
 bool lowered_score::sums_in_one_pass() {
   if (one_pass_) return *one_pass_;
   // Operands of ⊕ have no contribution in common, so a pass with n inputs has one rank's raw contribution in each.
@@ -178,6 +195,11 @@ std::string score_library::suggestion(std::string_view name) const {
   std::string text = "; there are";
   for (std::size_t i = 0; i < names_.size(); ++i) text += (i ? ", " : " ") + names_[i];
   return text;
+}
+
+std::optional<bool> score_library::in_place(std::string_view name) const {
+  const auto mine = own_.find(name);
+  return mine == own_.end() ? std::nullopt : std::optional<bool>{mine->second.in_place};
 }
 
 std::string score_library::refusal(std::string_view name, const stage& on) const {

@@ -37,9 +37,14 @@ public:
   /// slice before and the one after.
   const std::shared_ptr<const verdict>& verified(int slices);
 
+  /// The score is right, with the same reduction trees, also where the root's call is in place. @pre verified(slices) is ok
+  bool holds_at_root_in_place(int slices);
+
   /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
   /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
   bool sums_in_one_pass();
+  /// Nobody ends its part before it has heard of everybody. Cost: runs the score the first time.
+  bool agrees();
 
   /// Predicted seconds, shared by all sizes of a class (size_class).
   /// @param machine its latencies are always the same
@@ -50,7 +55,8 @@ private:
 
   int credits_;
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
-  std::optional<bool> one_pass_;
+  std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
+  std::optional<bool> one_pass_, agrees_;
   std::optional<timing_sheet> sheet_;
   std::map<price_key, double> prices_;
 };
@@ -77,6 +83,8 @@ public:
   bool offers(std::string_view name, collective what) const;
   /// "; did you mean ring?" for a name that is not there, or a list of all.
   std::string suggestion(std::string_view name) const;
+  /// A user's score says itself whether input and output are one memory; empty for others.
+  std::optional<bool> in_place(std::string_view name) const;
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const stage& on) const;
 

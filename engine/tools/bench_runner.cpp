@@ -72,11 +72,13 @@ public:
 
   std::uint64_t wrong(const std::vector<std::byte>& input, const std::vector<std::byte>& result) const {
     std::uint64_t count = count_wrong(output_, result, e_, output_blocks_);
-    if (!in_place_) count += count_wrong(input_, input, e_, input_blocks_);
+    // Who has no output has only lent its input, also in place.
+    if (!in_place_ || output_blocks_.empty()) count += count_wrong(input_, input, e_, input_blocks_);
     return count;
   }
 
   std::uint64_t damaged() const { return first_.damaged() + second_.damaged(); }
+  rank_t rank() const { return rank_; }
 
   /// Blocking.
   void perform(communicator& comm) const {
@@ -134,18 +136,14 @@ private:
     output_ = second_.data();
     if (!in_place_) return;
     input_ = second_.data();
-    const bool many_in = input_blocks_.size() > output_blocks_.size(),
-               many_out = output_blocks_.size() > input_blocks_.size();
-    const bool all_to_some = job_.kind.what == collective::all_gather || job_.kind.what == collective::gather;
-    const bool some_to_all = job_.kind.what == collective::reduce_scatter || job_.kind.what == collective::scatter;
-    if (all_to_some && many_out) input_ = second_.data() + own_block();
-    if (some_to_all && many_in) output_ = second_.data() + own_block();
+    if (input_blocks_.empty() || output_blocks_.empty()) return;
+    if (input_blocks_.size() < output_blocks_.size()) input_ = second_.data() + own_block();
+    if (input_blocks_.size() > output_blocks_.size()) output_ = second_.data() + own_block();
   }
 
   call_options options() const { return {std::nullopt, job_.level, job_.choreography, job_.protocol}; }
   call_description sending() const { return calls::send(input_, shape_.count, job_.type, after(), options()); }
   call_description receiving() const { return calls::recv(output_, shape_.count, job_.type, before(), options()); }
-  call_description describe_v(const void* input, void* output) const;
 
   const job& job_;
   const job_shape& shape_;
@@ -161,49 +159,14 @@ private:
 };
 
 call_description rank_job::describe() const {
-  // What the root alone gives or gets is null elsewhere: it must not be touched. In place both ends are the one buffer.
-  const bool at_root = !job_.kind.rooted() || rank_ == job_.root;
-  const void* in = input_blocks_.empty() && !in_place_ ? nullptr : input_;
-  void* out = output_blocks_.empty() && !in_place_ ? nullptr : output_;
-  if (job_.kind.what == collective::gather && !at_root) out = nullptr;
-  if (job_.kind.what == collective::scatter && !at_root) in = nullptr;
-  if (job_.kind.v_form) return describe_v(in, out);
-  const std::size_t n = shape_.count;
-  const datatype type = job_.type;
-  switch (job_.kind.what) {
-    case collective::all_reduce: return calls::all_reduce(in, out, n, type, job_.reduction, options());
-    case collective::all_gather: return calls::all_gather(in, out, n, type, options());
-    case collective::reduce_scatter: return calls::reduce_scatter(in, out, n, type, job_.reduction, options());
-    case collective::broadcast: return calls::broadcast(in, out, n, type, job_.root, options());
-    case collective::reduce: return calls::reduce(in, out, n, type, job_.reduction, job_.root, options());
-    case collective::gather: return calls::gather(in, out, n, type, job_.root, options());
-    case collective::scatter: return calls::scatter(in, out, n, type, job_.root, options());
-    case collective::all_to_all: return calls::all_to_all(in, out, n, type, options());
-    case collective::barrier: break;
-  }
-  return calls::barrier(options());
-}
-
-call_description rank_job::describe_v(const void* in, void* out) const {
-  const auto n = static_cast<std::size_t>(ranks_), me = static_cast<std::size_t>(rank_);
-  const auto& counts = shape_.counts;
-  const bool at_root = rank_ == job_.root;
-  const block_list at_the_root{at_root ? counts : std::vector<std::size_t>{}};
-  switch (job_.kind.what) {
-    case collective::all_gather: return calls::all_gather_v(in, out, {counts}, job_.type, options());
-    case collective::reduce_scatter:
-      return calls::reduce_scatter_v(in, out, {counts}, job_.type, job_.reduction, options());
-    case collective::gather: return calls::gather_v(in, counts[me], out, at_the_root, job_.type, job_.root, options());
-    case collective::scatter:
-      return calls::scatter_v(in, at_the_root, out, counts[me], job_.type, job_.root, options());
-    default: break;
-  }
-  block_list send, receive;
-  for (std::size_t r = 0; r < n; ++r) {
-    send.counts.push_back(counts[me * n + r]);
-    receive.counts.push_back(counts[r * n + me]);
-  }
-  return calls::all_to_all_v(in, std::move(send), out, std::move(receive), job_.type, options());
+  // What a rank does not give or get is null: it must not be touched. In place one block has one buffer, at every rank.
+  const bool one_buffer = in_place_ && block_count(job_.kind.what, ranks_) == 1;
+  const void* in = input_blocks_.empty() && !one_buffer ? nullptr : input_;
+  void* out = output_blocks_.empty() && !one_buffer ? nullptr : output_;
+  if (job_.kind.v_form)
+    return calls::any_v(job_.kind.what, in, out, shape_.counts, ranks_, rank_, job_.type, job_.reduction, job_.root,
+                        options());
+  return calls::any(job_.kind.what, in, out, shape_.count, job_.type, job_.reduction, job_.root, options());
 }
 
 }  // namespace
@@ -213,7 +176,7 @@ class bench_runner::pass {
 public:
   pass(const job_result& r, bool in_place, const workload& settings)
       : result_(r), in_place_(in_place), settings_(settings), times_(static_cast<std::size_t>(r.ranks)) {
-    if (r.what.kind.reduces()) expected_ = crafted_result(r.what.type, r.what.reduction, r.ranks);
+    if (r.what.kind.reduces()) of_all_ranks_ = crafted_result(r.what.type, r.what.reduction, r.ranks);
     else bits_ = crafted_bits(r.what.type);
   }
 
@@ -280,15 +243,24 @@ private:
   std::vector<std::byte> input_of(rank_t rank) const {
     return bits_.empty() ? crafted_input(result_.what.type, result_.what.reduction, result_.ranks, rank) : bits_;
   }
+  /// What a rank's output is filled from: a table for all ranks, where all have the same contributors.
+  std::vector<std::byte> result_of(rank_t rank) const {
+    const job& j = result_.what;
+    if (!bits_.empty()) return bits_;
+    const block_run run = output_blocks(j.kind.what, result_.ranks, j.root, rank);
+    if (run.count == 0) return {};
+    const rank_range from = contributors(j.kind.what, result_.ranks, j.root, rank, run.first);
+    return from.count == result_.ranks ? of_all_ranks_ : crafted_result(j.type, j.reduction, result_.ranks, from);
+  }
   void note(const rank_job& mine, const std::vector<std::byte>& input) {
-    wrong_ += mine.wrong(input, bits_.empty() ? expected_ : bits_);
+    wrong_ += mine.wrong(input, result_of(mine.rank()));
     out_of_bounds_ += mine.damaged();
   }
 
   const job_result& result_;
   bool in_place_;
   const workload& settings_;
-  std::vector<std::byte> expected_, bits_;
+  std::vector<std::byte> of_all_ranks_, bits_;
   std::vector<std::pair<clock::time_point, clock::time_point>> times_;
   std::atomic<std::uint64_t> wrong_{0}, out_of_bounds_{0};
 };
@@ -334,10 +306,7 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
   std::fill(empty.shape.counts.begin(), empty.shape.counts.end(), 0);
   call what = rank_job{empty, root, false}.describe().what;
   what.count = result.shape.count;
-  // Only where it changes the score; see call::in_place.
-  const collective c = result.what.kind.what;
-  what.in_place = in_place && (c == collective::all_reduce || c == collective::all_gather ||
-                               c == collective::reduce_scatter || c == collective::all_to_all);
+  what.in_place = in_place && agrees_on_place(result.what.kind.what, !result.what.kind.v_form);
   what.uniform = !result.what.kind.v_form;
   what.choreography = result.what.choreography;
   what.protocol = result.what.protocol;

@@ -161,20 +161,20 @@ std::vector<std::byte> crafted_input(datatype type, const op& reduction, int ran
   return table;
 }
 
-std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks) {
+std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks, const rank_range& contributors) {
   const std::size_t e = size_of(type);
   std::vector<std::byte> table(crafted_period * e);
   for (std::size_t i = 0; i < crafted_period; ++i) {
     const auto index = static_cast<std::int64_t>(i);
-    std::int64_t value = term(type, reduction, ranks, 0, index);
-    for (std::int64_t r = 1; r < ranks; ++r)
+    std::int64_t value = term(type, reduction, ranks, contributors.first, index);
+    for (rank_t r = contributors.first + 1; r < contributors.first + contributors.count; ++r)
       value = combine(reduction.kind, value, term(type, reduction, ranks, r, index));
     if (reduction.kind == op_kind::pre_mul_sum) value *= static_cast<std::int64_t>(reduction.scale);
     put(type, table.data() + i * e, value);
   }
   // The sum is exact, so the only rounding is that of the division itself.
   if (reduction.kind == op_kind::avg)
-    divide(type, static_cast<std::size_t>(ranks), table.data(), table.data(), crafted_period);
+    divide(type, static_cast<std::size_t>(contributors.count), table.data(), table.data(), crafted_period);
   return table;
 }
 

@@ -19,8 +19,11 @@ inline constexpr std::size_t crafted_period = 1021;
 
 /// `crafted_period` elements of what `rank` contributes. @pre the operation is defined on the type and is not a user's.
 std::vector<std::byte> crafted_input(datatype type, const op& reduction, int ranks, rank_t rank);
-/// And what all ranks' contributions give.
-std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks);
+/// And what the contributions of some of the `ranks` give. @pre there is one
+std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks, const rank_range& contributors);
+inline std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks) {
+  return crafted_result(type, reduction, ranks, {0, ranks});
+}
 /// Bits of any kind, for collectives that only move blocks.
 std::vector<std::byte> crafted_bits(datatype type);
 

@@ -68,7 +68,7 @@ nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) 
     o["predicted_us"] = c.predicted_seconds * 1e6;
     if (e.bytes > 0) {
       o["algbw"] = algorithm_bandwidth(e, c);
-      o["busbw"] = algorithm_bandwidth(e, c) * bus_factor(e.what.what, e.placement.size());
+      o["busbw"] = algorithm_bandwidth(e, c) * traits_of(e.what.what).bus_factor(e.placement.size());
     }
   }
   if (e.measured)
@@ -82,33 +82,12 @@ nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) 
 }  // namespace
 
 std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes) {
-  switch (what) {
-    case collective::all_reduce:
-    case collective::broadcast:
-    case collective::reduce: return block_bytes;
-    case collective::barrier: return 0;
-    default: break;
-  }
+  if (!moves_data(what)) return 0;
+  if (block_count(what, ranks) == 1) return block_bytes;
   const auto n = static_cast<std::size_t>(ranks);
   if (block_bytes > std::numeric_limits<std::size_t>::max() / n)
     throw error(errc::size_overflow, "the operation's buffers exceed the address space");
   return block_bytes * n;
-}
-
-double bus_factor(collective what, int ranks) {
-  const double n = ranks;
-  switch (what) {
-    case collective::all_reduce: return 2 * (n - 1) / n;
-    case collective::all_gather:
-    case collective::reduce_scatter:
-    case collective::gather:
-    case collective::scatter:
-    case collective::all_to_all: return (n - 1) / n;
-    case collective::broadcast:
-    case collective::reduce:
-    case collective::barrier: return 1;
-  }
-  return 1;
 }
 
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
@@ -137,7 +116,7 @@ std::string to_text(const explanation& e) {
   for (const candidate& c : e.candidates)
     if (c.eligible()) performed.insert(c.choreography);
   const candidate* best = best_measured(e);
-  const double factor = bus_factor(e.what.what, e.placement.size());
+  const double factor = traits_of(e.what.what).bus_factor(e.placement.size());
   for (const candidate& c : e.candidates) {
     const std::string shown = (c.chosen ? "* " : "  ") + c.choreography;
     if (!c.eligible() && performed.contains(c.choreography)) {

@@ -37,7 +37,5 @@ std::string to_json(const explanation& e, int indent = 2);
 
 /// nccl-tests' size of a call: the larger of a rank's two buffers (of the root's, where there is one).
 std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes);
-/// nccl-tests' factor from algorithm to bus bandwidth (doc/PERFORMANCE.md there).
-double bus_factor(collective what, int ranks);
 
 }  // namespace troupe

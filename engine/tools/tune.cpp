@@ -227,10 +227,10 @@ private:
       for (const char* name : {"fused", "one_shot", "recursive_doubling", "ring"})
         list.push_back({name, ranks, 8, message_protocol::simple, 0});
       for (const char* name : {"one_shot", "recursive_doubling", "halving_doubling", "ring"})
-        for (const std::size_t bytes : {8, 2048, 16384})
+        for (const std::size_t bytes : {8U, 2048U, 16384U})
           for (const message_protocol protocol : {message_protocol::ll, message_protocol::ll128})
             list.push_back({name, ranks, bytes, protocol, 0});
-      for (const std::size_t bytes : {8, 2048, 16384, 131072, 1 << 20})
+      for (const std::size_t bytes : {8U, 2048U, 16384U, 131072U, 1U << 20})
         list.push_back({"fused", ranks, bytes, message_protocol::direct, 0});
     }
     return list;

@@ -19,9 +19,6 @@ std::string place_of(const config_origin& origin) {
   return origin.from == source::command_line ? "--set" : origin.where.empty() ? to_string(origin) : origin.where;
 }
 
-constexpr std::array v_forms{collective::all_gather, collective::reduce_scatter, collective::gather,
-                             collective::scatter, collective::all_to_all};
-
 std::string list_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -98,7 +95,7 @@ private:
   }
 
   std::string choreography() const {
-    const std::string wanted = text("choreography", "");
+    std::string wanted = text("choreography", "");
     if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr ||
         own_scores_.find(wanted) != own_scores_.end())
       return wanted;
@@ -111,7 +108,7 @@ private:
   }
 
   std::vector<datatype> types() const {
-    const auto found = types_of(text("type", "f32"));
+    auto found = types_of(text("type", "f32"));
     if (found.empty()) {
       std::vector<std::string> known;
       for (const datatype t : all_datatypes) known.emplace_back(name(t));
@@ -123,7 +120,7 @@ private:
   std::vector<op> operations(const job_kind& kind, datatype type) const {
     if (!kind.reduces()) return {sum};
     const std::string wanted = text("op", "sum");
-    const auto found = ops_of(wanted, type);
+    auto found = ops_of(wanted, type);
     if (found.empty() && wanted != "all" && !parse_op(wanted)) {
       std::vector<std::string> known;
       for (const op_kind o : all_op_kinds)
@@ -164,7 +161,7 @@ private:
     if (!kind.v_form) fail("counts", name(kind) + " has blocks of one size; counts are for the v-forms");
     const auto& rows = std::get<std::vector<std::vector<std::int64_t>>>(*value);
     const auto n = static_cast<std::size_t>(ranks_);
-    const bool matrix = kind.what == collective::all_to_all;
+    const bool matrix = kind.has_matrix();
     const std::string right = matrix ? std::to_string(n) + " rows (a sender each) of " + std::to_string(n) + " counts"
                                      : "a list of " + std::to_string(n) + " counts";
     if (rows.size() != (matrix ? n : 1))
@@ -240,19 +237,20 @@ std::string name(const job_kind& kind) {
 }
 
 std::optional<job_kind> parse_job_kind(std::string_view text) {
-  if (text == "send_recv" || text == "sendrecv") return job_kind{collective::barrier, false, true};
+  if (text == "send_recv" || text == "sendrecv") return job_kind{.send_recv = true};
   if (const auto plain = parse_collective(text)) return job_kind{*plain, false, false};
   if (!text.ends_with("_v")) return std::nullopt;
   const auto what = parse_collective(text.substr(0, text.size() - 2));
-  if (!what || std::find(v_forms.begin(), v_forms.end(), *what) == v_forms.end()) return std::nullopt;
+  if (!what || !has_v_form(*what)) return std::nullopt;
   return job_kind{*what, true, false};
 }
 
 const std::vector<std::string>& all_job_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> made;
-    for (int c = 0; c < collective_count; ++c) made.emplace_back(name(static_cast<collective>(c)));
-    for (const collective c : v_forms) made.push_back(std::string{name(c)} + "_v");
+    for (const collective c : all_collectives) made.emplace_back(name(c));
+    for (const collective c : all_collectives)
+      if (has_v_form(c)) made.push_back(std::string{name(c)} + "_v");
     made.emplace_back("send_recv");
     return made;
   }();
@@ -305,7 +303,7 @@ job_shape shape_of(const job& j, int ranks) {
   job_shape shape;
   if (j.kind.is_barrier()) return shape;
   if (j.kind.v_form) {
-    const bool matrix = j.kind.what == collective::all_to_all;
+    const bool matrix = j.kind.has_matrix();
     shape.counts = j.counts;
     if (shape.counts.empty() && !matrix) shape.counts = skewed(elements, n);
     if (shape.counts.empty()) {
@@ -326,15 +324,7 @@ job_shape shape_of(const job& j, int ranks) {
 }
 
 double bus_factor(const job_kind& kind, int ranks) {
-  if (kind.is_barrier()) return 0;
-  if (kind.send_recv) return 1;
-  const double n = ranks;
-  switch (kind.what) {
-    case collective::all_reduce: return 2 * (n - 1) / n;
-    case collective::broadcast:
-    case collective::reduce: return 1;
-    default: return (n - 1) / n;
-  }
+  return kind.send_recv ? 1 : traits_of(kind.what).bus_factor(ranks);
 }
 
 }  // namespace troupe

@@ -25,11 +25,14 @@ struct job_kind {
 
   bool reduces() const { return !send_recv && is_reduction(what); }
   bool rooted() const { return !send_recv && has_root(what); }
-  bool is_barrier() const { return !send_recv && what == collective::barrier; }
+  bool is_barrier() const { return !send_recv && !moves_data(what); }
   /// Whether the call can be made in place.
   bool in_place_exists() const {
-    return !send_recv && what != collective::barrier && !(v_form && what == collective::all_to_all);
+    const collective_traits& t = traits_of(what);
+    return !send_recv && t.place != in_place_rule::never && !(v_form && t.v == v_counts::every_pair);
   }
+  /// Whether a v-form has a block for every pair of ranks.
+  bool has_matrix() const { return v_form && traits_of(what).v == v_counts::every_pair; }
   bool operator==(const job_kind&) const = default;
 };
 std::string name(const job_kind& kind);
@@ -86,9 +89,8 @@ struct job_shape {
 };
 job_shape shape_of(const job& j, int ranks);
 
-/// busbw = algbw × this, algbw = S ÷ t, with S and the factors of nccl-tests: S is count·e for all_reduce, broadcast, reduce and
-/// send_recv; count·e·n for the others; all_to_all_v: the largest send or receive of a rank.
-/// (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)
+/// busbw = algbw × this, algbw = S ÷ t, with S and the factors of nccl-tests (collective_traits::bus_factor): S is count·e where
+/// there is one block, and for send_recv; count·e·n for the others; all_to_all_v: the largest send or receive of a rank.
 double bus_factor(const job_kind& kind, int ranks);
 
 /// Operations that `run` and `bench` know, all of "all": user-defined ones have no name.

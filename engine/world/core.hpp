@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "actors/caf/runtime.hpp"
-#include "actors/rank/slot_desk.hpp"
+#include "actors/rank/rank_table.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
 #include "engine/api/gate.hpp"
@@ -43,10 +43,11 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
 
 /// A communicator as all its ranks see it.
 struct society : std::enable_shared_from_this<society> {
-  /// What one rank counts; collectives are numbered by the desk (actors/rank/slot_desk.hpp).
+  /// What one rank's caller has set, and remembers.
   struct seat {
-    std::mutex mutex;                                 // sends and receives only
-    std::unordered_map<std::int64_t, epoch_t> pairs;  ///< next epoch per peer and direction
+    /// Sends and receives under way. Each of them costs memory here and, unmatched, at the peer.
+    const std::shared_ptr<std::atomic<int>> open_pairs = std::make_shared<std::atomic<int>>(0);
+    static constexpr int most_open_pairs = 8192;
     static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
     static constexpr std::int64_t no_deadline = std::numeric_limits<std::int64_t>::max();
     std::atomic<std::int64_t> deadline_ns{unset};
@@ -55,7 +56,7 @@ struct society : std::enable_shared_from_this<society> {
 
   std::shared_ptr<engine_core> core;
   std::shared_ptr<actors::crew> members;
-  actors::slot_desk* desk = nullptr;  ///< of `members`
+  actors::rank_table* table = nullptr;  ///< of `members`
   std::string name;
   int ranks = 0;
   layout placement;
@@ -74,25 +75,25 @@ struct society : std::enable_shared_from_this<society> {
   /// Checks the description and makes an operation of it, without its place in the order. Throws error.
   void prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known = nullptr);
   actors::operation_ptr prepare(rank_t rank, call_description what);
-  /// Gives it its place in the order of the rank's calls, and has it begun if it goes over slots.
-  void number(rank_t rank, actors::operation_ptr op);
-  /// A blocking collective that may go over slots. False: it goes another way, and has not begun.
-  bool run_over_slots(rank_t rank, call_description& what);
+  actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
+  /// A blocking collective that may be performed on the boards, where no operation object is needed. False: it has not begun.
+  bool run_on_board(rank_t rank, call_description& what);
+  /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
+  bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
 };
 
-struct communicator::impl {
+struct TROUPE_INTERNAL communicator::impl {
   std::shared_ptr<society> of;
   rank_t rank = 0;
   ~impl();
   std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };
 
-struct request::state {
+struct TROUPE_INTERNAL request::state {
   std::shared_ptr<society> of;
   rank_t rank = 0;
-  bool slots = false;  ///< waiting for it is performing it
-  actors::operation_key key;
+  actors::operation* what = nullptr;  ///< in the same piece of memory
   std::atomic<bool> launched{false};
   std::atomic<bool> cancel_wanted{false};
   actors::completion_ptr done;
@@ -107,28 +108,30 @@ struct request::state {
   /// False: `deadline` has passed.
   bool wait_until(actors::steady_time deadline) const;
   /// @pre launched, and inside the engine's door
-  void end_cancelled() const;
+  static void end_cancelled(const std::shared_ptr<state>& which);
 };
 
 /// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
-struct request::started {
+struct TROUPE_INTERNAL request::started {
   started(const std::shared_ptr<society>& of, rank_t rank) : op(done) {
     caller.of = of;
     caller.rank = rank;
     caller.done = op.done;
+    caller.what = &op;
   }
 
-  /// Makes it ready to be begun once more. @pre over slots, done, and nobody else refers to it
+  /// Makes it ready to be begun once more. @pre on the board, done, and nobody else refers to it
   void again() {
     done.reset();
-    op.registered = op.stalled = false;
+    op.registered = op.stalled = op.agreed = op.over = false;
+    op.suspected = 0;
     op.begun = {};
     op.expires = actors::no_deadline;
     caller.launched.store(false);
     caller.cancel_wanted.store(false);
   }
   /// For those who perform it.
-  static actors::operation_ptr share(const std::shared_ptr<started>& all);
+  static actors::operation_ptr share(const std::shared_ptr<started>& all) { return {all, &all->op}; }
 
   actors::completion done;
   state caller;

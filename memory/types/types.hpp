@@ -1,6 +1,7 @@
 // Element types and reduction operations: the vocabulary every other folder speaks.
 #pragma once
 
+#include "memory/export.hpp"
 #include "memory/types/floats.hpp"
 
 #include <array>
@@ -48,11 +49,11 @@ constexpr bool is_low_precision(datatype type) {
 }
 
 /// "i8", "f16", "f8e4m3" …; "?" for a value that is no enumerator.
-std::string_view name(datatype type);
+TROUPE_API std::string_view name(datatype type);
 /// The name nccl-tests prints: "int8", "half", "bfloat16", "float", "double", "f8e4m3" …
-std::string_view nccl_name(datatype type);
+TROUPE_API std::string_view nccl_name(datatype type);
 /// Accepts name(), nccl_name() and the usual aliases (float16, float32, fp8_e4m3 …); case matters.
-std::optional<datatype> parse_datatype(std::string_view text);
+TROUPE_API std::optional<datatype> parse_datatype(std::string_view text);
 
 namespace detail {
 
@@ -94,9 +95,9 @@ inline constexpr std::array all_op_kinds{op_kind::sum,  op_kind::prod,        op
                                          op_kind::avg,  op_kind::pre_mul_sum, op_kind::land, op_kind::lor,
                                          op_kind::band, op_kind::bor,         op_kind::bxor, op_kind::user};
 
-std::string_view name(op_kind kind);
+TROUPE_API std::string_view name(op_kind kind);
 /// Accepts name() and the aliases minimum, maximum, average, premulsum, mulsum; not "user", which needs a function.
-std::optional<op_kind> parse_op(std::string_view text);
+TROUPE_API std::optional<op_kind> parse_op(std::string_view text);
 
 /// out[i] = left[i] (op) right[i] for count elements; out may equal left or right. Called from whichever thread performs
 /// the operation, possibly from several at once on different elements; elements may come in several calls. What it throws fails the

@@ -1,5 +1,6 @@
 #include "protocols/agreement/agreement.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -45,15 +46,25 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   r.suspected = 0;
   if (r.stopping) return;
   if (broken_) return begin_stop(epoch, r, broken_, out);
-  if (r.called < ranks_) {
+  if (r.called < ranks_)
     for (rank_t other = 0; other < ranks_; ++other)
       if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
-    return;
-  }
+  conclude_if_known(epoch, r, out);
+}
+
+/// Everybody has come, or has performed it, which nobody can before all are known to call the same.
+void agreement::conclude_if_known(epoch_t epoch, record& r, audience& out) {
+  for (rank_t rank = 0; rank < ranks_; ++rank)
+    if (!r.calls[index(rank)] && !r.performed[index(rank)]) return;
   std::vector<call> calls;
   calls.reserve(index(ranks_));
-  for (auto& c : r.calls) calls.push_back(*c);
+  for (auto& c : r.calls)
+    if (c) calls.push_back(*c);
+  if (static_cast<int>(calls.size()) < ranks_) {
+    records_.erase(epoch);
+    return out.agreed(epoch, nullptr);
+  }
   if (std::string why = disagreement(calls, epoch); !why.empty())
     return begin_stop(epoch, r, make_failure(errc::mismatch, communicator_ + ", " + why), out);
   counts_ptr counts;
@@ -62,18 +73,17 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   out.agreed(epoch, counts);
 }
 
-void agreement::also_called(epoch_t epoch, rank_t rank, const call& what) {
+void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
   const auto at = records_.find(epoch);
-  if (at == records_.end() || at->second.calls[index(rank)]) return;
-  at->second.calls[index(rank)] = what;
-  ++at->second.called;
-}
-
-void agreement::withdraw(epoch_t epoch, rank_t rank) {
-  const auto at = records_.find(epoch);
-  if (at == records_.end() || at->second.stopping || !at->second.calls[index(rank)]) return;
-  at->second.calls[index(rank)].reset();
-  if (--at->second.called == 0) records_.erase(at);
+  if (at == records_.end() || at->second.stopping) return;
+  record& r = at->second;
+  r.performed[index(rank)] = true;
+  if (r.calls[index(rank)]) {
+    r.calls[index(rank)].reset();
+    --r.called;
+  }
+  if (r.called == 0) records_.erase(at);
+  else conclude_if_known(epoch, r, out);
 }
 
 void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
@@ -82,11 +92,16 @@ void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, a
   if (!r.stopping) begin_stop(epoch, r, std::move(why), out);
 }
 
-void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out) {
+void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out, presence came) {
   const auto at = records_.find(epoch);
   if (at == records_.end() || !at->second.stopping) return;
   record& r = at->second;
   r.has_stopped[index(rank)] = true;
+  r.performed[index(rank)] = came.performed;
+  if (came.what && !r.calls[index(rank)]) {
+    r.calls[index(rank)] = std::move(came.what);
+    ++r.called;
+  }
   for (std::string& wait : waits)
     if (r.waits.size() < most_waits_told) r.waits.push_back("rank " + std::to_string(rank) + " " + std::move(wait));
   finish_if_stopped(epoch, out);
@@ -121,9 +136,15 @@ void agreement::abort(failure_ptr why, audience& out) {
     if (!r.stopping) begin_stop(epoch, r, broken_, out);
 }
 
-void agreement::stuck(look_t look, look_t latest, audience& out) {
+void agreement::stuck(look_t look, look_t latest, bool nobody_else, audience& out) {
   for (auto& [epoch, r] : records_) {
-    if (r.stopping || r.called == 0 || !confirm(r.suspected, look, latest)) continue;
+    if (r.stopping || r.called == 0) continue;
+    const bool known = r.suspected != 0;
+    const bool confirmed = nobody_else && confirm(r.suspected, look, latest);
+    if (!confirmed) {
+      if (!known) out.ask(epoch);
+      continue;
+    }
     begin_stop(epoch, r,
                make_failure(errc::rank_missing,
                             "every rank waits and nothing is under way, so this operation can never complete"),
@@ -138,6 +159,7 @@ agreement::record& agreement::open(epoch_t epoch) {
   if (r.calls.empty()) {
     r.calls.resize(index(ranks_));
     r.has_stopped.resize(index(ranks_));
+    r.performed.resize(index(ranks_));
   }
   return r;
 }
@@ -153,7 +175,13 @@ void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
   if (at == records_.end() || !at->second.stopping) return;
   for (rank_t rank = 0; rank < ranks_; ++rank)
     if (!at->second.has_stopped[index(rank)] && !dead_[index(rank)]) return;
-  const record& r = at->second;
+  record& r = at->second;
+  // Who has performed it called what the others called.
+  if (const auto known = std::find_if(r.calls.begin(), r.calls.end(), [](const auto& c) { return c.has_value(); });
+      known != r.calls.end()) {
+    for (rank_t rank = 0; rank < ranks_; ++rank)
+      if (r.performed[index(rank)] && !r.calls[index(rank)]) r.calls[index(rank)] = **known, ++r.called;
+  }
   // A mismatch is its own table, and a broken communicator its own story; everything else is told with who came.
   const bool plain = r.why->code == errc::mismatch || r.why == broken_;
   const failure_ptr told = plain ? r.why : make_failure(r.why->code, describe(epoch, r));

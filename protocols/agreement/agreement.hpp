@@ -1,13 +1,15 @@
 #pragma once
 // Agreement on operations: the state of the membership actor, without the actor.
 //
-// Every rank says `called` when it begins an operation and goes on without waiting; nobody delivers a result before `agreed`.
-// When all ranks have called the same, all hear `agreed`. When they have not, or anything fails (deadline, cancel, abort, a rank
+// On the good path nobody asks: agreement travels with the data (protocols/lower/agreement_round.hpp). A rank says `called` when
+// an operation takes long, when it meets a message of another call, or when it must know everybody's counts first. When all ranks
+// have called the same, all hear `agreed`, with the counts. When they have not, or anything fails (deadline, cancel, abort, a rank
 // that left, an actor that died), the operation ends in two steps, so that no rank's buffers are given back to the caller while a
 // peer may still read them:
-//   1. `stop` to every rank, each of which drops the operation and answers `stopped`;
+//   1. `stop` to every rank, each of which drops the operation and answers `stopped`, with what it called;
 //   2. when all living ranks have answered, `failed` with the same failure to every rank.
-// A rank's messages arrive in the order in which it sent them, so `called` of an epoch never comes after that rank's `stopped`.
+// A rank that had performed the operation already keeps its result. A rank's messages arrive in the order in which it sent them, so
+// `called` of an epoch never comes after that rank's `stopped`.
 //
 // Owner: the membership actor. Memory: one record per operation that is neither agreed nor failed.
 
@@ -44,6 +46,12 @@ inline bool confirm(look_t& suspected, look_t look, look_t latest) {
 
 using counts_ptr = std::shared_ptr<const std::vector<std::size_t>>;
 
+/// What a rank that stops an operation knows of it: what it called; or that it was performed there; or nothing.
+struct presence {
+  std::optional<call> what;
+  bool performed = false;
+};
+
 class agreement {
 public:
   /// What is to be told to the ranks. Calls happen during the transitions below.
@@ -51,6 +59,7 @@ public:
   public:
     virtual ~audience() = default;
     virtual void agreed(epoch_t epoch, const counts_ptr& counts) = 0;  ///< to every rank
+    virtual void ask(epoch_t epoch) = 0;                               ///< to every rank: have you called it?
     virtual void stop(epoch_t epoch) = 0;                              ///< to every living rank
     virtual void failed(epoch_t epoch, const failure_ptr& why) = 0;    ///< to every rank
     virtual void broken(const failure_ptr& why) = 0;                   ///< to every rank: the communicator ended
@@ -61,22 +70,20 @@ public:
   agreement(int ranks, std::string communicator);
 
   void called(epoch_t epoch, rank_t rank, call what, audience& out);
-  /// A rank that performs the operation over slots, and had said so because it waited for long, has performed it after all (or
-  /// heard of its failure).
-  void withdraw(epoch_t epoch, rank_t rank);
-  /// An operation is being stopped: this rank had come too, unless it has said so itself.
-  void also_called(epoch_t epoch, rank_t rank, const call& what);
+  /// The rank has performed the operation (or heard of its failure), and may never have said `called`.
+  void withdraw(epoch_t epoch, rank_t rank, audience& out);
   /// A rank asks to end an operation, agreed or not, which it calls `title`.
   void fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out);
-  void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out);
+  void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out, presence came = {});
   /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called,
-  /// of which it performed some over slots and never said so.
+  /// most of which it performed and never said so.
   void left(rank_t rank, epoch_t operations, audience& out);
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);
   void abort(failure_ptr why, audience& out);
-  /// The look has found that nothing moves any more and that every rank's own thread waits: whoever has not called, never will.
-  void stuck(look_t look, look_t latest, audience& out);
+  /// The look has found that nothing moves any more. Asks for those who have not said `called`; they may have performed it.
+  /// @param nobody_else every rank's own thread waits, too: whoever has not called, never will.
+  void stuck(look_t look, look_t latest, bool nobody_else, audience& out);
 
   /// Why the communicator cannot be used any more; null while it can.
   const failure_ptr& broken() const { return broken_; }
@@ -88,6 +95,7 @@ private:
     int called = 0;
     bool stopping = false;
     std::vector<bool> has_stopped;
+    std::vector<bool> performed;
     failure_ptr why;
     std::string title;
     std::vector<std::string> waits;
@@ -95,6 +103,7 @@ private:
   };
 
   record& open(epoch_t epoch);
+  void conclude_if_known(epoch_t epoch, record& r, audience& out);
   void begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out);
   void finish_if_stopped(epoch_t epoch, audience& out);
   failure_ptr departure(rank_t rank) const;

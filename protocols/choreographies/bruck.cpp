@@ -13,8 +13,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_to_all};
-
 std::string refuses(const stage& on) {
   if (on.uniform) return {};
   return "bruck packs blocks of different ranks into one message and so needs blocks of one size; use pairwise, "
@@ -29,7 +27,6 @@ std::int32_t scratch_row(score_builder& s, rank_t r, int count) {
 }
 
 score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "bruck");
   const int n = on.ranks;
   score_builder s{on, "bruck", 1};
   for (rank_t r = 0; r < n; ++r) {
@@ -55,13 +52,12 @@ score write(const stage& on) {
   }
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_to_all, write}};
+
 }  // namespace
 
-constinit const choreography bruck{"bruck",
-                                   "all-to-all in ⌈log2 n⌉ rounds, for small blocks of one size",
-                                   "Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997",
-                                   offered,
-                                   refuses,
-                                   write};
+constinit const choreography bruck{"bruck", "all-to-all in ⌈log2 n⌉ rounds, for small blocks of one size",
+                                   "Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997", offered, refuses};
 
 }  // namespace troupe::choreographies

@@ -5,6 +5,7 @@
 
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
 
 namespace troupe {
 
@@ -33,6 +34,11 @@ const choreography* find_choreography(std::string_view name) {
   return found == all.end() ? nullptr : *found;
 }
 
+score choreography::write(const stage& on) const {
+  if (on.ranks == 1) return choreographies::alone(on, name);
+  return std::find(collectives.begin(), collectives.end(), on.what)->write(on);
+}
+
 std::string refusal(const choreography& which, const stage& on) {
   const auto offered = which.collectives;
   if (std::find(offered.begin(), offered.end(), on.what) == offered.end()) {
@@ -44,8 +50,8 @@ std::string refusal(const choreography& which, const stage& on) {
   if (has_root(on.what) && (on.root < 0 || on.root >= on.ranks))
     return "root " + std::to_string(on.root) + " is not a rank of 0…" + std::to_string(on.ranks - 1);
   // Block (i, j) would be received over block (j, i), which may be larger or lie elsewhere: the engine keeps the input apart.
-  if (on.what == collective::all_to_all && on.in_place && !on.uniform)
-    return "an all_to_all with blocks of different sizes cannot be in place";
+  if (traits_of(on.what).v == v_counts::every_pair && on.in_place && !on.uniform)
+    return "an " + std::string{name(on.what)} + " with blocks of different sizes cannot be in place";
   return which.refuses(on);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "memory/export.hpp"
 #include "protocols/score/score.hpp"
 #include "topology/layout/layout.hpp"
 
@@ -23,26 +24,34 @@ struct stage {
       false;  ///< pairwise: BCopy, through small scratch cells, instead of ZCopy between user buffers
 };
 /// A stage on a flat layout.
-stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
+TROUPE_API stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
+
+/// A collective and the function that writes its score.
+struct offer {
+  required<collective> what;
+  /// @pre on.what is `what`, on.ranks > 1, and the choreography does not refuse.
+  required<score (*)(const stage& on)> write;
+  constexpr operator collective() const { return what; }
+};
 
 struct choreography {
   std::string_view name;
   std::string_view summary;  ///< one line for `troupe list`
   std::string_view source;   ///< paper or page it comes from
-  std::span<const collective> collectives;
+  std::span<const offer> collectives;
   /// Empty when `on` can be staged, else one sentence that says why not. @pre `on.what` is among `collectives`.
   std::string (*refuses)(const stage& on);
-  /// @pre refuses(on) is empty.
-  score (*write)(const stage& on);
+  /// @pre `on.what` is among `collectives`, and refuses(on) is empty.
+  score write(const stage& on) const;
 };
 
 /// All built-in choreographies, in the order of the documentation.
-std::span<const choreography* const> all_choreographies();
+TROUPE_API std::span<const choreography* const> all_choreographies();
 /// nullptr if there is none of that name.
-const choreography* find_choreography(std::string_view name);
+TROUPE_API const choreography* find_choreography(std::string_view name);
 /// Why `which` cannot do `on` ("does not offer broadcast", …), empty if it can.
-std::string refusal(const choreography& which, const stage& on);
+TROUPE_API std::string refusal(const choreography& which, const stage& on);
 /// Calls `write` and returns the score; throws error(unsupported) with the refusal.
-score write_score(const choreography& which, const stage& on);
+TROUPE_API score write_score(const choreography& which, const stage& on);
 
 }  // namespace troupe

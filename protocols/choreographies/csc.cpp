@@ -16,8 +16,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce};
-
 /// One rank: moves cells between the tiers. The first L0 cell of a reduction sums up, the others move.
 class core_group {
 public:
@@ -98,17 +96,12 @@ score reduce(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "csc");
-  return is_reduction(on.what) ? reduce(on) : all_gather(on);
-}
+constexpr offer offered[] = {
+    {collective::all_gather, all_gather}, {collective::reduce_scatter, reduce}, {collective::all_reduce, reduce}};
+
 }  // namespace
 
-constinit const choreography csc{"csc",
-                                 "through a segment that all ranks address: put, one sync, get",
-                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)",
-                                 offered,
-                                 refuses_nothing,
-                                 write};
+constinit const choreography csc{"csc", "through a segment that all ranks address: put, one sync, get",
+                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

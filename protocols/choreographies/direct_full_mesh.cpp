@@ -19,9 +19,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_to_all, collective::all_gather, collective::reduce_scatter,
-                                  collective::all_reduce};
-
 /// Distance of the k-th exchange: +1, −1, +2, −2, … To send k-th to the rank `shift` ahead is to receive k-th from the rank
 /// `shift` behind, so the two ends of a message use the same stream.
 int shift(int k) { return k % 2 == 0 ? k / 2 + 1 : -(k / 2 + 1); }
@@ -74,41 +71,45 @@ step_ref fold(score_builder& s, rank_t r) {
   return last;
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "direct_full_mesh");
-  score_builder s{on, "direct_full_mesh", on.what == collective::all_reduce ? on.ranks : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    const auto into_place = [&](rank_t peer) { return output[peer]; };
-    switch (on.what) {
-      case collective::all_to_all: {
-        s.stage_input(r);
-        const step_ref staged = on.in_place ? step_ref{0, 0} : step_ref{};
-        s.lane(r).copy_own(input[r], output[r]);
-        exchange_in_rounds(
-            s, r, staged, [&](rank_t peer) { return s.staged(r, input[peer]); }, into_place);
-        break;
-      }
-      case collective::all_gather:
-        s.lane(r).copy_own(input[0], output[r]);
-        exchange_in_rounds(
-            s, r, {}, [&](rank_t) { return input[0]; }, into_place);
-        break;
-      case collective::all_reduce:
-        exchange_in_rounds(
-            s, r, fold(s, r), [&](rank_t) { return output[r]; }, into_place);
-        break;
-      default: fold(s, r);
-    }
-  }
+cells into_place(rank_t peer) { return output[peer]; }
+
+void all_to_all(score_builder& s, rank_t r) {
+  s.stage_input(r);
+  const step_ref staged = s.on().in_place ? step_ref{0, 0} : step_ref{};
+  s.lane(r).copy_own(input[r], output[r]);
+  exchange_in_rounds(
+      s, r, staged, [&](rank_t peer) { return s.staged(r, input[peer]); }, into_place);
+}
+
+void all_gather(score_builder& s, rank_t r) {
+  s.lane(r).copy_own(input[0], output[r]);
+  exchange_in_rounds(
+      s, r, {}, [](rank_t) { return input[0]; }, into_place);
+}
+
+void reduce_scatter(score_builder& s, rank_t r) { fold(s, r); }
+
+void all_reduce(score_builder& s, rank_t r) {
+  exchange_in_rounds(
+      s, r, fold(s, r), [&](rank_t) { return output[r]; }, into_place);
+}
+
+template <void (*part_of)(score_builder&, rank_t)>
+score of_all(const stage& on) {
+  score_builder s{on, "direct_full_mesh", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, r);
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_to_all, of_all<all_to_all>},
+                             {collective::all_gather, of_all<all_gather>},
+                             {collective::reduce_scatter, of_all<reduce_scatter>},
+                             {collective::all_reduce, of_all<all_reduce>}};
+
 }  // namespace
 
 constinit const choreography direct_full_mesh{"direct_full_mesh",
                                               "everybody with everybody, in rounds of C streams, nearest first",
-                                              "HCCL DirectFullMesh (spec 4)",
-                                              offered,
-                                              refuses_nothing,
-                                              write};
+                                              "HCCL DirectFullMesh (spec 4)", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

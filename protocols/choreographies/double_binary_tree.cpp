@@ -87,23 +87,13 @@ score reduce(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "double_binary_tree");
-  if (on.what == collective::broadcast) return broadcast(on);
-  if (on.what == collective::reduce) return reduce(on);
-  return all_reduce(on);
-}
-
-constexpr collective offered[] = {collective::all_reduce, collective::broadcast, collective::reduce};
+constexpr offer offered[] = {
+    {collective::all_reduce, all_reduce}, {collective::broadcast, broadcast}, {collective::reduce, reduce}};
 
 }  // namespace
 
 constinit const choreography double_binary_tree{
-    "double_binary_tree",
-    "two complementary binary trees, each with one half: logarithmic latency at full bandwidth",
-    "Sanders, Speck, Träff 2009; NCCL 2.19 (arXiv 2507.04786)",
-    offered,
-    refuses_nothing,
-    write};
+    "double_binary_tree", "two complementary binary trees, each with one half: logarithmic latency at full bandwidth",
+    "Sanders, Speck, Träff 2009; NCCL 2.19 (arXiv 2507.04786)", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -14,11 +14,8 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_reduce, collective::reduce_scatter, collective::all_gather,
-                                  collective::broadcast,  collective::reduce,         collective::all_to_all};
-
 std::string refuses(const stage& on) {
-  if ((on.what == collective::all_to_all || on.what == collective::reduce) && on.in_place)
+  if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
     return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
   if (on.uniform) return {};
   return "fused writes into other ranks' buffers, where blocks of different sizes have places that only their owner "
@@ -31,11 +28,11 @@ void fold(lane_writer& me, const stage& on, rank_t share, cells sum) {
   for (rank_t q = 1; q < on.ranks; ++q) me.reduce(input.of(q)[share], sum);
 }
 
-void all_reduce(lane_writer& me, const stage& on, rank_t r) {
-  const rank_t home = on.in_place ? 0 : r;
+void all_reduce(score_builder& s, lane_writer& me, rank_t r) {
+  const rank_t home = s.on().in_place ? 0 : r;
   const cells sum = output.of(home)[r];
-  fold(me, on, r, sum);
-  for (rank_t q = 0; q < on.ranks; ++q)
+  fold(me, s.on(), r, sum);
+  for (rank_t q = 0; q < s.on().ranks; ++q)
     if (q != home) me.copy(sum, output.of(q)[r]);
 }
 
@@ -47,40 +44,43 @@ void reduce_scatter(score_builder& s, lane_writer& me, rank_t r) {
   if (apart) me.copy(sum, output[0]);
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "fused");
-  const bool one_block =
-      on.what == collective::all_reduce || on.what == collective::broadcast || on.what == collective::reduce;
-  score_builder s{on, "fused", one_block ? on.ranks : 1};
+void all_gather(score_builder& s, lane_writer& me, rank_t r) {
+  for (rank_t q = 0; q < s.on().ranks; ++q) me.copy_own(input[0], output.of(q)[r]);
+}
+
+void broadcast(score_builder& s, lane_writer& me, rank_t r) {
+  for (rank_t q = 0; q < s.on().ranks; ++q) me.copy_own(input.of(s.on().root)[r], output.of(q)[r]);
+}
+
+void reduce(score_builder& s, lane_writer& me, rank_t r) { fold(me, s.on(), r, output.of(s.on().root)[r]); }
+
+void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
+  const int n = s.on().ranks;
+  for (rank_t q = 0; q < n; ++q) me.copy(input.of((r + q) % n)[r], output[(r + q) % n]);
+}
+
+template <void (*share_of)(score_builder&, lane_writer&, rank_t)>
+score of_all(const stage& on) {
+  score_builder s{on, "fused", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
     me.sync();
-    switch (on.what) {
-      case collective::reduce_scatter: reduce_scatter(s, me, r); break;
-      case collective::all_gather:
-        for (rank_t q = 0; q < on.ranks; ++q) me.copy_own(input[0], output.of(q)[r]);
-        break;
-      case collective::broadcast:
-        for (rank_t q = 0; q < on.ranks; ++q) me.copy_own(input.of(on.root)[r], output.of(q)[r]);
-        break;
-      case collective::reduce: fold(me, on, r, output.of(on.root)[r]); break;
-      case collective::all_to_all:
-        for (rank_t q = 0; q < on.ranks; ++q) me.copy(input.of((r + q) % on.ranks)[r], output[(r + q) % on.ranks]);
-        break;
-      default: all_reduce(me, on, r);
-    }
+    share_of(s, me, r);
     me.sync();
   }
   return s.finish();
 }
+
+constexpr offer offered[] = {
+    {collective::all_reduce, of_all<all_reduce>}, {collective::reduce_scatter, of_all<reduce_scatter>},
+    {collective::all_gather, of_all<all_gather>}, {collective::broadcast, of_all<broadcast>},
+    {collective::reduce, of_all<reduce>},         {collective::all_to_all, of_all<all_to_all>}};
+
 }  // namespace
 
 constinit const choreography fused{
-    "fused",
-    "one address space: each rank does its share straight on everybody's buffers, in one pass",
-    "direct all-reduce in shared memory; Li et al., HPDC 2013 (NUMA-aware shared-memory collectives)",
-    offered,
-    refuses,
-    write};
+    "fused", "one address space: each rank does its share straight on everybody's buffers, in one pass",
+    "direct all-reduce in shared memory; Li et al., HPDC 2013 (NUMA-aware shared-memory collectives)", offered,
+    refuses};
 
 }  // namespace troupe::choreographies

@@ -174,24 +174,15 @@ score all_gather(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "halving_doubling");
-  switch (on.what) {
-    case collective::reduce_scatter: return reduce_scatter(on);
-    case collective::all_gather: return all_gather(on);
-    case collective::reduce: return reduce(on);
-    default: return all_reduce(on);
-  }
-}
-
-constexpr collective offered[] = {collective::all_reduce, collective::reduce_scatter, collective::all_gather,
-                                  collective::reduce};
+constexpr offer offered[] = {{collective::all_reduce, all_reduce},
+                             {collective::reduce_scatter, reduce_scatter},
+                             {collective::all_gather, all_gather},
+                             {collective::reduce, reduce}};
 
 }  // namespace
 
 constinit const choreography halving_doubling{
-    "halving_doubling",  "pairs exchange halves, then gather them: logarithmic latency, about the ring's bandwidth",
-    "Rabenseifner 2004", offered,
-    refuses_nothing,     write};
+    "halving_doubling", "pairs exchange halves, then gather them: logarithmic latency, about the ring's bandwidth",
+    "Rabenseifner 2004", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

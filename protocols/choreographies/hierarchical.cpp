@@ -20,9 +20,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce,
-                                  collective::all_to_all};
-
 /// A row of scratch cells, one for each server; indices wrap round.
 class column {
 public:
@@ -179,29 +176,23 @@ void all_to_all(score_builder& s, const seat& at) {
   }
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "hierarchical");
+template <void (*part_of)(score_builder&, const seat&)>
+score of_all(const stage& on) {
   const hierarchy h{on.placement};
-  score_builder s{on, "hierarchical", on.what == collective::all_reduce ? on.ranks : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    const seat at{h, r};
-    switch (on.what) {
-      case collective::all_gather: all_gather(s, at); break;
-      case collective::reduce_scatter: reduce_scatter(s, at); break;
-      case collective::all_to_all: all_to_all(s, at); break;
-      default: all_reduce(s, at);
-    }
-  }
+  score_builder s{on, "hierarchical", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r});
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
+                             {collective::reduce_scatter, of_all<reduce_scatter>},
+                             {collective::all_reduce, of_all<all_reduce>},
+                             {collective::all_to_all, of_all<all_to_all>}};
+
 }  // namespace
 
 constinit const choreography hierarchical{
-    "hierarchical",
-    "between servers among cards of one index, and inside servers, one after the other",
-    "HCCL plain hierarchical algorithm (spec 2)",
-    offered,
-    needs_equal_servers,
-    write};
+    "hierarchical", "between servers among cards of one index, and inside servers, one after the other",
+    "HCCL plain hierarchical algorithm (spec 2)", offered, needs_equal_servers};
 
 }  // namespace troupe::choreographies

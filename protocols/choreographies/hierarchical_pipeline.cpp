@@ -18,9 +18,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_gather, collective::reduce_scatter, collective::all_reduce,
-                                  collective::all_to_all};
-
 struct seat {
   const hierarchy& h;
   rank_t rank;
@@ -99,37 +96,38 @@ void exchange(score_builder& s, const seat& at) {
     }
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "hierarchical_pipeline");
+void all_gather(score_builder& s, const seat& at) {
+  gather(s, at, input[0], {});
+  s.lane(at.rank).copy_own(input[0], output[at.rank]);
+}
+
+void reduce_scatter(score_builder& s, const seat& at) {
+  scatter(s, at, [&](rank_t target) { return target == at.rank ? output[0] : s.scratch_block(at.rank, target); });
+}
+
+/// The sums are added up where the result will lie.
+void all_reduce(score_builder& s, const seat& at) {
+  const step_ref complete = scatter(s, at, [](rank_t target) { return output[target]; });
+  gather(s, at, output[at.rank], complete);
+}
+
+template <void (*part_of)(score_builder&, const seat&)>
+score of_all(const stage& on) {
   const hierarchy h{on.placement};
-  score_builder s{on, "hierarchical_pipeline", on.what == collective::all_reduce ? on.ranks : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    const seat at{h, r};
-    switch (on.what) {
-      case collective::all_gather:
-        gather(s, at, input[0], {});
-        s.lane(r).copy_own(input[0], output[r]);
-        break;
-      case collective::reduce_scatter:
-        scatter(s, at, [&](rank_t target) { return target == r ? output[0] : s.scratch_block(r, target); });
-        break;
-      case collective::all_to_all: exchange(s, at); break;
-      default: {  // the sums are added up where the result will lie
-        const step_ref complete = scatter(s, at, [](rank_t target) { return output[target]; });
-        gather(s, at, output[r], complete);
-      }
-    }
-  }
+  score_builder s{on, "hierarchical_pipeline", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r});
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
+                             {collective::reduce_scatter, of_all<reduce_scatter>},
+                             {collective::all_reduce, of_all<all_reduce>},
+                             {collective::all_to_all, of_all<exchange>}};
+
 }  // namespace
 
 constinit const choreography hierarchical_pipeline{
-    "hierarchical_pipeline",
-    "a ring between servers; every block it delivers goes on inside the server at once",
-    "HCCL fine-grained hierarchical pipeline (spec 2)",
-    offered,
-    needs_equal_servers,
-    write};
+    "hierarchical_pipeline", "a ring between servers; every block it delivers goes on inside the server at once",
+    "HCCL fine-grained hierarchical pipeline (spec 2)", offered, needs_equal_servers};
 
 }  // namespace troupe::choreographies

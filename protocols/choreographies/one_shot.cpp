@@ -10,10 +10,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
-                                  collective::all_to_all, collective::broadcast,  collective::reduce,
-                                  collective::gather,     collective::scatter,    collective::barrier};
-
 template <class Outgoing>
 void send_to_all(score_builder& s, lane_writer& me, rank_t r, Outgoing outgoing) {
   for (int k = 1; k < s.on().ranks; ++k) {
@@ -86,18 +82,27 @@ void all_gather(score_builder& s, lane_writer& me, rank_t r) {
   receive_from_all(s, me, r, [](rank_t peer) { return output[peer]; });
 }
 
-void from_root(score_builder& s, lane_writer& me, rank_t r) {
+/// @param block of what the root has, for the peer
+template <class BlockFor>
+void from_root(score_builder& s, lane_writer& me, rank_t r, BlockFor block) {
   const rank_t root = s.on().root;
-  const bool same = s.on().what == collective::broadcast;
   if (r != root) {
     me.from(root).recv(output[0]);
     return;
   }
-  send_to_all(s, me, r, [&](rank_t peer) { return input[same ? 0 : peer]; });
-  me.copy_own(input[same ? 0 : r], output[0]);
+  send_to_all(s, me, r, [&](rank_t peer) { return input[block(peer)]; });
+  me.copy_own(input[block(r)], output[0]);
 }
 
-void to_root(score_builder& s, lane_writer& me, rank_t r) {
+void broadcast(score_builder& s, lane_writer& me, rank_t r) {
+  from_root(s, me, r, [](rank_t) { return 0; });
+}
+
+void scatter(score_builder& s, lane_writer& me, rank_t r) {
+  from_root(s, me, r, [](rank_t peer) { return peer; });
+}
+
+void gather(score_builder& s, lane_writer& me, rank_t r) {
   const rank_t root = s.on().root;
   if (r != root) {
     me.to(root).send(input[0]);
@@ -107,36 +112,58 @@ void to_root(score_builder& s, lane_writer& me, rank_t r) {
   receive_from_all(s, me, r, [](rank_t peer) { return output[peer]; });
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "one_shot");
+void barrier(score_builder& s, lane_writer& me, rank_t r) {
+  send_to_all(s, me, r, [](rank_t) { return token; });
+  receive_from_all(s, me, r, [](rank_t) { return token; });
+}
+
+/// To everybody above.
+/// @param kept in place the fold writes over what peers, or the rank itself, have still to read
+void send_up(score_builder& s, lane_writer& me, rank_t r, bool kept) {
+  if (kept) s.stage_input(r);
+  for (rank_t peer = r + 1; peer < s.on().ranks; ++peer) me.to(peer).send(s.staged(r, input[0]));
+}
+
+void scan(score_builder& s, lane_writer& me, rank_t r) {
+  send_up(s, me, r, r > 1 || (r == 1 && s.on().ranks > 2));
+  if (r == 0) me.copy_own(input[0], output[0]);
+  else fold(me, r + 1, r, s.staged(r, input[0]), output[0]);
+}
+
+void exscan(score_builder& s, lane_writer& me, rank_t r) {
+  send_up(s, me, r, r > 0 && r + 1 < s.on().ranks);
+  if (r > 0) me.from(0).recv(output[0]);
+  me.fan(1);
+  for (rank_t q = 1; q < r; ++q) me.from(q).swapped().recv_reduce(output[0]);
+  me.fan(0);
+}
+
+template <void (*part_of)(score_builder&, lane_writer&, rank_t)>
+score of_all(const stage& on) {
   score_builder s{on, "one_shot", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
-    switch (on.what) {
-      case collective::all_reduce: all_reduce(s, me, r); break;
-      case collective::all_gather: all_gather(s, me, r); break;
-      case collective::reduce_scatter: reduce_scatter(s, me, r); break;
-      case collective::all_to_all: all_to_all(s, me, r); break;
-      case collective::reduce: reduce(s, me, r); break;
-      case collective::broadcast:
-      case collective::scatter: from_root(s, me, r); break;
-      case collective::gather: to_root(s, me, r); break;
-      case collective::barrier:
-        send_to_all(s, me, r, [](rank_t) { return token; });
-        receive_from_all(s, me, r, [](rank_t) { return token; });
-        break;
-    }
+    part_of(s, me, r);
   }
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_reduce, of_all<all_reduce>},
+                             {collective::all_gather, of_all<all_gather>},
+                             {collective::reduce_scatter, of_all<reduce_scatter>},
+                             {collective::all_to_all, of_all<all_to_all>},
+                             {collective::broadcast, of_all<broadcast>},
+                             {collective::reduce, of_all<reduce>},
+                             {collective::gather, of_all<gather>},
+                             {collective::scatter, of_all<scatter>},
+                             {collective::barrier, of_all<barrier>},
+                             {collective::scan, of_all<scan>},
+                             {collective::exscan, of_all<exscan>}};
+
 }  // namespace
 
 constinit const choreography one_shot{
-    "one_shot",
-    "one round of direct messages, combined in rank order: smallest latency for small blocks",
-    "NCCL LL-A2A (spec 4); flat exchange",
-    offered,
-    refuses_nothing,
-    write};
+    "one_shot", "one round of direct messages, combined in rank order: smallest latency for small blocks",
+    "NCCL LL-A2A (spec 4); flat exchange", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

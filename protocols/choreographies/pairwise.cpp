@@ -18,8 +18,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_to_all, collective::reduce_scatter};
-
 /// In reduce_scatter the output has one cell and every index wraps round to it: output[q] is right for both collectives.
 void straight(score_builder& s, rank_t r) {
   const bool reducing = is_reduction(s.on().what);
@@ -58,22 +56,21 @@ void through_scratch(score_builder& s, rank_t r) {
 }
 
 score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "pairwise");
   score_builder s{on, "pairwise", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
-    if (on.what == collective::all_to_all) s.stage_input(r);
+    if (!is_reduction(on.what)) s.stage_input(r);
     if (on.through_scratch) through_scratch(s, r);
     else straight(s, r);
   }
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_to_all, write}, {collective::reduce_scatter, write}};
+
 }  // namespace
 
 constinit const choreography pairwise{"pairwise",
                                       "p − 1 steps, one peer in and one out in each; straight or through scratch",
-                                      "HCCL Pairwise, BCopy and ZCopy (spec 4)",
-                                      offered,
-                                      refuses_nothing,
-                                      write};
+                                      "HCCL Pairwise, BCopy and ZCopy (spec 4)", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -16,10 +16,10 @@ namespace troupe::choreographies {
 /// `choreography::refuses` of those that can be staged everywhere.
 inline std::string refuses_nothing(const stage&) { return {}; }
 
-/// What every collective is for a single rank: its input is its output.
+/// What every collective is for a single rank: its input is its output, if it has both.
 inline score alone(const stage& on, std::string_view name) {
   score_builder s{on, name, 1};
-  if (on.what != collective::barrier) s.lane(0).copy_own(notation::input.all(), notation::output.all());
+  if (shares_buffers(on.what, 1, 0, 0)) s.lane(0).copy_own(notation::input.all(), notation::output.all());
   return s.finish();
 }
 

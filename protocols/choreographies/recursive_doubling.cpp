@@ -81,6 +81,53 @@ score all_gather(const stage& on) {
   return s.finish();
 }
 
+/// Everybody gives the sum of the ranks that it knows, itself the last of them, to the rank at `distance` above, and puts what comes
+/// from below to the left of it: the reach doubles until it ends at rank 0 (Hillis and Steele, "Data parallel algorithms",
+/// CACM 29(12), 1986). One way only, so any number of ranks will do.
+///
+/// As in all_reduce, a sum that was sent is not written again: one scratch cell a round, the last one writes the output.
+score scan(const stage& on) {
+  score_builder s{on, "recursive_doubling", 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    auto me = s.lane(r);
+    if (r == 0) me.copy_own(input[0], output[0]);
+    else if (r + 1 < on.ranks) s.stage_input(r);
+    cells sum = s.staged(r, input[0]);
+    for (int distance = 1; distance < on.ranks; distance *= 2) {
+      if (r + distance < on.ranks) me.to(r + distance).send(sum);
+      if (distance > r) continue;
+      const cells next = 2 * distance <= r ? s.scratch_like(r, input[0]) : output[0];
+      me.from(r - distance).recv_reduce_copy(sum, next);
+      sum = next;
+    }
+  }
+  return s.finish();
+}
+
+/// The same rounds. What comes in is put to the left of the output; what is given on is the output with the own contribution behind
+/// it, as long as there is somebody above.
+score exscan(const stage& on) {
+  score_builder s{on, "recursive_doubling", 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    auto me = s.lane(r);
+    if (r > 0 && r + 1 < on.ranks) s.stage_input(r);
+    const cells own = s.staged(r, input[0]);
+    cells sum = own;
+    for (int distance = 1; distance < on.ranks; distance *= 2) {
+      if (r + distance < on.ranks) me.to(r + distance).send(sum);
+      if (distance > r) continue;
+      me.from(r - distance);
+      if (distance == 1) me.recv(output[0]);
+      else me.recv_reduce(output[0]);
+      if (r + 2 * distance >= on.ranks) continue;
+      sum = s.scratch_like(r, input[0]);
+      me.copy(output[0], sum);
+      me.reduce(own, sum);
+    }
+  }
+  return s.finish();
+}
+
 /// Dissemination: after the round with `distance` a rank has heard, directly or not, of the 2 · distance
 /// ranks before it.
 score barrier(const stage& on) {
@@ -95,23 +142,16 @@ score barrier(const stage& on) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "recursive_doubling");
-  if (on.what == collective::all_gather) return all_gather(on);
-  if (on.what == collective::barrier) return barrier(on);
-  return all_reduce(on);
-}
-
-constexpr collective offered[] = {collective::all_reduce, collective::all_gather, collective::barrier};
+constexpr offer offered[] = {{collective::all_reduce, all_reduce},
+                             {collective::all_gather, all_gather},
+                             {collective::barrier, barrier},
+                             {collective::scan, scan},
+                             {collective::exscan, exscan}};
 
 }  // namespace
 
 constinit const choreography recursive_doubling{
-    "recursive_doubling",
-    "pairs exchange all they have, at doubling distance: fewest rounds; combines in rank order",
-    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005",
-    offered,
-    refuses_nothing,
-    write};
+    "recursive_doubling", "pairs exchange all they have, at doubling distance: fewest rounds; combines in rank order",
+    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

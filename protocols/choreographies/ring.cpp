@@ -21,7 +21,8 @@ using namespace notation;
 
 /// 2k−1 steps: k−1 of reduce-scatter, k−1 of all-gather, joined in one. Part c sets out at position c and is
 /// complete at position c−1, after one trip round the ring.
-score all_reduce(const stage& on, const ring_order& ring) {
+score all_reduce(const stage& on) {
+  const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", k};
   for (int p = 0; p < k; ++p) {
@@ -37,7 +38,8 @@ score all_reduce(const stage& on, const ring_order& ring) {
 
 /// k steps, and out of place a copy of the own block. Blocks keep their place in the output however large
 /// they are.
-score all_gather(const stage& on, const ring_order& ring) {
+score all_gather(const stage& on) {
+  const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", 1};
   for (int p = 0; p < k; ++p) {
@@ -51,7 +53,8 @@ score all_gather(const stage& on, const ring_order& ring) {
 }
 
 /// k steps. The block of position p sets out at position p+1, so that it comes home complete.
-score reduce_scatter(const stage& on, const ring_order& ring) {
+score reduce_scatter(const stage& on) {
+  const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", 1};
   for (int p = 0; p < k; ++p) {
@@ -64,7 +67,8 @@ score reduce_scatter(const stage& on, const ring_order& ring) {
 }
 
 /// The chain leads from the root round the ring to the root's predecessor.
-score broadcast(const stage& on, const ring_order& ring) {
+score broadcast(const stage& on) {
+  const ring_order ring{on};
   const int first = ring.position_of(on.root), last = first + on.ranks - 1;
   score_builder s{on, "ring", 1};
   for (int p = first; p <= last; ++p) {
@@ -82,7 +86,8 @@ score broadcast(const stage& on, const ring_order& ring) {
 }
 
 /// The chain leads from the root's successor round the ring to the root.
-score reduce(const stage& on, const ring_order& ring) {
+score reduce(const stage& on) {
+  const ring_order ring{on};
   const int last = ring.position_of(on.root), first = last - on.ranks + 1;
   score_builder s{on, "ring", 1};
   for (int p = first; p <= last; ++p) {
@@ -94,29 +99,54 @@ score reduce(const stage& on, const ring_order& ring) {
   return s.finish();
 }
 
-score write(const stage& on) {
-  if (on.ranks == 1) return alone(on, "ring");
-  const ring_order ring{on};
-  switch (on.what) {
-    case collective::all_gather: return all_gather(on, ring);
-    case collective::reduce_scatter: return reduce_scatter(on, ring);
-    case collective::broadcast: return broadcast(on, ring);
-    case collective::reduce: return reduce(on, ring);
-    default: return all_reduce(on, ring);
+/// The chain leads from rank 0 to the last: a prefix is a left fold in rank order, whatever the layout.
+score scan(const stage& on) {
+  const int last = on.ranks - 1;
+  score_builder s{on, "ring", 1};
+  for (rank_t r = 0; r <= last; ++r) {
+    auto me = s.lane(r).from(r - 1).to(r + 1);
+    if (r == 0) {
+      me.send(input[0]);
+      me.copy_own(input[0], output[0]);
+    } else if (r < last) {
+      me.recv_reduce_copy_send(input[0], output[0]);
+    } else {
+      me.recv_reduce_copy(input[0], output[0]);
+    }
   }
+  return s.finish();
 }
 
-constexpr collective offered[] = {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
-                                  collective::broadcast, collective::reduce};
+/// The same chain; what comes in is the result, and what goes on has the own contribution in it.
+score exscan(const stage& on) {
+  const int last = on.ranks - 1;
+  score_builder s{on, "ring", 1};
+  for (rank_t r = 0; r <= last; ++r) {
+    auto me = s.lane(r).from(r - 1).to(r + 1);
+    if (r > 0 && r < last) s.stage_input(r);  // in place, what comes in is written over it
+    if (r > 0) me.recv(output[0]);
+    if (r == 0) me.send(input[0]);
+    if (r == 0 || r == last) continue;
+    const cells onwards = s.scratch_like(r, input[0]);
+    me.copy(output[0], onwards);
+    me.reduce(s.staged(r, input[0]), onwards);
+    me.send(onwards);
+  }
+  return s.finish();
+}
+
+constexpr offer offered[] = {{collective::all_reduce, all_reduce},
+                             {collective::all_gather, all_gather},
+                             {collective::reduce_scatter, reduce_scatter},
+                             {collective::broadcast, broadcast},
+                             {collective::reduce, reduce},
+                             {collective::scan, scan},
+                             {collective::exscan, exscan}};
 
 }  // namespace
 
-constinit const choreography ring{
-    "ring",
-    "round a ring, or along a chain from or to the root: best bandwidth, latency grows with the ranks",
-    "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009",
-    offered,
-    refuses_nothing,
-    write};
+constinit const choreography ring{"ring",
+                                  "round a ring, or along a chain: best bandwidth, latency grows with the ranks",
+                                  "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009", offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

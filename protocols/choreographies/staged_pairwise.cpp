@@ -20,8 +20,6 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
-constexpr collective offered[] = {collective::all_to_all};
-
 /// Dissemination barrier of a group by tokens.
 void barrier(lane_writer& me, const std::vector<rank_t>& group, int index) {
   const int size = static_cast<int>(group.size());
@@ -115,13 +113,13 @@ score write(const stage& on) {
   }
   return s.finish();
 }
+
+constexpr offer offered[] = {{collective::all_to_all, write}};
+
 }  // namespace
 
 constinit const choreography staged_pairwise{"staged_pairwise",
                                              "pairwise inside each server, then between ranks of the same index",
-                                             "HCCL Staged Pairwise (spec 4)",
-                                             offered,
-                                             needs_places,
-                                             write};
+                                             "HCCL Staged Pairwise (spec 4)", offered, needs_places};
 
 }  // namespace troupe::choreographies

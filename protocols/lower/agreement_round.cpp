@@ -227,7 +227,7 @@ bool everybody_hears_of_everybody(const score& s) {
 }
 
 std::optional<score> with_agreement(const score& s, agreement_form form) {
-  const bool from_root = s.what == collective::broadcast || s.what == collective::scatter;
+  const bool from_root = traits_of(s.what).root == root_role::source;
   score made = form == agreement_form::direct     ? with_direct_tokens(s)
                : form == agreement_form::mirrored ? with_mirrored_tokens(s, from_root)
                : form == agreement_form::rounds   ? with_rounds(s)

@@ -10,7 +10,7 @@
 //             latency, beside the data: a rank sends its tokens before it first waits, and looks for the others' at its end. Up to
 //             n (n − 1) messages.
 //   mirrored  the data's way, backwards: up the tree first and then down with the data (broadcast, scatter), or down once the data
-//             have come up (reduce, gather). As many tokens as data messages, and twice the latency.
+//             have come up (reduce, gather, a chain of prefixes). As many tokens as data messages, and twice the latency.
 //   rounds    dissemination (Hensgen, Finkel, Manber 1988) in a lane of its own beside the data: n ⌈log2 n⌉ tokens, ⌈log2 n⌉ messages
 //             of latency.
 

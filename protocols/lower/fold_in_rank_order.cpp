@@ -163,7 +163,7 @@ private:
   }
 
   /// `local` ∪ `other`; `arrives`: the other operand is a message.
-  void combine(const step& now, value local, value other, bool arrives) {
+  void combine(const step& now, const value& local, value other, bool arrives) {
     const bool one_each = local.one() && other.one();
     const rank_t other_first = other.pieces.empty() ? -1 : other.pieces[0].first;
     if (other.pieces.empty()) fail("combines with a token");

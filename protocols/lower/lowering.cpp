@@ -166,4 +166,16 @@ score one_cell_per_step(const score& s) {
   return whole ? s : pace_sends(splitter{s}.run());
 }
 
+score root_in_place(score s) {
+  s.in_place = true;
+  for (lane& steps : s.players[static_cast<std::size_t>(s.root)].lanes)
+    for (step& at : steps) {
+      if (at.kind != step_kind::copy || at.source.count != at.target.count) continue;
+      if (canonical(s, s.root, at.source) != canonical(s, s.root, at.target)) continue;
+      at.kind = step_kind::wait;
+      at.source = at.target = {};
+    }
+  return s;
+}
+
 }  // namespace troupe

@@ -2,21 +2,22 @@
 // From the score as written to the score as performed: every pass takes a score and returns one, so the verifier sees
 // exactly what will run.
 
+#include "memory/export.hpp"
 #include "protocols/score/score.hpp"
 
 namespace troupe {
 
 /// Replaces every `sync` by dissemination rounds of tokens (⌈log2 n⌉ rounds; Hensgen, Finkel, Manber 1988).
-score lower_syncs(score s);
+TROUPE_API score lower_syncs(score s);
 
 /// Splits every step on several cells into one step a cell, so that cells can be cut (slices, channels, v-blocks).
-score one_cell_per_step(const score& s);
+TROUPE_API score one_cell_per_step(const score& s);
 
 /// Carries partial sums unreduced, as their contributions, until all are together, and then folds them in rank order
 /// ((0 ⊕ 1) ⊕ 2) ⊕ …: bits no longer depend on the choreography, and ⊕ need not be commutative. A partial sum that is a prefix
 /// {0 … k} is folded at once, so a chain in rank order costs nothing more. Steps become one-cell steps.
 /// @pre `s` passes the verifier and has no sync.
-score fold_in_rank_order(const score& s);
+TROUPE_API score fold_in_rank_order(const score& s);
 
 /// Moves sends behind later receives of the same lane where lanes would otherwise wait for each other's credits: the result
 /// can be performed with `credits` per (source, destination, lane), also with one. Cutting one message into many needs
@@ -33,6 +34,10 @@ score fold_in_rank_order(const score& s);
 /// A score that cannot be run to its end is returned as it is, for the verifier to find out why.
 /// Cost: O(rounds · lanes).
 /// @pre credits ≥ 1
-score pace_sends(const score& s, int credits = 2);
+TROUPE_API score pace_sends(const score& s, int credits = 2);
+
+/// A rooted score for separate buffers as a root performs it whose call is in place: its input and output are one memory, and copies from a
+/// place to itself, which the kernels leave undone, wait only. Not for performing: for the verifier.
+score root_in_place(score s);
 
 }  // namespace troupe

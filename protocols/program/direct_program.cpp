@@ -72,18 +72,24 @@ using token_counts = std::map<std::pair<rank_t, rank_t>, int>;
 // -- cutting ----------------------------------------------------------------------------------------------------------
 
 /// Memory that two locations may share has one name.
-location canonical(location at, const direct_setting& setting) {
+location canonical(location at, const direct_setting& setting, int ranks) {
   if (!setting.in_place || (at.buffer != buffer_kind::input && at.buffer != buffer_kind::output)) return at;
-  const std::size_t own = static_cast<std::size_t>(at.owner) * setting.block_bytes;
-  if (setting.what == collective::all_gather && at.buffer == buffer_kind::input) at.offset += own;
-  if (setting.what == collective::reduce_scatter && at.buffer == buffer_kind::output) at.offset += own;
+  // The owner's block of what all ranks' blocks make together, where the owner holds that one only.
+  const collective_traits& traits = traits_of(setting.what);
+  const std::int64_t all = traits.blocks(ranks);
+  const int in = input_blocks(setting.what, ranks, 0, at.owner).count,
+            out = output_blocks(setting.what, ranks, 0, at.owner).count;
+  const bool one_in = in == 1 && all > 1 && !traits.reduces, one_out = out == 1 && all > 1;
+  if (at.buffer == (one_in ? buffer_kind::input : one_out ? buffer_kind::output : buffer_kind::none))
+    at.offset += static_cast<std::size_t>(at.owner) * setting.block_bytes;
   at.buffer = buffer_kind::output;
   return at;
 }
 
 class body_maker {
 public:
-  body_maker(direct_program& made, const direct_setting& setting) : made_(made), setting_(setting) {}
+  body_maker(direct_program& made, const direct_setting& setting, int ranks)
+      : made_(made), setting_(setting), ranks_(ranks) {}
 
   direct_program::body make(const program& code, rank_t rank) {
     const auto lane = only_lane(code);
@@ -140,7 +146,7 @@ private:
     return true;
   }
   bool conflict(const location& x, std::size_t x_elements, const location& y, std::size_t y_elements) const {
-    const location a = canonical(x, setting_), b = canonical(y, setting_);
+    const location a = canonical(x, setting_, ranks_), b = canonical(y, setting_, ranks_);
     if (a.buffer != b.buffer || a.owner != b.owner) return false;
     if (a.offset == b.offset && x_elements == y_elements) return false;
     return a.offset < b.offset + y_elements * made_.element_size &&
@@ -149,6 +155,7 @@ private:
 
   direct_program& made_;
   const direct_setting& setting_;
+  int ranks_;
 };
 
 }  // namespace
@@ -183,7 +190,7 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
     throw error(errc::unsupported, "not for the direct port: " + why);
   direct_program made;
   made.element_size = all.front()->element_size;
-  body_maker maker{made, setting};
+  body_maker maker{made, setting, static_cast<int>(all.size())};
   for (std::size_t r = 0; r < all.size(); ++r) made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
   for (const auto& b : made.bodies) made.units += b.units;
   if (made.units == 0) made.units = made.bodies.front().units = 1;  // somebody must be the last

@@ -66,33 +66,15 @@ place canonical(const score& s, rank_t rank, const place& at) {
   if (at.owner == self) named.owner = rank;
   if (!s.in_place) return named;
   const rank_t owner = named.owner;
-  switch (s.what) {
-    case collective::all_reduce:
-    case collective::all_to_all:
-      if (at.buffer == buffer_kind::output) named.buffer = buffer_kind::input;
-      break;
-    case collective::broadcast:
-      if (owner == s.root && at.buffer == buffer_kind::input) named.buffer = buffer_kind::output;
-      break;
-    case collective::reduce:
-      if (owner == s.root && at.buffer == buffer_kind::output) named.buffer = buffer_kind::input;
-      break;
-    case collective::all_gather:
-    case collective::gather:
-      if (at.buffer == buffer_kind::input && (s.what == collective::all_gather || owner == s.root)) {
-        named.buffer = buffer_kind::output;
-        named.cell = owner * s.parts + at.cell;
-      }
-      break;
-    case collective::reduce_scatter:
-    case collective::scatter:
-      if (at.buffer == buffer_kind::output && (s.what == collective::reduce_scatter || owner == s.root)) {
-        named.buffer = buffer_kind::input;
-        named.cell = owner * s.parts + at.cell;
-      }
-      break;
-    case collective::barrier: break;
-  }
+  if ((at.buffer != buffer_kind::input && at.buffer != buffer_kind::output) ||
+      !shares_buffers(s.what, s.ranks, s.root, owner))
+    return named;
+  const std::int32_t in = blocks_of(s, owner, buffer_kind::input).count,
+                     out = blocks_of(s, owner, buffer_kind::output).count;
+  const buffer_kind larger = out > in ? buffer_kind::output : buffer_kind::input;
+  if (at.buffer == larger) return named;
+  named.buffer = larger;
+  if (in != out) named.cell = owner * s.parts + at.cell;
   return named;
 }
 

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/export.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -31,7 +32,7 @@ enum class buffer_kind : std::uint8_t {
   l0,       ///< small and fast (a core group's LDM, spec 1); reused by every slice; cells declared in `part::l0`
   l2,       ///< one segment that all ranks address (spec 1, cross segment); cells declared in `score::l2`
 };
-std::string_view name(buffer_kind kind);
+TROUPE_API std::string_view name(buffer_kind kind);
 
 /// Owner of a place that lies in the rank's own memory; also the owner of every L2 place.
 inline constexpr rank_t self = -1;
@@ -63,7 +64,7 @@ enum class step_kind : std::uint8_t {
   wait,                   ///< nothing but `after`
 };
 inline constexpr int step_kind_count = 13;
-std::string_view name(step_kind kind);
+TROUPE_API std::string_view name(step_kind kind);
 
 constexpr bool receives(step_kind k) {
   return k == step_kind::recv || (k >= step_kind::recv_reduce && k <= step_kind::recv_reduce_copy_send);
@@ -142,30 +143,30 @@ struct score {
 };
 
 /// Number of cells of a buffer of `rank`.
-std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer);
+TROUPE_API std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer);
 /// What cell `cell` of that buffer holds. @pre 0 <= cell < cell_count(...)
-extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t cell);
+TROUPE_API extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t cell);
 /// Two extents that have the same number of elements in every call the score is made for.
-bool same_size(const score& s, const extent& a, const extent& b);
+TROUPE_API bool same_size(const score& s, const extent& a, const extent& b);
 
 /// In an in-place call some input and output cells are the same memory. Returns the cell's one name: the cell of the larger
-/// buffer (output for all_gather and gather, input for reduce_scatter and scatter, input where both are equal).
+/// buffer (output for all_gather and gather, input for reduce_scatter and scatter), input where both are equal.
 /// `at.owner` is resolved (never `self`, except for l2). Only the first cell of `at` is named.
-place canonical(const score& s, rank_t rank, const place& at);
+TROUPE_API place canonical(const score& s, rank_t rank, const place& at);
 
 /// The steps of all lanes of all ranks.
-std::size_t step_total(const score& s);
+TROUPE_API std::size_t step_total(const score& s);
 
 /// "input[3]", "scratch[0..4)", "output[1]@2" for a cell of rank 2; "token" for no cells.
-std::string to_string(const place& at);
+TROUPE_API std::string to_string(const place& at);
 /// One step as a sentence: "recv_reduce_send: from 1 ⊕ input[2] → rank 3"; ⊕' combines the other way round.
-std::string to_string(const step& s);
+TROUPE_API std::string to_string(const step& s);
 
 // score_text.cpp
 /// Text that a person can follow: per rank and lane, a numbered line a step.
-std::string to_text(const score& s);
+TROUPE_API std::string to_text(const score& s);
 /// JSON, `{"troupe_score": 1, "choreography": …}`. `from_json` throws error(bad_score) naming the offending field.
-std::string to_json(const score& s, int indent = 1);
-score from_json(std::string_view text, std::string_view origin = "score");
+TROUPE_API std::string to_json(const score& s, int indent = 1);
+TROUPE_API score from_json(std::string_view text, std::string_view origin = "score");
 
 }  // namespace troupe

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "memory/export.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/score/score.hpp"
 
@@ -52,7 +53,7 @@ class score_builder;
 
 /// Appends to one lane. Peers given by from()/to() hold until changed. Every appending call returns the step's reference,
 /// which another lane of the same rank can wait for.
-class lane_writer {
+class TROUPE_API lane_writer {
 public:
   lane_writer(score_builder& builder, rank_t rank, int lane) : builder_(builder), rank_(rank), lane_(lane) {}
 
@@ -97,7 +98,7 @@ private:
   std::uint16_t fan_ = 0;
 };
 
-class score_builder {
+class TROUPE_API score_builder {
 public:
   /// @param parts cells per block (≥ 1).
   score_builder(const stage& on, std::string_view choreography, int parts);

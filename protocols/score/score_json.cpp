@@ -257,7 +257,7 @@ private:
       score_.what = *known;
     } else {
       std::vector<std::string_view> names;
-      for (int i = 0; i < collective_count; ++i) names.push_back(name(static_cast<collective>(i)));
+      for (const collective what : all_collectives) names.push_back(name(what));
       fail(what, "'" + shortened(wanted) + "' is no collective" + suggestion(wanted, names));
     }
     score_.ranks = static_cast<int>(number(need(document, "ranks", top), top.at("ranks"), 1, max_ranks));

@@ -22,7 +22,7 @@ std::size_t columns(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
 }
 
-std::string padded(std::string text, std::size_t width, bool right = false) {
+std::string padded(const std::string& text, std::size_t width, bool right = false) {
   const std::size_t used = columns(text);
   const std::string space(used < width ? width - used : 0, ' ');
   return right ? space + text : text + space;

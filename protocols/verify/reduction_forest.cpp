@@ -88,12 +88,22 @@ std::string reduction_forest::text(node_id n) const {
   return out;
 }
 
-std::string reduction_forest::list(node_id n, bool inside) const {
+bool reduction_forest::made_of(node_id n, const rank_range& wanted) const {
+  if (at(n).leaves != wanted.count) return false;
+  if (wanted.count == ranks_) return true;
+  for (rank_t r = wanted.first; r < wanted.first + wanted.count; ++r)
+    if (!holds(n, r)) return false;
+  return true;
+}
+
+/// The ranks that `chosen` takes, as "0–3, 5".
+template <class Chosen>
+std::string reduction_forest::list(Chosen chosen) const {
   std::string out;
   for (rank_t r = 0; r < ranks_; ++r) {
-    if (holds(n, r) != inside) continue;
+    if (!chosen(r)) continue;
     rank_t last = r;
-    while (last + 1 < ranks_ && holds(n, last + 1) == inside) ++last;
+    while (last + 1 < ranks_ && chosen(last + 1)) ++last;
     if (!out.empty()) out += ", ";
     out += std::to_string(r);
     if (last > r) out += (last == r + 1 ? ", " : "–") + std::to_string(last);
@@ -102,7 +112,14 @@ std::string reduction_forest::list(node_id n, bool inside) const {
   return out;
 }
 
-std::string reduction_forest::members(node_id n) const { return list(n, true); }
-std::string reduction_forest::missing(node_id n) const { return list(n, false); }
+std::string reduction_forest::members(node_id n) const {
+  return list([&](rank_t r) { return holds(n, r); });
+}
+std::string reduction_forest::missing(node_id n, const rank_range& wanted) const {
+  return list([&](rank_t r) { return wanted.contains(r) && !holds(n, r); });
+}
+std::string reduction_forest::beyond(node_id n, const rank_range& wanted) const {
+  return list([&](rank_t r) { return holds(n, r) && !wanted.contains(r); });
+}
 
 }  // namespace troupe

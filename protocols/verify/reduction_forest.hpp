@@ -41,8 +41,8 @@ public:
   std::int32_t shape(node_id n) const { return at(n).shape; }
   bool holds(node_id n, rank_t rank) const;
   bool disjoint(node_id a, node_id b) const;
-  /// All ranks contribute.
-  bool complete(node_id n) const { return at(n).leaves == ranks_; }
+  /// Exactly these ranks contribute.
+  bool made_of(node_id n, const rank_range& wanted) const;
   /// The leaves are neighbouring ranks in ascending order from left to right.
   bool rank_ordered(node_id n) const { return at(n).ordered; }
   /// ((a ⊕ a+1) ⊕ a+2) ⊕ …
@@ -53,8 +53,10 @@ public:
   std::string text(node_id n) const;
   /// The ranks of a set as "0–3, 5".
   std::string members(node_id n) const;
-  /// The ranks that are not in it.
-  std::string missing(node_id n) const;
+  /// Those of `wanted` that are not in it.
+  std::string missing(node_id n, const rank_range& wanted) const;
+  /// Those in it that are not wanted.
+  std::string beyond(node_id n, const rank_range& wanted) const;
 
 private:
   struct node {
@@ -72,7 +74,8 @@ private:
   const std::uint64_t* set(node_id n) const { return sets_.data() + static_cast<std::size_t>(n) * words_; }
   node_id append(const node& n);
   std::int32_t shape_of(std::int64_t a, std::int64_t b);
-  std::string list(node_id n, bool inside) const;
+  template <class Chosen>
+  std::string list(Chosen chosen) const;
 
   int ranks_;
   std::size_t words_;

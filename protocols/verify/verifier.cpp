@@ -1,5 +1,8 @@
 #include "protocols/verify/verifier.hpp"
 
+#include <map>
+#include <utility>
+
 #include "protocols/verify/verifier_run.hpp"
 #include "protocols/verify/verifier_structure.hpp"
 
@@ -7,16 +10,6 @@ namespace troupe {
 
 namespace {
 using verifying::symbolic_run;
-
-/// Whose contribution output cells of a collective without reduction hold.
-rank_t source_of(const score& s, std::int64_t block) {
-  switch (s.what) {
-    case collective::broadcast:
-    case collective::scatter: return s.root;
-    case collective::all_to_all: return static_cast<rank_t>(block / s.ranks);
-    default: return static_cast<rank_t>(block);
-  }
-}
 
 std::string chunk_text(const score& s, std::int64_t chunk, int slices) {
   const std::int64_t chunks = block_count(s.what, s.ranks) * s.parts;
@@ -26,35 +19,41 @@ std::string chunk_text(const score& s, std::int64_t chunk, int slices) {
   return text;
 }
 
-/// What is wrong with an output cell that holds `held` but belongs to chunk `chunk`; empty if nothing is.
+/// What is wrong with an output cell that holds `held` but belongs to chunk `chunk` with the contributions of `wanted`; empty if
+/// nothing is.
 std::string output_fault(const score& s, const reduction_forest& f, reduction_forest::node_id held, std::int64_t chunk,
-                         int slices) {
+                         const rank_range& wanted, int slices) {
   if (held == reduction_forest::none) return "is never written";
-  const std::int64_t chunks = block_count(s.what, s.ranks) * s.parts;
   if (f.chunk(held) != chunk)
     return "ends with " + chunk_text(s, f.chunk(held), slices) + " instead of " + chunk_text(s, chunk, slices);
-  if (is_reduction(s.what)) return f.complete(held) ? "" : "lacks the contribution of rank " + f.missing(held);
-  const rank_t source = source_of(s, chunk % chunks / s.parts);
-  if (f.is_leaf(held) && f.contributor(held) == source) return "";
-  return "ends with what came from rank " + f.members(held) + " instead of rank " + std::to_string(source);
+  if (f.made_of(held, wanted)) return "";
+  if (is_reduction(s.what)) {
+    if (const std::string lacking = f.missing(held, wanted); !lacking.empty())
+      return "lacks the contribution of rank " + lacking;
+    return "has the contribution of rank " + f.beyond(held, wanted) + " in it, which does not belong there";
+  }
+  return "ends with what came from rank " + f.members(held) + " instead of rank " + std::to_string(wanted.first);
 }
 
 /// Compares the outputs with the collective's postcondition and fills in the verdict.
 std::optional<fault> check_outputs(const score& s, const performing_limits& limits, const symbolic_run& done,
                                    verdict& v) {
   const auto forest = done.forest();
-  std::int32_t shape = -1;
+  const std::int64_t chunks = block_count(s.what, s.ranks) * s.parts;
+  std::map<std::pair<rank_t, int>, std::int32_t> shapes;  // by contributors
   for (rank_t r = 0; r < s.ranks; ++r)
     for (std::int32_t c = 0, n = cell_count(s, r, buffer_kind::output); c < n; ++c) {
       const std::size_t cell = done.cells().number(r, {buffer_kind::output, r, c, 1});
       for (int k = 0; k < limits.slices; ++k) {
         const auto held = done.memory().value(done.cells().location(cell, k));
-        std::string wrong = output_fault(s, *forest, held, done.cells().chunk(cell, k), limits.slices);
+        const std::int64_t chunk = done.cells().chunk(cell, k);
+        const rank_range wanted = contributors(s.what, s.ranks, s.root, r, chunk % chunks / s.parts);
+        std::string wrong = output_fault(s, *forest, held, chunk, wanted, limits.slices);
         if (!wrong.empty()) return fault{r, -1, -1, k, "output[" + std::to_string(c) + "] " + wrong};
         if (!is_reduction(s.what)) continue;
         if (k == 0) forest->set_output(r, c, held);
-        if (shape < 0) shape = forest->shape(held);
-        v.same_tree_everywhere = v.same_tree_everywhere && forest->shape(held) == shape;
+        const auto [first, fresh] = shapes.try_emplace({wanted.first, wanted.count}, forest->shape(held));
+        v.same_tree_everywhere = v.same_tree_everywhere && forest->shape(held) == first->second;
         v.rank_ordered = v.rank_ordered && forest->rank_ordered(held);
         v.left_fold = v.left_fold && forest->left_fold(held);
       }

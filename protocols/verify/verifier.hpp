@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/export.hpp"
 #include "protocols/score/score.hpp"
 
 namespace troupe {
@@ -30,7 +31,7 @@ struct fault {
   int slice = 0;
   std::string what;  ///< one sentence
 };
-std::string to_string(const fault& f);
+TROUPE_API std::string to_string(const fault& f);
 
 /// How one output cell came to be: leaves are ranks' contributions, inner nodes combine left ⊕ right.
 class reduction_forest;
@@ -39,10 +40,11 @@ struct verdict {
   std::optional<fault> first_fault;
   std::size_t steps = 0;
   std::size_t messages = 0;
-  /// Every output cell's tree is equal, up to swapping the operands of ⊕, at every rank and for every chunk: the bits of an
-  /// element do not depend on the position in the message (`size_stable`). True for collectives that do not reduce.
+  /// The trees of all output cells that have the same contributors are equal, up to swapping the operands of ⊕, at every rank and
+  /// for every chunk: the bits of an element do not depend on the position in the message (`size_stable`). True for
+  /// collectives that do not reduce.
   bool same_tree_everywhere = true;
-  /// Every tree combines 0, 1, …, n−1 in this order from left to right, so ⊕ need not be commutative.
+  /// Every tree combines its contributors, such as 0, 1, …, n−1, in this order from left to right, so ⊕ need not be commutative.
   bool rank_ordered = true;
   /// Every tree is the left fold ((0 ⊕ 1) ⊕ 2) ⊕ …: the bits do not depend on choreography or layout (`topology_stable`).
   bool left_fold = true;
@@ -52,10 +54,10 @@ struct verdict {
 };
 
 /// Tree of `rank`'s output cell `cell` as "((0+1)+2)"; "-" if the cell holds nothing that is reduced.
-std::string tree_of(const verdict& v, rank_t rank, std::int32_t cell);
+TROUPE_API std::string tree_of(const verdict& v, rank_t rank, std::int32_t cell);
 
 /// @pre `s` may be anything, also nonsense from a file: every index is checked. Sync steps must have been lowered (a sync
 /// is reported as a fault). Never throws for a wrong score. Thread-safe.
-verdict verify(const score& s, const performing_limits& limits = {});
+TROUPE_API verdict verify(const score& s, const performing_limits& limits = {});
 
 }  // namespace troupe

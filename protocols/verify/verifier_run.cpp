@@ -309,14 +309,14 @@ std::optional<fault> symbolic_run::operation_ends() {
   std::optional<fault> first;
   std::uint64_t first_key = 0;
   for (const auto& [key, access] : foreign_) {  // the map has no order of its own: report the smallest
-    const std::size_t lane = index(key % players_.size());
-    if (ends_[index(key / players_.size())][lane] >= access.time) continue;
+    const std::size_t lane = key % players_.size();
+    if (ends_[key / players_.size()][lane] >= access.time) continue;
     if (first && first_key < key) continue;
     first = access.where;
     first_key = key;
   }
   if (first) return first;
-  return score_.what == collective::barrier ? barrier_holds() : std::nullopt;
+  return traits_of(score_.what).synchronizes ? barrier_holds() : std::nullopt;
 }
 
 std::optional<fault> symbolic_run::barrier_holds() const {

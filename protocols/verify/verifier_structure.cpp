@@ -116,9 +116,10 @@ private:
     const rank_t owner = s.target.owner == self ? rank_ : s.target.owner;
     if (!score_.in_place)
       wrong("writes " + to_string(s.target) + ", but the call is not in place, so the input must not change");
-    else if (has_root(score_.what) && owner != score_.root)
+    else if (!shares_buffers(score_.what, score_.ranks, score_.root, owner))
       wrong("writes " + to_string(s.target) +
-            ", but only the root's buffers are in place, so this input must not change");
+            (has_root(score_.what) ? ", but only the root's buffers are in place" : ", but the rank has no output") +
+            ", so this input must not change");
   }
 
   void dma(const step& s) {

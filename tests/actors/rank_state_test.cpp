@@ -6,9 +6,13 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -17,6 +21,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// Writes down what the rank says; chunks and credits go nowhere.
 struct recording final : rank_outbox {
   void say(std::string what) { words += (words.empty() ? "" : " ") + std::move(what); }
   static std::string text(const operation_key& k) {
@@ -25,21 +30,24 @@ struct recording final : rank_outbox {
            std::to_string(k.peer);
   }
   void called(epoch_t e, const call&) override { say("called" + std::to_string(e)); }
+  void withdraw(epoch_t e) override { say("withdraw" + std::to_string(e)); }
   void fail(epoch_t e, const std::string&, failure_ptr why) override {
     say("fail" + std::to_string(e));
-    reasons.push_back(why);
+    reasons.push_back(std::move(why));
   }
-  void stopped(epoch_t e, std::vector<std::string>) override { say("stopped" + std::to_string(e)); }
+  void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
+    say("stopped" + std::to_string(e) + (came.performed ? "+performed" : "") + (came.what ? "+called" : ""));
+    lacked = std::move(waits);
+  }
   void left(epoch_t n) override { say("left" + std::to_string(n)); }
   void quiet() override { say("quiet"); }
-  void start(int channels, std::shared_ptr<const assignment> what) override {
-    say("start" + text({what->epoch, what->peer, what->sending}) + "x" + std::to_string(channels));
+  void perished() override { say("perished"); }
+  void deliver(rank_t to, int, chunk&& what) override {
+    const bool pair = (what.epoch & point_to_point) != 0;
+    say("chunk" + text({what.epoch, pair ? to : -1, pair}));
+    sent.push_back(std::move(what));
   }
-  void skip(const operation_key& k) override { say("skip" + text(k)); }
-  int stop_channels(const operation_key& k) override {
-    say("halt" + text(k));
-    return channels_that_answer;
-  }
+  void give_back(rank_t, int, const credit&) override { ++credits; }
   void revoke(rank_t r, epoch_t e, const failure_ptr&) override { say("revoke" + text({e, r, true})); }
   void revoked(rank_t r, epoch_t e) override { say("revoked" + text({e, r, false})); }
   void refuse(rank_t r, epoch_t e, bool sending, const failure_ptr& why) override {
@@ -47,307 +55,757 @@ struct recording final : rank_outbox {
     reasons.push_back(why);
   }
   void inquire(rank_t r, epoch_t e, bool sending, look_t, bool) override { say("inquire_" + text({e, r, sending})); }
-  steady_time now() const override { return steady_time{} + 1h + time; }
-  void alarm(std::uint64_t number, std::chrono::nanoseconds after) override {
-    say("alarm");
-    last_alarm = number;
-    alarm_after = after;
+  bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
+  bool flush(const operation_key& k) override {
+    if (flushing) say("flush" + text(k));
+    return flushing;
   }
+  steady_time now() const override { return steady_time{} + 1h + time; }
 
   std::string take() { return std::exchange(words, {}); }
   std::string words;
+  std::vector<std::string> lacked;
   std::vector<failure_ptr> reasons;
-  int channels_that_answer = 1;
+  std::vector<chunk> sent;
+  int credits = 0;
+  bool flushing = false;
   std::chrono::nanoseconds time{0};
-  std::uint64_t last_alarm = 0;
-  std::chrono::nanoseconds alarm_after{0};
 };
 
-plan_ptr barrier_plan() {
+plan_ptr plan_of(collective what, std::size_t count) {
   auto p = std::make_shared<plan>();
-  p->notes = std::make_shared<const score>(one_cell_per_step(
-      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::barrier, 2)))));
+  p->notes = std::make_shared<const score>(
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(what, 2)))));
+  p->count = count;
+  p->work_type = what == collective::barrier ? datatype::u8 : datatype::i64;
+  p->agrees = true;
   return p;
 }
 
+failure_ptr why(errc code = errc::cancelled) { return make_failure(code, "because"); }
+
+void complete_ended(rank_state& rank) {
+  for (rank_state::ended& e : rank.take_ended()) e.what->done->complete(std::move(e.why));
+}
+
+/// Rank 0 of two; the tests play rank 1 and the membership.
 struct fixture {
-  fixture() : how(barrier_plan()) {}
-  operation_ptr barrier(epoch_t e) {
+  operation_ptr barrier() const {
     auto op = std::make_shared<operation>();
-    op->epoch = e;
     op->plan = how;
     op->what.what = collective::barrier;
     return op;
   }
-  operation_ptr pair(epoch_t e, bool sending) {
+  /// Its plan does not tell the ranks of each other.
+  operation_ptr mute() const {
+    auto op = barrier();
+    auto p = plan_of(collective::barrier, 0);
+    std::const_pointer_cast<plan>(p)->agrees = false;
+    op->plan = std::move(p);
+    return op;
+  }
+  operation_ptr counted(std::function<plan_ptr(const counts_ptr&)> make) const {
+    auto op = barrier();
+    op->plan = nullptr;
+    op->make_plan = std::move(make);
+    return op;
+  }
+  operation_ptr pair(bool sending) {
     auto op = std::make_shared<operation>();
-    op->epoch = e | point_to_point;
     op->peer = 1;
     op->sending = sending;
     op->what.count = 1;
     op->input = op->output = &cell;
     return op;
   }
-  static operation_key key(epoch_t e) { return {e, -1, false}; }
-  static operation_key key(epoch_t e, bool sending) { return {e | point_to_point, 1, sending}; }
-  static failure_ptr why(errc code = errc::cancelled) { return make_failure(code, "because"); }
+  operation_ptr submit(operation_ptr op) {
+    rank.submit(op, out);
+    complete_ended(rank);
+    return op;
+  }
 
+  // -- what rank 1 would send --
+  /// The token of a barrier.
+  static chunk token(epoch_t e) {
+    call what;
+    what.what = collective::barrier;
+    return {nullptr, 0, fingerprint(what, e), e, 1, 0, 0, {}};
+  }
+  chunk message(epoch_t number, std::size_t bytes = 1) const {
+    const epoch_t e = number | point_to_point;
+    call what;
+    what.count = 1;
+    return {&other, bytes, fingerprint(what, e), e, 1, 0, 0, {}};
+  }
+  void arrives(chunk what) { rank.on_chunk(0, std::move(what), out); }
+  void given_back(epoch_t e) { rank.on_credit(0, {e, 1, 0, 0}, out); }
+  void perform(epoch_t e) {
+    arrives(token(e));
+    given_back(e);
+  }
+  void fail(epoch_t e, const failure_ptr& reason) {
+    rank.stop(e, out);
+    rank.failed(e, reason, out);
+  }
+
+  bool done(const operation_ptr& op) {
+    complete_ended(rank);
+    return op->done->done();
+  }
+  static operation_key key(epoch_t e, bool sending) { return {e | point_to_point, 1, sending}; }
+  static constexpr epoch_t first_pair = point_to_point;
+
+  plan_ptr how = plan_of(collective::barrier, 0);
   arena memory;
   shared_spaces spaces{2};
-  plan_ptr how;
   recording out;
-  std::byte cell{};
-  rank_state rank{0, 2, 1, memory, spaces, "world"};
+  std::byte cell{}, other{7};
+  rank_state rank{{.rank = 0, .ranks = 2}, memory, spaces, nullptr};
+};
+
+/// Two ranks and their membership; messages go to and fro until all is still.
+struct world {
+  struct end final : rank_outbox {
+    explicit end(world& w) : all(w) {}
+    void called(epoch_t e, const call& what) override {
+      ++said_called;
+      all.post([this, e, what] { all.membership.called(e, self->rank(), what, all.audience); });
+    }
+    void withdraw(epoch_t e) override {
+      all.post([this, e] { all.membership.withdraw(e, self->rank(), all.audience); });
+    }
+    void fail(epoch_t e, const std::string& title, failure_ptr reason) override {
+      all.post([this, e, title, reason] { all.membership.fail(e, title, reason, all.audience); });
+    }
+    void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
+      all.post([this, e, waits, came] { all.membership.stopped(e, self->rank(), waits, all.audience, came); });
+    }
+    void left(epoch_t) override {}
+    void quiet() override {}
+    void perished() override {}
+    void deliver(rank_t to, int channel, chunk&& what) override {
+      all.post([this, to, channel, what] { all.at(to).on_chunk(channel, chunk{what}, all.out(to)); });
+      if (all.doubled)
+        all.late.push_back([this, to, channel, what] { all.at(to).on_chunk(channel, chunk{what}, all.out(to)); });
+    }
+    void give_back(rank_t to, int channel, const credit& what) override {
+      all.post([this, to, channel, what] { all.at(to).on_credit(channel, what, all.out(to)); });
+    }
+    void revoke(rank_t to, epoch_t e, const failure_ptr& reason) override {
+      all.post([this, to, e, reason] { all.at(to).revoke(self->rank(), e, reason, all.out(to)); });
+    }
+    void revoked(rank_t to, epoch_t e) override {
+      all.post([this, to, e] { all.at(to).revoked(self->rank(), e, all.out(to)); });
+    }
+    void refuse(rank_t to, epoch_t e, bool sending, const failure_ptr& reason) override {
+      all.post([this, to, e, sending, reason] { all.at(to).refused(self->rank(), e, sending, reason, all.out(to)); });
+    }
+    void inquire(rank_t, epoch_t, bool, look_t, bool) override {}
+    bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
+    bool flush(const operation_key&) override { return false; }
+    steady_time now() const override { return steady_time{} + 1h + all.time; }
+    world& all;
+    rank_state* self = nullptr;
+    int said_called = 0;
+  };
+  struct audience_of_two final : agreement::audience {
+    explicit audience_of_two(world& w) : all(w) {}
+    template <class F>
+    void tell(F f) {
+      for (rank_t r : {0, 1}) all.post([f, r, this] { f(all.at(r), all.out(r)); });
+    }
+    void agreed(epoch_t e, const counts_ptr& c) override {
+      tell([=](rank_state& s, rank_outbox& o) { s.agreed(e, c, o); });
+    }
+    void ask(epoch_t e) override {
+      tell([=](rank_state& s, rank_outbox& o) { s.asked(e, o); });
+    }
+    void stop(epoch_t e) override {
+      tell([=](rank_state& s, rank_outbox& o) { s.stop(e, o); });
+    }
+    void failed(epoch_t e, const failure_ptr& reason) override {
+      tell([=](rank_state& s, rank_outbox& o) { s.failed(e, reason, o); });
+    }
+    void broken(const failure_ptr&) override {}
+    void peer_left(rank_t) override {}
+    void peer_lost(rank_t) override {}
+    world& all;
+  };
+
+  explicit world(epoch_t first = 0, int channels = 1) {
+    for (rank_t r : {0, 1}) {
+      ranks[static_cast<std::size_t>(r)] = std::make_unique<rank_state>(
+          rank_state_options{.rank = r, .ranks = 2, .channels = channels, .communicator = "world", .first = first},
+          memory, spaces, nullptr);
+      out(r).self = &at(r);
+    }
+  }
+  ~world() { run(); }
+
+  rank_state& at(rank_t r) { return *ranks[static_cast<std::size_t>(r)]; }
+  end& out(rank_t r) { return ends[static_cast<std::size_t>(r)]; }
+  void post(std::function<void()> what) { queue.push_back(std::move(what)); }
+  void run() {
+    while (!queue.empty()) {
+      const auto next = std::move(queue.front());
+      queue.pop_front();
+      next();
+    }
+    for (auto& r : ranks) complete_ended(*r);
+  }
+  /// Messages that come a second time, after everything else.
+  void run_late() {
+    for (auto& what : std::exchange(late, {})) post(std::move(what));
+    run();
+  }
+
+  operation_ptr sum(rank_t r, std::int64_t& in, std::int64_t& result) {
+    auto op = std::make_shared<operation>();
+    op->plan = adds;
+    op->what.what = collective::all_reduce;
+    op->what.type = datatype::i64;
+    op->what.reduction = troupe::sum;
+    op->what.count = 1;
+    op->input = &in;
+    op->output = &result;
+    at(r).submit(op, out(r));
+    return op;
+  }
+  operation_ptr pair(rank_t r, bool sending, std::int64_t& where) {
+    auto op = std::make_shared<operation>();
+    op->peer = 1 - r;
+    op->sending = sending;
+    op->what.type = datatype::i64;
+    op->what.count = 1;
+    op->input = op->output = &where;
+    at(r).submit(op, out(r));
+    return op;
+  }
+  bool flat() {
+    for (rank_t r : {0, 1})
+      if (at(r).early_chunks() != 0 || at(r).channels_under_way() != 0 || at(r).pending()) return false;
+    return membership.open_operations() == 0;
+  }
+
+  plan_ptr adds = plan_of(collective::all_reduce, 1);
+  arena memory;
+  shared_spaces spaces{2};
+  std::deque<std::function<void()>> queue;
+  std::vector<std::function<void()>> late;
+  bool doubled = false;
+  std::chrono::nanoseconds time{0};
+  agreement membership{2, "world"};
+  audience_of_two audience{*this};
+  std::array<end, 2> ends{end{*this}, end{*this}};
+  std::array<std::unique_ptr<rank_state>, 2> ranks;
 };
 
 }  // namespace
 
-TEST_CASE_FIXTURE(fixture, "numbers that went over slots are left out, and the order is kept") {
-  const auto after = [&](epoch_t e, epoch_t follows) {
-    auto op = barrier(e);
-    op->follows = follows;
-    return op;
-  };
-  auto late = after(9, 6);
-  late->deadline = 1ms;
-  const completion_ptr done = late->done;
-  rank.submit(late, out);
-  CHECK(out.take() == "alarm");
-  rank.failed(3, why(), out);  // over slots: never comes here
-  rank.failed(9, why(), out);
-  CHECK(done->done());
-  rank.submit(after(5, 0), out);
-  CHECK(out.take() == "called5 skip9 start5x1");
-  rank.leave(out, 12);
-  rank.agreed(5, nullptr, out);
-  rank.performed(key(5), out);
-  CHECK(out.take() == "left12");
+// -- order ------------------------------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(fixture, "operations are numbered and begun in the order of their calls") {
+  const auto first = barrier(), second = barrier();
+  SUBCASE("one by one") {
+    submit(first);
+    CHECK(out.take() == "chunk0");
+    submit(second);
+    CHECK(out.take() == "chunk1");
+  }
+  SUBCASE("a group: all are numbered before the first begins") {
+    rank.enqueue(first, out);
+    rank.enqueue(second, out);
+    CHECK(out.take() == "");
+    CHECK(second->epoch == 1);
+    rank.begin(out);
+    CHECK(out.take() == "chunk0 chunk1");
+  }
+  CHECK(first->epoch == 0);
+  CHECK(second->epoch == 1);
 }
 
-TEST_CASE_FIXTURE(fixture, "calls are said and started in their order, also when they come in another") {
-  rank.submit(barrier(1), out);
-  CHECK(out.take() == "");
-  rank.submit(barrier(0), out);
-  CHECK(out.take() == "called0 called1 start0x1 start1x1");
-}
-
-TEST_CASE_FIXTURE(
-    fixture, "an operation whose plan needs all ranks' counts holds up the start of those behind it, not their call") {
-  auto counted = barrier(0);
-  counted->plan = nullptr;
-  counted->make_plan = [this](const counts_ptr&) { return how; };
-  rank.submit(counted, out);
-  rank.submit(barrier(1), out);
-  CHECK(out.take() == "called0 called1");
+TEST_CASE_FIXTURE(fixture,
+                  "an operation whose plan needs all ranks' counts is said at once, and holds up none behind it") {
+  const auto op = counted([this](const counts_ptr&) { return how; });
+  submit(op);
+  submit(barrier());
+  CHECK(out.take() == "called0 chunk1");
   SUBCASE("it is agreed on") {
     rank.agreed(0, nullptr, out);
-    CHECK(out.take() == "start0x1 start1x1");
+    CHECK(out.take() == "chunk0");
+    perform(0);
+    CHECK(done(op));
+    CHECK(op->done->why() == nullptr);
   }
   SUBCASE("it fails") {
     rank.stop(0, out);
-    rank.channel_stopped(key(0), {}, out);
+    rank.agreed(0, nullptr, out);  // the stop was faster
     rank.failed(0, why(), out);
-    CHECK(out.take() == "halt0 stopped0 skip0 start1x1");
+    CHECK(out.take() == "stopped0+called withdraw0");
+    CHECK(done(op));
+    CHECK(op->done->why()->code == errc::cancelled);
   }
   SUBCASE("no plan can be made") {
-    counted->make_plan = [](const counts_ptr&) -> plan_ptr { throw error(errc::unsupported, "no"); };
+    op->make_plan = [](const counts_ptr&) -> plan_ptr { throw error(errc::unsupported, "no"); };
     rank.agreed(0, nullptr, out);
     CHECK(out.take() == "fail0");
+    CHECK(out.reasons.back()->code == errc::unsupported);
   }
 }
 
-TEST_CASE_FIXTURE(fixture, "an operation is complete when it is performed and agreed on, whichever comes first") {
-  const auto first = barrier(0), second = barrier(1);
-  rank.submit(first, out);
-  rank.submit(second, out);
-  rank.performed(key(0), out);
-  CHECK_FALSE(first->done->done());
-  rank.agreed(0, nullptr, out);
-  CHECK(first->done->done());
-  CHECK(first->done->why() == nullptr);
-  rank.agreed(1, nullptr, out);
-  CHECK_FALSE(second->done->done());
-  rank.performed(key(1), out);
-  CHECK(second->done->done());
-  CHECK(rank.idle());
+TEST_CASE_FIXTURE(fixture, "counts that are known before the operation's turn: it begins in its turn, once") {
+  int plans = 0;
+  for (int k = 0; k < 32; ++k) submit(barrier());
+  const auto op = submit(counted([&](const counts_ptr&) { return ++plans, how; }));
+  out.take();
+  rank.asked(32, out);
+  CHECK(out.take() == "called32");
+  rank.agreed(32, nullptr, out);
+  CHECK(out.take() == "");
+  perform(0);
+  CHECK(out.take() == "chunk32");
+  CHECK(plans == 1);
+  perform(32);
+  REQUIRE(done(op));
+  CHECK(op->done->why() == nullptr);
 }
 
 TEST_CASE_FIXTURE(fixture, "at most 32 operations are under way") {
   std::vector<operation_ptr> all;
-  for (epoch_t e = 0; e < 40; ++e) rank.submit(all.emplace_back(barrier(e)), out);
+  for (epoch_t e = 0; e < 40; ++e) submit(all.emplace_back(barrier()));
   const std::string said = out.take();
-  CHECK(said.find("called31") != std::string::npos);
-  CHECK(said.find("called32") == std::string::npos);
-  rank.performed(key(7), out);
-  rank.agreed(7, nullptr, out);
-  CHECK(out.take() == "called32 start32x1");
+  CHECK(said.find("chunk31") != std::string::npos);
+  CHECK(said.find("chunk32") == std::string::npos);
+  perform(7);
+  CHECK(done(all[7]));
+  CHECK(out.take() == "chunk32");
   SUBCASE("a failure reaches also those that wait for their turn") {
-    rank.failed(39, why(), out);
-    CHECK(all[39]->done->done());
-    CHECK(all[39]->done->why()->code == errc::cancelled);
-    CHECK_FALSE(all[38]->done->done());
+    arrives(token(38));
+    arrives(token(39));
+    CHECK(rank.early_chunks() == 2);
+    fail(38, why());
+    CHECK(out.take() == "stopped38+called");
+    CHECK(done(all[38]));
+    CHECK(all[38]->done->why()->code == errc::cancelled);
+    CHECK_FALSE(done(all[37]));
+    rank.failed(38, why(errc::aborted), out);  // again: nobody is told twice
+    CHECK(rank.take_ended().empty());
+    for (epoch_t e = 0; e < 38; ++e)
+      if (e != 7) perform(e);
+    const std::string rest = out.take();
+    CHECK(rest.find("chunk38") == std::string::npos);
+    CHECK(rest.find("chunk37 chunk39") != std::string::npos);
+    CHECK(done(all[37]));
+    given_back(39);  // its token had come early
+    CHECK(done(all[39]));
+    CHECK(rank.early_chunks() == 0);
+    CHECK_FALSE(rank.pending());
   }
 }
 
-TEST_CASE_FIXTURE(fixture, "a failure completes only after all channels have stopped and the membership has said so") {
-  const auto op = barrier(0);
-  rank.submit(op, out);
-  out.take();
-  rank.stop(0, out);
-  CHECK(out.take() == "halt0");
-  rank.channel_stopped(key(0), {}, out);
-  CHECK(out.take() == "stopped0");
-  CHECK_FALSE(op->done->done());
-  const auto reason = why();
-  rank.failed(0, reason, out);
-  CHECK(out.take() == "skip0");
-  CHECK(op->done->why() == reason);
-  rank.failed(0, why(errc::aborted), out);  // somebody asked too late
-  CHECK(op->done->why() == reason);
+// -- agreement --------------------------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(fixture,
+                  "an operation whose plan agrees is complete when it is performed, and nothing is said of it") {
+  const auto op = submit(barrier());
+  arrives(token(0));
+  CHECK_FALSE(done(op));  // our token may not be read yet
+  given_back(0);
+  CHECK(done(op));
+  CHECK(op->done->why() == nullptr);
+  CHECK(out.take() == "chunk0");
+  CHECK_FALSE(rank.pending());
 }
 
-TEST_CASE_FIXTURE(fixture, "failed before it was called: the caller gets it, and nothing is said or started") {
+TEST_CASE_FIXTURE(fixture,
+                  "one whose plan does not is complete when it is performed and agreed on, whichever comes first") {
+  const auto first = submit(mute()), second = submit(mute());
+  CHECK(out.take() == "called0 chunk0 called1 chunk1");
+  perform(0);
+  CHECK_FALSE(done(first));
+  rank.agreed(0, nullptr, out);
+  CHECK(done(first));
+  CHECK(first->done->why() == nullptr);
+  rank.agreed(1, nullptr, out);
+  CHECK_FALSE(done(second));
+  perform(1);
+  CHECK(done(second));
+}
+
+TEST_CASE_FIXTURE(fixture, "what takes long is told to the membership once, and withdrawn when it is performed") {
+  const auto op = submit(barrier());
+  out.take();
+  const steady_time begun = out.now();
+  CHECK(rank.tick(out) == begun + 5ms);
+  CHECK(out.take() == "");
+  out.time += 5ms;
+  CHECK(rank.tick(out) == no_deadline);
+  CHECK(out.take() == "called0");
+  out.time += 5ms;
+  rank.tick(out);
+  rank.asked(0, out);
+  CHECK(out.take() == "");
+  perform(0);
+  CHECK(out.take() == "withdraw0");
+  CHECK(done(op));
+}
+
+TEST_CASE_FIXTURE(fixture, "asked by the membership: called, performed, or neither yet") {
+  submit(barrier());
+  submit(barrier());
+  perform(0);
+  out.take();
+  rank.asked(0, out);
+  CHECK(out.take() == "withdraw0");
+  rank.asked(1, out);
+  CHECK(out.take() == "called1");
+  rank.asked(2, out);
+  CHECK(out.take() == "");
+}
+
+TEST_CASE_FIXTURE(fixture, "nothing is called after its stop was answered") {
+  submit(barrier());
+  rank.tick(out);
   rank.stop(0, out);
-  rank.channel_stopped(key(0), {}, out);
+  out.take();
+  SUBCASE("by the clock") {
+    out.time += 5ms;
+    rank.tick(out);
+  }
+  SUBCASE("by a question that was under way") { rank.asked(0, out); }
+  CHECK(out.take() == "");
+}
+
+TEST_CASE_FIXTURE(fixture, "a chunk of another call is the membership's matter, and nothing goes on") {
+  const auto op = submit(barrier());
+  out.take();
+  chunk wrong = token(0);
+  ++wrong.fingerprint;
+  arrives(wrong);
+  arrives(wrong);
+  CHECK(out.take() == "called0");
+  CHECK_FALSE(done(op));
+  fail(0, why(errc::mismatch));
+  CHECK(done(op));
+  CHECK(op->done->why()->code == errc::mismatch);
+  CHECK(rank.early_chunks() == 0);
+}
+
+// -- failures ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(fixture, "a failure completes only after the rank has stopped and the membership has said so") {
+  const auto op = submit(barrier());
+  out.take();
+  SUBCASE("nothing is copied") {
+    rank.stop(0, out);
+    CHECK(out.take() == "stopped0+called");
+    REQUIRE(out.lacked.size() == 1);
+    CHECK(out.lacked[0] == "lane 0 step 1 waits for a chunk from rank 1");
+  }
+  SUBCASE("a DMA engine may still copy") {
+    out.flushing = true;
+    rank.stop(0, out);
+    CHECK(out.take() == "flush0");
+    rank.flushed({1, -1, false}, out);  // another's
+    CHECK(out.take() == "");
+    rank.flushed({0, -1, false}, out);
+    CHECK(out.take() == "stopped0+called");
+    REQUIRE(out.lacked.size() == 1);
+    CHECK(out.lacked[0] == "lane 0 step 1 waits for a chunk from rank 1");
+  }
+  CHECK_FALSE(done(op));
+  perform(0);  // nobody's any more
+  CHECK_FALSE(done(op));
+  CHECK(rank.early_chunks() == 0);
+  const auto reason = why();
+  rank.failed(0, reason, out);
+  CHECK(out.take() == "");
+  CHECK(done(op));
+  CHECK(op->done->why() == reason);
+  arrives(token(0));
+  CHECK(rank.early_chunks() == 0);
+  rank.failed(0, why(errc::aborted), out);  // somebody asked too late
+  CHECK(rank.take_ended().empty());
+}
+
+TEST_CASE_FIXTURE(fixture, "a rank that has performed the operation answers a stop with that, and keeps its result") {
+  const auto op = submit(barrier());
+  perform(0);
+  REQUIRE(done(op));
+  out.take();
+  rank.stop(0, out);
+  CHECK(out.take() == "stopped0+performed");
+  rank.failed(0, why(), out);
+  CHECK(rank.take_ended().empty());
+  CHECK(op->done->why() == nullptr);
+  rank.stop(1, out);  // not called
+  CHECK(out.take() == "stopped1");
+}
+
+TEST_CASE_FIXTURE(fixture, "failed before it was called: the caller gets it, and nothing is said or begun") {
+  arrives(token(0));
+  rank.stop(0, out);
+  CHECK(out.take() == "stopped0");
+  CHECK(rank.early_chunks() == 0);
+  const auto op = barrier();
   SUBCASE("called after the failure") {
     const auto reason = why();
     rank.failed(0, reason, out);
+    arrives(token(0));
+    CHECK(rank.early_chunks() == 0);
     rank.stop(0, out);  // a second one, for whoever asked too late
-    rank.channel_stopped(key(0), {}, out);
     rank.failed(0, why(errc::aborted), out);
     out.take();
-    const auto op = barrier(0);
-    rank.submit(op, out);
+    submit(op);
     CHECK(op->done->why() == reason);
-    CHECK(out.take() == "skip0");
   }
   SUBCASE("called between stop and failure") {
-    out.take();
-    const auto op = barrier(0);
-    rank.submit(op, out);
-    CHECK(out.take() == "");
-    CHECK_FALSE(op->done->done());
+    submit(op);
+    CHECK_FALSE(done(op));
     rank.failed(0, why(), out);
-    CHECK(op->done->done());
+    CHECK(done(op));
   }
-  const auto next = barrier(1);
-  rank.submit(next, out);
-  CHECK(out.take().find("called1 start1x1") != std::string::npos);
+  SUBCASE("called behind one that waits for its turn") {
+    for (epoch_t e = 1; e < 40; ++e) fail(e, why());
+    rank.failed(0, why(), out);
+    submit(op);
+    std::vector<operation_ptr> all;
+    for (epoch_t e = 1; e < 40; ++e) {
+      submit(all.emplace_back(barrier()));
+      CHECK(all.back()->done->done());
+    }
+    out.take();
+    for (epoch_t e = 40; e < 73; ++e) submit(all.emplace_back(barrier()));
+    out.take();
+    fail(73, why());
+    const auto failed = submit(barrier()), last = submit(barrier());
+    CHECK(failed->done->done());
+    CHECK(out.take() == "stopped73");
+    perform(40);
+    perform(41);
+    CHECK(out.take() == "chunk72 chunk74");
+    return;
+  }
+  REQUIRE(op->done->done());
+  CHECK(op->done->why()->code == errc::cancelled);
+  CHECK(out.take() == "");
+  submit(barrier());
+  CHECK(out.take() == "chunk1");
+}
+
+TEST_CASE_FIXTURE(fixture, "failures that are told out of order drop what comes for them, and nothing else") {
+  fail(1, why());
+  arrives(token(1));
+  CHECK(rank.early_chunks() == 0);
+  arrives(token(0));
+  CHECK(rank.early_chunks() == 1);
+  arrives(token(2));
+  CHECK(rank.early_chunks() == 2);
+  const auto zero = submit(barrier()), one = submit(barrier()), two = submit(barrier());
+  CHECK(one->done->why()->code == errc::cancelled);
+  given_back(2);
+  CHECK(done(two));
+  arrives(token(2));  // a duplicate under way for long
+  CHECK(rank.early_chunks() == 0);
+  fail(0, why());
+  CHECK(done(zero));
+  arrives(token(2));
+  arrives(token(1));
+  arrives(token(0));
+  CHECK(rank.early_chunks() == 0);
+  arrives(token(3));
+  CHECK(rank.early_chunks() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "an operation that is cancelled asks the membership, unless it is over") {
+  const auto op = submit(barrier());
+  out.take();
+  SUBCASE("under way") {
+    rank.end(op, why(), out);
+    CHECK(out.take() == "fail0");
+    CHECK_FALSE(done(op));
+  }
+  SUBCASE("over") {
+    perform(0);
+    rank.end(op, why(), out);
+    CHECK(out.take() == "");
+  }
 }
 
 TEST_CASE_FIXTURE(fixture, "leaving is said when everything is over, with how many were called") {
-  rank.submit(barrier(0), out);
+  submit(barrier());
   rank.leave(out);
-  out.take();
-  rank.performed(key(0), out);
-  rank.agreed(0, nullptr, out);
+  CHECK(out.take() == "chunk0");
+  perform(0);
   CHECK(out.take() == "left1");
   rank.leave(out);
   CHECK(out.take() == "");
 }
 
 TEST_CASE_FIXTURE(fixture, "a broken communicator: everything under way is failed, everything later too, then quiet") {
-  const auto op = barrier(0), receive = pair(0, false);
-  rank.submit(op, out);
-  rank.submit(receive, out);
+  std::vector<operation_ptr> all;
+  for (epoch_t e = 0; e < 32; ++e) all.push_back(submit(barrier()));
+  for (epoch_t e = 1; e < 32; ++e) perform(e);
+  const auto receive = submit(pair(false));
+  out.flushing = true;
   out.take();
   const auto reason = why(errc::communicator_aborted);
   rank.broken(reason, out);
-  CHECK(out.take() == "fail0 refuse_send0@1 haltrecv0@1");
-  const auto later = barrier(1);
-  rank.submit(later, out);
+  CHECK(out.take() == "fail0 refuse_send0@1 flushrecv0@1");
+  rank.broken(why(), out);
+  CHECK(out.take() == "");
+  const auto later = submit(barrier());
   CHECK(later->done->why() == reason);
-  rank.channel_stopped(key(0, false), {}, out);
+  CHECK_FALSE(done(receive));
+  rank.flushed(key(0, false), out);
+  CHECK(done(receive));
   CHECK(receive->done->why() == reason);
-  CHECK(out.take() == "skiprecv0@1");
+  CHECK(out.take() == "");
+  out.flushing = false;
   rank.stop(0, out);
-  rank.channel_stopped(key(0), {}, out);
   rank.failed(0, reason, out);
-  CHECK(out.take() == "halt0 stopped0 skip0 quiet");
-  const auto send = pair(0, true);
-  rank.submit(send, out);
+  CHECK(out.take() == "stopped0+called quiet");
+  CHECK(done(all[0]));
+  const auto send = submit(pair(true));
   CHECK(send->done->why() == reason);
 }
 
+TEST_CASE_FIXTURE(fixture, "a broken communicator fails at once what waits for its turn") {
+  std::vector<operation_ptr> all;
+  for (epoch_t e = 0; e < 33; ++e) all.push_back(submit(barrier()));
+  const auto reason = why(errc::communicator_aborted);
+  rank.broken(reason, out);
+  CHECK(done(all[32]));
+  CHECK(all[32]->done->why() == reason);
+  CHECK_FALSE(done(all[31]));
+}
+
 TEST_CASE_FIXTURE(fixture, "an operation that is dropped, or whose rank dies, does not keep its caller waiting") {
-  completion_ptr dropped, under_way, waiting;
+  completion_ptr dropped, under_way, sent, waiting, later;
+  errc told = errc::actor_lost;
   {
-    auto op = barrier(0);
+    auto op = barrier();
     dropped = op->done;
   }
   REQUIRE(dropped->done());
   CHECK(dropped->why()->code == errc::actor_lost);
   {
-    rank_state dying{1, 2, 1, memory, spaces, "world"};
-    auto a = barrier(0), b = barrier(5);
-    under_way = a->done;
-    waiting = b->done;
-    dying.submit(std::move(a), out);
-    dying.submit(std::move(b), out);
-    dying.perish(why(errc::actor_lost));
-    CHECK_FALSE(under_way->done());
+    rank_state dying{{.rank = 1, .ranks = 2}, memory, spaces, nullptr};
+    const auto start = [&](operation_ptr op) {
+      const completion_ptr at = op->done;
+      dying.submit(std::move(op), out);
+      return at;
+    };
+    under_way = start(barrier());
+    for (int k = 0; k < 31; ++k) start(barrier());
+    waiting = start(barrier());
+    auto to_zero = pair(true);
+    to_zero->peer = 0;
+    sent = start(std::move(to_zero));
+    out.take();
+    dying.perish(out);
+    dying.perish(out);
+    CHECK(out.take() == "perished");
+    later = start(barrier());
+    dying.stop(0, out);  // it answers nothing more
+    dying.failed(0, why(), out);
+    dying.asked(0, out);
+    out.time += 1h;
+    CHECK(dying.tick(out) == no_deadline);
+    dying.on_chunk(0, token(0), out);
+    dying.revoke(0, first_pair, why(), out);
+    dying.broken(why(), out);
+    dying.leave(out);
+    CHECK(out.take() == "");
+    CHECK_FALSE(dying.has_ended());  // peers may refer to their buffers
+    SUBCASE("buried") {
+      dying.bury(why(errc::actor_lost));
+      complete_ended(dying);
+      CHECK(under_way->done());
+      const completion_ptr last = start(barrier());
+      complete_ended(dying);
+      REQUIRE(last->done());
+      CHECK(last->why()->code == errc::actor_lost);
+    }
+    SUBCASE("the engine closes first") { told = errc::engine_closed; }
   }
-  REQUIRE(under_way->done());
-  REQUIRE(waiting->done());
-  CHECK(under_way->why()->code == errc::actor_lost);
+  for (const completion_ptr& each : {under_way, waiting, sent, later}) {
+    REQUIRE(each->done());
+    REQUIRE(each->why());
+    CHECK(each->why()->code == told);
+  }
 }
 
 // -- deadlines --------------------------------------------------------------------------------------------------------
 
-TEST_CASE_FIXTURE(fixture, "deadlines: one alarm for all, set again for those that remain") {
+TEST_CASE_FIXTURE(fixture, "deadlines: the next one of all is told, and each ends its operation once") {
+  const steady_time begun = out.now();
   for (epoch_t e = 0; e < 20; ++e) {
-    auto op = barrier(e);
+    auto op = barrier();
     op->deadline = 100ms + std::chrono::milliseconds(e);
-    rank.submit(std::move(op), out);
+    submit(std::move(op));
   }
-  std::string said = out.take();
-  CHECK(said.find("alarm") == said.rfind("alarm"));
-  CHECK(out.alarm_after == 100ms);
-  for (epoch_t e = 0; e < 18; ++e) {
-    rank.performed(key(e), out);
-    rank.agreed(e, nullptr, out);
-  }
+  out.time = 5ms;
+  CHECK(rank.tick(out) == begun + 100ms);
+  for (epoch_t e = 0; e < 18; ++e) perform(e);
   out.take();
   out.time = 100ms;
-  rank.expire(out.last_alarm, out);
-  CHECK(out.take() == "alarm");  // operation 0 is over
-  CHECK(out.alarm_after == 18ms);
+  CHECK(rank.tick(out) == begun + 118ms);  // operation 0 is over
+  CHECK(out.take() == "");
   out.time = 118ms;
-  rank.expire(out.last_alarm, out);
-  CHECK(out.take() == "alarm fail18");
+  CHECK(rank.tick(out) == begun + 119ms);
+  CHECK(out.take() == "fail18");
   CHECK(out.reasons.back()->code == errc::timed_out);
   CHECK(out.reasons.back()->text == "the deadline of 118.0 ms passed on rank 0");
-  rank.expire(out.last_alarm - 1, out);  // an old one
+  CHECK(rank.tick(out) == begun + 119ms);
   CHECK(out.take() == "");
   out.time = 119ms;
-  rank.expire(out.last_alarm, out);
+  CHECK(rank.tick(out) == no_deadline);
   CHECK(out.take() == "fail19");
 }
 
-TEST_CASE_FIXTURE(fixture, "deadlines: a nearer one sets a nearer alarm, and the largest there is means none") {
-  auto far = barrier(0), near = pair(0, false), never = barrier(1);
+TEST_CASE_FIXTURE(fixture, "deadlines: of sends and receives too, and the largest there is means none") {
+  const steady_time begun = out.now();
+  auto far = barrier(), never = barrier(), near = pair(false);
   far->deadline = 1s;
   near->deadline = 1ms;
   never->deadline = std::chrono::nanoseconds::max();
-  rank.submit(never, out);
-  rank.submit(far, out);
-  const auto stale = out.last_alarm;
-  rank.submit(near, out);
-  CHECK(out.alarm_after == 1ms);
+  submit(never);
+  submit(far);
+  submit(near);
+  out.take();
+  CHECK(rank.tick(out) == begun + 1ms);
+  CHECK(out.take() == "");
+  out.time = 1ms;
+  CHECK(rank.tick(out) == begun + 5ms);
+  CHECK(out.take() == "refuse_send0@1");
+  REQUIRE(done(near));
+  CHECK(near->done->why()->code == errc::timed_out);
+  out.time = 5ms;
+  CHECK(rank.tick(out) == begun + 1s);
+  out.time = 1s;
+  CHECK(rank.tick(out) == no_deadline);
+  CHECK(out.take() == "called0 called1 fail1");
+}
+
+TEST_CASE_FIXTURE(fixture, "deadlines: they pass also while an operation waits for its turn") {
+  for (epoch_t e = 0; e < 32; ++e) submit(barrier());
+  auto op = barrier();
+  op->deadline = 1ms;
+  submit(op);
   out.take();
   out.time = 1ms;
-  rank.expire(stale, out);
-  CHECK(out.take() == "");
-  rank.expire(out.last_alarm, out);
-  CHECK(out.take() == "alarm refuse_send0@1 haltrecv0@1");
-  CHECK(out.alarm_after == 999ms);
+  rank.tick(out);
+  CHECK(out.take() == "fail32");
+  out.time = 1h;
+  rank.tick(out);
+  CHECK(out.take().find("called32") == std::string::npos);  // it has not begun, so it cannot take long
 }
 
 // -- nothing moves any more -------------------------------------------------------------------------------------------
 
 TEST_CASE_FIXTURE(fixture, "stuck: an agreed operation has lost a message if a later look finds it again") {
-  const auto op = barrier(0);
-  rank.submit(op, out);
+  submit(barrier());
   out.take();
   rank.stuck(1, 1, true, out);
   rank.stuck(2, 2, true, out);
@@ -359,28 +817,31 @@ TEST_CASE_FIXTURE(fixture, "stuck: an agreed operation has lost a message if a l
   rank.stuck(5, 5, false, out);
   CHECK(out.take() == "fail0");
   CHECK(out.reasons.back()->code == errc::message_lost);
+  rank.stop(0, out);
+  out.take();
+  rank.stuck(6, 6, false, out);
+  CHECK(out.take() == "");
 }
 
 TEST_CASE_FIXTURE(fixture, "stuck: sends and receives ask the other end") {
-  const auto receive = pair(0, false);
-  rank.submit(receive, out);
+  submit(pair(false));
   rank.stuck(1, 1, false, out);
   out.take();
   rank.stuck(2, 2, false, out);
   CHECK(out.take() == "inquire_send0@1");
   SUBCASE("the other end asks too: both were there") {
-    rank.inquired(1, point_to_point, false, 2, false, out);
-    CHECK(out.take() == "refuse_send0@1 haltrecv0@1");
+    rank.inquired(1, first_pair, false, 2, false, out);
+    CHECK(out.take() == "refuse_send0@1");
     CHECK(out.reasons.back()->code == errc::message_lost);
   }
   SUBCASE("the other end asks in a look that began before ours was there") {
-    rank.inquired(1, point_to_point, false, 1, false, out);
+    rank.inquired(1, first_pair, false, 1, false, out);
     CHECK(out.take() == "");
   }
   SUBCASE("we are asked for what we have not called: it may come, unless every thread waits") {
-    rank.inquired(1, point_to_point, true, 2, false, out);
+    rank.inquired(1, first_pair, true, 2, false, out);
     CHECK(out.take() == "");
-    rank.inquired(1, point_to_point, true, 2, true, out);
+    rank.inquired(1, first_pair, true, 2, true, out);
     CHECK(out.take() == "refuse_recv0@1");
     CHECK(out.reasons.back()->code == errc::rank_missing);
   }
@@ -388,137 +849,293 @@ TEST_CASE_FIXTURE(fixture, "stuck: sends and receives ask the other end") {
 
 // -- sends and receives -----------------------------------------------------------------------------------------------
 
+TEST_CASE_FIXTURE(fixture,
+                  "sends and receives are numbered for each peer and direction, and not with the collectives") {
+  const auto send = submit(pair(true)), receive = submit(pair(false)), second = submit(pair(true));
+  const auto collective = submit(barrier());
+  CHECK(send->epoch == first_pair);
+  CHECK(receive->epoch == first_pair);
+  CHECK(second->epoch == first_pair + 1);
+  CHECK(collective->epoch == 0);
+  CHECK(out.take() == "chunksend0@1 chunksend1@1 chunk0");
+  arrives(message(0));
+  CHECK(done(receive));
+  CHECK(cell == other);
+  CHECK(out.credits == 1);
+  rank.on_credit(0, {first_pair + 1, 1, 0, 0}, out);
+  CHECK(done(second));
+  CHECK_FALSE(done(send));
+  rank.on_credit(0, {first_pair, 1, 0, 0}, out);
+  CHECK(done(send));
+  CHECK(send->done->why() == nullptr);
+}
+
 TEST_CASE_FIXTURE(fixture, "a send that is cancelled waits until the receiver has let go of its buffer") {
-  const auto send = pair(0, true);
-  rank.submit(send, out);
-  CHECK(out.take() == "startsend0@1x1");
-  rank.end(key(0, true), why(), out);
-  CHECK(out.take() == "revokesend0@1 haltsend0@1");
+  const auto send = submit(pair(true));
+  CHECK(out.take() == "chunksend0@1");
+  out.flushing = true;
+  rank.end(send, why(), out);
+  CHECK(out.take() == "revokesend0@1 flushsend0@1");
+  rank.end(send, why(errc::aborted), out);        // again
+  rank.on_credit(0, {first_pair, 1, 0, 0}, out);  // too late
+  CHECK(out.take() == "");
+  CHECK_FALSE(done(send));
   SUBCASE("receiver first") {
-    rank.revoked(1, point_to_point, out);
-    CHECK_FALSE(send->done->done());
-    rank.channel_stopped(key(0, true), {}, out);
+    rank.revoked(1, first_pair, out);
+    CHECK_FALSE(done(send));
+    rank.flushed(key(0, true), out);
   }
   SUBCASE("channel first") {
-    rank.channel_stopped(key(0, true), {}, out);
-    CHECK_FALSE(send->done->done());
-    rank.revoked(1, point_to_point, out);
+    rank.flushed(key(0, true), out);
+    CHECK_FALSE(done(send));
+    rank.revoked(1, first_pair, out);
   }
   SUBCASE("the receiver's actor is gone, and its channels") {
-    rank.channel_stopped(key(0, true), {}, out);
+    rank.flushed(key(0, true), out);
+    CHECK_FALSE(done(send));
     rank.peer_lost(1, out);
   }
-  SUBCASE("it was performed after all") {
-    rank.performed(key(0, true), out);
-    CHECK(send->done->why() == nullptr);
-    rank.channel_stopped(key(0, true), {}, out);
-    rank.revoked(1, point_to_point, out);
-    CHECK(out.take() == "");
-    return;
-  }
-  REQUIRE(send->done->done());
+  REQUIRE(done(send));
   CHECK(send->done->why()->code == errc::cancelled);
-  CHECK(out.take() == "skipsend0@1");
+  CHECK(out.take() == "");
 }
 
 TEST_CASE_FIXTURE(fixture, "a dead receiver is not asked to let go") {
   rank.peer_lost(1, out);
-  rank.submit(pair(0, true), out);
+  const auto send = submit(pair(true));
   out.take();
-  rank.end(key(0, true), why(), out);
-  CHECK(out.take() == "haltsend0@1");
+  rank.end(send, why(), out);
+  CHECK(out.take() == "");
+  CHECK(done(send));
 }
 
 TEST_CASE_FIXTURE(fixture, "a receive whose send is revoked fails too, also before and while it is called") {
-  const auto receive = pair(0, false);
+  const auto receive = pair(false);
+  out.flushing = true;
   SUBCASE("under way") {
-    rank.submit(receive, out);
-    out.take();
-    rank.revoke(1, point_to_point, why(), out);
-    CHECK(out.take() == "haltrecv0@1");
-    CHECK_FALSE(receive->done->done());
-    rank.channel_stopped(key(0, false), {}, out);
-    CHECK(out.take() == "revokedrecv0@1 skiprecv0@1");
+    submit(receive);
+    rank.revoke(1, first_pair, why(), out);
+    CHECK(out.take() == "flushrecv0@1");
+    CHECK_FALSE(done(receive));
+    rank.flushed(key(0, false), out);
+    CHECK(out.take() == "revokedrecv0@1");
   }
   SUBCASE("before") {
-    rank.revoke(1, point_to_point, why(), out);
-    rank.channel_stopped(key(0, false), {}, out);
-    CHECK(out.take() == "haltrecv0@1 revokedrecv0@1");
-    rank.submit(receive, out);
-    CHECK(out.take() == "skiprecv0@1");
+    rank.revoke(1, first_pair, why(), out);
+    rank.flushed(key(0, false), out);
+    CHECK(out.take() == "flushrecv0@1 revokedrecv0@1");
+    arrives(message(0));  // dropped unread
+    CHECK(rank.early_chunks() == 0);
+    submit(receive);
+    CHECK(out.take() == "");
   }
   SUBCASE("while") {
-    rank.revoke(1, point_to_point, why(), out);
-    rank.submit(receive, out);
-    CHECK(out.take() == "haltrecv0@1");
-    rank.channel_stopped(key(0, false), {}, out);
-    CHECK(out.take() == "revokedrecv0@1 skiprecv0@1");
+    rank.revoke(1, first_pair, why(), out);
+    submit(receive);
+    CHECK(out.take() == "flushrecv0@1");
+    CHECK_FALSE(done(receive));
+    rank.flushed(key(0, false), out);
+    CHECK(out.take() == "revokedrecv0@1");
+  }
+  SUBCASE("its message has come already") {
+    arrives(message(0));
+    CHECK(rank.early_chunks() == 1);
+    rank.revoke(1, first_pair, why(), out);
+    CHECK(rank.early_chunks() == 0);
+    rank.flushed(key(0, false), out);
+    submit(receive);
+    CHECK(out.take() == "flushrecv0@1 revokedrecv0@1");
   }
   SUBCASE("too late: the sender still gets its answer, and the receive its success") {
-    rank.submit(receive, out);
-    out.take();
-    rank.revoke(1, point_to_point, why(), out);
-    rank.performed(key(0, false), out);
-    rank.channel_stopped(key(0, false), {}, out);
-    CHECK(out.take() == "haltrecv0@1 revokedrecv0@1");
-    CHECK(receive->done->done());
+    submit(receive);
+    arrives(message(0));
+    REQUIRE(done(receive));
     CHECK(receive->done->why() == nullptr);
-    rank.revoke(1, point_to_point, why(), out);
-    rank.channel_stopped(key(0, false), {}, out);
-    CHECK(out.take() == "haltrecv0@1 revokedrecv0@1");
+    for (int k = 0; k < 2; ++k) {
+      rank.revoke(1, first_pair, why(), out);
+      rank.flushed(key(0, false), out);
+      CHECK(out.take() == "flushrecv0@1 revokedrecv0@1");
+    }
+    CHECK(rank.take_ended().empty());
     return;
   }
-  REQUIRE(receive->done->done());
+  REQUIRE(done(receive));
   CHECK(receive->done->why()->code == errc::cancelled);
-  const auto next = pair(1, false);
-  rank.submit(next, out);
-  CHECK(out.take() == "startrecv1@1x1");
+  CHECK(cell == std::byte{});
+  arrives(message(0));
+  CHECK(rank.early_chunks() == 0);
+  arrives(message(1));
+  const auto next = submit(pair(false));
+  CHECK(done(next));
+  CHECK(cell == other);
 }
 
 TEST_CASE_FIXTURE(fixture, "a receive that ends tells its sender, whose send fails before or after its call") {
-  const auto send = pair(0, true);
+  const auto send = pair(true);
   SUBCASE("before") {
-    rank.refused(1, point_to_point, true, why(errc::mismatch), out);
+    rank.refused(1, first_pair, true, why(errc::mismatch), out);
+    submit(send);
     CHECK(out.take() == "");
-    rank.submit(send, out);
-    CHECK(out.take() == "skipsend0@1");
   }
   SUBCASE("after") {
-    rank.submit(send, out);
+    submit(send);
     out.take();
-    rank.refused(1, point_to_point, true, why(errc::mismatch), out);
-    CHECK(out.take() == "revokesend0@1 haltsend0@1");
-    rank.revoked(1, point_to_point, out);
-    rank.channel_stopped(key(0, true), {}, out);
+    rank.refused(1, first_pair, true, why(errc::mismatch), out);
+    CHECK(out.take() == "revokesend0@1");
+    CHECK_FALSE(done(send));
+    rank.revoked(1, first_pair, out);
   }
-  REQUIRE(send->done->done());
+  REQUIRE(done(send));
   CHECK(send->done->why()->code == errc::mismatch);
-  rank.refused(1, point_to_point, true, why(), out);  // again, too late
-  const auto next = pair(1, true);
-  rank.submit(next, out);
-  CHECK_FALSE(next->done->done());
+  rank.refused(1, first_pair, true, why(), out);  // again, too late
+  const auto next = submit(pair(true));
+  CHECK_FALSE(done(next));
 }
 
 TEST_CASE_FIXTURE(fixture, "a message that does not fit ends both ends") {
-  const auto receive = pair(0, false);
-  rank.submit(receive, out);
-  out.take();
-  rank.mismatch(key(0, false), 1, out);
-  CHECK(out.take() == "refuse_send0@1 haltrecv0@1");
-  rank.channel_stopped(key(0, false), {}, out);
-  REQUIRE(receive->done->done());
+  const auto receive = submit(pair(false));
+  arrives(message(0, 2));
+  CHECK(out.take() == "refuse_send0@1");
+  REQUIRE(done(receive));
   CHECK(receive->done->why()->code == errc::mismatch);
+  CHECK(cell == std::byte{});
+  CHECK(rank.early_chunks() == 0);
+  CHECK(rank.channels_under_way() == 0);
 }
 
 TEST_CASE_FIXTURE(fixture, "a peer that left without the matching call") {
-  const auto before = pair(0, false), after = pair(1, false);
-  out.channels_that_answer = 0;
-  rank.submit(before, out);
+  const auto before = submit(pair(false));
   rank.peer_left(1, out);
-  REQUIRE(before->done->done());
-  rank.submit(after, out);
-  REQUIRE(after->done->done());
+  REQUIRE(done(before));
+  const auto after = submit(pair(false));
+  REQUIRE(done(after));
   CHECK(after->done->why()->code == errc::rank_missing);
+  arrives(message(2));  // sent before it left
+  const auto sent = submit(pair(false));
+  REQUIRE(done(sent));
+  CHECK(sent->done->why() == nullptr);
+}
+
+// -- two ranks --------------------------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "epochs pass 2^31, 2^32 and more: operations are performed and failed across it, and none is taken for another") {
+  epoch_t middle = 0;
+  SUBCASE("2^30") { middle = epoch_t{1} << 30; }
+  SUBCASE("2^31") { middle = epoch_t{1} << 31; }
+  SUBCASE("2^32") { middle = epoch_t{1} << 32; }
+  SUBCASE("2^62") { middle = epoch_t{1} << 62; }
+  world w{middle - 50};
+  w.doubled = true;
+  constexpr std::size_t calls = 100;
+  std::vector<std::int64_t> in(2 * calls), result(2 * calls);
+  std::vector<operation_ptr> all;
+  const auto call_at = [&](rank_t r, std::size_t k) {
+    const std::size_t at = 2 * k + static_cast<std::size_t>(r);
+    in[at] = static_cast<std::int64_t>(k * 10) + r;
+    return w.sum(r, in[at], result[at]);
+  };
+  // Rank 1 lags by up to 40 calls, so that chunks come early, and calls wait for their turn.
+  std::size_t behind = 0;
+  for (std::size_t k = 0; k < calls; ++k) {
+    const operation_ptr op = all.emplace_back(call_at(0, k));
+    CHECK(op->epoch == middle - 50 + k);
+    if (k % 10 == 9) w.at(0).end(op, why(), w.out(0));  // before rank 1 has called it
+    w.run();
+    if (k % 40 == 39)
+      for (; behind <= k; ++behind) all.push_back(call_at(1, behind));
+    w.run();
+  }
+  for (; behind < calls; ++behind) all.push_back(call_at(1, behind));
+  w.run();
+  w.run_late();
+  CHECK(w.flat());
+  std::vector<std::int64_t> sent(calls), received(calls);
+  for (std::size_t k = 0; k < calls; ++k) {
+    sent[k] = static_cast<std::int64_t>(k);
+    const operation_ptr send = w.pair(0, true, sent[k]);
+    CHECK(send->epoch == ((middle - 50 + k) | point_to_point));
+    if (k % 2 == 0) w.run();
+    const operation_ptr receive = w.pair(1, false, received[k]);
+    w.run();
+    CHECK(send->done->done());
+    CHECK(receive->done->done());
+  }
+  w.run_late();
+  CHECK(w.flat());
+  CHECK(received == sent);
+  for (const operation_ptr& op : all) {
+    REQUIRE(op->done->done());
+    const epoch_t k = op->epoch - (middle - 50);
+    CAPTURE(k);
+    CHECK((op->done->why() != nullptr) == (k % 10 == 9));
+  }
+  for (std::size_t k = 0; k < calls; ++k)
+    for (std::size_t r : {0u, 1u})
+      CHECK(result[2 * k + r] == (k % 10 == 9 ? 0 : static_cast<std::int64_t>(20 * k + 1)));
+}
+
+TEST_CASE(
+    "memory stays flat: performed and failed operations, early chunks, and chunks that come twice, leave nothing") {
+  world w;
+  w.doubled = true;
+  std::int64_t a = 1, b = 2, x = 0, y = 0;
+  for (int k = 0; k < 200; ++k) {
+    CAPTURE(k);
+    const operation_ptr first = w.sum(0, a, x);
+    w.run();
+    if (k % 3 == 1) {
+      w.at(0).end(first, why(), w.out(0));
+      w.run();  // failed before rank 1 calls it
+    }
+    const operation_ptr second = w.sum(1, b, y);
+    if (k % 2 == 0) w.run_late();
+    w.run();
+    REQUIRE(second->done->done());
+    CHECK((second->done->why() != nullptr) == (k % 3 == 1));
+    w.run_late();
+    CHECK(w.flat());
+  }
+  CHECK(x == 3);
+  CHECK(y == 3);
+  CHECK(w.out(0).said_called + w.out(1).said_called == 0);  // nothing took long
+}
+
+TEST_CASE_FIXTURE(fixture, "memory stays flat: a chunk that comes twice while the operation waits to be agreed on") {
+  const auto op = submit(mute());
+  perform(0);
+  arrives(token(0));
+  rank.agreed(0, nullptr, out);
+  CHECK(done(op));
+  CHECK(rank.early_chunks() == 0);
+}
+
+TEST_CASE("memory stays flat: sends and receives, in any order of their calls, and those that are taken back") {
+  world w;
+  w.doubled = true;
+  std::int64_t from = 0, to = 0;
+  for (int k = 0; k < 200; ++k) {
+    CAPTURE(k);
+    from = k;
+    operation_ptr send, receive;
+    const bool sender_first = k % 2 == 0, taken_back = k % 5 == 4;
+    (sender_first ? send : receive) = w.pair(sender_first ? 0 : 1, sender_first, sender_first ? from : to);
+    w.run();
+    if (taken_back) {
+      const rank_t who = sender_first ? 0 : 1;
+      w.at(who).end(sender_first ? send : receive, why(), w.out(who));
+      w.run();
+    }
+    (sender_first ? receive : send) = w.pair(sender_first ? 1 : 0, !sender_first, sender_first ? to : from);
+    w.run();
+    w.run_late();
+    REQUIRE(send->done->done());
+    REQUIRE(receive->done->done());
+    CHECK((send->done->why() != nullptr) == taken_back);
+    CHECK((receive->done->why() != nullptr) == taken_back);
+    if (!taken_back) CHECK(to == k);
+    CHECK(w.flat());
+  }
 }
 
 // -- memory that all ranks address ------------------------------------------------------------------------------------
@@ -536,9 +1153,8 @@ TEST_CASE("shared spaces: ranks that called different things do not meet") {
 TEST_CASE_FIXTURE(fixture, "shared spaces: a rank that has stopped can still be found by one that has not") {
   std::byte mine{};
   const auto entered = spaces.enter(0, 1, 0, {&mine, &mine}, 0, memory);
-  rank.submit(barrier(0), out);
+  submit(barrier());
   rank.stop(0, out);
-  rank.channel_stopped(key(0), {}, out);
   CHECK(spaces.enter(0, 1, 1, {}, 0, memory) == entered);  // its token may be under way; what it names must be there
   const auto again = spaces.enter(0, 1, 0, {}, 0, memory);
   rank.failed(0, why(), out);

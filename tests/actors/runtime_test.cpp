@@ -1,7 +1,7 @@
 // The actors of an engine, seen from outside: what callers get when actors die, messages are lost, operations are cancelled in the
 // middle, engines are closed. Buffers are freed as soon as a call returns, so AddressSanitizer sees whoever still reads them.
 
-#include "actors/caf/caf_interface.hpp"
+#include "engine/api/caf_actors.hpp"
 #include "engine/api/troupe.hpp"
 #include "tests/seed.hpp"
 #include "topology/machine/routes.hpp"
@@ -116,7 +116,7 @@ const std::vector<std::string> kinds{
 
 // -- death ------------------------------------------------------------------------------------------------------------
 
-TEST_CASE("a channel actor dies: every rank gets actor_lost, whatever it was doing") {
+TEST_CASE("an actor dies instead of sending a chunk: every rank gets actor_lost, whatever it was doing") {
   for (const std::string& kind : kinds)
     for (const char* layout : {"", "2x2x2"})
       for (const std::int64_t after : {0, 1, 5, 23}) {
@@ -198,7 +198,7 @@ TEST_CASE("a rank actor dies in the middle of traffic") {
   }
 }
 
-TEST_CASE("sends and receives of a rank whose actor, or channel, has died") {
+TEST_CASE("sends and receives of a rank whose actor has died") {
   engine e{through_actors()};
   auto comms = e.communicators(2);
   std::vector<float> out(100, 1), in(100), in2(100);

@@ -1,10 +1,28 @@
 #!/usr/bin/env bash
-# layers.sh [ROOT]: includes point downward only (memory < topology < protocols < actors < engine), CAF is included only in
-# actors/, its tests and the example for CAF programs, and project includes are written from the root.
+# layers.sh [ROOT]: what may name what.
+#  - Includes and forward declarations point downward only: memory < topology < protocols < actors < engine.
+#  - Inside a layer the folders have an order, too, where `inner` below gives one.
+#  - CAF is included only in actors/caf and actors/virtual, and where somebody stands outside who is made of CAF actors.
+#  - protocols/ knows no thread, clock or system call.
+#  - The library knows nothing of the program (engine/tools), of tests and of benchmarks.
+#  - Project includes are written from the root.
 set -euo pipefail
 cd "${1:-.}"
 
 layers=(memory topology protocols actors engine)
+# Per line: folders that may include themselves and what stands to the left of them, but nothing to the right of them. Folders joined
+# by + are one. Folders that a line does not name are free.
+inner=(
+  "memory/types memory/kernels"
+  "topology/layout topology/machine topology/presets"
+  "protocols/score+protocols/choreographies protocols/verify protocols/lower protocols/program protocols/perform"
+  "protocols/score+protocols/choreographies protocols/agreement"
+  "actors/rank+actors/ports+actors/waiting actors/caf actors/virtual"
+  "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/bindings"
+  "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/tools"
+)
+caf_users='^(actors/caf/|actors/virtual/|tests/actors/|examples/05_|bench/scheduler_)'
+
 faults=0
 # report WHY: prints every line of its input as a fault.
 report() {
@@ -14,16 +32,23 @@ report() {
     faults=$((faults + 1))
   done
 }
-# includes REGEX PATH...: file:line:text of the matching #include lines.
-includes() {
+# search REGEX PATH...: file:line:text of the matching lines.
+search() {
   local pattern=$1 path paths=()
   shift
   for path in "$@"; do [[ -e $path ]] && paths+=("$path"); done
   ((${#paths[@]})) || return 0
-  grep -rnE --include='*.hpp' --include='*.cpp' "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$pattern" "${paths[@]}" || true
+  grep -rnE --include='*.hpp' --include='*.cpp' "$pattern" "${paths[@]}" || (($? == 1))
+}
+# includes REGEX PATH...: the same, of #include lines.
+includes() {
+  local pattern=$1
+  shift
+  search "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]$pattern" "$@"
 }
 
 for ((i = 0; i < ${#layers[@]}; i++)); do
+  [[ -d ${layers[i]} ]] || { echo "there is no ${layers[i]}/ in $PWD"; exit 1; }
   for ((upper = i + 1; upper < ${#layers[@]}; upper++)); do
     report "${layers[i]}/ is below ${layers[upper]}/ and must not include it" \
       < <(includes "${layers[upper]}/" "${layers[i]}")
@@ -32,11 +57,48 @@ for ((i = 0; i < ${#layers[@]}; i++)); do
   report "write the include from the root of the tree, as \"memory/types/types.hpp\"" < <(includes '\.\.?/' "${layers[i]}")
 done
 
-caf_free=()
-for path in memory topology protocols engine bench/* tests/* examples/*; do
-  [[ $path == tests/actors || $path == examples/05_* || $path == bench/scheduler_* ]] || caf_free+=("$path")
+for line in "${inner[@]}"; do
+  read -ra groups <<<"$line"
+  for ((i = 0; i < ${#groups[@]}; i++)); do
+    for ((upper = i + 1; upper < ${#groups[@]}; upper++)); do
+      for above in ${groups[upper]//+/ }; do
+        report "${groups[i]//+/, } must not include $above/" < <(includes "$above/" ${groups[i]//+/ })
+      done
+    done
+  done
 done
-report "CAF is for actors/, its tests and benchmark, and examples/05_* only" < <(includes 'caf/' "${caf_free[@]}")
 
-((faults == 0)) || { echo "$faults includes break the layers"; exit 1; }
-echo "the includes respect the layers"
+report "CAF is for actors/caf and actors/virtual, their tests and benchmark, and examples/05_* only" \
+  < <(includes 'caf/' "${layers[@]}" tests bench examples | grep -vE "$caf_users")
+
+report "protocols/ knows no thread, clock or system call" < <(
+  includes '(thread|condition_variable|future|semaphore|latch|barrier|stop_token|ctime|time\.h|unistd\.h|fcntl\.h|sys/)' protocols
+  search '_clock::now|this_thread' protocols)
+
+# A forward declaration names its layer by where the type is defined. Names defined in several layers, or in the file itself, say nothing.
+report "is declared ahead of its layer" < <(
+  search '^[[:space:]]*(class|struct|enum|union)[[:space:]]' "${layers[@]}" | awk -F: '
+    BEGIN { split("memory topology protocols actors engine", order, " "); for (i in order) level[order[i]] = i }
+    {
+      file = $1; place = $1 ":" $2; text = $0; sub(/^[^:]*:[^:]*:/, "", text)
+      layer = file; sub(/\/.*/, "", layer)
+      gsub(/TROUPE_[A-Z]+ |alignas\([^)]*\) |\[\[[^]]*\]\] /, "", text)
+      sub(/^ *(enum class|enum struct|class|struct|enum|union) +/, "", text)
+      while (match(text, /^[A-Za-z0-9_]+::/)) text = substr(text, RLENGTH + 1)  # struct engine::impl {
+      name = text; sub(/[^A-Za-z0-9_].*/, "", name)
+      rest = substr(text, length(name) + 1)
+      if (name == "") next
+      if (rest ~ /^ *(:[^:][^;{]*)?;/) { at[++n] = place; of[n] = name; in_layer[n] = level[layer]; in_file[n] = file }
+      else if (rest ~ /\{/) {  # on this line: a definition, be it with bases
+        here[file, name] = 1
+        if (!(name in lowest) || level[layer] < lowest[name]) lowest[name] = level[layer]
+      }
+    }
+    END {
+      for (i = 1; i <= n; i++)
+        if (of[i] in lowest && lowest[of[i]] > in_layer[i] && !((in_file[i], of[i]) in here))
+          print at[i] ": " of[i] ", of " order[lowest[of[i]]] "/"
+    }')
+
+((faults == 0)) || { echo "$faults places break the layers"; exit 1; }
+echo "includes and forward declarations respect the layers"

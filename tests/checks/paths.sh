@@ -4,7 +4,7 @@ set -euo pipefail
 cd "${1:-.}"
 
 machine_dirs='(^|[^[:alnum:]_./-])/(work|home|root|Users)/[[:alnum:]_.-]'
-if grep -rnIE --exclude-dir=.git --exclude-dir=build --exclude=paths.sh "$machine_dirs" .; then
+if grep -rnIE --exclude-dir=.git --exclude=.git --exclude-dir=build --exclude=paths.sh "$machine_dirs" .; then
   echo "the lines above name paths of one machine; make them relative to the tree"
   exit 1
 fi

@@ -59,7 +59,8 @@ TEST_CASE("every type with every operation that it has") {
   for (const datatype type : troupe::all_datatypes)
     for (const op_kind kind : troupe::all_op_kinds) {
       if (!defined_on(type, kind)) continue;
-      for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
+      for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce,
+                                    collective::scan, collective::exscan})
         for (const bool in_place : {false, true}) {
           job j = uniform(what, 5, 67, type);
           j.reduction = op_of(kind);

@@ -432,7 +432,7 @@ TEST_CASE("bench: everything, a thread a rank and one thread for all") {
     const outcome o = run(std::string{"bench --collective all -b 4K -e 4K -t 5 -n 2 -w 0 -r all"} + mode);
     INFO(o.out, o.err);
     CHECK(o.code == 0);
-    CHECK(rows_of(o.out).size() == 9 + 6 * 5);  // six rooted ones, counting v-forms
+    CHECK(rows_of(o.out).size() == 11 + 6 * 5);  // six rooted ones, counting v-forms
     for (const auto& row : rows_of(o.out)) CHECK(row[8] == "0");
   }
   const auto all = rows_of(run("bench -b 1K -e 1K -t 3 -n 1 -w 0 -d all -o all").out);
@@ -445,6 +445,45 @@ TEST_CASE("bench: everything, a thread a rank and one thread for all") {
   REQUIRE(unchecked.size() == 3);
   CHECK(unchecked[2][0] == "3072");
   CHECK(unchecked[2][8] == "N/A");
+}
+
+TEST_CASE("scan and exscan: listed, shown, verified, explained, measured, studied") {
+  check_says(run("list").out, "  scan            ring binomial recursive_doubling one_shot\n");
+  const std::string shown = run("show binomial --collective exscan --ranks 8").out;
+  check_says(shown, "binomial: exscan, 8 ranks");
+  check_says(shown, "combines in rank order, every element in the same tree");
+  check_says(run("show ring --collective scan --ranks 4").out, "left fold in rank order");
+  for (const std::string what : {"scan", "exscan"}) {
+    CAPTURE(what);
+    const outcome proved = run("verify --all --ranks 1-5,8 --collective " + what);
+    INFO(proved.out, proved.err);
+    CHECK(proved.code == 0);
+    check_says(proved.out, "scores verified");
+    const json e = json::parse(run("explain " + what + " --ranks 4 --bytes 64 --op prod --json").out);
+    CHECK(e["bytes"] == 64);
+    CHECK(e["chosen"].is_string());
+    for (const char* how :
+         {"-d all -o all --protocol simple", "-o prod --protocol ll", "-d i8 -o max --protocol ll128"}) {
+      const outcome o = run("bench --collective " + what + " -b 64 -e 1K -f 16 -t 5 -n 2 -w 0 " + how);
+      INFO(how, o.out, o.err);
+      CHECK(o.code == 0);
+      CHECK(rows_of(o.out).size() >= 2);
+      for (const auto& row : rows_of(o.out)) {
+        CHECK(row[4] == "-1");
+        CHECK(row[8] == "0");
+        CHECK(row[12] == "0");
+      }
+    }
+    for (const char* by : {"ring", "recursive_doubling", "binomial", "one_shot"})
+      for (const char* place : {"false", "true"}) {
+        const outcome o =
+            run("study '" + config_folder() + "studies/ring.toml' --set ranks=7 --set payload=real --set sizes=100K " +
+                "--set collective=" + what + " --set choreography=" + by + " --set in_place=" + place);
+        INFO(by, o.out, o.err);
+        REQUIRE(rows_of(o.out).size() == 1);
+        CHECK(rows_of(o.out)[0][8] == "0");
+      }
+  }
 }
 
 TEST_CASE("an interrupt ends a run cleanly") {

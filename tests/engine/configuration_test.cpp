@@ -213,10 +213,10 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
       {"[engine]\nlayout = \"40x40\"", {"my.toml:2", "1600 ranks", "at most 1024"}},
       {"[workload]\nranks = 1025", {"my.toml:2: ", "0 to 1024"}},
   };
-  for (const auto& [toml, says] : all) {
-    CAPTURE(toml);
-    const std::string text = complaint(toml);
-    for (const std::string& part : says) has(text, part);
+  for (const auto& fault : all) {
+    CAPTURE(fault.toml);
+    const std::string text = complaint(fault.toml);
+    for (const std::string& part : fault.says) has(text, part);
   }
   CHECK(complaint("[engine]\nlayout = \"2x2\"\n[workload]\nranks = 3") == "");
   CHECK(complaint(run + "root = 3\nop = \"max\"\ntype = \"u8\"\nsizes = \"1M\"") == "");
@@ -307,9 +307,9 @@ TEST_CASE("a dump reads back the same") {
     configuration twice;
     twice.add_text(once.dump(), "dump");
     CHECK(twice.values().size() == once.values().size());
-    for (const auto& [key, entry_of_key] : once.values()) {
-      CAPTURE(key);
-      CHECK(twice.at(key).value == entry_of_key.value);
+    for (const auto& value : once.values()) {
+      CAPTURE(value.first);
+      CHECK(twice.at(value.first).value == value.second.value);
     }
     REQUIRE(twice.runs().size() == once.runs().size());
     for (std::size_t i = 0; i < once.runs().size(); ++i)
@@ -417,6 +417,10 @@ TEST_CASE("crafted inputs have one result in every order, and another where a ra
           return terms[0];
         };
         const auto result = crafted_result(type, reduction, ranks);
+        if (ranks <= 8 && reduction.kind != op_kind::avg)  // a prefix's average has another divisor than fold()'s
+          for (int end = 1; end <= ranks; ++end)
+            CHECK(count_wrong(fold({in.begin(), in.begin() + end}).data(),
+                              crafted_result(type, reduction, ranks, {0, end}), e, {{crafted_period, 0}}) == 0);
         const std::vector<crafted_block> all{{crafted_period, 0}};
         for (int repeat = 0; repeat < 3; ++repeat) CHECK(count_wrong(fold(in).data(), result, e, all) == 0);
         if (ranks == 1) continue;

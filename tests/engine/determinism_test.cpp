@@ -134,9 +134,9 @@ TEST_CASE("size_stable: neither place nor size nor cutting change a bit, where r
     }
     INFO(name(what));
     CHECK(stable.size() == 1);
-    for (const auto& [choreography, bits] : forced) {
-      INFO(choreography);
-      CHECK(bits.size() == 1);
+    for (const auto& by : forced) {
+      INFO(by.first);
+      CHECK(by.second.size() == 1);
     }
     // The chunks of a ring begin at different ranks.
     if (weaker.contains("ring") && what != collective::reduce) CHECK(weaker["ring"].size() > 1);

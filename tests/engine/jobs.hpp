@@ -18,6 +18,7 @@
 
 namespace engine_tests {
 
+using troupe::all_collectives;
 using troupe::call_description;
 using troupe::call_options;
 using troupe::collective;
@@ -92,18 +93,19 @@ T contribution(const job& j, std::size_t rank, std::size_t block, std::size_t i)
   }
 }
 
+/// @param end of the ranks that contribute, from 0 on
 template <class T>
-T reduced(const job& j, std::size_t block, std::size_t i) {
+T reduced(const job& j, std::size_t end, std::size_t block, std::size_t i) {
   using C = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
   const auto kind = j.reduction.kind;
   C all{};
-  for (std::size_t r = 0; r < static_cast<std::size_t>(j.ranks); ++r) {
+  for (std::size_t r = 0; r < end; ++r) {
     C mine = static_cast<C>(contribution<T>(j, r, block, i));
     if (kind == op_kind::pre_mul_sum)
       mine = memory_tests::reference<C>(op_kind::prod, mine, static_cast<C>(j.reduction.scale));
     all = r == 0 ? mine : memory_tests::reference<C>(kind, all, mine);
   }
-  if (kind == op_kind::avg) all = static_cast<C>(all / static_cast<C>(j.ranks));
+  if (kind == op_kind::avg) all = static_cast<C>(all / static_cast<C>(end));
   return static_cast<T>(all);
 }
 
@@ -156,6 +158,9 @@ public:
         case collective::scatter: return c::scatter(is_root() ? in : nullptr, to, j_.count, j_.type, j_.root, o);
         case collective::all_to_all: return c::all_to_all(in, to, j_.count, j_.type, o);
         case collective::barrier: return c::barrier(o);
+        case collective::scan: return c::scan(in, to, j_.count, j_.type, j_.reduction, o);
+        case collective::exscan:
+          return c::exscan(in, rank_ > 0 || j_.in_place ? to : nullptr, j_.count, j_.type, j_.reduction, o);
       }
     switch (j_.what) {
       case collective::all_gather: return c::all_gather_v(in, to, {j_.counts, list(outputs_)}, j_.type, o);
@@ -200,6 +205,10 @@ private:
   static constexpr std::size_t guard = 64;
   using image = std::vector<std::byte>;
 
+  /// Ranks that contribute to this rank's output, from 0 on.
+  std::size_t contributors() const {
+    return j_.what == collective::scan ? rank_ + 1 : j_.what == collective::exscan ? rank_ : n_;
+  }
   bool is_root() const { return static_cast<std::size_t>(j_.root) == rank_; }
   std::size_t count_of(std::size_t block) const { return j_.v_form ? j_.counts[block] : j_.count; }
   std::byte* data(image& of) const { return of.data() + guard + j_.misalignment; }
@@ -243,6 +252,11 @@ private:
         break;
       case collective::all_to_all: inputs_ = run(rank_ * n_, n_), outputs_ = run(rank_, n_, n_); break;
       case collective::barrier: break;
+      case collective::scan: inputs_ = outputs_ = run(0, 1); break;
+      case collective::exscan:
+        inputs_ = run(0, 1);
+        if (rank_ > 0) outputs_ = inputs_;  // in place, rank 0's contribution stays
+        break;
     }
     // In place the smaller buffer is the rank's own block of the larger one.
     if (!j_.in_place) return;
@@ -273,7 +287,7 @@ private:
       for (const placed& p : blocks)
         for (std::size_t i = 0; i < p.count; ++i) {
           const T value = !troupe::is_reduction(j_.what) ? moved<T>(p.block, i)
-                          : result                       ? reduced<T>(j_, p.block, i)
+                          : result                       ? reduced<T>(j_, contributors(), p.block, i)
                                                          : contribution<T>(j_, rank_, p.block, i);
           std::memcpy(to.data() + guard + j_.misalignment + (p.begin + i) * sizeof(T), &value, sizeof(T));
         }
@@ -345,11 +359,6 @@ inline bool defined_on(datatype type, op_kind kind) {
 inline op op_of(op_kind kind) {
   return kind == op_kind::pre_mul_sum ? troupe::pre_mul_sum(scale_of_tests) : troupe::make_op(kind);
 }
-
-inline constexpr collective all_collectives[] = {
-    collective::all_reduce, collective::all_gather, collective::reduce_scatter,
-    collective::broadcast,  collective::reduce,     collective::gather,
-    collective::scatter,    collective::all_to_all, collective::barrier};
 
 /// Names of built-in choreographies that offer the collective.
 inline std::vector<std::string> offering(collective what) {

@@ -101,7 +101,7 @@ TEST_CASE("every collective gets a verified plan, whatever the ranks") {
   planner p{engine_options{}};
   for (int w = 0; w < collective_count; ++w)
     for (const int ranks : {1, 2, 3, 5, 8, 13})
-      for (const std::size_t count : {0, 1, 7, 1000}) {
+      for (const std::size_t count : {0U, 1U, 7U, 1000U}) {
         const auto what = static_cast<collective>(w);
         CAPTURE(name(what));
         CAPTURE(ranks);
@@ -389,7 +389,7 @@ TEST_CASE("chunks bound the slices, and a slice has at least an element") {
   o.protocol = "simple";  // slots are not cut
   o.chunk_bytes = 4096;
   planner p{o};
-  for (const std::size_t count : {0, 1, 3, 5, 1023, 1025, 4096, 12289, 99991, 1 << 20}) {
+  for (const std::size_t count : {0U, 1U, 3U, 5U, 1023U, 1025U, 4096U, 12289U, 99991U, 1U << 20}) {
     CAPTURE(count);
     const auto made = p.plan_for(all_reduce_of(count), layout::flat(4));
     const std::size_t cell = (count + 3) / 4;
@@ -591,9 +591,9 @@ TEST_CASE("explain: every candidate, the winner marked, in text and in JSON") {
 }
 
 TEST_CASE("bus factors of nccl-tests") {
-  CHECK(bus_factor(collective::all_reduce, 4) == doctest::Approx(1.5));
-  CHECK(bus_factor(collective::all_to_all, 4) == doctest::Approx(0.75));
-  CHECK(bus_factor(collective::broadcast, 4) == doctest::Approx(1));
+  CHECK(traits_of(collective::all_reduce).bus_factor(4) == doctest::Approx(1.5));
+  CHECK(traits_of(collective::all_to_all).bus_factor(4) == doctest::Approx(0.75));
+  CHECK(traits_of(collective::broadcast).bus_factor(4) == doctest::Approx(1));
   CHECK(bus_bytes(collective::reduce_scatter, 4, 100) == 400);
   CHECK(bus_bytes(collective::reduce, 4, 100) == 100);
 }

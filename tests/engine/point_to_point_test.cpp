@@ -81,7 +81,7 @@ TEST_CASE("rings with send_recv, also to oneself") {
       CHECK(incoming == token);
       std::vector<double> small(1, comm.rank()), nothing;
       comm.send_recv(nothing, next, nothing, before);
-      comm.send_recv(small, next, small, before, {});
+      comm.send_recv_replace(small, next, before, {});
     });
 }
 

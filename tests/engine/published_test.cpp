@@ -146,14 +146,14 @@ TEST_CASE(
 
 TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
   study_runs runs{studies};
-  for (const auto& [file, set] :
+  for (const auto& run :
        {std::pair{"spec1_fig12.toml", "choreography=one_copy"},
         std::pair{"spec1_fig12.toml", "choreography=four_copies"}, std::pair{"spec1_fig14.toml", "choreography=csc"},
         std::pair{"spec1_fig15.toml", "choreography=csc"},
         std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
-    CAPTURE(file);
-    CAPTURE(set);
-    CHECK(study_lookup{runs, file}.row(std::string{set} + " payload=real", 65536).wrong == 0);
+    CAPTURE(run.first);
+    CAPTURE(run.second);
+    CHECK(study_lookup{runs, run.first}.row(std::string{run.second} + " payload=real", 65536).wrong == 0);
   }
 }
 

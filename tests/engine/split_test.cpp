@@ -103,7 +103,7 @@ TEST_CASE("several communicators at once, each from a thread of its own") {
       auto comms = engine.communicators(2 + t);
       for (int i = 0; i < 30; ++i) {
         job j;
-        j.what = all_collectives[(i + t) % 9];
+        j.what = all_collectives[static_cast<std::size_t>(i + t) % all_collectives.size()];
         j.ranks = 2 + t;
         j.count = static_cast<std::size_t>(i * 31);
         j.root = t;

@@ -264,7 +264,7 @@ TEST_CASE("a fit finds the constants that made the measurements") {
   for (const int ranks : {2, 4, 8})
     for (const char* name : {"one_shot", "recursive_doubling", "ring"}) {
       measured.push_back({name, ranks, 8, message_protocol::simple, 0});
-      for (const std::size_t bytes : {8, 2048, 16384})
+      for (const std::size_t bytes : {8U, 2048U, 16384U})
         for (const message_protocol protocol : {message_protocol::ll, message_protocol::ll128})
           measured.push_back({name, ranks, bytes, protocol, 0});
     }

@@ -49,6 +49,9 @@ word horner(word l, word r) { return l * 31 + r; }
 /// Commutes, but is not associative.
 word midpoint(word l, word r) { return (l >> 1) + (r >> 1) + 1; }
 
+constexpr collective reductions[] = {collective::all_reduce, collective::reduce_scatter, collective::reduce,
+                                     collective::scan, collective::exscan};
+
 struct kind {
   const char* name;
   word (*combine)(word, word);
@@ -84,6 +87,10 @@ std::size_t wrong_elements(std::vector<communicator>& comms, collective what, co
       comms[r].all_reduce_async(together, in[r].data(), to, count, datatype::u64, user, options);
     else if (what == collective::reduce)
       comms[r].reduce_async(together, in[r].data(), to, count, datatype::u64, user, root, options);
+    else if (what == collective::scan)
+      comms[r].scan_async(together, in[r].data(), to, count, datatype::u64, user, options);
+    else if (what == collective::exscan)
+      comms[r].exscan_async(together, in[r].data(), to, count, datatype::u64, user, options);
     else {
       if (in_place) to += r * count;
       if (v_form)
@@ -99,7 +106,11 @@ std::size_t wrong_elements(std::vector<communicator>& comms, collective what, co
     const std::size_t shift = what == collective::reduce_scatter ? r * count : 0;
     const word* result = in_place ? in[r].data() + shift : out[r].data();
     if (what == collective::reduce && static_cast<std::size_t>(root) != r) continue;
-    for (std::size_t i = 0; i < count; ++i) wrong += result[i] != folded(k, n, shift + i);
+    const std::size_t terms = what == collective::scan ? r + 1 : what == collective::exscan ? r : n;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (terms > 0) wrong += result[i] != folded(k, terms, shift + i);
+      else wrong += result[i] != (in_place ? contribution_of(r, i) : 0);  // exscan leaves it alone
+    }
   }
   return wrong;
 }
@@ -111,7 +122,7 @@ TEST_CASE("every choreography that offers a reduction honours the order of the r
   std::map<std::string, int> ran;
   for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 13}) {
     auto comms = engine.communicators(ranks);
-    for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
+    for (const collective what : reductions)
       for (const std::string& choreography : offering(what))
         for (const kind& k : kinds)
           for (const bool in_place : {false, true}) {
@@ -129,7 +140,7 @@ TEST_CASE("every choreography that offers a reduction honours the order of the r
           }
   }
   // Each of them did it for some rank count (a hierarchy is a hierarchy of one server on a flat layout, or refuses).
-  for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
+  for (const collective what : reductions)
     for (const std::string& choreography : offering(what)) {
       INFO(choreography << ' ' << name(what));
       if (choreography.find("hierarchical") == std::string::npos)
@@ -143,7 +154,7 @@ TEST_CASE("and on a machine with several servers, where hierarchies do it too") 
   troupe::engine engine(o);
   auto comms = engine.communicators(6);
   int hierarchical = 0;
-  for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
+  for (const collective what : reductions)
     for (const std::string& choreography : offering(what))
       for (const kind& k : kinds) {
         call_options options;
@@ -175,6 +186,10 @@ TEST_CASE("whatever the planner chooses, the size, and how the message is cut") 
           CHECK(wrong_elements(comms, collective::reduce_scatter, k, count, true, 0, {}) == 0);
           CHECK(wrong_elements(comms, collective::reduce_scatter, k, count, false, 0, {}, true) == 0);
           CHECK(wrong_elements(comms, collective::reduce, k, count, false, ranks - 1, {}) == 0);
+          CHECK(wrong_elements(comms, collective::scan, k, count, false, 0, {}) == 0);
+          CHECK(wrong_elements(comms, collective::scan, k, count, true, 0, {}) == 0);
+          CHECK(wrong_elements(comms, collective::exscan, k, count, false, 0, {}) == 0);
+          CHECK(wrong_elements(comms, collective::exscan, k, count, true, 0, {}) == 0);
         }
     }
   }

@@ -68,9 +68,10 @@ std::int64_t rounds_of_barrier(int size) {
 
 TEST_CASE("spec 2: plain (n−1)(α_e + s/bw_e) + α_a + n·s/bw_a; pipelined n·s/bw_a becomes s/bw_a") {
   constexpr std::size_t count = 100'000, s = count * element_bytes;
-  for (const auto& [n, m] : {std::pair{2, 2}, {2, 16}, {3, 4}, {4, 8}, {16, 3}, {32, 2}})
+  for (const auto& shape : {std::pair{2, 2}, {2, 16}, {3, 4}, {4, 8}, {16, 3}, {32, 2}})
     for (const int ratio : {1, 2, 5, 10})
       for (const bool latencies : {false, true}) {
+        const int n = shape.first, m = shape.second;
         CAPTURE(n);
         CAPTURE(m);
         CAPTURE(ratio);
@@ -86,7 +87,8 @@ TEST_CASE("spec 2: plain (n−1)(α_e + s/bw_e) + α_a + n·s/bw_a; pipelined n�
 
 TEST_CASE("spec 4: Staged pays a latency a block inside, one a server between, and a barrier after every step") {
   constexpr std::size_t count = 20'000, s = count * element_bytes;
-  for (const auto& [n, m] : {std::pair{2, 2}, {4, 8}, {3, 5}, {1, 4}, {5, 1}}) {
+  for (const auto& shape : {std::pair{2, 2}, {4, 8}, {3, 5}, {1, 4}, {5, 1}}) {
+    const int n = shape.first, m = shape.second;
     CAPTURE(n);
     CAPTURE(m);
     machine_under_test on = m == 1 ? cluster(n, 2, 1, true) : cluster(n, m, 1, true);

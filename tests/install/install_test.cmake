@@ -1,5 +1,6 @@
-# Installs the build tree to a fresh prefix, moves it, then builds and runs tests/install/app against it twice: through
-# find_package and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation.
+# Installs a build tree to a fresh prefix, moves it, then builds and runs tests/install/app against it twice: through find_package
+# and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation. Without build_dir the
+# tree is built here first, as people do who know nothing of our presets.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -9,22 +10,46 @@ function(run)
   message(STATUS "${output}")
 endfunction()
 
+set(tools -G ${generator} -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher})
+if(NOT build_dir)
+  set(build_dir ${work_dir}/build)
+  run(${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} ${tools}
+    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_TESTS=OFF)
+  run(${CMAKE_COMMAND} --build ${build_dir} --parallel)
+endif()
+
 set(prefix ${work_dir}/moved)
-file(REMOVE_RECURSE ${work_dir})
-file(MAKE_DIRECTORY ${work_dir})
-file(COPY ${app_dir} DESTINATION ${work_dir})
+set(outside ${work_dir}/outside)
+file(REMOVE_RECURSE ${outside} ${prefix})
+file(COPY ${source_dir}/tests/install/app/ ${source_dir}/examples/04_your_own_choreography.cpp
+  ${source_dir}/examples/05_from_caf_actors.cpp DESTINATION ${outside})
 run(${CMAKE_COMMAND} --install ${build_dir} --prefix ${work_dir}/installed)
 file(RENAME ${work_dir}/installed ${prefix})
 
-run(${CMAKE_COMMAND} -S ${work_dir}/app -B ${work_dir}/build -G ${generator}
-  -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_PREFIX_PATH=${prefix})
-run(${CMAKE_COMMAND} --build ${work_dir}/build)
-run(${work_dir}/build/app)
+# Public headers alone.
+foreach(inside IN ITEMS engine/tools engine/planning engine/world actors/rank)
+  if(EXISTS ${prefix}/include/troupe/${inside})
+    message(FATAL_ERROR "${inside} is installed, and is not public")
+  endif()
+endforeach()
+# The same bytes wherever the tree was built: no file of the installation knows where that was.
+execute_process(COMMAND grep -rlF ${source_dir} ${prefix} OUTPUT_VARIABLE tellers)
+if(tellers)
+  message(FATAL_ERROR "these files name ${source_dir}:\n${tellers}")
+endif()
+
+run(${CMAKE_COMMAND} -S ${outside} -B ${outside}/build ${tools} -DCMAKE_PREFIX_PATH=${prefix})
+run(${CMAKE_COMMAND} --build ${outside}/build)
+foreach(program IN ITEMS app author actors)
+  run(${outside}/build/${program})
+endforeach()
 run(${prefix}/bin/troupe --help)
 
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${lib_dir}/pkgconfig)
 execute_process(COMMAND ${pkg_config} --cflags --libs troupe OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags UNIX_COMMAND "${flags}")
-run(${compiler} -std=c++20 -Wall -Wextra -Werror ${work_dir}/app/main.cpp ${flags}
-  -Wl,-rpath,${prefix}/${lib_dir} -o ${work_dir}/app_pkg_config)
-run(${work_dir}/app_pkg_config)
+foreach(source IN ITEMS main 04_your_own_choreography)
+  run(${compiler} -std=c++20 -Wall -Wextra -Werror ${outside}/${source}.cpp ${flags}
+    -Wl,-rpath,${prefix}/${lib_dir} -o ${outside}/by_pkg_config)
+  run(${outside}/by_pkg_config)
+endforeach()

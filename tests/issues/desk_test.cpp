@@ -21,7 +21,7 @@ TEST_CASE(
   });
   for (const char* protocol : {"simple", "ll128", "direct"})
     for (const int form : {0, 1, 2})
-      for (const std::size_t count : {4, 100'000}) {
+      for (const std::size_t count : {4U, 100'000U}) {
         CAPTURE(protocol);
         CAPTURE(form);
         CAPTURE(count);

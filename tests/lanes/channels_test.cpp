@@ -146,9 +146,12 @@ private:
       const int copies = random() % 16 == 0 ? 2 : 1;
       for (int i = 0; i < copies; ++i)
         all.at(to, channel)
-            .post([e = &all, to, c = channel,
-                   chunk_of = what]() mutable { e->state(to, c).on_chunk(chunk{chunk_of}, *e->out(to, c)); },
-                  true);
+            .post(
+                [e = &all, to, c = channel, chunk_of = what]() mutable {
+                  if (chunk_of.epoch < e->out(to, c)->over) return;  // the rank passes on none of those
+                  e->state(to, c).on_chunk(chunk{chunk_of}, *e->out(to, c));
+                },
+                true);
     }
     void give_back(rank_t to, const credit& what) override {
       const int copies = random() % 16 == 0 ? 2 : 1;
@@ -156,7 +159,10 @@ private:
         all.at(to, channel)
             .post([e = &all, to, c = channel, what] { e->state(to, c).on_credit(what, *e->out(to, c)); }, true);
     }
-    void performed(const operation_key&) override { all.performed(rank); }
+    void performed(const operation_key& which) override {
+      over = which.epoch + 1;
+      all.performed(rank);
+    }
     void mismatch(const operation_key&, rank_t) override { ++all.wrong_; }
     void failed(const operation_key&, failure_ptr) override { ++all.wrong_; }
     bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
@@ -178,6 +184,7 @@ private:
     rank_t rank;
     int channel;
     std::mt19937_64 random;
+    epoch_t over = 0;  ///< operations before it were performed here; on the channel's own thread
   };
 
   std::size_t index(rank_t r, int c) const { return static_cast<std::size_t>(r * channels_ + c); }

@@ -57,7 +57,7 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
         std::vector<std::unique_ptr<player>> players;
         for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<player>(board, r));
         std::uint64_t epoch = random() % 3;
-        for (const std::size_t count : {0, 1, 2, 63, 1000, 70001}) {
+        for (const std::size_t count : {0U, 1U, 2U, 63U, 1000U, 70001U}) {
           const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
           const operation what = direct("fused", flat_stage(c, ranks, root, in_place), count);
           INFO(describe(what, "fused"));

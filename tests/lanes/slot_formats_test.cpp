@@ -107,7 +107,7 @@ TEST_CASE("channel: levels are laid out without gaps or overlap") {
 
 TEST_CASE("torn writes: two threads, writers held up between halves, results stay right") {
   for (const slot_format format : {slot_format::ll, slot_format::ll128})
-    for (const std::size_t count : {1, 5, 40}) {
+    for (const std::size_t count : {1U, 5U, 40U}) {
       slot_board board{2};
       board.tear_writes(&hold_up);
       const operation what{"one_shot", flat_stage(collective::all_reduce, 2), count, format};

@@ -114,6 +114,11 @@ struct player {
         case collective::reduce:
           for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), i, round);
           break;
+        case collective::scan:
+        case collective::exscan:
+          for (rank_t q = 0; q < rank + (on.what == collective::scan ? 1 : 0); ++q)
+            expected += contribution(q, i, round);
+          break;
         case collective::reduce_scatter:
           for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), mine, round);
           break;

@@ -19,8 +19,8 @@ void for_each_float(Function function) {
 template <class T>
 bool nearest(double value, T result) {
   const auto bits = std::bit_cast<word_of<T>>(result);
-  for (int step : {-1, 1}) {
-    const auto neighbour = std::bit_cast<T>(static_cast<word_of<T>>(bits + step));
+  for (const word_of<T> beside : {static_cast<word_of<T>>(bits - 1U), static_cast<word_of<T>>(bits + 1U)}) {
+    const auto neighbour = std::bit_cast<T>(beside);
     const double other = to_double(neighbour);
     if (!std::isfinite(other) || std::signbit(other) != std::signbit(to_double(result))) continue;
     const double here = std::fabs(to_double(result) - value), there = std::fabs(other - value);

@@ -40,7 +40,7 @@ void take(packet_buffer<packet>& buffer, model& wanted, const packet_key& key) {
   wanted.erase(found);
 }
 
-void remove_job(packet_buffer<packet>& buffer, model& wanted, std::uint32_t job) {
+void remove_job(packet_buffer<packet>& buffer, model& wanted, std::uint64_t job) {
   model removed;
   const std::size_t count = buffer.remove_job(job, [&](const packet_key& key, packet&& value) {
     REQUIRE(removed.emplace(key, *value).second);  // each exactly once

@@ -32,7 +32,7 @@ TEST_CASE("names of nccl-tests and other aliases parse; nonsense does not") {
       {"half", datatype::f16},        {"float16", datatype::f16},    {"bfloat16", datatype::bf16},
       {"float", datatype::f32},       {"double", datatype::f64},     {"fp8_e4m3", datatype::f8e4m3},
       {"fp8_e5m2", datatype::f8e5m2}, {"fp8-e4m3", datatype::f8e4m3}};
-  for (const auto& [text, type] : known) CHECK_MESSAGE(parse_datatype(text) == type, text);
+  for (const auto& entry : known) CHECK_MESSAGE(parse_datatype(entry.first) == entry.second, entry.first);
   for (const char* text : {"", "f33", "F32", "float ", "?"}) CHECK_MESSAGE(!parse_datatype(text), text);
   for (op_kind kind : all_op_kinds)
     if (kind != op_kind::user) CHECK(parse_op(name(kind)) == kind);

@@ -478,7 +478,7 @@ private:
           const int cell = cells_.count(name_of(r, c, k)) ? cell_of(r, {buffer_kind::output, self, c, 1}, k) : -1;
           if (cell < 0) return wrong("an output cell is never touched");
           const value& v = values_[index(s.memory[index(cell)])];
-          if (v.sum != expected(extent_of(score_, r, buffer_kind::output, c), k))
+          if (v.sum != expected(r, extent_of(score_, r, buffer_kind::output, c), k))
             return wrong("rank " + std::to_string(r) + " output[" + std::to_string(c) + "] is wrong: " + v.tree);
           if (k == 0) trees[index(r)].push_back(v.tree);
         }
@@ -492,7 +492,7 @@ private:
     return {named.buffer, named.owner, named.cell, slice};
   }
 
-  number expected(const extent& e, int slice) const {
+  number expected(rank_t rank, const extent& e, int slice) const {
     const long chunk = chunk_of(e, slice);
     number sum = 0;
     switch (score_.what) {
@@ -500,6 +500,10 @@ private:
       case collective::reduce_scatter:
       case collective::reduce:
         for (rank_t r = 0; r < score_.ranks; ++r) sum += given_.at({r, chunk});
+        return sum;
+      case collective::scan:
+      case collective::exscan:
+        for (rank_t r = 0; r < rank + (score_.what == collective::scan ? 1 : 0); ++r) sum += given_.at({r, chunk});
         return sum;
       case collective::all_gather:
       case collective::gather: return given_.at({static_cast<rank_t>(e.block), chunk});

@@ -17,9 +17,9 @@ namespace {
 using random_engine = std::mt19937_64;
 
 std::size_t below(random_engine& random, std::size_t end) { return static_cast<std::size_t>(random() % end); }
-template <class T, std::size_t N>
-const T& one_of(random_engine& random, const T (&of)[N]) {
-  return of[below(random, N)];
+template <class Range>
+const auto& one_of(random_engine& random, const Range& of) {
+  return of[below(random, std::size(of))];
 }
 
 /// 0 … 10⁵, small ones and those beside a power of two more often.

@@ -181,11 +181,11 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
   // A theorem for scores whose lanes never contend for an element in an order that times decide: all ways disjoint, as here.
   // With contention it is not: a faster element can bring two messages into an unlucky order (Graham's anomalies, 1969).
   std::mt19937_64 random(seed() + 3);
-  for (const auto& [by, what] :
+  for (const auto& task :
        {std::pair{"ring", collective::all_reduce}, std::pair{"recursive_doubling", collective::all_reduce},
         std::pair{"ring", collective::broadcast}}) {
     const int p = 2 << random() % 4;
-    const score notes = lower_syncs(write_score(*find_choreography(by), flat_stage(what, p)));
+    const score notes = lower_syncs(write_score(*find_choreography(task.first), flat_stage(task.second, p)));
     const auto time = [&](std::int64_t alpha_ns, std::uint64_t rate, std::size_t count) {
       auto on = flat_hardware(p);
       on.set("link.latency", std::to_string(alpha_ns) + "ns");
@@ -201,7 +201,7 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
       const auto a = static_cast<std::int64_t>(random() % 5000);
       const std::uint64_t rate = 1'000'000 + random() % 10'000'000'000u;
       const std::size_t n = random() % 100'000;
-      CAPTURE(by);
+      CAPTURE(task.first);
       const std::int64_t base = time(a, rate, n);
       CHECK(time(a + 1 + static_cast<std::int64_t>(random() % 1000), rate, n) >= base);
       CHECK(time(a, rate * 2, n) <= base);
@@ -221,7 +221,8 @@ TEST_CASE(
         for (const bool in_place : {false, true}) {
           if (what == collective::barrier) continue;
           const bool has_form = what == collective::all_reduce || what == collective::all_gather ||
-                                what == collective::reduce_scatter || what == collective::all_to_all;
+                                what == collective::reduce_scatter || what == collective::all_to_all ||
+                                what == collective::scan || what == collective::exscan;
           if (in_place && !has_form) continue;
           study_scenario s;
           s.kind.what = what;

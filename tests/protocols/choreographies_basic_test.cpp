@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -26,8 +28,8 @@ namespace {
 
 const std::vector<int> rank_counts = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 32, 64};
 
-int floor_log2(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
-int ceil_log2(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
+int floor_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
+int ceil_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1))); }
 bool power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(n)); }
 
 /// All roots of few ranks; of many the first, the last and a random one.
@@ -67,7 +69,9 @@ verdict verified(const choreography& which, const stage& on) {
 
 /// A ring in which everybody has sent needs room for one message more than it has ranks.
 bool needs_two_credits(const choreography& which, collective what) {
-  return &which == &c::ring && what != collective::broadcast && what != collective::reduce;
+  const bool goes_round =
+      what == collective::all_reduce || what == collective::all_gather || what == collective::reduce_scatter;
+  return &which == &c::ring && goes_round;
 }
 
 /// Verifies what is performed: whole messages as they are; slices and blocks of different sizes cell by cell, and
@@ -208,6 +212,7 @@ TEST_CASE("ring: as written it gets stuck with one credit, the chain does not") 
 
 TEST_CASE("ring: ranks of a server are neighbours, wherever the layout puts them") {
   for (const collective what : c::ring.collectives) {
+    if (what == collective::scan || what == collective::exscan) continue;  // in rank order
     CAPTURE(name(what));
     stage on = flat_stage(what, 6, has_root(what) ? 3 : 0);
     on.placement = layout::parse("0.0.0,1.0.0,2.0.0,0.1.0,1.1.0,2.1.0");  // rank r on server r mod 3
@@ -268,6 +273,7 @@ TEST_CASE("binomial: n-1 messages in ceil(log2 n) rounds; a barrier twice that")
   for (const int n : {2, 3, 5, 8, 13, 16, 17})
     for (const collective what : c::binomial.collectives)
       for (rank_t root = 0; root < n; ++root) {
+        if (what == collective::scan || what == collective::exscan) continue;
         CAPTURE(name(what));
         CAPTURE(n);
         CAPTURE(root);
@@ -376,4 +382,120 @@ TEST_CASE("the basic choreographies refuse nothing that they offer") {
       for (const int ranks : rank_counts) CHECK(refusal(*which, flat_stage(what, ranks)) == "");
     CHECK(refusal(*which, flat_stage(collective::all_to_all, 4)) != "");
   }
+}
+
+// -- prefixes ---------------------------------------------------------------------------------------------------------
+
+namespace {
+/// "((0+1)+2)" for 0, 1, 2.
+std::string left_fold_of(int ranks) {
+  std::string text = "0";
+  for (int r = 1; r < ranks; ++r) text = '(' + text + '+' + std::to_string(r) + ')';
+  return text;
+}
+
+/// The ranks in a tree, from left to right.
+std::vector<int> leaves_of(const std::string& tree) {
+  std::vector<int> leaves;
+  for (std::size_t i = 0; i < tree.size(); ++i)
+    if (std::isdigit(static_cast<unsigned char>(tree[i])) != 0) {
+      std::size_t length = 0;
+      leaves.push_back(std::stoi(tree.substr(i), &length));
+      i += length - 1;
+    }
+  return leaves;
+}
+
+const choreography* const with_prefixes[] = {&c::ring, &c::recursive_doubling, &c::binomial, &c::one_shot};
+}  // namespace
+
+TEST_CASE("scan and exscan: every rank ends with the ranks up to it, or below it, in rank order") {
+  for (const choreography* which : with_prefixes)
+    for (const collective what : {collective::scan, collective::exscan})
+      for (int n = 1; n <= 33; ++n)
+        for (const bool in_place : {false, true}) {
+          const stage on = flat_stage(what, n, 0, in_place);
+          INFO(describe(*which, on));
+          const verdict v = verified(*which, on);
+          CHECK(v.rank_ordered);
+          CHECK(v.same_tree_everywhere);
+          const bool chain = which == &c::ring || which == &c::one_shot;
+          if (chain) CHECK(v.left_fold);
+          for (rank_t r = 0; r < n; ++r) {
+            const int terms = what == collective::scan ? r + 1 : r;
+            const std::string tree = tree_of(v, r, 0);
+            if (chain) CHECK(tree == (terms > 0 ? left_fold_of(terms) : "-"));
+            std::vector<int> below(static_cast<std::size_t>(terms));
+            std::iota(below.begin(), below.end(), 0);
+            CHECK(leaves_of(tree) == below);
+          }
+        }
+}
+
+TEST_CASE("scan and exscan: folded in rank order, every prefix is a left fold") {
+  for (const choreography* which : with_prefixes)
+    for (const collective what : {collective::scan, collective::exscan})
+      for (const int n : {1, 2, 3, 6, 8, 13, 16, 33})
+        for (const bool in_place : {false, true}) {
+          const stage on = flat_stage(what, n, 0, in_place);
+          INFO(describe(*which, on));
+          const verdict v = verify(fold_in_rank_order(write_score(*which, on)), {2, 3});
+          if (!v.ok()) FAIL_CHECK(to_string(*v.first_fault));
+          CHECK(v.left_fold);
+        }
+}
+
+TEST_CASE("scan and exscan: messages and rounds") {
+  for (const collective what : {collective::scan, collective::exscan})
+    for (int n = 2; n <= 33; ++n) {
+      CAPTURE(name(what));
+      CAPTURE(n);
+      const auto messages = [&](const choreography& which) { return verified(which, flat_stage(what, n)).messages; };
+      CHECK(messages(c::ring) == count(n - 1));
+      CHECK(messages(c::one_shot) == count(n * (n - 1) / 2));
+      int doubling = 0, rounds = 0;
+      for (int distance = 1; distance < n; distance *= 2, ++rounds) doubling += n - distance;
+      CHECK(messages(c::recursive_doubling) == count(doubling));
+      CHECK(most_messages(write_score(c::recursive_doubling, flat_stage(what, n))) <= rounds);
+      // Down to every rank but the first; up from all but those whose subtree reaches the last rank.
+      int up = 0;
+      for (int r = 1; r < n; ++r) up += std::min(r & -r, n - r) + r < n ? 1 : 0;
+      CHECK(messages(c::binomial) == count(n - 1 + up));
+    }
+}
+
+TEST_CASE("exscan: a score that touches rank 0's output, or its input in place, is refused") {
+  score s = write_score(c::ring, flat_stage(collective::exscan, 3));
+  step writes;
+  writes.kind = step_kind::copy;
+  writes.source = {buffer_kind::input, self, 0, 1};
+  writes.target = {buffer_kind::output, self, 0, 1};
+  s.players[0].lanes[0].push_back(writes);
+  verdict v = verify(s);
+  REQUIRE_FALSE(v.ok());
+  CHECK(to_string(*v.first_fault) ==
+        "rank 0 lane 0 step 1: the target names 1 cell from output[0] on, which is out of range: there are 0 cells");
+
+  s = write_score(c::binomial, flat_stage(collective::exscan, 3, 0, true));
+  writes.kind = step_kind::recv;
+  writes.source = {};
+  writes.target = {buffer_kind::input, self, 0, 1};
+  writes.from = 1;
+  s.players[0].lanes[0].push_back(writes);
+  v = verify(s);
+  REQUIRE_FALSE(v.ok());
+  CHECK(v.first_fault->what == "writes input[0], but the rank has no output, so this input must not change");
+}
+
+TEST_CASE("scan: a contribution that is missing or does not belong there is named") {
+  score s = write_score(c::one_shot, flat_stage(collective::scan, 3));
+  s.what = collective::exscan;  // rank 0 now has an output too many
+  CHECK_FALSE(verify(s).ok());
+  s = write_score(c::one_shot, flat_stage(collective::all_reduce, 3));
+  s.what = collective::scan;
+  CHECK(to_string(*verify(s).first_fault) ==
+        "rank 0: output[0] has the contribution of rank 1, 2 in it, which does not belong there");
+  s = write_score(c::one_shot, flat_stage(collective::scan, 3));
+  s.what = collective::all_reduce;
+  CHECK(to_string(*verify(s).first_fault) == "rank 0: output[0] lacks the contribution of rank 1, 2");
 }

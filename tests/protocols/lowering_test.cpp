@@ -397,7 +397,8 @@ TEST_CASE("folding in rank order, performed on words in random order") {
     REQUIRE_MESSAGE(run.run(), title(c, on), " is stuck");
     for (rank_t r = 0; r < s.ranks; ++r)
       for (std::int32_t cell = 0; cell < cell_count(s, r, buffer_kind::output); ++cell) {
-        const std::string right = left_fold_of(s.ranks, extent_of(s, r, buffer_kind::output, cell));
+        const int terms = on.what == collective::scan ? r + 1 : on.what == collective::exscan ? r : s.ranks;
+        const std::string right = left_fold_of(terms, extent_of(s, r, buffer_kind::output, cell));
         const std::string found = run.word(r, {buffer_kind::output, self, cell, 1});
         if (found != right) FAIL_CHECK(title(c, on), ": rank ", r, " output ", cell, " is ", found, ", not ", right);
       }

@@ -30,7 +30,7 @@ constexpr int shrink = 1;
 class toy {
 public:
   toy(const score& s, const call_shape& shape, const cutting& cut, int credits, bool any_order, std::uint64_t seed)
-      : score_(s), cut_(cut), credits_(credits), random_(seed) {
+      : cut_(cut), credits_(credits), random_(seed) {
     for (rank_t r = 0; r < s.ranks; ++r) users_.emplace_back(s, r, shape);
     for (rank_t r = 0; r < s.ranks; ++r) peers_.push_back({users_[index(r)].input(), users_[index(r)].output()});
     for (rank_t r = 0; r < s.ranks; ++r) codes_.push_back(compile(s, r, shape, cut));
@@ -166,7 +166,6 @@ private:
     return true;
   }
 
-  const score& score_;
   cutting cut_;
   int credits_;
   std::mt19937_64 random_;

@@ -21,16 +21,19 @@ inline std::int64_t contribution(rank_t q, std::int64_t block, std::size_t e) {
   return static_cast<std::int64_t>(h >> 20);
 }
 
-/// Element `e` of a block as the output must hold it.
-inline std::int64_t expected(collective what, int ranks, rank_t root, std::int64_t block, std::size_t e) {
+/// Element `e` of a block as the output of `rank` must hold it.
+inline std::int64_t expected(collective what, int ranks, rank_t root, rank_t rank, std::int64_t block, std::size_t e) {
+  const auto sum_below = [&](rank_t end) {
+    std::uint64_t sum = 0;
+    for (rank_t q = 0; q < end; ++q) sum += static_cast<std::uint64_t>(contribution(q, block, e));
+    return static_cast<std::int64_t>(sum);
+  };
   switch (what) {
     case collective::all_reduce:
     case collective::reduce:
-    case collective::reduce_scatter: {
-      std::uint64_t sum = 0;
-      for (rank_t q = 0; q < ranks; ++q) sum += static_cast<std::uint64_t>(contribution(q, block, e));
-      return static_cast<std::int64_t>(sum);
-    }
+    case collective::reduce_scatter: return sum_below(ranks);
+    case collective::scan: return sum_below(rank + 1);
+    case collective::exscan: return sum_below(rank);
     case collective::all_gather:
     case collective::gather: return contribution(static_cast<rank_t>(block), block, e);
     case collective::broadcast:
@@ -73,7 +76,7 @@ public:
   std::size_t wrong() const {
     std::size_t bad = 0, at = 0;
     each(output_blocks(score_->what, score_->ranks, score_->root, rank_), [&](std::int64_t block, std::size_t e) {
-      bad += output_[at++] != expected(score_->what, score_->ranks, score_->root, block, e);
+      bad += output_[at++] != expected(score_->what, score_->ranks, score_->root, rank_, block, e);
     });
     return bad;
   }

@@ -59,9 +59,9 @@ void check_well_formed(hardware h) {
       CHECK(std::set<std::string>(there.begin(), there.end()).size() == there.size());
       CHECK(h.time_alone(a, b, 0, 1 << 20) > h.time_alone(a, b, 0, 1 << 10));
     }
-  for (const auto& [key, value] : h.settings()) {
-    CAPTURE(key);
-    CHECK_NOTHROW(h.set(key, value));
+  for (const auto& setting : h.settings()) {
+    CAPTURE(setting.first);
+    CHECK_NOTHROW(h.set(setting.first, setting.second));
   }
   h.validate();
 }

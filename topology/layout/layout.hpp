@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "memory/export.hpp"
+
 namespace troupe {
 
 /// Where one rank sits. All three count from 0; `card` is relative to its server, `core_group` to its card.
@@ -28,7 +30,7 @@ struct coordinates {
 ///
 /// Cost: `size`, `of` are O(1). The `ranks_of_…` queries allocate their result and are O(result) for a grid, O(size)
 /// with a placement: ask once per server, not once per rank and step.
-struct layout {
+struct TROUPE_API layout {
   int servers = 1;
   int cards = 1;                         // per server (the largest server, if they differ)
   int core_groups = 1;                   // per card (the largest card, if they differ)

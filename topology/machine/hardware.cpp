@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "memory/error.hpp"
@@ -256,7 +257,7 @@ void hardware::slow_down(std::string_view wanted, double times) {
   for (hardware_element& e : elements) {
     const std::string_view n = e.name;
     if (n != wanted && !(n.starts_with(wanted) && n.size() > wanted.size() && n[wanted.size()] == ' ')) continue;
-    e.slow_down = static_cast<std::int32_t>(times * 1000 + 0.5);
+    e.slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
     found = true;
   }
   if (found) return;

@@ -15,7 +15,7 @@ layout places_of(const gpu_servers& what, const preset_request& wanted) {
     throw error(errc::bad_config, "preset " + what.name + ": the layout is servers x GPUs, for example " +
                                       what.usual_layout + ", not " + said);
   // "8" parses as eight ranks in one place; here it is one server.
-  const layout places = parsed.is_flat() ? layout::grid(1, parsed.size()) : parsed;
+  layout places = parsed.is_flat() ? layout::grid(1, parsed.size()) : parsed;
   if (wanted.ranks == 0 || wanted.ranks == places.size()) return places;
   if (!wanted.layout.empty() || wanted.ranks % places.cards != 0)
     throw error(errc::bad_config,

@@ -85,24 +85,15 @@ struct channel_state::port {
 
 void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
   const operation_key key{what->epoch, what->peer, what->sending};
-  note_started(key);
   performer lanes{*what->code, channel_, what->memory, what->type, what->reduction, what->any_order};
   const auto [at, fresh] = active_.try_emplace(key, active{std::move(what), std::move(lanes), {}, {}, 0, false});
   if (fresh) advance(at, out);
 }
 
-void channel_state::skip(const operation_key& which) {
-  note_started(which);
-  drop_job(which);
-}
-
 void channel_state::on_chunk(chunk&& what, channel_outbox& out) {
   const operation_key key = key_of_receiver(what);
   const auto at = active_.find(key);
-  if (at == active_.end()) {
-    if (!is_over(key)) keep(std::move(what));
-    return;
-  }
+  if (at == active_.end()) return keep(std::move(what));
   const auto lane = static_cast<int>(what.lane % lanes_of(at->second));
   if (what.sequence < find_link(at->second.in, lane, what.source).next) return;  // came twice
   keep(std::move(what));
@@ -136,7 +127,6 @@ std::vector<lane_wait> channel_state::stop(const operation_key& which) {
   std::vector<lane_wait> lacked = waits(which);
   active_.erase(which);
   drop_job(which);
-  if (!is_over(which)) ahead_.insert(which);
   return lacked;
 }
 
@@ -200,31 +190,13 @@ channel_state::link& channel_state::find_link(std::vector<link>& links, int lane
   return *at;
 }
 
-bool channel_state::is_over(const operation_key& key) const {
-  if (ahead_.contains(key)) return true;
-  if (key.peer < 0) return before(key.epoch, next_epoch_);
-  const auto next = next_pair_.find(pair_name(key));
-  return next != next_pair_.end() && before(key.epoch, next->second);
-}
-
-/// Operations start in order, but one that fails may be skipped before earlier ones have started, and after later ones have.
-void channel_state::note_started(const operation_key& key) {
-  if (key.peer < 0) {
-    if (!before(key.epoch, next_epoch_)) ahead_.insert(key);
-    while (ahead_.erase({next_epoch_, -1, false}) > 0) next_epoch_ = (next_epoch_ + 1) & ~point_to_point;
-    return;
-  }
-  ahead_.erase(key);
-  const auto [next, fresh] = next_pair_.try_emplace(pair_name(key), point_to_point);
-  if (fresh || !before(key.epoch, next->second)) next->second = (key.epoch + 1) | point_to_point;
-}
-
 // -- early chunks -----------------------------------------------------------------------------------------------------
 
 void channel_state::keep(chunk&& what) {
   const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
   for (auto& buffer : early_) {
     if (buffer->contains(key)) return;  // came twice
+    // A buffer that refuses leaves it whole. NOLINTNEXTLINE(bugprone-use-after-move)
     if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   }
   // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.

@@ -2,16 +2,18 @@
 // One channel of one rank: performs its part of every operation under way, with chunk and credit messages (the mailbox port).
 // No CAF in here, so that every transition can be tested alone, and under ThreadSanitizer.
 //
-// Owner: the channel actor; nobody else touches it. What may arrive, in any order:
-//   start(assignment)          from its rank   begins an operation, in the order of the epochs but for those that fail
-//   skip(operation)            from its rank   it failed: it will not start here, and nothing that came of it is needed
+// Here a *message* is a chunk: a reference to the sender's bytes, with its name (epoch, source, lane, sequence). Its *credit* says
+// that it was consumed, and gives those bytes back to the sender. The *epoch* tells the operations of a communicator apart.
+//
+// Owner: rank_state, on the rank's turn; nobody else touches it. What may arrive, in any order:
+//   start(assignment)          begins an operation
 //   chunk                      from a peer     readable until we answer with a credit
 //   credit                     from a peer     our chunk has been consumed
 //   transferred(epoch, lane)   from a DMA engine
-//   stop(operation)            from its rank   drops the operation; after we answer, nothing here refers to its buffers
+//   stop(operation)            drops the operation, and what came of it; afterwards nothing here refers to its buffers
 // A chunk that comes before its operation waits in `early_`, named by (epoch, source, lane, sequence) and taken in the order of
 // the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted.
-// Chunks that come twice, or for an operation that is over, are dropped.
+// Chunks that come twice are dropped. Which operations are over, the rank knows: it passes on no chunk of those.
 
 #include <cstdint>
 #include <memory>
@@ -37,13 +39,11 @@ struct operation_key {
 };
 struct operation_key_hash {
   std::size_t operator()(const operation_key& k) const noexcept {
-    const std::uint64_t word =
-        std::uint64_t{k.epoch} << 32 | static_cast<std::uint32_t>(k.peer) << 1 | (k.sending ? 1u : 0u);
+    const std::uint64_t row = std::uint64_t{static_cast<std::uint32_t>(k.peer)} << 1 | (k.sending ? 1u : 0u);
+    const std::uint64_t word = (k.epoch << 32 | k.epoch >> 32) ^ row;
     return static_cast<std::size_t>(word * 0x9e3779b97f4a7c15u >> 17);
   }
 };
-
-/// a before b on the circle of 2³¹ epochs.
 
 /// The row of sends or receives that the operation belongs to. @pre a send or receive
 inline std::uint64_t pair_name(const operation_key& key) {
@@ -70,12 +70,9 @@ public:
 
 class channel_state {
 public:
-  /// @param first epoch of the first collective
-  channel_state(rank_t rank, int channel, arena& slots, epoch_t first = 0)
-      : rank_(rank), channel_(channel), slots_(&slots), next_epoch_(first) {}
+  channel_state(rank_t rank, int channel, arena& slots) : rank_(rank), channel_(channel), slots_(&slots) {}
 
   void start(std::shared_ptr<const assignment> what, channel_outbox& out);
-  void skip(const operation_key& which);
   void on_chunk(chunk&& what, channel_outbox& out);
   void on_credit(const credit& what, channel_outbox& out);
   void transferred(const operation_key& which, int lane, channel_outbox& out);
@@ -110,8 +107,6 @@ private:
 
   static link& find_link(std::vector<link>& links, int lane, rank_t peer);
   void advance(active_map::iterator at, channel_outbox& out);
-  bool is_over(const operation_key& key) const;
-  void note_started(const operation_key& key);
   void keep(chunk&& what);
   chunk* find_early(const packet_key& key);
   void drop_early(const packet_key& key);
@@ -123,11 +118,7 @@ private:
   arena* slots_;
   active_map active_;
   std::vector<std::unique_ptr<packet_buffer<chunk>>>
-      early_;           ///< one in normal times; larger ones are added under pressure
-  epoch_t next_epoch_;  ///< first collective epoch not started, skipped or stopped here
-  std::unordered_map<std::uint64_t, epoch_t> next_pair_;  ///< the same per peer and direction
-  std::unordered_set<operation_key, operation_key_hash>
-      ahead_;  ///< later ones that are: a failure may overtake and be overtaken
+      early_;  ///< one in normal times; larger ones are added under pressure
 };
 
 }  // namespace troupe::actors

@@ -22,8 +22,8 @@ constexpr const char* footer = R"(Examples:
   troupe bench --collective all -t 8 --one-thread -e 64K
 
 Columns are those of nccl-tests: sizes are of the whole buffer of a rank, rounded down to whole blocks; busbw = algbw × 2(n-1)/n
-for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and all_to_all, × 1 for broadcast, reduce and
-send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations.)";
+for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and all_to_all, × 1 for broadcast, reduce, scan,
+exscan and send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations.)";
 
 struct arguments {
   std::string collectives = "all_reduce", choreography, protocol, config, json, type = "f32", op = "sum", least = "8",

@@ -74,7 +74,7 @@ layout placement_of(const std::string& option, int ranks, const std::string& lay
 collective parse_collective_option(const std::string& text) {
   if (const auto what = parse_collective(text)) return *what;
   std::vector<std::string_view> names;
-  for (int c = 0; c < collective_count; ++c) names.push_back(name(static_cast<collective>(c)));
+  for (const collective c : all_collectives) names.push_back(name(c));
   std::string list;
   for (const auto n : names) list += (list.empty() ? "" : ", ") + std::string{n};
   const auto near = closest(text, names);

@@ -41,8 +41,7 @@ int list(bool as_json) {
   }
   for (const choreography* c : all_choreographies()) print(*c);
   std::cout << "by collective:\n";
-  for (int i = 0; i < collective_count; ++i) {
-    const auto what = static_cast<collective>(i);
+  for (const collective what : all_collectives) {
     std::string line = "  " + std::string{name(what)};
     line.resize(17, ' ');
     for (const choreography* c : all_choreographies())

@@ -139,7 +139,7 @@ std::vector<stage> variants(const task& t) {
   for (const rank_t root : roots_of(t.what, ranks))
     for (const bool in_place : {false, true})
       for (const bool uniform : {true, false}) {
-        if ((!uniform && !blocks) || (in_place && t.what == collective::barrier)) continue;
+        if ((!uniform && !blocks) || (in_place && traits_of(t.what).place == in_place_rule::never)) continue;
         stage on = flat_stage(t.what, ranks, root, in_place, uniform);
         on.placement = t.placement;
         list.push_back(on);

@@ -79,33 +79,23 @@ struct duty {
   double out = 0, in = 0;
 };
 
-duty duty_of(const job_kind& kind, const job_shape& shape, double e, int ranks, rank_t root, int rank) {
-  const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
-  const auto block = [&](std::size_t b) {
-    return e * static_cast<double>(shape.counts.empty() ? shape.count : shape.counts[b]);
+/// Bytes of one kind of traffic over the buffer that begins with those blocks.
+double bytes_of(least_traffic what, const block_run& buffer, const job_shape& shape, double e, int rank) {
+  const auto block = [&](std::int64_t b) {
+    return e * static_cast<double>(shape.counts.empty() ? shape.count : shape.counts[static_cast<std::size_t>(b)]);
   };
-  const auto others = [&] {
-    double sum_of_blocks = 0;
-    for (std::size_t b = 0; b < n; ++b) sum_of_blocks += b == me ? 0 : block(b);
-    return sum_of_blocks;
-  };
-  switch (kind.what) {
-    case collective::all_reduce: return {block(0), block(0)};
-    case collective::all_gather: return {block(me), others()};
-    case collective::reduce_scatter: return {others(), block(me)};
-    case collective::broadcast: return rank == root ? duty{block(0), 0} : duty{0, block(0)};
-    case collective::reduce: return rank == root ? duty{0, block(0)} : duty{block(0), 0};
-    case collective::gather: return rank == root ? duty{0, others()} : duty{block(me), 0};
-    case collective::scatter: return rank == root ? duty{others(), 0} : duty{0, block(me)};
-    case collective::all_to_all: {
-      duty d;
-      for (std::size_t b = 0; b < n; ++b)
-        if (b != me) d.out += block(me * n + b), d.in += block(b * n + me);
-      return d;
-    }
-    case collective::barrier: break;
-  }
-  return {};
+  if (what == least_traffic::nothing) return 0;
+  if (what == least_traffic::block) return block(rank);
+  double sum_of_blocks = 0;
+  for (int i = 0; i < buffer.count; ++i)
+    if (i != rank) sum_of_blocks += block(buffer.first + std::int64_t{i} * buffer.stride);
+  return sum_of_blocks;
+}
+
+duty duty_of(const job_kind& kind, const job_shape& shape, double e, int n, rank_t root, int rank) {
+  const collective_traits& t = traits_of(kind.what);
+  return {bytes_of(t.sent(n, root, rank), t.input(n, root, rank), shape, e, rank),
+          bytes_of(t.received(n, root, rank), t.output(n, root, rank), shape, e, rank)};
 }
 
 }  // namespace
@@ -122,8 +112,8 @@ study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape
     const duty d = duty_of(kind, shape, e, on.ranks, root, r);
     seconds = std::max({seconds, d.out / survey.of(r).out, d.in / survey.of(r).in});
   }
-  if (kind.what == collective::all_reduce)
-    seconds = std::max(seconds, 2.0 * (on.ranks - 1) * e * static_cast<double>(shape.count) / survey.total_out());
+  const double blocks = traits_of(kind.what).sent_by_all(on.ranks);
+  seconds = std::max(seconds, blocks * e * static_cast<double>(shape.count) / survey.total_out());
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;
 }

@@ -45,7 +45,7 @@ public:
       memory_map m;
       m.input = rooms_.back().data();
       m.output = s.in_place ? rooms_.back().data() : rooms_.back().data() + in_bytes + 1;
-      if (s.in_place) place_own(m, r, in_bytes, out_bytes);
+      if (s.in_place) place_own(m, r);
       fill(m.input, table_of(r), e_, in);
       maps_.push_back(m);
     }
@@ -54,20 +54,29 @@ public:
   std::span<const memory_map> maps() const { return maps_; }
 
   std::int64_t wrong() const {
-    const auto expected = bits_.empty() ? crafted_result(scenario_.type, scenario_.reduction, ranks_) : bits_;
+    std::vector<std::byte> expected = bits_;
+    rank_range of;
     std::uint64_t count = 0;
-    for (rank_t r = 0; r < ranks_; ++r)
+    for (rank_t r = 0; r < ranks_; ++r) {
+      const block_run run = output_blocks(scenario_.kind.what, ranks_, scenario_.root, r);
+      if (run.count == 0) continue;
+      const rank_range from = contributors(scenario_.kind.what, ranks_, scenario_.root, r, run.first);
+      if (bits_.empty() && !(from == of))
+        expected = crafted_result(scenario_.type, scenario_.reduction, ranks_, of = from);
       count += count_wrong(maps_[static_cast<std::size_t>(r)].output, expected, e_, blocks(r, false));
+    }
     return static_cast<std::int64_t>(count);
   }
 
 private:
   /// Where a rank's own block lies in the larger buffer of an in-place call.
-  void place_own(memory_map& m, rank_t rank, std::size_t in_bytes, std::size_t out_bytes) const {
+  void place_own(memory_map& m, rank_t rank) const {
     std::size_t before = 0;
     for (rank_t r = 0; r < rank; ++r) before += block(r).elements * e_;
-    if (scenario_.kind.what == collective::all_gather && out_bytes > in_bytes) m.input += before;
-    if (scenario_.kind.what == collective::reduce_scatter && in_bytes > out_bytes) m.output += before;
+    const std::size_t ins = blocks(rank, true).size(), outs = blocks(rank, false).size();
+    if (ins == 0 || outs == 0) return;
+    if (ins < outs) m.input += before;
+    if (ins > outs) m.output += before;
   }
   std::vector<std::byte> table_of(rank_t r) const {
     return bits_.empty() ? crafted_input(scenario_.type, scenario_.reduction, ranks_, r) : bits_;
@@ -205,7 +214,7 @@ private:
 
   void check_counts() const {
     const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
-    const bool matrix = scenario_.kind.what == collective::all_to_all;
+    const bool matrix = scenario_.kind.has_matrix();
     if (given == 0 || given == (matrix ? n * n : n)) return;
     throw error(errc::bad_config,
                 "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
@@ -376,7 +385,7 @@ private:
     if (!shape.counts.empty())
       block = std::accumulate(shape.counts.begin(), shape.counts.end(), 0.0) / static_cast<double>(shape.counts.size());
     const double bytes =
-        block * static_cast<double>(size_of(scenario_.type)) * buffer_blocks(scenario_.kind.what, on_->ranks);
+        block * static_cast<double>(size_of(scenario_.type)) * traits_of(scenario_.kind.what).footprint(on_->ranks);
     machine_.rates(bytes, scenario_.type, on_->host);
     for (const auto& [key, value] : scenario_.overrides)
       if (key.starts_with("host.")) on_->set(key, value);

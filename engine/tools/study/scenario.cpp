@@ -73,8 +73,8 @@ private:
     s.title = text("title");
     const auto kind = parse_job_kind(text("collective"));
     if (!kind || kind->send_recv)
-      fail("collective",
-           "there is no collective \"" + text("collective") + "\" to study; take all_reduce … barrier, or a v-form");
+      fail("collective", "there is no collective \"" + text("collective") +
+                             "\" to study; take a collective, such as all_reduce, or a v-form");
     s.kind = *kind;
     s.sizes.clear();
     for (const std::int64_t n : std::get<std::vector<std::int64_t>>(value("sizes")))
@@ -132,7 +132,7 @@ private:
   }
 
   void read_hccl(study_scenario& s) const {
-    if (s.choreography == "hccl" && s.kind.what != collective::all_to_all)
+    if (s.choreography == "hccl" && traits_of(s.kind.what).v != v_counts::every_pair)
       fail("choreography", "hccl is the selection of an all_to_all, not of " + name(s.kind));
     for (const hccl_device d : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
       if (text("hccl.device") == name(d)) s.hccl.device = d;

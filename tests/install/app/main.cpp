@@ -1,7 +1,5 @@
-// A program outside the tree: four ranks sum their numbers.
+// A program outside the tree: four ranks sum their numbers, and an error is caught as what it is.
 #include <troupe.hpp>
-
-#include "memory/types/types.hpp"  // the layers' headers resolve too
 
 #include <array>
 #include <atomic>
@@ -15,7 +13,13 @@ int main() {
     std::array<float, 3> values{1.0F, 2.0F, static_cast<float>(comm.rank())};
     comm.all_reduce(std::span(values), troupe::sum);
     if (values != std::array{4.0F, 8.0F, 6.0F}) ++wrong;
+    try {
+      comm.broadcast(values, 4);
+      ++wrong;
+    } catch (const troupe::error& refused) {
+      if (refused.code() != troupe::errc::bad_root) ++wrong;
+    }
   });
-  std::printf("%d of 4 ranks have a wrong sum\n", wrong.load());
+  std::printf("%d things went wrong\n", wrong.load());
   return wrong == 0 ? 0 : 1;
 }

@@ -294,7 +294,7 @@ double fused_seconds(const study_lookup& of) {
 }
 
 void add_training(std::vector<figure>& all) {
-  const auto add = [&](std::string id, std::string what, double published, std::string unit,
+  const auto add = [&](const std::string& id, std::string what, double published, std::string unit,
                        std::function<measured(const study_lookup&)> ours, std::string remark) {
     all.push_back({.id = "spec1.table5." + id,
                    .source = "spec 1, table 5",
@@ -305,7 +305,7 @@ void add_training(std::vector<figure>& all) {
                    .ours = std::move(ours),
                    .remark = std::move(remark)});
   };
-  constexpr double quoted = 120 / 34.1 + 120 / 54.9;  // from the measured bandwidths
+  static constexpr double quoted = 120 / 34.1 + 120 / 54.9;  // from the measured bandwidths
   add(
       "llama.ring", "LLaMA 70B, Ring-TP, an iteration", 5.75, "s",
       [](const study_lookup& of) -> measured {

@@ -14,7 +14,7 @@
 
 namespace troupe::actors {
 
-/// Not synchronised: the seat's lock guards it.
+/// Not synchronised.
 class remembered_calls {
 public:
   struct entry {

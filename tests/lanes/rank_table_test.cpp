@@ -1,15 +1,15 @@
-// The desk of a communicator on threads of the test's own: order, forms, failures.
+// The ranks of a communicator on threads of the test's own: order, forms, failures.
 
-#include "tests/lanes/slot_office.hpp"
+#include "tests/lanes/ranks_on_threads.hpp"
 
 #include <doctest/doctest.h>
 
-using namespace desk_test;
+using namespace ranks_test;
 using namespace std::chrono_literals;
 
 TEST_CASE("blocking and asynchronous operations of several threads keep their order and their sums") {
   for (const int ranks : {2, 4}) {
-    office o(ranks);
+    house o(ranks);
     const auto how = sum_plan(ranks, 3);
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
@@ -21,8 +21,8 @@ TEST_CASE("blocking and asynchronous operations of several threads keep their or
         for (std::size_t i = 0; i < rounds; ++i) {
           in[i].fill(static_cast<std::int32_t>(i) * (r + 1));
           if ((i * 7 + static_cast<std::size_t>(r)) % 5 == 0)
-            open.push_back(start(o.desk(), r, how, in[i].data(), out[i].data()));
-          else if (run(o.desk(), r, how, in[i].data(), out[i].data())) ++wrong;
+            open.push_back(start(o.table(), r, how, in[i].data(), out[i].data()));
+          else if (run(o.table(), r, how, in[i].data(), out[i].data())) ++wrong;
           if (i % 200 == 100 + static_cast<std::size_t>(r)) std::this_thread::sleep_for(8ms);
         }
         for (const auto& done : open) {
@@ -40,7 +40,7 @@ TEST_CASE("blocking and asynchronous operations of several threads keep their or
 TEST_CASE("rooted operations whose root moves on, among others that come again and again") {
   for (const agreement_form form : agreement_forms)
     for (const int ranks : {2, 3}) {
-      office o(ranks);
+      house o(ranks);
       const auto sums = sum_plan(ranks, 3);
       std::vector<plan_ptr> broadcasts, reductions;
       for (rank_t root = 0; root < ranks; ++root) {
@@ -59,8 +59,8 @@ TEST_CASE("rooted operations whose root moves on, among others that come again a
             const auto& how = i % 7 == 0 ? sums : i % 3 == 0 ? reductions[root] : broadcasts[root];
             in[at].fill(i * (r + 1));
             out[at].fill(-1);
-            if ((i * 7 + r) % 5 == 0) open.push_back(start(o.desk(), r, how, in[at].data(), out[at].data()));
-            else if (run(o.desk(), r, how, in[at].data(), out[at].data())) ++wrong;
+            if ((i * 7 + r) % 5 == 0) open.push_back(start(o.table(), r, how, in[at].data(), out[at].data()));
+            else if (run(o.table(), r, how, in[at].data(), out[at].data())) ++wrong;
           }
           for (const auto& done : open) {
             wait_for(done);
@@ -81,16 +81,16 @@ TEST_CASE("rooted operations whose root moves on, among others that come again a
 }
 
 TEST_CASE("one thread performs for all ranks at once") {
-  office o(4);
+  house o(4);
   const auto how = sum_plan(4, 2);
   std::array<std::array<std::int32_t, 2>, 4> in{}, out{};
   for (std::int32_t round = 1; round < 50; ++round) {
     std::vector<completion_ptr> all;
-    slot_desk::gathering together;
+    rank_cell::gathering together;
     for (rank_t r = 0; r < 4; ++r) {
       in[static_cast<std::size_t>(r)].fill(round);
       all.push_back(
-          start(o.desk(), r, how, in[static_cast<std::size_t>(r)].data(), out[static_cast<std::size_t>(r)].data()));
+          start(o.table(), r, how, in[static_cast<std::size_t>(r)].data(), out[static_cast<std::size_t>(r)].data()));
     }
     CHECK_FALSE(all[3]->done());
     together.drive();
@@ -100,16 +100,16 @@ TEST_CASE("one thread performs for all ranks at once") {
 }
 
 TEST_CASE("a deadline ends it on every rank, also on one that comes later; the next one succeeds") {
-  office o(2);
+  house o(2);
   const auto how = sum_plan(2, 1);
   std::int32_t one = 1, a = 0, b = 0;
   for (int round = 0; round < 3; ++round) {
-    const failure_ptr first = run(o.desk(), 0, how, &one, &a, 5ms);
+    const failure_ptr first = run(o.table(), 0, how, &one, &a, 5ms);
     REQUIRE(first);
     CHECK(first->code == errc::timed_out);
-    CHECK(run(o.desk(), 1, how, &one, &b) == first);
-    std::thread other([&] { CHECK_FALSE(run(o.desk(), 1, how, &one, &b)); });
-    CHECK_FALSE(run(o.desk(), 0, how, &one, &a));
+    CHECK(run(o.table(), 1, how, &one, &b) == first);
+    std::thread other([&] { CHECK_FALSE(run(o.table(), 1, how, &one, &b)); });
+    CHECK_FALSE(run(o.table(), 0, how, &one, &a));
     other.join();
     CHECK(a == 2);
     CHECK(b == 2);
@@ -117,75 +117,66 @@ TEST_CASE("a deadline ends it on every rank, also on one that comes later; the n
   }
 }
 
-TEST_CASE("different calls get the table; numbers of operations elsewhere are left out") {
-  office o(2);
+TEST_CASE("different calls get the table, and the next ones succeed") {
+  house o(2);
   const auto how = sum_plan(2, 1), other = sum_plan(2, 2);
   std::array<std::int32_t, 2> in{1, 1}, a{}, b{};
-  operation elsewhere, after;
   std::thread peer([&] {
-    operation mine;
-    o.desk().number(1, mine);
-    const failure_ptr why = run(o.desk(), 1, other, in.data(), b.data());
+    const failure_ptr why = run(o.table(), 1, other, in.data(), b.data());
     CHECK((why && why->code == errc::mismatch));
-    CHECK_FALSE(run(o.desk(), 1, how, in.data(), b.data()));
+    CHECK_FALSE(run(o.table(), 1, how, in.data(), b.data()));
   });
-  o.desk().number(0, elsewhere);
-  const failure_ptr why = run(o.desk(), 0, how, in.data(), a.data());
+  const failure_ptr why = run(o.table(), 0, how, in.data(), a.data());
   CHECK((why && why->code == errc::mismatch));
-  CHECK_FALSE(run(o.desk(), 0, how, in.data(), a.data()));
+  CHECK_FALSE(run(o.table(), 0, how, in.data(), a.data()));
   peer.join();
   CHECK(a[0] == 2);
-  o.desk().number(0, after);
-  CHECK(elsewhere.epoch == 0);
-  CHECK(elsewhere.follows == 0);
-  CHECK(after.epoch == 3);
-  CHECK(after.follows == 1);
 }
 
 TEST_CASE("a rank leaves when its operations are over, and is then missed") {
-  office o(2);
+  house o(2);
   const auto how = sum_plan(2, 1);
   std::int32_t one = 1, a = 0, b = 0;
-  const completion_ptr first = start(o.desk(), 0, how, &one, &a);
-  o.desk().leave(0);
-  CHECK_FALSE(run(o.desk(), 1, how, &one, &b));
+  const completion_ptr first = start(o.table(), 0, how, &one, &a);
+  o.table().at(0).post(rank_order{[](rank_state& s, rank_outbox& out) { s.leave(out); }});
+  CHECK_FALSE(run(o.table(), 1, how, &one, &b));
   wait_for(first);
   CHECK_FALSE(first->why());
-  const failure_ptr why = run(o.desk(), 1, how, &one, &b);
+  const failure_ptr why = run(o.table(), 1, how, &one, &b);
   REQUIRE(why);
   CHECK(why->code == errc::rank_missing);
 }
 
 TEST_CASE("what is broken or closed fails at once, in every form") {
   for (const bool closed : {false, true}) {
-    office o(2);
+    house o(2);
     const auto how = sum_plan(2, 1);
     std::int32_t one = 1, a = 0, b = 0;
-    const completion_ptr first = start(o.desk(), 0, how, &one, &a);
+    const completion_ptr first = start(o.table(), 0, how, &one, &a);
     failure_ptr blocked;
-    std::thread caller([&] { blocked = run(o.desk(), 0, how, &one, &b); });
+    std::thread caller([&] { blocked = run(o.table(), 0, how, &one, &b); });
     std::this_thread::sleep_for(1ms);
-    if (closed) o.desk().close();
-    else o.desk().broken(make_failure(errc::communicator_aborted, "enough"));
+    if (closed) o.table().close();
+    else o.table().broken(make_failure(errc::communicator_aborted, "enough"));
     caller.join();
     wait_for(first);
     CHECK(first->why());
     CHECK(blocked);
-    CHECK(run(o.desk(), 1, how, &one, &b));
-    const completion_ptr late = start(o.desk(), 1, how, &one, &b);
+    CHECK(run(o.table(), 1, how, &one, &b));
+    const completion_ptr late = start(o.table(), 1, how, &one, &b);
     wait_for(late);
     CHECK(late->why());
   }
 }
 
 TEST_CASE("whether it stands still is asked twice") {
-  office o(2);
+  house o(2);
   const auto how = sum_plan(2, 1);
   std::int32_t one = 1, a = 0, b = 0;
-  CHECK(o.desk().stands_still());
-  const completion_ptr first = start(o.desk(), 0, how, &one, &a);
-  while (!o.desk().stands_still()) std::this_thread::sleep_for(1ms);
+  CHECK(o.table().stands_still());
+  const completion_ptr first = start(o.table(), 0, how, &one, &a);
+  while (!o.table().stands_still()) std::this_thread::sleep_for(1ms);
   CHECK_FALSE(first->done());
-  CHECK_FALSE(run(o.desk(), 1, how, &one, &b));
+  CHECK_FALSE(run(o.table(), 1, how, &one, &b));
   wait_for(first);
 }

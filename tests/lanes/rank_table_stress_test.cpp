@@ -1,4 +1,4 @@
-// The desk under random schedules: all forms of calls, on slots and on all ranks' buffers, with operations that are cancelled,
+// Ranks under random schedules: all forms of calls, by messages, on slots and on all ranks' buffers, with operations that are cancelled,
 // run out of time or throw in the middle. Every operation has buffers of its own, which are poisoned as soon as it has ended.
 
 #include <doctest/doctest.h>
@@ -6,10 +6,10 @@
 #include <random>
 #include <stdexcept>
 
-#include "tests/lanes/slot_office.hpp"
+#include "tests/lanes/ranks_on_threads.hpp"
 #include "tests/seed.hpp"
 
-using namespace desk_test;
+using namespace ranks_test;
 using namespace std::chrono_literals;
 
 namespace {
@@ -50,6 +50,7 @@ struct counts {
 /// One rank's operation, with its own memory.
 struct mine {
   std::vector<std::int32_t> in, out;
+  operation_ptr what;
   completion_ptr done;
   int number = 0;
 
@@ -75,8 +76,8 @@ struct mine {
 
 class rank_player {
 public:
-  rank_player(slot_desk& desk, rank_t rank, int ranks, const std::vector<job>& jobs, counts& seen, std::uint64_t from)
-      : desk_(desk), rank_(rank), ranks_(ranks), jobs_(jobs), seen_(seen), random_(from) {}
+  rank_player(rank_table& table, rank_t rank, int ranks, const std::vector<job>& jobs, counts& seen, std::uint64_t from)
+      : table_(table), rank_(rank), ranks_(ranks), jobs_(jobs), seen_(seen), random_(from) {}
 
   void play() {
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
@@ -101,32 +102,34 @@ private:
     const op reduction = reduction_of(j.what);
     switch (random_() % 4) {
       case 0: {
-        m.end(j, ranks_, run(desk_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction), seen_);
+        m.end(j, ranks_, run(table_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction), seen_);
         return;
       }
       case 1: {  // nobody but the attendant is sure to perform it
-        open(i, start(desk_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
+        open(i, ranks_test::begin(table_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
         break;
       }
       case 2: {
-        open(i, start(desk_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
+        open(i, ranks_test::begin(table_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
         const auto soon = std::chrono::steady_clock::now() + std::chrono::microseconds(random_() % 50);
-        desk_.help(rank_, *m.done, random_() % 2 == 0 ? no_deadline : soon);
+        table_.at(rank_).help(*m.done, random_() % 2 == 0 ? no_deadline : soon);
         break;
       }
       default: {
-        slot_desk::gathering together;
-        open(i, start(desk_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
+        rank_cell::gathering together;
+        open(i, ranks_test::begin(table_, rank_, j.how, m.in.data(), m.out.data(), deadline(j), reduction));
         if (random_() % 2 == 0) together.drive();
       }
     }
     if (j.what == trouble::cancelled && random_() % 2 == 0)
-      desk_.end(rank_, static_cast<epoch_t>(i), make_failure(errc::cancelled, "enough"));
-    if (random_() % 4 == 0) desk_.help_briefly(rank_);
+      table_.at(rank_).post(rank_order{
+          [op = m.what](rank_state& s, rank_outbox& out) { s.end(op, make_failure(errc::cancelled, "enough"), out); }});
+    if (random_() % 4 == 0) table_.at(rank_).help_briefly();
   }
 
-  void open(std::size_t i, completion_ptr done) {
-    all_[i]->done = std::move(done);
+  void open(std::size_t i, operation_ptr what) {
+    all_[i]->done = what->done;
+    all_[i]->what = std::move(what);
     open_.push_back(i);
   }
 
@@ -134,14 +137,14 @@ private:
     std::shuffle(open_.begin(), open_.end(), random_);
     for (const std::size_t i : open_) {
       mine& m = *all_[i];
-      if (random_() % 2 == 0) desk_.help(rank_, *m.done, no_deadline);
+      if (random_() % 2 == 0) table_.at(rank_).help(*m.done, no_deadline);
       wait_for(m.done);
       m.end(jobs_[i], ranks_, m.done->why(), seen_);
     }
     open_.clear();
   }
 
-  slot_desk& desk_;
+  rank_table& table_;
   rank_t rank_;
   int ranks_;
   const std::vector<job>& jobs_;
@@ -152,8 +155,8 @@ private:
 };
 
 std::vector<job> some_jobs(int ranks, std::size_t count, std::mt19937_64& random, bool troubled) {
-  const std::vector<plan_ptr> plans{sum_plan(ranks, 3), sum_plan(ranks, 200), direct_plan(ranks, 5),
-                                    direct_plan(ranks, 20'000)};
+  const std::vector<plan_ptr> plans{sum_plan(ranks, 3),         sum_plan(ranks, 200),   direct_plan(ranks, 5),
+                                    direct_plan(ranks, 20'000), mailbox_plan(ranks, 7), mailbox_plan(ranks, 3000)};
   std::vector<job> jobs(count);
   for (job& j : jobs) {
     j.how = plans[random() % plans.size()];
@@ -171,11 +174,11 @@ TEST_CASE("random forms of calls, with and without operations that fail") {
       CAPTURE(troubled);
       CAPTURE(ranks);
       counts seen;
-      office o(ranks, ranks > 3 ? 2 : ranks);
+      house o(ranks, ranks > 3 ? 2 : ranks);
       const auto jobs = some_jobs(ranks, 250, random, troubled);
       std::vector<std::thread> threads;
       for (rank_t r = 0; r < ranks; ++r)
-        threads.emplace_back([&, r, from = random()] { rank_player(o.desk(), r, ranks, jobs, seen, from).play(); });
+        threads.emplace_back([&, r, from = random()] { rank_player(o.table(), r, ranks, jobs, seen, from).play(); });
       for (auto& t : threads) t.join();
       CHECK(seen.wrong == 0);
       CHECK(seen.touched == 0);
@@ -186,20 +189,20 @@ TEST_CASE("random forms of calls, with and without operations that fail") {
 
 TEST_CASE("calls of several threads for one rank, of which some are of a kind that the rank has not called before") {
   constexpr int ranks = 2, rounds = 400;
-  office o(ranks);
+  house o(ranks);
   const auto how = sum_plan(ranks, 1);
   const call what = call_of(*how);
   std::atomic<int> wrong{0};
   const auto blocking = [&](rank_t r) {
     std::int32_t in = 1, out = 0;
     for (int i = 0; i < rounds && wrong == 0; ++i) {
-      // begin() is for calls unlike the last: it compiles and remembers them, while others may submit.
-      if (auto turn = o.desk().begin(r, what, how)) {
-        const auto result = o.desk().perform(turn, &in, &out, 1s);
-        if (result.still_to_do) wait_for(result.still_to_do->done);
+      // perform() is for calls unlike the last ones: it compiles and remembers them, while others may submit.
+      if (const auto result = o.table().at(r).perform(what, how, &in, &out, 1s); result.begun) {
+        if (result.still_to_do)
+          o.table().at(r).help(*result.still_to_do->done, no_deadline), wait_for(result.still_to_do->done);
         wrong += (result.still_to_do ? result.still_to_do->done->why() : result.why) || out != 2;
       } else {
-        const completion_ptr done = start(o.desk(), r, how, &in, &out, 1s);
+        const completion_ptr done = start(o.table(), r, how, &in, &out, 1s);
         wait_for(done);
         wrong += done->why() || out != 2;
       }
@@ -208,8 +211,8 @@ TEST_CASE("calls of several threads for one rank, of which some are of a kind th
   const auto asynchronous = [&](rank_t r) {
     std::int32_t in = 1, out = 0;
     for (int i = 0; i < rounds && wrong == 0; ++i) {
-      const completion_ptr done = start(o.desk(), r, how, &in, &out, 1s);
-      o.desk().help(r, *done, no_deadline);
+      const completion_ptr done = start(o.table(), r, how, &in, &out, 1s);
+      o.table().at(r).help(*done, no_deadline);
       wait_for(done);
       wrong += done->why() || out != 2;
     }
@@ -222,24 +225,23 @@ TEST_CASE("calls of several threads for one rank, of which some are of a kind th
 
 TEST_CASE("a callback that begins the next operation, on whichever thread, until thousands are done") {
   for (const int ranks : {2, 4}) {
-    office o(ranks);
+    house o(ranks);
     const auto how = sum_plan(ranks, 2);
     constexpr int links = 1500;
     struct chain {
-      office& o;
+      house& o;
       plan_ptr how;
       rank_t rank;
       std::array<std::int32_t, 2> in{1, 1}, out{};
       std::atomic<int> left{links}, wrong{0};
       completion over;
       void next() {
-        const completion_ptr done = start(o.desk(), rank, how, in.data(), out.data());
+        const completion_ptr done = start(o.table(), rank, how, in.data(), out.data());
         done->then([this, done] {
           wrong += done->why() != nullptr;
           if (--left > 0) next();
           else over.complete(nullptr);
         });
-        o.desk().attend_now(rank);
       }
     };
     std::vector<std::unique_ptr<chain>> chains;
@@ -262,7 +264,7 @@ TEST_CASE("closing while callers come, wait, park and hand over: everything ends
     std::atomic<bool> closed{false};
     std::atomic<int> unfinished{0};
     {
-      office o(ranks);
+      house o(ranks);
       std::vector<std::thread> threads;
       for (rank_t r = 0; r < ranks; ++r)
         threads.emplace_back([&, r, from = random()] {
@@ -271,19 +273,19 @@ TEST_CASE("closing while callers come, wait, park and hand over: everything ends
           for (std::size_t i = 0; i < jobs.size() && !closed; ++i) {
             mine& m = *all.emplace_back(std::make_unique<mine>(jobs[i], static_cast<int>(i), r));
             if (dice() % 2 == 0) {
-              if (run(o.desk(), r, jobs[i].how, m.in.data(), m.out.data())) break;
+              if (run(o.table(), r, jobs[i].how, m.in.data(), m.out.data())) break;
               continue;
             }
-            m.done = start(o.desk(), r, jobs[i].how, m.in.data(), m.out.data());
+            m.done = start(o.table(), r, jobs[i].how, m.in.data(), m.out.data());
             const auto soon = std::chrono::steady_clock::now() + std::chrono::microseconds(dice() % 60);
-            if (dice() % 2 == 0) o.desk().help(r, *m.done, soon);
+            if (dice() % 2 == 0) o.table().at(r).help(*m.done, soon);
           }
           for (const auto& m : all)
             if (m->done) wait_for(m->done), unfinished += m->done->done() ? 0 : 1;
         });
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-      if (round % 3 == 0) o.desk().broken(make_failure(errc::communicator_aborted, "enough"));
-      else o.desk().close();
+      if (round % 3 == 0) o.table().broken(make_failure(errc::communicator_aborted, "enough"));
+      else o.table().close();
       closed = true;
       for (auto& t : threads) t.join();
     }

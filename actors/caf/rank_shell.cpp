@@ -1,0 +1,244 @@
+#include "actors/caf/rank_shell.hpp"
+
+#include <unordered_map>
+#include <vector>
+
+#include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
+
+#include "actors/caf/caf_interface.hpp"
+#include "actors/caf/fabric.hpp"
+#include "actors/caf/fault_injector.hpp"
+#include "memory/error.hpp"
+#include "memory/kernels/kernels.hpp"
+
+namespace troupe::actors {
+
+/// To the shell itself, on whose turn alone it may answer.
+struct answer_message {
+  std::shared_ptr<caf::typed_response_promise<collective_response>> to;
+  collective_response what;
+};
+
+}  // namespace troupe::actors
+
+TROUPE_LOCAL_MESSAGE(troupe::actors::answer_message)
+
+namespace troupe::actors {
+
+namespace {
+
+// -- what a rank says -----------------------------------------------------------------------------------------------------
+
+class outbox_of_rank final : public rank_outbox {
+public:
+  outbox_of_rank(crew& members, rank_t rank) : members_(members), rank_(rank) {
+    if (members_.faults.any())
+      for (int c = 0; c < members_.channels; ++c) faults_.emplace_back(members_.faults, rank, c);
+  }
+
+  void called(epoch_t epoch, const call& what) override { tell(called_message{epoch, rank_, what}); }
+  void withdraw(epoch_t epoch) override { tell(withdraw_message{epoch, rank_}); }
+  void fail(epoch_t epoch, const std::string& title, failure_ptr why) override {
+    tell(fail_message{epoch, title, std::move(why)});
+  }
+  void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override {
+    tell(stopped_message{epoch, rank_, std::move(waits), std::move(came)});
+  }
+  void left(epoch_t operations) override { tell(left_message{rank_, operations}); }
+  void quiet() override { tell(quiet_message{rank_}); }
+  void perished() override { tell(perished_message{rank_}); }
+
+  void deliver(rank_t to, int channel, chunk&& what) override {
+    if (!faults_.empty()) return deliver_with_faults(to, channel, std::move(what));
+    pass_on(to, channel, std::move(what));
+  }
+  void give_back(rank_t to, int channel, const credit& what) override {
+    if (!killed_) peer(to).post(credit_message{channel, what});
+  }
+  void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
+    order(receiver, [from = rank_, epoch, why](rank_state& s, rank_outbox& o) { s.revoke(from, epoch, why, o); });
+  }
+  void revoked(rank_t sender, epoch_t epoch) override {
+    order(sender, [from = rank_, epoch](rank_state& s, rank_outbox& o) { s.revoked(from, epoch, o); });
+  }
+  void refuse(rank_t to, epoch_t epoch, bool sending, const failure_ptr& why) override {
+    order(to, [from = rank_, epoch, sending, why](rank_state& s, rank_outbox& o) {
+      s.refused(from, epoch, sending, why, o);
+    });
+  }
+  void inquire(rank_t to, epoch_t epoch, bool sending, look_t look, bool nobody_else) override {
+    order(to, [from = rank_, epoch, sending, look, nobody_else](rank_state& s, rank_outbox& o) {
+      s.inquired(from, epoch, sending, look, nobody_else, o);
+    });
+  }
+
+  bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
+                std::size_t bytes) override {
+    if (members_.ways == nullptr || bytes == 0) {
+      troupe::copy(target, source, bytes);
+      return true;
+    }
+    if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
+    caf::anon_send(dma_,
+                   copy_message{target, source, bytes, {members_.shared_from_this(), rank_, channel}, which, lane});
+    return false;
+  }
+  bool flush(const operation_key& which) override {
+    if (members_.ways == nullptr) return false;
+    caf::anon_send(shell(), flush_order_message{which});
+    return true;
+  }
+  steady_time now() const override { return std::chrono::steady_clock::now(); }
+
+  /// On the rank's turn, like all of the above.
+  void pass_on(rank_t to, int channel, chunk&& what) {
+    if (killed_) return;
+    const path_ptr* way = members_.ways == nullptr ? nullptr : &path_to(to, channel);
+    if (way == nullptr || *way == nullptr) return peer(to).post(chunk_message{channel, std::move(what)});
+    caf::anon_send((*way)->hops.front(),
+                   transfer_message{std::move(what), *way, 0, {members_.shared_from_this(), to, channel}, {}});
+  }
+
+private:
+  void deliver_with_faults(rank_t to, int channel, chunk&& what) {
+    const auto m = faults_[static_cast<std::size_t>(channel)].next();
+    if (m.kill) {
+      killed_ = true;  // from now on it says nothing more to its peers
+      caf::anon_send_exit(shell(), caf::exit_reason::kill);
+      return;
+    }
+    if (m.drop) return;
+    // What comes late or twice may come when the operation is over. A channel drops that unread; a DMA engine reads everything.
+    if (members_.ways != nullptr && (m.twice || m.delay.count() > 0)) own_copy(what);
+    if (m.twice) pass_on(to, channel, chunk{what});
+    if (m.delay.count() == 0) return pass_on(to, channel, std::move(what));
+    members_.held_back.fetch_add(1);
+    caf::delayed_anon_send(shell(), m.delay, held_back_message{to, channel, std::move(what)});
+  }
+
+  void own_copy(chunk& what) const {
+    if (what.bytes == 0) return;
+    auto buffer = std::make_shared<scratch_block>(members_.memory.acquire(what.bytes));
+    troupe::copy(buffer->data(), what.data, what.bytes);
+    what.data = static_cast<const std::byte*>(buffer->data());
+    what.keep = std::move(buffer);
+  }
+
+  const path_ptr& path_to(rank_t to, int channel) {
+    const auto [at, fresh] =
+        paths_.try_emplace(std::uint64_t{static_cast<std::uint32_t>(to)} << 32 | static_cast<std::uint32_t>(channel));
+    if (fresh) at->second = members_.ways->path_between(place(rank_), place(to), channel);
+    return at->second;
+  }
+
+  template <class Message>
+  void tell(Message&& what) {
+    caf::anon_send(members_.membership, std::forward<Message>(what));
+  }
+  template <class Order>
+  void order(rank_t to, Order&& what) {
+    peer(to).post(rank_order{std::forward<Order>(what)});
+  }
+  int place(rank_t rank) const { return members_.machine_rank[static_cast<std::size_t>(rank)]; }
+  rank_cell& peer(rank_t rank) const { return members_.table->at(rank); }
+  const caf::actor& shell() const { return members_.rank[static_cast<std::size_t>(rank_)]; }
+
+  crew& members_;
+  rank_t rank_;
+  bool killed_ = false;
+  std::vector<fault_injector> faults_;  ///< by channel; empty: none
+  caf::actor dma_;
+  std::unordered_map<std::uint64_t, path_ptr> paths_;  ///< by peer and channel
+};
+
+// -- the actor --------------------------------------------------------------------------------------------------------------
+
+class rank_shell final : public caf::event_based_actor {
+public:
+  rank_shell(caf::actor_config& config, crew_ptr members, rank_t rank)
+      : event_based_actor(config), members_(std::move(members)), rank_(rank) {
+    set_exit_handler([this](caf::exit_msg& m) { quit(std::move(m.reason)); });
+  }
+
+  caf::behavior make_behavior() override {
+    return caf::message_handler{
+        [this](const agreed_message& m) {
+          tell([m](rank_state& s, rank_outbox& o) { s.agreed(m.epoch, m.counts, o); });
+        },
+        [this](const ask_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.asked(m.epoch, o); }); },
+        [this](const halt_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.stop(m.epoch, o); }); },
+        [this](const failed_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.failed(m.epoch, m.why, o); }); },
+        [this](const broken_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.broken(m.why, o); }); },
+        [this](const peer_left_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.peer_left(m.rank, o); }); },
+        [this](const peer_lost_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.peer_lost(m.rank, o); }); },
+        [this](const stuck_message& m) {
+          tell([m, members = members_.get()](rank_state& s, rank_outbox& o) {
+            s.stuck(m.look, members->looks.load(), m.nobody_else, o);
+          });
+        },
+        [this](const flush_order_message& m) { flush(m.which); },
+        [this](held_back_message& m) {
+          members_->let_go.fetch_add(1);
+          tell([held = std::make_shared<held_back_message>(std::move(m))](rank_state&, rank_outbox& o) {
+            static_cast<outbox_of_rank&>(o).pass_on(held->to, held->channel, std::move(held->what));
+          });
+        },
+        [this](const collective_request& m) { return perform_request(m); },
+        [](answer_message& m) { m.to->deliver(std::move(m.what)); },
+    };
+  }
+
+  void on_exit() override {
+    tell([](rank_state& s, rank_outbox& o) { s.perish(o); });
+    members_.reset();
+  }
+
+  const char* name() const override { return "rank"; }
+
+private:
+  template <class Order>
+  void tell(Order&& what) {
+    members_->table->at(rank_).post(rank_order{std::forward<Order>(what)});
+  }
+
+  void flush(const operation_key& which) {
+    after_transfers(*this, *members_, rank_,
+                    [this, which] { tell([which](rank_state& s, rank_outbox& o) { s.flushed(which, o); }); });
+  }
+
+  /// A request that came as a message: answered when the operation is done.
+  caf::result<collective_response> perform_request(const collective_request& m) {
+    using promise_type = caf::typed_response_promise<collective_response>;
+    auto promise = make_response_promise<collective_response>();
+    try {
+      if (!m.what) throw error(errc::invalid_argument, "the request describes no collective");
+      operation_ptr op = members_->accept(rank_, *m.what);
+      const completion_ptr done = op->done;
+      done->then([self = caf::actor_cast<caf::actor>(this), to = std::make_shared<promise_type>(promise), done] {
+        const failure_ptr& why = done->why();
+        caf::anon_send(self, answer_message{to, why ? collective_response{make_error_code(why->code), why->text}
+                                                    : collective_response{}});
+      });
+      members_->table->at(rank_).submit(std::move(op));
+    } catch (const error& e) {
+      promise.deliver(collective_response{e.code(), e.what()});
+    } catch (const std::exception& e) {
+      promise.deliver(collective_response{make_error_code(errc::out_of_memory), e.what()});
+    }
+    return promise;
+  }
+
+  crew_ptr members_;
+  rank_t rank_;
+};
+
+}  // namespace
+
+caf::actor spawn_rank_shell(caf::actor_system& system, crew_ptr members, rank_t rank) {
+  return system.spawn<rank_shell, caf::lazy_init>(std::move(members), rank);
+}
+
+std::unique_ptr<rank_outbox> make_outbox(crew& of, rank_t rank) { return std::make_unique<outbox_of_rank>(of, rank); }
+
+}  // namespace troupe::actors

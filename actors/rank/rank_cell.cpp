@@ -1,0 +1,400 @@
+#include "actors/rank/rank_cell.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "actors/waiting/slot_waiting.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+thread_local rank_cell::gathering* my_gathering = nullptr;
+thread_local int callbacks = 0;
+
+/// Of all ranks together, which who starts last may have to work on alone: some 10 µs. Starting more than that must not be
+/// performing it: the caller has something else to do meanwhile.
+constexpr std::size_t long_bytes = 512 * 1024;
+
+bool takes_long(const operation& op, int ranks) {
+  return on_board(op) && op.what.count > long_bytes / size_of(op.what.type) / static_cast<std::size_t>(ranks);
+}
+
+/// Looks in a row that find nothing, with a yield between, before a group's wait gives up.
+constexpr int most_yields = 32;
+
+}  // namespace
+
+bool rank_cell::in_callback() noexcept { return callbacks > 0; }
+
+rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board,
+                     const waiting_policy& waiting, rank_host& host, std::unique_ptr<rank_outbox> out)
+    : state_(std::move(options), memory, spaces, board),
+      out_(std::move(out)),
+      host_(&host),
+      waiting_(waiting),
+      spin_(waiting.spin) {}
+
+rank_cell::~rank_cell() {
+  // Nobody else is here any more. What was submitted and never read fails with the rest.
+  for (rank_message* m = inbox_.take_all(); m != nullptr;) {
+    rank_message* const next = m->next;
+    if (auto* op = std::get_if<operation_ptr>(&m->what))
+      (*op)->done->complete(make_failure(errc::engine_closed, "the engine was closed before this operation began"));
+    inbox::give_back(m);
+    m = next;
+  }
+}
+
+// -- messages -----------------------------------------------------------------------------------------------------------
+
+template <class What>
+void rank_cell::push(What&& what, bool urgent) {
+  inbox_.push(std::forward<What>(what));
+  if (urgent) urgent_.store(true);
+  if (held_.load()) return wake_holder();
+  if (urgent || pending_.load()) host_->schedule(*this);
+}
+
+void rank_cell::post(chunk_message&& what) { push(std::move(what), false); }
+void rank_cell::post(credit_message&& what) { push(std::move(what), false); }
+void rank_cell::post(rank_order&& what) { push(std::move(what), true); }
+
+void rank_cell::wake_holder() {
+  if (asleep_.load()) [[unlikely]]
+    state_.port()->board().wake(rank());
+}
+
+bool rank_cell::drain() {
+  if (urgent_.load(std::memory_order_relaxed)) urgent_.store(false);
+  rank_message* m = inbox_.take_all();
+  if (m == nullptr) return false;
+  while (m != nullptr) {
+    rank_message* const next = m->next;
+    switch (m->what.index()) {
+      case 0: {
+        auto& c = std::get<0>(m->what);
+        state_.on_chunk(c.channel, std::move(c.what), *out_);
+        break;
+      }
+      case 1: {
+        auto& c = std::get<1>(m->what);
+        state_.on_credit(c.channel, c.what, *out_);
+        break;
+      }
+      case 2: state_.submit(std::move(std::get<2>(m->what)), *out_); break;
+      default: std::get<3>(m->what)(state_, *out_);
+    }
+    inbox::give_back(m);
+    m = next;
+  }
+  return true;
+}
+
+// -- the turn -------------------------------------------------------------------------------------------------------------
+
+bool rank_cell::try_turn() noexcept {
+  if (held_.load(std::memory_order_relaxed) || held_.exchange(true)) return false;
+  if (unattended.load(std::memory_order_relaxed) != care::none) unattended.store(care::none);
+  return true;
+}
+
+bool rank_cell::turn() {
+  bool moved = drain();
+  if (state_.on_board() != nullptr) moved = state_.advance(*out_) || moved;
+  return moved;
+}
+
+void rank_cell::end_turn(care of_rest) {
+  const bool pending = state_.pending();
+  if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
+  std::vector<rank_state::ended> ended;
+  if (state_.has_ended()) ended = state_.take_ended();
+  if (pending && of_rest != care::none) unattended.store(of_rest);
+  held_.exchange(false);
+  if (urgent_.load() || (pending && !inbox_.empty())) host_->schedule(*this);
+  if (pending && of_rest == care::left) host_->unattended(*this);
+  if (ended.empty()) return;
+  ++callbacks;
+  for (rank_state::ended& e : ended) e.what->done->complete(std::move(e.why));
+  --callbacks;
+}
+
+void rank_cell::run() {
+  if (!try_turn()) return;
+  turn();
+  end_turn();
+}
+
+// -- submitting -------------------------------------------------------------------------------------------------------------
+
+void rank_cell::submit(operation_ptr op) {
+  const bool later = takes_long(*op, state_.ranks()) || callbacks > 0;
+  if (!try_turn()) return push(std::move(op), true);
+  drain();
+  if (my_gathering != nullptr) {
+    state_.enqueue(std::move(op), *out_);
+    auto& cells = my_gathering->cells_;
+    if (std::find(cells.begin(), cells.end(), this) == cells.end()) cells.push_back(this);
+    return end_turn(care::none);
+  }
+  if (later) {
+    // Begun here inside a callback, it could end here, and its callback begin the next …
+    state_.enqueue(std::move(op), *out_);
+    end_turn(care::none);
+    return host_->attend(*this);
+  }
+  state_.submit(std::move(op), *out_);
+  end_turn();
+}
+
+// -- blocking callers ---------------------------------------------------------------------------------------------------------
+
+plan_ptr rank_cell::plan_again(const call& what) {
+  if (state_.port() == nullptr || !try_turn()) return nullptr;
+  plan_ptr known = state_.port()->plan_of(what);
+  end_turn();
+  return known;
+}
+
+rank_cell::outcome rank_cell::perform_again(const call& what, const void* input, void* output,
+                                            std::optional<std::chrono::nanoseconds> deadline) {
+  if (!try_turn()) return {};
+  if (!inbox_.empty()) drain();
+  slot_port& port = *state_.port();
+  if (!state_.may_begin_at_once() || !port.recall(what)) {
+    end_turn();
+    return {};
+  }
+  port.last().what.reduction = what.reduction;
+  return perform_begun(input, output, deadline);
+}
+
+rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const void* input, void* output,
+                                      std::optional<std::chrono::nanoseconds> deadline) {
+  if (!try_turn()) return {};
+  drain();
+  if (!state_.may_begin_at_once()) {
+    end_turn();
+    return {};
+  }
+  try {
+    state_.port()->remember(what, how);
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+  return perform_begun(input, output, deadline);
+}
+
+/// Ends the wait of a caller that performs for its rank: a message has come, or it takes long.
+class rank_cell::watch final : public slot_watch {
+public:
+  watch(rank_cell& cell, steady_time expires) : cell_(cell), expires_(expires) { cell_.falls_asleep(true); }
+  ~watch() override { cell_.falls_asleep(false); }
+  watch(const watch&) = delete;
+  watch& operator=(const watch&) = delete;
+  bool stop() noexcept override { return tired_ || !cell_.inbox_.empty(); }
+  /// An operation that all ranks work on ends, or its caller's deadline passes.
+  void impatient() override { tired_ = !cell_.state_.port()->performer().together() || clock::now() >= expires_; }
+  bool tired() const { return tired_; }
+
+private:
+  rank_cell& cell_;
+  steady_time expires_;
+  bool tired_ = false;
+};
+
+void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_, waiting_, slept); }
+
+/// True: performed. False: it takes long, a message has come, or it does not fit.
+bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
+  slot_port& port = *state_.port();
+  // Most end here, before anything of a wait is set up.
+  auto status = port.advance();
+  for (int i = 0; i < spin_ && status == slot_performer::status::waiting; ++i) {
+    if (i >= eager_looks) pause_core();
+    status = port.advance();
+  }
+  if (status == slot_performer::status::performed) return true;
+  const steady_time expires = deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
+  watch tired{*this, expires};
+  slot_wait_options how;
+  how.spin = 0;
+  how.yields = waiting_.yields;
+  how.patience =
+      deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
+  how.watch = &tired;
+  const auto asleep = clock::now();
+  const auto ended = wait_slots(port.performer(), how).how;
+  learn(clock::now() - asleep);
+  return ended == slot_wait_result::ended::performed;
+}
+
+/// @pre the turn is held, and the call is the port's last
+rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
+                                            std::optional<std::chrono::nanoseconds> deadline) {
+  const auto begun = deadline ? clock::now() : steady_time{};
+  try {
+    state_.begin_inline(input, output);
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+  std::string problem;
+  try {
+    if (perform_here(deadline, begun)) {
+      state_.end_inline(output);
+      end_turn();
+      return {true, nullptr, nullptr};
+    }
+  } catch (const std::exception& e) {
+    problem = e.what();
+  } catch (...) {
+    problem = "a function threw something that is no std::exception";
+  }
+  operation_ptr op;
+  try {
+    op = state_.adopt_inline(input, output, deadline, deadline ? begun : clock::now());
+    if (!problem.empty()) state_.stall_on_board(problem, *out_);
+  } catch (...) {  // peers wait for this rank, and nobody can go on for it
+    state_.drop_inline();
+    const auto why =
+        make_failure(errc::out_of_memory, "there is no memory left to go on with an operation that peers have begun");
+    state_.broken(why, *out_);
+    end_turn();
+    return {true, why, nullptr};
+  }
+  turn();
+  end_turn();
+  return {true, nullptr, std::move(op)};
+}
+
+// -- helping ------------------------------------------------------------------------------------------------------------------
+
+void rank_cell::help_briefly() {
+  if (callbacks == 0) run();
+}
+
+void rank_cell::look_at_the_time() {
+  if (!try_turn()) return;
+  turn();
+  state_.tick(*out_);
+  end_turn();
+}
+
+void rank_cell::help(const completion& done, steady_time until) {
+  if (callbacks > 0) return;
+  while (!done.done()) {
+    if (!try_turn()) return;  // somebody turns it already
+    bool later = false;
+    while (true) {
+      turn();
+      if (state_.has_ended() || !state_.pending() || clock::now() >= until) break;
+      if (look_again()) continue;
+      if (state_.on_board() == nullptr || !sleep_on_board(until)) {
+        later = true;
+        break;
+      }
+    }
+    const bool attend = later && state_.on_board() != nullptr, rests = !state_.pending();
+    end_turn(attend ? care::none : care::left);
+    if (attend) host_->attend(*this);
+    if (later || rests || clock::now() >= until) return;
+  }
+}
+
+/// Looks for as long as that has paid lately. True: something has moved.
+bool rank_cell::look_again() {
+  const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
+  const int looks = board ? std::max(spin_, 1) : spin_;
+  for (int i = 0; i < looks + waiting_.yields; ++i) {
+    if (!inbox_.empty()) return true;
+    if (board && state_.advance(*out_)) return true;
+    // One thread may drive several ranks, so it must not wait for what it has left itself.
+    if (i % 16 == 0) {
+      if (host_->help_one()) return true;
+      if (i % 64 == 0) host_->help_unattended(*this);
+    }
+    if (i >= looks) std::this_thread::yield();
+    else if (i >= eager_looks) pause_core();
+  }
+  return false;
+}
+
+/// Sleeps until the rank is written to. False: for long.
+bool rank_cell::sleep_on_board(steady_time until) {
+  const operation* op = state_.on_board();
+  if (op->stalled) return false;
+  const steady_time expires = std::min(until, op->expires);
+  watch tired{*this, expires};
+  slot_wait_options how;
+  how.spin = how.yields = 0;
+  how.patience = std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, long_wait);
+  how.watch = &tired;
+  const auto asleep = clock::now();
+  try {
+    wait_slots(state_.port()->performer(), how);
+    learn(clock::now() - asleep);
+  } catch (const std::exception& e) {
+    state_.stall_on_board(e.what(), *out_);
+  } catch (...) {
+    state_.stall_on_board("a function threw something that is no std::exception", *out_);
+  }
+  return !tired.tired() || clock::now() >= until;
+}
+
+// -- groups -------------------------------------------------------------------------------------------------------------------
+
+rank_cell::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
+
+rank_cell::gathering::~gathering() {
+  my_gathering = outer_;
+  for (rank_cell* cell : cells_) {
+    if (my_gathering != nullptr) {
+      auto& outer = my_gathering->cells_;
+      if (std::find(outer.begin(), outer.end(), cell) == outer.end()) outer.push_back(cell);
+    } else {
+      cell->post(rank_order{[](rank_state& s, rank_outbox& out) { s.begin(out); }});
+      cell->help_briefly();
+    }
+  }
+}
+
+void rank_cell::gathering::drive() {
+  my_gathering = outer_;  // what callbacks begin is not part of it
+  std::vector<rank_cell*> here;
+  std::vector<rank_cell*> cells;
+  cells.swap(cells_);
+  for (rank_cell* cell : cells) {
+    if (cell->try_turn()) here.push_back(cell);
+    else cell->post(rank_order{[](rank_state& s, rank_outbox& out) { s.begin(out); }});
+  }
+  for (rank_cell* cell : here) cell->state_.begin(*cell->out_);
+  const int spin = here.empty() ? 0 : here.front()->waiting_.spin / 4;
+  for (int idle = 0; !here.empty() && idle <= spin + most_yields; ++idle) {
+    bool moved = false;
+    for (std::size_t i = 0; i < here.size();) {
+      rank_cell* const cell = here[i];
+      moved = cell->turn() || moved;
+      if (cell->state_.pending()) {
+        ++i;
+        continue;
+      }
+      here.erase(here.begin() + static_cast<std::ptrdiff_t>(i));
+      cell->end_turn();
+    }
+    if (moved) idle = 0;
+    else if (idle > spin) std::this_thread::yield();
+  }
+  for (rank_cell* cell : here) {
+    const bool attend = cell->state_.on_board() != nullptr;
+    cell->end_turn(attend ? care::none : care::left);
+    if (attend) cell->host_->attend(*cell);
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,166 @@
+#pragma once
+// A rank as an actor: its state, its inbox, and its *turn*, without which nobody touches the state.
+//
+// Who turns a rank: (1) the caller of a blocking operation, while the others come soon; (2) the caller of a group's wait, all its
+// ranks at once; (3) whoever begins or waits for an asynchronous operation; (4) a thread of the scheduler, or one that helps it, when
+// a message has come and nobody of those is there; (5) the communicator's attendant, for what nobody waits for. A turn is taken
+// without waiting; who does not get it leaves a message and goes.
+//
+// No message is overlooked. Writer: W1 push, W2 read `held_`; if nobody holds the turn, see to it that somebody takes it. Holder:
+// H1 give the turn back, H2 look at the inbox, and take the turn again if there is something. All four are sequentially consistent:
+// either W2 sees that the turn is free, or H2 sees the message. A holder that sleeps (only on the slot board) announces that before it
+// looks at the inbox the last time (S1 `asleep_`, S2 inbox), and a writer that finds the turn held reads `asleep_` after W1.
+// An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
+// writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "actors/rank/inbox.hpp"
+#include "actors/rank/rank_state.hpp"
+#include "actors/waiting/policy.hpp"
+
+namespace troupe::actors {
+
+class rank_cell;
+
+/// What a rank needs of the threads around it. Any thread.
+class rank_host {
+public:
+  virtual ~rank_host() = default;
+  /// Have some thread call rank_cell::run() soon.
+  virtual void schedule(rank_cell& which) = 0;
+  /// Turns one rank that waits for it, if any; on the calling thread. False: nobody waits.
+  virtual bool help_one() = 0;
+  /// The rank was left with something under way.
+  virtual void unattended(rank_cell& which) = 0;
+  /// Like unattended(), but it takes long, or its caller is not coming back to it.
+  virtual void attend(rank_cell& which) = 0;
+  /// Take steps further for ranks that were left with something under way.
+  virtual void help_unattended(rank_cell& except) = 0;
+};
+
+class rank_cell {
+public:
+  /// @param out where the rank's messages go. The others outlive the cell.
+  rank_cell(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board,
+            const waiting_policy& waiting, rank_host& host, std::unique_ptr<rank_outbox> out);
+  ~rank_cell();
+  rank_cell(const rank_cell&) = delete;
+  rank_cell& operator=(const rank_cell&) = delete;
+
+  rank_t rank() const { return state_.rank(); }
+
+  // -- messages; any thread -----------------------------------------------------------------------------------------------
+
+  void post(chunk_message&& what);
+  void post(credit_message&& what);
+  void post(rank_order&& what);
+  /// Submits an operation in the order of the calling thread's calls, and begins it if nobody else has the turn.
+  void submit(operation_ptr op);
+  /// Takes the turn if it is free, and does what there is to do.
+  void run();
+
+  // -- callers --------------------------------------------------------------------------------------------------------------
+
+  /// A blocking operation over the boards.
+  struct outcome {
+    bool begun = false;         ///< false: something else comes first; submit an operation
+    failure_ptr why;            ///< null: performed
+    operation_ptr still_to_do;  ///< it takes long: wait for it
+  };
+  /// If it is like one of the rank's last calls.
+  outcome perform_again(const call& what, const void* input, void* output,
+                        std::optional<std::chrono::nanoseconds> deadline);
+  /// @pre how->slots
+  outcome perform(const call& what, const plan_ptr& how, const void* input, void* output,
+                  std::optional<std::chrono::nanoseconds> deadline);
+  /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
+  plan_ptr plan_again(const call& what);
+
+  /// Turns the rank until `done`, unless somebody else does already or it takes long: wait for the completion then. Returns soon
+  /// after `until`.
+  void help(const completion& done, steady_time until);
+  /// As far as it goes at once.
+  void help_briefly();
+  /// Tells the membership what has taken long. For callers who wait elsewhere.
+  void look_at_the_time();
+  /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
+  static bool in_callback() noexcept;
+
+  /// While it lives, operations that this thread submits are only queued; drive() performs them here.
+  class gathering {
+  public:
+    gathering();
+    ~gathering();  ///< what is left begins, and is left to others
+    gathering(const gathering&) = delete;
+    gathering& operator=(const gathering&) = delete;
+    /// Turns all ranks that were submitted to, until nothing of theirs is under way or it takes long.
+    void drive();
+
+  private:
+    friend class rank_cell;
+    std::vector<rank_cell*> cells_;  ///< each once
+    gathering* outer_;
+  };
+
+  // -- the turn -------------------------------------------------------------------------------------------------------------
+
+  bool try_turn() noexcept;
+  /// Everything that can be done now. True: something has moved. @pre the turn is held
+  bool turn();
+  /// Who sees to what is left under way when a turn is given back.
+  enum class care : std::uint8_t {
+    none,   ///< whoever gives it back
+    left,   ///< whoever comes first
+    seen,   ///< and the attendant has seen it so
+    timed,  ///< the attendant, at some time
+  };
+  /// Gives the turn back, tells callers what has ended, and sees to what is left. @pre held
+  void end_turn(care of_rest = care::left);
+  /// @pre held
+  rank_state& state() { return state_; }
+  rank_outbox& out() { return *out_; }
+
+  bool inbox_empty() const { return inbox_.empty(); }
+  /// There is no message that could move anything.
+  bool inbox_rests() const { return inbox_.empty() || (!pending_.load() && !urgent_.load()); }
+
+  /// Written by whoever ends a turn, and by the attendant (attendant.hpp).
+  std::atomic<care> unattended{care::none};
+  /// The holder is about to sleep on the board, or has slept. It looks at the inbox in between.
+  void falls_asleep(bool asleep) { asleep_.store(asleep); }
+
+private:
+  class watch;
+  friend class watch;
+
+  template <class What>
+  void push(What&& what, bool urgent);
+  void wake_holder();
+  bool drain();
+  bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
+  outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
+  bool look_again();
+  bool sleep_on_board(steady_time until);
+  void learn(std::chrono::nanoseconds slept);
+
+  // Others' words and the holder's, on lines of their own.
+  alignas(128) std::atomic<bool> held_{false};
+  std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
+  std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
+  std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
+  alignas(128) inbox inbox_;
+  alignas(128) rank_state state_;
+  std::unique_ptr<rank_outbox> out_;
+  rank_host* host_;
+  waiting_policy waiting_;
+  int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
+};
+
+}  // namespace troupe::actors

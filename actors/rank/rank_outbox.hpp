@@ -1,0 +1,58 @@
+#pragma once
+// Where a rank's messages go. The only way from a rank's state to the world: threads, CAF, virtual time and simulation each bring
+// their own. Calls happen on the rank's own turn, must not block, and must not call the rank back.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/waiting/parking.hpp"
+#include "protocols/agreement/agreement.hpp"
+#include "protocols/call.hpp"
+#include "protocols/chunk.hpp"
+
+namespace troupe::actors {
+
+class rank_outbox {
+public:
+  virtual ~rank_outbox() = default;
+
+  // -- to the membership --
+  /// The rank performs this, and it takes long, or needs everybody's counts.
+  virtual void called(epoch_t epoch, const call& what) = 0;
+  /// It was performed, or has failed, after all.
+  virtual void withdraw(epoch_t epoch) = 0;
+  virtual void fail(epoch_t epoch, const std::string& title, failure_ptr why) = 0;
+  /// Nothing here refers to a peer's buffers any more. @param came what the rank called, see agreement::stopped
+  virtual void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) = 0;
+  virtual void left(epoch_t operations) = 0;
+  /// The communicator is broken and nothing of ours is under way any more: we refer to nobody's buffers.
+  virtual void quiet() = 0;
+  /// The actor is gone, and nothing here touches a peer's memory any more, nor will.
+  virtual void perished() = 0;
+
+  // -- to other ranks --
+  /// To the channel of that number at rank `to`.
+  virtual void deliver(rank_t to, int channel, chunk&& what) = 0;
+  virtual void give_back(rank_t to, int channel, const credit& what) = 0;
+  /// To the receiving rank of a send: end the receive, and answer.
+  virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;
+  virtual void revoked(rank_t sender, epoch_t epoch) = 0;
+  /// To the other rank of a send or receive: yours (`sending`: your send) cannot be performed.
+  virtual void refuse(rank_t peer, epoch_t epoch, bool sending, const failure_ptr& why) = 0;
+  /// To the other rank of one that does not move: is the other end with you?
+  virtual void inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) = 0;
+
+  // -- to the rank's DMA engine --
+  /// True: copied at once. False: a DMA engine copies, and rank_state::transferred() will be called.
+  virtual bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
+                        std::size_t bytes) = 0;
+  /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
+  virtual bool flush(const operation_key& which) = 0;
+
+  virtual steady_time now() const = 0;
+};
+
+}  // namespace troupe::actors

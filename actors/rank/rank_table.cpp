@@ -1,0 +1,48 @@
+#include "actors/rank/rank_table.hpp"
+
+#include <algorithm>
+
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
+    : threads_(&threads),
+      waiting_(waiting_for(options.ranks, options.cores, options.spin)),
+      spaces_(options.ranks),
+      board_(options.slots ? std::make_unique<slot_board>(options.ranks) : nullptr),
+      attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
+  cells_.reserve(static_cast<std::size_t>(options.ranks));
+}
+
+rank_table::~rank_table() = default;
+
+void rank_table::help_unattended(rank_cell& except) {
+  for (const auto& cell : cells_)
+    if (cell.get() != &except && cell->unattended.load(std::memory_order_relaxed) != rank_cell::care::none) cell->run();
+}
+
+void rank_table::broken(const failure_ptr& why) {
+  for (const auto& cell : cells_)
+    cell->post(rank_order{[why](rank_state& s, rank_outbox& out) { s.broken(why, out); }});
+}
+
+void rank_table::close() {
+  broken(make_failure(errc::engine_closed, "the communicator ended with this operation under way"));
+  attendant_.close();
+}
+
+void rank_table::bury() {
+  const auto why = make_failure(errc::engine_closed, "the engine was closed with this operation under way");
+  for (const auto& cell : cells_) {
+    cell->post(rank_order{[why](rank_state& s, rank_outbox&) { s.bury(why); }});
+    cell->run();
+  }
+}
+
+bool rank_table::stands_still() {
+  const bool rest = std::all_of(cells_.begin(), cells_.end(), [](const auto& cell) { return cell->inbox_rests(); });
+  return attendant_.stands_still() && rest;
+}
+
+}  // namespace troupe::actors

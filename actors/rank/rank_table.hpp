@@ -1,0 +1,84 @@
+#pragma once
+// The ranks of one communicator that live in this process, what they share, and who cares for those that nobody turns.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/rank/attendant.hpp"
+#include "actors/rank/rank_cell.hpp"
+
+namespace troupe::actors {
+
+/// The threads that ranks are turned on. Any thread.
+class rank_threads {
+public:
+  virtual ~rank_threads() = default;
+  /// Have a thread call which.run() soon. @pre which lives until then
+  virtual void schedule(rank_cell& which) = 0;
+  /// Runs on the calling thread what waits for a thread; a little. False: nothing did.
+  virtual bool help_one() = 0;
+  /// Have a thread of its own call attendant::work(). Throws if there is none.
+  virtual void start_attendant() = 0;
+};
+
+struct rank_table_options {
+  std::string communicator = "world";
+  int ranks = 1;
+  int channels = 1;
+  bool slots = false;  ///< the ranks share a board
+  int cores = 1;       ///< that the process may use
+  int spin = 4096;     ///< most looks of a waiting caller
+  epoch_t first = 0;   ///< see rank_state_options
+};
+
+class rank_table final : private rank_host {
+public:
+  /// @param out makes the outbox of a rank. The others outlive the table.
+  template <class MakeOutbox>
+  rank_table(const rank_table_options& options, arena& memory, rank_threads& threads, MakeOutbox&& out)
+      : rank_table(options, threads) {
+    rank_host& host = *this;
+    for (rank_t r = 0; r < options.ranks; ++r)
+      cells_.push_back(std::make_unique<rank_cell>(
+          rank_state_options{r, options.ranks, options.channels, options.communicator, options.first}, memory, spaces_,
+          board_.get(), waiting_, host, out(r)));
+  }
+  ~rank_table() override;
+  rank_table(const rank_table&) = delete;
+  rank_table& operator=(const rank_table&) = delete;
+
+  int ranks() const { return static_cast<int>(cells_.size()); }
+  rank_cell& at(rank_t rank) const { return *cells_[static_cast<std::size_t>(rank)]; }
+  /// Plans may use slots here.
+  bool has_slots() const { return board_ != nullptr; }
+  const waiting_policy& waiting() const { return waiting_; }
+  attendant& care() { return attendant_; }
+
+  /// Everything under way fails, and everything later. Thread-safe.
+  void broken(const failure_ptr& why);
+  /// The same; the attendant ends. Nothing is begun afterwards. Thread-safe.
+  void close();
+  /// What is still under way fails. @pre nobody refers to its buffers, nor performs it
+  void bury();
+  /// Nothing moves, and has not since the call before.
+  bool stands_still();
+
+private:
+  rank_table(const rank_table_options& options, rank_threads& threads);
+
+  void schedule(rank_cell& which) override { threads_->schedule(which); }
+  bool help_one() override { return threads_->help_one(); }
+  void unattended(rank_cell&) override { attendant_.something_left(); }
+  void attend(rank_cell& which) override { attendant_.take(which); }
+  void help_unattended(rank_cell& except) override;
+
+  rank_threads* threads_;
+  waiting_policy waiting_;
+  shared_spaces spaces_;
+  std::unique_ptr<slot_board> board_;
+  std::vector<std::unique_ptr<rank_cell>> cells_;
+  attendant attendant_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,41 @@
+"""One race: contenders that live side by side, asked for the same points in turns."""
+
+import time
+
+from contenders import Failed
+
+
+def run(group, points, rounds, who, ask, label):
+    """Yields (contender, point, answer). `who(contender, point)`: whether it takes part; `ask(contender, point, turn)`: its answer, or None where
+    it does not do this: then, and after a failure, it is not asked for this point again. Ends all contenders, whatever happens."""
+    refused = set()
+    try:
+        for turn in range(rounds):
+            began = time.monotonic()
+            for index, point in enumerate(points):
+                # Another contender begins each time: none always inherits the same neighbour's caches.
+                first = (turn + index) % len(group)
+                for c in group[first:] + group[:first]:
+                    if (c.name, index) in refused or c.failures >= 3 or not who(c, point):
+                        continue
+                    asked_at = time.monotonic()
+                    try:
+                        answer = ask(c, point, turn)
+                    except Failed as problem:
+                        print(f"bench: {problem}")
+                        c.failures += 1
+                        refused.add((c.name, index))
+                        if c.failures == 3:
+                            print(f"bench: {c.name} with {c.ranks} ranks failed three times: left out from here on")
+                        continue
+                    finally:
+                        c.seconds += time.monotonic() - asked_at
+                    if answer is None:
+                        refused.add((c.name, index))
+                    else:
+                        yield c, point, answer
+            print(f"bench: {label}, round {turn + 1} of {rounds}: {time.monotonic() - began:.0f} s", flush=True)
+    finally:
+        print("bench: seconds each took: " + ", ".join(f"{c.name} {c.seconds:.0f}" for c in group), flush=True)
+        for c in group:
+            c.end()

@@ -1,0 +1,89 @@
+#pragma once
+// Operations that ended where somebody has still to hear of it. Their number has no bound: one rank may begin operation after operation and
+// let each time out while another calls nothing. So they are kept as ranges.
+
+#include <cstddef>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "protocols/agreement/agreement.hpp"
+
+namespace troupe {
+
+/// Epochs, each with the reason why it ended (or none). Neighbours with the same reason are one range; beyond `most_reasons` ranges
+/// neighbours become one whatever their reasons, and share the first. So memory is bounded by the gaps, and in a gap lies an operation
+/// that is under way somewhere.
+class ended_epochs {
+public:
+  static constexpr std::size_t most_reasons = 64;
+
+  /// The first of several reasons stays.
+  void add(epoch_t epoch, const failure_ptr& why) {
+    auto after = ranges_.upper_bound(epoch);
+    if (after != ranges_.begin()) {
+      const auto at = std::prev(after);
+      if (epoch < at->second.end) return;
+      if (epoch == at->second.end && joins(at->second.why, why)) {
+        ++at->second.end;
+        return merge(at, after);
+      }
+    }
+    merge(ranges_.emplace_hint(after, epoch, range{epoch + 1, why}), after);
+  }
+
+  bool contains(epoch_t epoch) const { return find(epoch) != ranges_.end(); }
+
+  /// The reason, after which the epoch is forgotten; null if it is not here.
+  failure_ptr take(epoch_t epoch) {
+    const auto at = find(epoch);
+    if (at == ranges_.end()) return nullptr;
+    const epoch_t first = at->first, end = at->second.end;
+    failure_ptr why = at->second.why;
+    if (epoch + 1 < end) ranges_.emplace(epoch + 1, range{end, why});
+    const auto mine = ranges_.find(first);
+    if (first == epoch) ranges_.erase(mine);
+    else mine->second.end = epoch;
+    return why;
+  }
+
+  void forget_before(epoch_t epoch) {
+    while (!ranges_.empty() && ranges_.begin()->first < epoch) {
+      const auto oldest = ranges_.extract(ranges_.begin());
+      if (oldest.mapped().end > epoch) ranges_.emplace(epoch, oldest.mapped());
+    }
+  }
+
+  /// The first epoch from `epoch` on that is not here.
+  epoch_t first_missing(epoch_t epoch) const {
+    const auto at = find(epoch);
+    return at == ranges_.end() ? epoch : at->second.end;
+  }
+
+  std::size_t range_count() const { return ranges_.size(); }
+
+private:
+  struct range {
+    epoch_t end;
+    failure_ptr why;
+  };
+  using range_map = std::map<epoch_t, range>;  // by first epoch
+
+  bool joins(const failure_ptr& a, const failure_ptr& b) const { return a == b || ranges_.size() >= most_reasons; }
+
+  void merge(range_map::iterator at, range_map::iterator after) {
+    if (after == ranges_.end() || at->second.end != after->first || !joins(at->second.why, after->second.why)) return;
+    at->second.end = after->second.end;
+    ranges_.erase(after);
+  }
+
+  range_map::const_iterator find(epoch_t epoch) const {
+    const auto after = ranges_.upper_bound(epoch);
+    if (after == ranges_.begin() || epoch >= std::prev(after)->second.end) return ranges_.end();
+    return std::prev(after);
+  }
+
+  range_map ranges_;
+};
+
+}  // namespace troupe

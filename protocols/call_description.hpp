@@ -1,0 +1,37 @@
+#pragma once
+// A call and the memory it is about, as one rank writes it down: engine/api/calls.hpp has a function for each collective.
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocols/call.hpp"
+
+namespace troupe {
+
+/// Of one call; what is not set comes from the engine.
+struct call_options {
+  std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
+  std::optional<determinism> level;
+  std::string choreography;  ///< empty: the engine's; a name that cannot do it: errc::unsupported
+  message_protocol protocol =
+      message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
+};
+
+/// One rank's description of one operation.
+struct call_description {
+  call what;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<std::size_t> input_displacements, output_displacements;
+  std::size_t input_limit = static_cast<std::size_t>(-1);  ///< elements the caller's ranges have, where known
+  std::size_t output_limit = static_cast<std::size_t>(-1);
+  bool pair = false;  ///< send or recv, with `peer`
+  rank_t peer = -1;
+  bool sending = false;
+  call_options options;
+};
+
+}  // namespace troupe

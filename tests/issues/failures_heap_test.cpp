@@ -1,0 +1,135 @@
+// Operations that fail left something behind: 850 bytes each over slots, 250–350 bytes each where a deadline passed and the other rank never
+// called. And unmatched sends that nobody waits for were not bounded.
+
+#include <doctest/doctest.h>
+
+#include <troupe.hpp>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/issues/heap_use.hpp"
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::ptrdiff_t flat = 16 * 1024;
+
+call_options over(const std::string& protocol, std::chrono::nanoseconds deadline = 20s) {
+  call_options o;
+  o.protocol = *parse_message_protocol(protocol);
+  o.deadline = deadline;
+  return o;
+}
+
+const op& bad_sum() {
+  static const op bad = user_op(
+      [](const void*, const void*, void*, std::size_t, datatype, void*) { throw std::runtime_error("no such sum"); });
+  return bad;
+}
+
+}  // namespace
+
+TEST_CASE("operations that fail leave nothing behind") {
+  for (const std::string protocol : {"ll", "direct", "simple"}) {
+    CAPTURE(protocol);
+    engine e;
+    auto comms = e.communicators(2);
+    std::vector<float> a(64), b(64);
+    int failures = 0;
+    const auto grown = issues::growth(400, [&] {
+      group both;
+      request x = comms[0].all_reduce_async(both, a, bad_sum(), over(protocol));
+      request y = comms[1].all_reduce_async(both, b, bad_sum(), over(protocol));
+      try {
+        both.wait();
+      } catch (const error&) {}
+      failures += x.try_wait() != std::error_code{};
+      failures += y.try_wait() != std::error_code{};
+      // Not all fail: what is kept must not depend on the gaps.
+      comms[0].all_reduce_async(both, a, sum, over(protocol)), comms[1].all_reduce_async(both, b, sum, over(protocol));
+      both.wait();
+    });
+    CHECK(failures == 1600);
+    CHECK(grown < flat);
+    group both;
+    comms[0].all_reduce_async(both, a), comms[1].all_reduce_async(both, b);
+    both.wait();
+  }
+}
+
+TEST_CASE(
+    "collectives that time out while another rank does not call: the heap stays flat, and that rank hears of each") {
+  for (const std::string protocol : {"ll", "simple"}) {
+    CAPTURE(protocol);
+    engine e;
+    auto comms = e.communicators(2);
+    std::vector<float> a(64), b(64);
+    constexpr int many = 400;
+    int failures = 0;
+    const auto grown = issues::growth(many, [&] {
+      failures += comms[0].all_reduce_async(a, sum, over(protocol, 1us)).try_wait() == make_error_code(errc::timed_out);
+    });
+    CHECK(failures == 2 * many);
+    CHECK(grown < flat);
+    for (int i = 0; i < 2 * many; ++i) {
+      request late = comms[1].all_reduce_async(b, sum, over(protocol));
+      CHECK(late.try_wait() == make_error_code(errc::timed_out));
+      CHECK(late.message().find("deadline") != std::string::npos);
+    }
+    group both;
+    comms[0].all_reduce_async(both, a), comms[1].all_reduce_async(both, b);
+    both.wait();
+  }
+}
+
+TEST_CASE("sends and receives that time out alone: the heap stays flat, and the other end hears of each") {
+  engine e;
+  auto comms = e.communicators(2);
+  std::vector<float> a(64, 1), b(64);
+  constexpr int many = 400;
+  for (const bool sending : {true, false}) {
+    CAPTURE(sending);
+    int failures = 0;
+    const auto grown = issues::growth(many, [&] {
+      request r = sending ? comms[0].send_async(a, 1, over("", 1us)) : comms[1].recv_async(b, 0, over("", 1us));
+      failures += r.try_wait() == make_error_code(errc::timed_out);
+    });
+    CHECK(failures == 2 * many);
+    CHECK(grown < flat);
+    for (int i = 0; i < 2 * many; ++i) {
+      request late = sending ? comms[1].recv_async(b, 0, over("")) : comms[0].send_async(a, 1, over(""));
+      CHECK(late.try_wait() == make_error_code(errc::timed_out));
+    }
+    request s = comms[0].send_async(a, 1), r = comms[1].recv_async(b, 0);
+    s.wait(), r.wait();
+    CHECK(a == b);
+  }
+}
+
+TEST_CASE("sends that nobody receives are refused when they are too many, and go on when some were received") {
+  engine e;
+  auto comms = e.communicators(2);
+  std::vector<float> a(4, 1), b(4);
+  std::vector<request> sent;
+  std::string refusal;
+  for (int i = 0; i < 100'000 && refusal.empty(); ++i) {
+    try {
+      sent.push_back(comms[0].send_async(a, 1));
+    } catch (const error& problem) {
+      CHECK(problem.code_value() == errc::out_of_memory);
+      refusal = problem.what();
+    }
+  }
+  CHECK(refusal.find("wait for some") != std::string::npos);
+  CHECK(sent.size() >= 1000);
+  for (std::size_t i = 0; i < sent.size(); ++i) comms[1].recv(b, 0);
+  for (request& r : sent) r.wait();
+  comms[0].send_async(a, 1).wait_for(0s);
+  comms[1].recv(b, 0);
+  CHECK(b == a);
+}

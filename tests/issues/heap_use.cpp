@@ -1,0 +1,46 @@
+#include "tests/issues/heap_use.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include <malloc.h>
+
+namespace {
+
+std::atomic<std::size_t> in_use{0};
+
+void* counted(void* p) {
+  if (p == nullptr) throw std::bad_alloc{};
+  in_use.fetch_add(malloc_usable_size(p), std::memory_order_relaxed);
+  return p;
+}
+
+void give_back(void* p) noexcept {
+  if (p == nullptr) return;
+  in_use.fetch_sub(malloc_usable_size(p), std::memory_order_relaxed);
+  std::free(p);
+}
+
+void* aligned(std::size_t bytes, std::align_val_t alignment) {
+  const auto unit = static_cast<std::size_t>(alignment);
+  return counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
+}
+
+}  // namespace
+
+std::size_t issues::heap_use() { return in_use.load(); }
+
+// The shared library's too: the program's definitions come first.
+void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
+void* operator new[](std::size_t bytes) { return counted(std::malloc(bytes)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return aligned(bytes, alignment); }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) { return aligned(bytes, alignment); }
+void operator delete(void* p) noexcept { give_back(p); }
+void operator delete[](void* p) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::size_t) noexcept { give_back(p); }
+void operator delete(void* p, std::align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }

@@ -1,0 +1,300 @@
+#pragma once
+// A rank table on threads of a test's own, with an agreement on a thread instead of the membership actor; and calls to it.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "actors/rank/rank_table.hpp"
+#include "memory/error.hpp"
+#include "protocols/agreement/agreement.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/lower/lowering.hpp"
+
+namespace ranks_test {
+
+using namespace troupe;
+using namespace troupe::actors;
+
+/// What is posted runs on one thread, in its order.
+class errands {
+public:
+  errands() : thread_([this] { work(); }) {}
+  ~errands() { end(); }
+  void post(std::function<void()> what) {
+    {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(std::move(what));
+    }
+    come_.notify_one();
+  }
+  /// What is posted already still runs.
+  void end() {
+    if (!thread_.joinable()) return;
+    post(nullptr);
+    thread_.join();
+  }
+
+private:
+  void work() {
+    while (true) {
+      std::function<void()> next;
+      {
+        std::unique_lock lock(mutex_);
+        come_.wait(lock, [&] { return !posted_.empty(); });
+        next = std::move(posted_.front());
+        posted_.pop_front();
+      }
+      if (!next) return;
+      next();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable come_;
+  std::deque<std::function<void()>> posted_;
+  std::thread thread_;
+};
+
+/// The ranks of a communicator, a thread for its membership, one that turns ranks, and the attendant's.
+class house final : agreement::audience, rank_threads {
+public:
+  /// @param cores, spin as the table's
+  explicit house(int ranks, int cores = 2, int spin = 100)
+      : ranks_(ranks), state_(ranks, "world"), table_(options(ranks, cores, spin), memory_, *this, [this](rank_t r) {
+          return std::make_unique<mail>(*this, r);
+        }) {}
+  ~house() override {
+    table_.close();
+    if (attendant_.joinable()) attendant_.join();
+    turning_.end();
+    member_.end();
+  }
+  rank_table& table() { return table_; }
+
+private:
+  static rank_table_options options(int ranks, int cores, int spin) {
+    rank_table_options o;
+    o.ranks = ranks;
+    o.slots = true;
+    o.cores = cores;
+    o.spin = spin;
+    return o;
+  }
+
+  struct mail final : rank_outbox {
+    mail(house& o, rank_t r) : to(o), rank(r) {}
+    void called(epoch_t e, const call& c) override {
+      to.member_.post([this, e, c] { to.state_.called(e, rank, c, to); });
+    }
+    void withdraw(epoch_t e) override {
+      to.member_.post([this, e] { to.state_.withdraw(e, rank, to); });
+    }
+    void fail(epoch_t e, const std::string& title, failure_ptr why) override {
+      to.member_.post([this, e, title, why] { to.state_.fail(e, title, why, to); });
+    }
+    void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
+      to.member_.post([this, e, waits, came] { to.state_.stopped(e, rank, waits, to, came); });
+    }
+    void left(epoch_t n) override {
+      to.member_.post([this, n] { to.state_.left(rank, n, to); });
+    }
+    void quiet() override {}
+    void perished() override {}
+    void deliver(rank_t r, int channel, chunk&& c) override {
+      to.table_.at(r).post(chunk_message{channel, std::move(c)});
+    }
+    void give_back(rank_t r, int channel, const credit& c) override {
+      to.table_.at(r).post(credit_message{channel, c});
+    }
+    template <class Order>
+    void tell(rank_t r, Order what) {
+      to.table_.at(r).post(rank_order{std::move(what)});
+    }
+    void revoke(rank_t r, epoch_t e, const failure_ptr& why) override {
+      tell(r, [from = rank, e, why](rank_state& s, rank_outbox& o) { s.revoke(from, e, why, o); });
+    }
+    void revoked(rank_t r, epoch_t e) override {
+      tell(r, [from = rank, e](rank_state& s, rank_outbox& o) { s.revoked(from, e, o); });
+    }
+    void refuse(rank_t r, epoch_t e, bool sending, const failure_ptr& why) override {
+      tell(r, [from = rank, e, sending, why](rank_state& s, rank_outbox& o) { s.refused(from, e, sending, why, o); });
+    }
+    void inquire(rank_t r, epoch_t e, bool sending, look_t look, bool nobody_else) override {
+      tell(r, [from = rank, e, sending, look, nobody_else](rank_state& s, rank_outbox& o) {
+        s.inquired(from, e, sending, look, nobody_else, o);
+      });
+    }
+    bool transfer(const operation_key&, int, int, std::byte* target, const std::byte* source,
+                  std::size_t bytes) override {
+      if (bytes > 0) std::copy_n(source, bytes, target);
+      return true;
+    }
+    bool flush(const operation_key&) override { return false; }
+    steady_time now() const override { return std::chrono::steady_clock::now(); }
+    house& to;
+    rank_t rank;
+  };
+
+  // -- agreement::audience: the table outlives the membership's thread --
+  template <class Order>
+  void tell_all(Order what) {
+    for (rank_t r = 0; r < ranks_; ++r) table_.at(r).post(rank_order{what});
+  }
+  void agreed(epoch_t e, const counts_ptr& counts) override {
+    tell_all([e, counts](rank_state& s, rank_outbox& o) { s.agreed(e, counts, o); });
+  }
+  void ask(epoch_t e) override {
+    tell_all([e](rank_state& s, rank_outbox& o) { s.asked(e, o); });
+  }
+  void stop(epoch_t e) override {
+    tell_all([e](rank_state& s, rank_outbox& o) { s.stop(e, o); });
+  }
+  void failed(epoch_t e, const failure_ptr& why) override {
+    tell_all([e, why](rank_state& s, rank_outbox& o) { s.failed(e, why, o); });
+  }
+  void broken(const failure_ptr& why) override { table_.broken(why); }
+  void peer_left(rank_t left) override {
+    tell_all([left](rank_state& s, rank_outbox& o) { s.peer_left(left, o); });
+  }
+  void peer_lost(rank_t) override {}
+
+  // -- rank_threads --
+  void schedule(rank_cell& which) override {
+    turning_.post([&which] { which.run(); });
+  }
+  bool help_one() override { return false; }
+  void start_attendant() override {
+    attendant_ = std::thread([this] { table_.care().work(); });
+  }
+
+  int ranks_;
+  arena memory_;
+  agreement state_;
+  rank_table table_;
+  std::thread attendant_;
+  errands turning_, member_;
+};
+
+inline plan_ptr sum_plan(int ranks, std::size_t count) {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(one_cell_per_step(
+      lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks)))));
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->slots = slot_format::ll128;
+  p->agrees = true;
+  return p;
+}
+
+inline call sum_call(std::size_t count) {
+  call c;
+  c.what = collective::all_reduce;
+  c.type = datatype::i32;
+  c.count = count;
+  return c;
+}
+
+inline plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t count, agreement_form form) {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(
+      with_agreement(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)), form).value());
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->slots = slot_format::ll128;
+  p->agrees = true;
+  return p;
+}
+
+/// An all-reduce on all ranks' buffers.
+inline plan_ptr direct_plan(int ranks, std::size_t count) {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(
+      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, ranks))));
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->slots = slot_format::ll128;
+  p->agrees = true;
+  p->direct = true;
+  return p;
+}
+
+inline call call_of(const plan& how) {
+  call c = sum_call(how.count);
+  c.what = how.notes->what;
+  c.root = how.notes->root;
+  return c;
+}
+
+inline void wait_for(const completion_ptr& done) {
+  parker place;
+  if (!done->enter(place)) return;
+  while (!done->done()) place.park(no_deadline);
+  done->leave(place);
+}
+
+/// The same all-reduce by messages.
+inline plan_ptr mailbox_plan(int ranks, std::size_t count, const char* choreography = "recursive_doubling") {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(one_cell_per_step(
+      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)))));
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->agrees = true;
+  return p;
+}
+
+inline operation_ptr make_operation(const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
+                                    std::optional<std::chrono::nanoseconds> deadline, const op& reduction) {
+  auto made = std::make_shared<operation>();
+  made->what = call_of(*how);
+  made->what.reduction = reduction;
+  made->plan = how;
+  made->input = in;
+  made->output = out;
+  made->deadline = deadline;
+  return made;
+}
+
+inline operation_ptr begin(rank_table& table, rank_t rank, const plan_ptr& how, const std::int32_t* in,
+                           std::int32_t* out, std::optional<std::chrono::nanoseconds> deadline = std::nullopt,
+                           const op& reduction = sum) {
+  auto made = make_operation(how, in, out, deadline, reduction);
+  table.at(rank).submit(made);
+  return made;
+}
+
+inline completion_ptr start(rank_table& table, rank_t rank, const plan_ptr& how, const std::int32_t* in,
+                            std::int32_t* out, std::optional<std::chrono::nanoseconds> deadline = std::nullopt,
+                            const op& reduction = sum) {
+  return begin(table, rank, how, in, out, deadline, reduction)->done;
+}
+
+/// Blocking, as a communicator does it.
+inline failure_ptr run(rank_table& table, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
+                       std::optional<std::chrono::nanoseconds> deadline = std::nullopt, const op& reduction = sum) {
+  call what = call_of(*how);
+  what.reduction = reduction;
+  rank_cell& mine = table.at(rank);
+  rank_cell::outcome result;
+  if (how->slots) {
+    result = mine.perform_again(what, in, out, deadline);
+    if (!result.begun) result = mine.perform(what, how, in, out, deadline);
+  }
+  if (result.begun && !result.still_to_do) return result.why;
+  const completion_ptr done =
+      result.begun ? result.still_to_do->done : start(table, rank, how, in, out, deadline, reduction);
+  mine.help(*done, no_deadline);
+  wait_for(done);
+  return done->why();
+}
+
+}  // namespace ranks_test

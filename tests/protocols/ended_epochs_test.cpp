@@ -1,0 +1,57 @@
+#include "protocols/agreement/ended_epochs.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+
+#include "tests/seed.hpp"
+
+using namespace troupe;
+
+TEST_CASE("ended epochs: as a map, but for reasons that neighbours share when there are many") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 200; ++round) {
+    ended_epochs ranges;
+    std::map<epoch_t, failure_ptr> model;
+    for (int i = 0; i < 300; ++i) {
+      const epoch_t e = random() % 50;
+      switch (random() % 8) {
+        case 0: {
+          const failure_ptr why = ranges.take(e);
+          CHECK(why == (model.contains(e) ? model[e] : nullptr));
+          model.erase(e);
+          break;
+        }
+        case 1:
+          if (random() % 8 != 0) break;
+          ranges.forget_before(e);
+          std::erase_if(model, [&](const auto& one) { return one.first < e; });
+          break;
+        default: {
+          const failure_ptr why = make_failure(errc::timed_out, std::to_string(i));
+          ranges.add(e, why);
+          model.try_emplace(e, why);
+        }
+      }
+      for (epoch_t k = 0; k < 51; ++k) CHECK(ranges.contains(k) == model.contains(k));
+      epoch_t missing = e;
+      while (model.contains(missing)) ++missing;
+      // Neighbours with different reasons are ranges of their own, so the first one's end may come before.
+      if (model.contains(e)) CHECK((ranges.first_missing(e) > e && ranges.first_missing(e) <= missing));
+      else CHECK(ranges.first_missing(e) == e);
+    }
+  }
+}
+
+TEST_CASE("ended epochs: a million neighbours take the memory of a few") {
+  ended_epochs ranges;
+  for (epoch_t e = 0; e < 1'000'000; ++e) ranges.add(e, make_failure(errc::timed_out, std::to_string(e)));
+  CHECK(ranges.range_count() <= ended_epochs::most_reasons);
+  CHECK(ranges.take(0)->text == "0");
+  CHECK(ranges.take(999'999)->code == errc::timed_out);
+  CHECK_FALSE(ranges.contains(999'999));
+  ranges.forget_before(999'998);
+  CHECK(ranges.contains(999'998));
+  CHECK(ranges.range_count() == 1);
+}
