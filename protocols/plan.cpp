@@ -2,6 +2,25 @@
 
 namespace troupe {
 
+plan::plan(const plan& like, std::size_t elements)
+    : choreography(like.choreography),
+      protocol(like.protocol),
+      slots(like.slots),
+      direct(like.direct),
+      in_place(like.in_place),
+      root_in_place(like.root_in_place),
+      notes(like.notes),
+      verified(like.verified),
+      count(elements),
+      cut(like.cut),
+      credits(like.credits),
+      work_type(like.work_type),
+      widened(like.widened),
+      scaled(like.scaled),
+      any_order(like.any_order),
+      agrees(like.agrees),
+      predicted_seconds(like.predicted_seconds) {}
+
 std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std::size_t> input_displacements,
                                                 std::span<const std::size_t> output_displacements) const {
   call_shape s = shape();

@@ -19,6 +19,10 @@ namespace troupe {
 /// Thread-safe. Programs are compiled when a rank first asks.
 class plan {
 public:
+  plan() = default;
+  /// The same for another number of elements: choice, score and proof know no size. @pre uniform
+  plan(const plan& like, std::size_t elements);
+
   std::string choreography;
   std::string protocol = "simple";   ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
   std::optional<slot_format> slots;  ///< performed over the slot board, by whoever calls, in this format

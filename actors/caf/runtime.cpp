@@ -41,8 +41,6 @@ scheduler_options scheduler_settings(const runtime_options& options) {
   return s;
 }
 
-/// Beyond, a channel for every pair of ranks costs more memory than it saves time.
-constexpr int most_slot_ranks = 64;
 /// A look at a slot is that much shorter than one at the scheduler's queues: 64 of those are some 100 µs of looks at slots, twice what
 /// it takes to sleep and to be woken. Who spins for less may find, woken late, that his peer has just fallen asleep, and so on.
 constexpr int slot_looks = 64;
@@ -228,25 +226,39 @@ void runtime::abort_all(const failure_ptr& why) {
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
-bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run, int yields) {
+bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run, int yields, rank_cell* own) {
   if (what->done()) return true;
   check_may_wait();
-  parker place;
-  if (!what->enter(place)) return true;
-  const auto done = [&] { return what->done(); };
+  parker elsewhere;
+  const bool here = own != nullptr && own->begin_wait();
+  parker& place = here ? own->place() : elsewhere;
+  if (!what->enter(place)) {
+    if (here) own->end_wait();
+    return true;
+  }
+  const auto over = [&] { return what->done() || (here && own->has_message()); };
   const bool for_good = run != nullptr && my_seat.in.get() == run && deadline == no_deadline;
   bool registered = false;
-  for (auto pause = patience;; pause = std::min(pause * 3 / 2, longest_patience)) {
+  for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
-    const help_result result = hidden_->agenda.help_until(place, done, look, yields);
+    const help_result result = hidden_->agenda.help_until(place, over, look, yields);
+    if (result == help_result::done && !what->done()) {
+      own->help(*what, deadline);
+      continue;
+    }
     if (result != help_result::timeout || std::chrono::steady_clock::now() >= deadline) break;
     if (for_good && !registered) {
       my_seat.in->waits(my_seat.rank, what);
       registered = true;
     }
     look_for_trouble();
+    pause = std::min(pause * 3 / 2, longest_patience);
   }
   what->leave(place);
+  if (here) {
+    own->end_wait();
+    own->help_briefly();  // a message may have come for an operation that nobody waits for
+  }
   if (registered) my_seat.in->waits(my_seat.rank, nullptr);
   return what->done();
 }

@@ -36,6 +36,7 @@ struct runtime_options {
 };
 
 struct crew;
+class rank_cell;
 class rank_table;
 
 /// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
@@ -83,7 +84,9 @@ public:
   /// @param run the run whose ranks `what` belongs to, or null: only who waits for one of its own, and without a deadline, calls
   ///            nothing more until the others do.
   /// @param yields looks with a yield between before it sleeps (waiting_policy)
-  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr, int yields = 0);
+  /// @param own the rank that `what` is an operation of, so that its messages wake this thread
+  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr, int yields = 0,
+            rank_cell* own = nullptr);
   /// Throws std::logic_error inside an actor's handler, where nobody may wait.
   static void check_may_wait();
   static bool may_wait() noexcept;

@@ -56,11 +56,13 @@ void rank_cell::push(What&& what, bool urgent) {
   inbox_.push(std::forward<What>(what));
   if (urgent) urgent_.store(true);
   if (held_.load()) return wake_holder();
-  if (urgent || pending_.load()) host_->schedule(*this);
+  if (!urgent && !pending_.load()) return;
+  if (waited_for_.load()) place_.wake();
+  else host_->schedule(*this);
 }
 
 void rank_cell::post(chunk_message&& what) { push(std::move(what), false); }
-void rank_cell::post(credit_message&& what) { push(std::move(what), false); }
+void rank_cell::post(const credit_message& what) { push(credit_message{what}, false); }
 void rank_cell::post(rank_order&& what) { push(std::move(what), true); }
 
 void rank_cell::wake_holder() {
@@ -115,7 +117,10 @@ void rank_cell::end_turn(care of_rest) {
   if (state_.has_ended()) ended = state_.take_ended();
   if (pending && of_rest != care::none) unattended.store(of_rest);
   held_.exchange(false);
-  if (urgent_.load() || (pending && !inbox_.empty())) host_->schedule(*this);
+  if (urgent_.load() || (pending && !inbox_.empty())) {
+    if (waited_for_.load()) place_.wake();
+    else host_->schedule(*this);
+  }
   if (pending && of_rest == care::left) host_->unattended(*this);
   if (ended.empty()) return;
   ++callbacks;
@@ -279,32 +284,40 @@ void rank_cell::help_briefly() {
   if (callbacks == 0) run();
 }
 
-void rank_cell::look_at_the_time() {
-  if (!try_turn()) return;
-  turn();
-  state_.tick(*out_);
-  end_turn();
-}
-
 void rank_cell::help(const completion& done, steady_time until) {
   if (callbacks > 0) return;
-  while (!done.done()) {
-    if (!try_turn()) return;  // somebody turns it already
-    bool later = false;
-    while (true) {
-      turn();
-      if (state_.has_ended() || !state_.pending() || clock::now() >= until) break;
-      if (look_again()) continue;
-      if (state_.on_board() == nullptr || !sleep_on_board(until)) {
-        later = true;
-        break;
-      }
-    }
-    const bool attend = later && state_.on_board() != nullptr, rests = !state_.pending();
-    end_turn(attend ? care::none : care::left);
-    if (attend) host_->attend(*this);
-    if (later || rests || clock::now() >= until) return;
+  while (!done.done() && try_turn() && help_in_turn(until)) {}
+}
+
+void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
+  const auto done = [&] {
+    return std::all_of(ops.begin(), ops.end(), [](const auto& op) { return op->done->done(); });
+  };
+  if (callbacks > 0 || my_gathering != nullptr || !try_turn()) {
+    for (const operation_ptr& op : ops) submit(op);
+    if (callbacks > 0) return;
+  } else {
+    drain();
+    for (const operation_ptr& op : ops) state_.submit(op, *out_);
+    if (!help_in_turn(no_deadline)) return;
   }
+  while (!done() && try_turn() && help_in_turn(no_deadline)) {}
+}
+
+/// Until an operation has ended; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
+bool rank_cell::help_in_turn(steady_time until) {
+  bool later = false;
+  while (true) {
+    turn();
+    if (state_.has_ended() || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
+    if (look_again()) continue;
+    later = state_.on_board() == nullptr || !sleep_on_board(until);
+    if (later) break;
+  }
+  const bool attend = later && state_.on_board() != nullptr, more = state_.pending() || state_.has_ended();
+  end_turn(attend ? care::none : care::left);
+  if (attend) host_->attend(*this);
+  return !later && more && (until == no_deadline || clock::now() < until);
 }
 
 /// Looks for as long as that has paid lately. True: something has moved.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -59,7 +60,7 @@ public:
   // -- messages; any thread -----------------------------------------------------------------------------------------------
 
   void post(chunk_message&& what);
-  void post(credit_message&& what);
+  void post(const credit_message& what);
   void post(rank_order&& what);
   /// Submits an operation in the order of the calling thread's calls, and begins it if nobody else has the turn.
   void submit(operation_ptr op);
@@ -83,13 +84,22 @@ public:
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
   plan_ptr plan_again(const call& what);
 
+  /// Submits operations of a caller that waits for all of them, and turns the rank until then, as help() does: without giving the
+  /// turn back in between, so that nobody is told of an operation that ends at once.
+  void submit_and_help(std::span<const operation_ptr> ops);
+
   /// Turns the rank until `done`, unless somebody else does already or it takes long: wait for the completion then. Returns soon
   /// after `until`.
   void help(const completion& done, steady_time until);
   /// As far as it goes at once.
   void help_briefly();
-  /// Tells the membership what has taken long. For callers who wait elsewhere.
-  void look_at_the_time();
+  /// The place where a caller sleeps that waits for an operation of this rank: while it does, a message wakes that caller and nobody
+  /// else, since it would have to be woken anyway. False: another caller sleeps there. @pre end_wait() follows
+  bool begin_wait() noexcept { return !waited_for_.exchange(true); }
+  void end_wait() noexcept { waited_for_.store(false); }
+  parker& place() noexcept { return place_; }
+  /// There is a message that nobody reads yet.
+  bool has_message() const noexcept { return !inbox_.empty() && !held_.load(); }
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;
 
@@ -146,6 +156,7 @@ private:
   bool drain();
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
+  bool help_in_turn(steady_time until);
   bool look_again();
   bool sleep_on_board(steady_time until);
   void learn(std::chrono::nanoseconds slept);
@@ -155,6 +166,8 @@ private:
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
+  std::atomic<bool> waited_for_{false};
+  parker place_;
   alignas(128) inbox inbox_;
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;

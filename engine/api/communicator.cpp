@@ -138,8 +138,9 @@ bool society::run_on_board(rank_t rank, call_description& what) {
 }
 
 bool society::wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline) const {
-  cell(rank).help(*done, deadline);
-  return core->stage->wait(done, deadline, players.get(), table->waiting().yields);
+  actors::rank_cell& mine = cell(rank);
+  mine.help(*done, deadline);
+  return core->stage->wait(done, deadline, players.get(), table->waiting().yields, &mine);
 }
 
 void refuse_closed() {
@@ -160,7 +161,7 @@ void communicator::run(call_description what) {
   const actors::completion_ptr done = op->done;
   {
     const actors::runtime::submitting mine{*of.core->stage};
-    of.cell(impl_->rank).submit(std::move(op));
+    of.cell(impl_->rank).submit_and_help({&op, 1});
     of.wait(impl_->rank, done);
   }
   if (done->why()) throw_failure(done->why());
@@ -258,8 +259,8 @@ void communicator::exchange(call_description incoming, call_description outgoing
   const actors::completion_ptr received = in->done, sent = out->done;
   {
     const actors::runtime::submitting mine{*of.core->stage};
-    of.cell(impl_->rank).submit(std::move(in));
-    of.cell(impl_->rank).submit(std::move(out));
+    const actors::operation_ptr both[] = {std::move(in), std::move(out)};
+    of.cell(impl_->rank).submit_and_help(both);
     of.wait(impl_->rank, received);
     of.wait(impl_->rank, sent);
   }

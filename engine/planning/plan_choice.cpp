@@ -262,7 +262,6 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
 namespace {
 /// Of all blocks together: every pair of ranks keeps room for its messages. Below, the cost model decides.
 constexpr std::size_t most_slot_bytes = 64 * 1024;
-constexpr int most_slot_ranks = 64;
 /// Everybody with everybody: beyond, somebody else is always cheaper.
 constexpr int most_direct_token_ranks = 16;
 }  // namespace
@@ -270,7 +269,7 @@ constexpr int most_direct_token_ranks = 16;
 std::string plan_choice::why_no_slots(const planning_task& task) const {
   const call& c = task.what;
   if (options_.protocol == "simple") return "this engine has no slots, since its own protocol is simple";
-  if (!options_.layout.empty() || !task.placement.is_flat()) return "slots are for ranks without a layout";
+  if (!task.placement.is_flat()) return "slots are for ranks on one core group: the layout places them apart";
   if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
   if (task.ranks() > most_slot_ranks)
     return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
@@ -372,8 +371,8 @@ constexpr int most_direct_ranks = 64;
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
   if (options_.protocol == "simple") return "this engine has no board to meet at, since its own protocol is simple";
-  if (!options_.layout.empty() || !task.placement.is_flat())
-    return "only ranks without a layout reach each other's buffers";
+  if (!task.placement.is_flat())
+    return "only ranks on one core group reach each other's buffers: the layout places them apart";
   if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
   if (task.ranks() < 2) return "a rank alone needs nobody's buffers";
   if (task.ranks() > most_direct_ranks)

@@ -403,6 +403,40 @@ struct planner::impl {
     return made;
   }
 
+  /// Planned for exactly this call, once.
+  std::shared_ptr<const plan> plan_of(const call& what, const layout& placement,
+                                      const std::vector<std::size_t>* counts) {
+    const plan_key_view key{what, placement, what.uniform ? nullptr : counts};
+    if (auto known = cached(key)) return known;
+    const std::lock_guard lock(planning);
+    if (auto known = cached(key)) return known;
+    const planning_task task = make_task(what, placement, counts);
+    auto made = make_plan(task);
+    keep({what, placement, task.counts}, made);
+    return made;
+  }
+
+  /// All sizes of a class share the choice, the score and its proof; only byte ranges differ. The last few sizes are kept, so that
+  /// the ranks of an operation share them, and memory does not grow with every new size.
+  std::shared_ptr<const plan> plan_of_class(const call& what, const layout& placement, std::size_t largest) {
+    call representative = what;
+    representative.count = largest;
+    std::shared_ptr<const plan> like;
+    try {
+      like = plan_of(representative, placement, nullptr);
+    } catch (const error&) {  // too large for what is forced, and this size perhaps not
+      return plan_of(what, placement, nullptr);
+    }
+    const std::lock_guard lock(sizes_mutex);
+    const auto known = std::find_if(sizes.begin(), sizes.end(),
+                                    [&](const sized_plan& s) { return s.count == what.count && s.like == like; });
+    if (known != sizes.end()) return known->made;
+    auto made = std::make_shared<const plan>(*like, what.count);
+    if (sizes.size() < most_sizes) sizes.push_back({what.count, std::move(like), made});
+    else sizes[next_size++ % most_sizes] = {what.count, std::move(like), made};
+    return made;
+  }
+
   std::shared_ptr<const plan> cached(const plan_key_view& key) {
     const std::shared_lock lock(cache_mutex);
     const auto found = cache.find(key);
@@ -430,10 +464,20 @@ struct planner::impl {
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
   std::unordered_map<plan_key, std::shared_ptr<const plan>, plan_key_hash, plan_key_equal> cache;
   std::size_t cached_instructions = 0;
+
+  struct sized_plan {
+    std::size_t count;
+    std::shared_ptr<const plan> like, made;
+  };
+  static constexpr std::size_t most_sizes = 64;
+  std::mutex sizes_mutex;  ///< once an operation and rank of a size that the rank has not called lately
+  std::vector<sized_plan> sizes;
+  std::size_t next_size = 0;
 };
 
 bool may_use_slots(const engine_options& options) {
-  return options.protocol != "simple" && options.layout.empty() && !options.faults.any();
+  const bool together = options.layout.empty() || layout::parse(options.layout).is_flat();
+  return options.protocol != "simple" && together && !options.faults.any();
 }
 
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
@@ -441,14 +485,10 @@ planner::~planner() = default;
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
                                               const std::vector<std::size_t>* counts) {
-  const plan_key_view key{what, placement, what.uniform ? nullptr : counts};
-  if (auto known = impl_->cached(key)) return known;
-  const std::lock_guard lock(impl_->planning);
-  if (auto known = impl_->cached(key)) return known;
-  const planning_task task = make_task(what, placement, counts);
-  auto made = impl_->make_plan(task);
-  impl_->keep({what, placement, task.counts}, made);
-  return made;
+  if (what.uniform)
+    if (const std::size_t largest = largest_of_class(what.count); largest != what.count)
+      return impl_->plan_of_class(what, placement, largest);
+  return impl_->plan_of(what, placement, counts);
 }
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {

@@ -36,7 +36,7 @@ struct candidate {
   bool eligible() const { return why_rejected.empty(); }
 };
 
-/// Whether plans of an engine may use slots: ranks of one machine without a layout, and no faults are injected.
+/// Whether plans of an engine may use slots: ranks on one core group, and no faults are injected.
 bool may_use_slots(const engine_options& options);
 
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all

@@ -73,6 +73,9 @@ struct slot_program {
       direct;  ///< performed over the direct board instead; nothing else but the sizes counts then
 };
 
+/// Beyond, a word for every pair of ranks (8 MiB) costs more memory than slots save time.
+inline constexpr int most_slot_ranks = 1024;
+
 /// How much a pair may exchange in an epoch, in lines of 128 bytes (≤ slots::most_lines).
 inline constexpr std::size_t default_slot_lines = 1024;
 

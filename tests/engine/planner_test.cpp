@@ -622,7 +622,7 @@ TEST_CASE("small collectives go over slots, and there nobody ends before he has 
   CHECK(p.plan_for(all_reduce_of(1 << 20), two)->protocol == "direct");
   CHECK(p.plan_for(all_reduce_of(2, datatype::f16), two)->protocol == "direct");  // partial sums would be rounded
   CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots.has_value());
-  CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::flat(65))->slots);
+  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->slots);  // no cliff where 64 bits end
   CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->slots);
 }
 

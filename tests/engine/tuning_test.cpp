@@ -330,7 +330,7 @@ TEST_CASE("a call's protocol is kept to, or refused") {
       CHECK_MESSAGE(has(e.what(), why), e.what());
     }
   };
-  refused_direct(c, layout::parse("2x2"), "without a layout");
+  refused_direct(c, layout::parse("2x2"), "places them apart");
   c.choreography = "ring";
   refused_direct(c, layout::flat(4), "ring cannot: it works on its own memory only");
   c = all_reduce_of(0);

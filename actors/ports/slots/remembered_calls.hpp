@@ -62,7 +62,7 @@ public:
   entry& last() const { return *last_; }
 
 private:
-  static constexpr std::size_t place_count = 64;  ///< ≥ the ranks that may use slots: every root has its own
+  static constexpr std::size_t place_count = 64;  ///< up to that many ranks, every root has its own
 
   /// Roots that follow each other never share a place.
   static std::size_t place_of(const call& c) {
