@@ -20,6 +20,7 @@ void pairs::submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out
   op->epoch = next->second++;
   const operation_key key{op->epoch, op->peer, op->sending};
   failure_ptr why = broken;
+  broken_ = broken_ || broken;
   if (const auto ended = ended_.find(pair_name(key)); ended != ended_.end())
     if (failure_ptr early = ended->second.take(key.epoch); early && !why) why = std::move(early);
   if (why) {
@@ -69,7 +70,7 @@ void pairs::peer_lost(rank_t peer, rank_outbox& out) {
   std::vector<operation_key> revoking;
   for (auto& [key, s] : stopping_)
     if (key.peer == peer && s.revoking) revoking.push_back(key);
-  for (const operation_key& key : revoking) revoked(peer, key.epoch, out);
+  for (const operation_key& key : revoking) revoked(peer, key.epoch, false, out);
 }
 
 // -- the end of an operation ----------------------------------------------------------------------------------------------
@@ -94,6 +95,7 @@ void pairs::stop(const operation_key& which, failure_ptr why, rank_outbox& out) 
 }
 
 void pairs::stop_all(const failure_ptr& why, rank_outbox& out) {
+  broken_ = true;
   std::vector<operation_key> all;
   for (auto& [key, op] : under_way_) all.push_back(key);
   for (const operation_key& key : all) stop(key, why, out);
@@ -111,25 +113,34 @@ void pairs::mismatch(const operation_key& which, rank_t from, rank_outbox& out) 
 
 void pairs::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   const operation_key key{epoch, sender, false};
+  const auto next = next_.find(pair_name(key));
+  const bool over = next != next_.end() && before(epoch, next->second) && !under_way_.contains(key);
   const auto [at, fresh] = stopping_.try_emplace(key);
   at->second.answer_sender = true;
   if (!fresh) return;  // stopping already
+  // Had it failed here, the sender would have been told so before; but of the end of the communicator everybody hears for itself.
+  at->second.received = over && !broken_;
   at->second.why = why;
   drop(key, at->second, out);
   end_if_stopped(key, out);
 }
 
-void pairs::revoked(rank_t receiver, epoch_t epoch, rank_outbox& out) {
+void pairs::revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out) {
   const operation_key key{epoch, receiver, true};
   const auto at = stopping_.find(key);
   if (at == stopping_.end()) return;
   at->second.revoking = false;
+  at->second.received = received && !at->second.refused;
   end_if_stopped(key, out);
 }
 
 void pairs::refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out) {
   const operation_key key{epoch, peer, sending};
-  if (under_way_.contains(key)) return stop(key, std::move(why), out);
+  if (under_way_.contains(key)) {
+    stop(key, std::move(why), out);
+    if (const auto at = stopping_.find(key); at != stopping_.end()) at->second.refused = true;
+    return;
+  }
   end_early(key, why);
 }
 
@@ -150,8 +161,9 @@ void pairs::end_if_stopped(const operation_key& which, rank_outbox& out) {
   if (at == stopping_.end() || at->second.flushing || at->second.revoking) return;
   const stopping s = std::move(at->second);
   stopping_.erase(at);
-  if (s.answer_sender) out.revoked(which.peer, which.epoch);
-  if (const auto op = under_way_.extract(which)) return settle(std::move(op.mapped()), s.why);
+  if (s.answer_sender) out.revoked(which.peer, which.epoch, s.received);
+  if (const auto op = under_way_.extract(which))
+    return settle(std::move(op.mapped()), which.sending && s.received ? nullptr : s.why);
   end_early(which, s.why);
 }
 

@@ -3,7 +3,8 @@
 //
 // They need no agreement. One ends (a) performed, or (b) stopped at both ends: whoever ends one takes the other end with it, also
 // before that was called. A sender revokes and waits for the answer, because the receiver reads the sender's buffer; a receiver
-// refuses, and the sender then revokes.
+// refuses, and the sender then revokes. A send that the
+// receiver had received before it heard of that is performed at both ends.
 //
 // Owner: rank_state. Memory: what is under way, and one number for each peer and direction that ever was; what the other end has
 // ended before it was called here waits until it is called.
@@ -44,7 +45,7 @@ public:
   void peer_lost(rank_t peer, rank_outbox& out);
   /// A peer ends its send.
   void revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out);
-  void revoked(rank_t receiver, epoch_t epoch, rank_outbox& out);
+  void revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out);
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
   void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
@@ -57,6 +58,7 @@ public:
   /// A chunk or credit of it is nobody's any more.
   bool is_over(const operation_key& which) const;
   bool idle() const { return under_way_.empty(); }
+  std::size_t stopping_count() const { return stopping_.size(); }
 
 private:
   struct stopping {
@@ -64,6 +66,8 @@ private:
     bool flushing = false;       ///< the DMA engine still owes an answer
     bool revoking = false;       ///< the receiver owes one
     bool answer_sender = false;  ///< we owe the sender one
+    bool received = false;  ///< at the receiver, before that: the send was performed, though its credit has not come
+    bool refused = false;   ///< by the receiver
   };
   using key_map_of_operations = std::unordered_map<operation_key, operation_ptr, operation_key_hash>;
 
@@ -82,6 +86,7 @@ private:
   std::unordered_map<std::uint64_t, ended_epochs> ended_;  ///< by pair_name: by the other end, before we called them
   std::unordered_map<std::uint64_t, epoch_t> next_;        ///< by pair_name: first not called yet
   std::vector<bool> left_, lost_;
+  bool broken_ = false;
 };
 
 }  // namespace troupe::actors

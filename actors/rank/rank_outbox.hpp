@@ -39,7 +39,8 @@ public:
   virtual void give_back(rank_t to, int channel, const credit& what) = 0;
   /// To the receiving rank of a send: end the receive, and answer.
   virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;
-  virtual void revoked(rank_t sender, epoch_t epoch) = 0;
+  /// @param received the receive had been performed before
+  virtual void revoked(rank_t sender, epoch_t epoch, bool received) = 0;
   /// To the other rank of a send or receive: yours (`sending`: your send) cannot be performed.
   virtual void refuse(rank_t peer, epoch_t epoch, bool sending, const failure_ptr& why) = 0;
   /// To the other rank of one that does not move: is the other end with you?

@@ -559,9 +559,9 @@ void rank_state::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, ra
   when_idle(out);
 }
 
-void rank_state::revoked(rank_t receiver, epoch_t epoch, rank_outbox& out) {
+void rank_state::revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out) {
   if (dead_) return;
-  pairs_.revoked(receiver, epoch, out);
+  pairs_.revoked(receiver, epoch, received, out);
   when_idle(out);
 }
 

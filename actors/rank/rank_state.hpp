@@ -107,7 +107,7 @@ public:
   void transferred(const operation_key& which, int channel, int lane, rank_outbox& out);
   void flushed(const operation_key& which, rank_outbox& out);
   void revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out);
-  void revoked(rank_t receiver, epoch_t epoch, rank_outbox& out);
+  void revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out);
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
 
@@ -138,6 +138,8 @@ public:
   const std::string& communicator() const { return options_.communicator; }
   std::size_t early_chunks() const;
   std::size_t channels_under_way() const;
+  /// Operations that are to stop, and have not been told yet that they failed.
+  std::size_t stopping() const { return stopping_.size() + pairs_.stopping_count(); }
 
   /// Collectives under way at once; further ones wait for their turn, which bounds what peers may send us early.
   static constexpr std::size_t most_under_way = 32;

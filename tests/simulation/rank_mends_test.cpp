@@ -1,0 +1,101 @@
+// What simulation has found in the states, transition by transition.
+
+#include <doctest/doctest.h>
+
+#include "actors/rank/rank_state.hpp"
+#include "memory/arena.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+struct recording final : rank_outbox {
+  void called(epoch_t e, const call&) override { say("called", e); }
+  void withdraw(epoch_t e) override { say("withdraw", e); }
+  void fail(epoch_t e, const std::string&, failure_ptr) override { say("fail", e); }
+  void stopped(epoch_t e, std::vector<std::string>, presence) override { say("stopped", e); }
+  void left(epoch_t n) override { say("left", n); }
+  void quiet() override {}
+  void perished() override {}
+  void deliver(rank_t, int, chunk&& what) override { say("chunk", what.epoch); }
+  void give_back(rank_t, int, const credit&) override {}
+  void revoke(rank_t, epoch_t e, const failure_ptr&) override { say("revoke", e & ~point_to_point); }
+  void revoked(rank_t, epoch_t e, bool received) override {
+    say(received ? "received" : "revoked", e & ~point_to_point);
+  }
+  void refuse(rank_t, epoch_t e, bool, const failure_ptr&) override { say("refuse", e & ~point_to_point); }
+  void inquire(rank_t, epoch_t, bool, look_t, bool) override {}
+  bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return true; }
+  bool flush(const operation_key&) override { return false; }
+  steady_time now() const override { return steady_time{} + std::chrono::hours{1}; }
+  void say(const char* what, epoch_t e) { words += (words.empty() ? "" : " ") + std::string{what} + std::to_string(e); }
+  std::string take() { return std::exchange(words, {}); }
+  std::string words;
+};
+
+struct two_ranks {
+  operation_ptr barrier(bool slots) {
+    auto how = std::make_shared<plan>();
+    how->notes = std::make_shared<const score>(
+        lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::barrier, 2))));
+    how->agrees = true;
+    if (slots) how->slots = slot_format::ll128;
+    auto op = std::make_shared<operation>();
+    op->what.what = collective::barrier;
+    op->plan = how;
+    return op;
+  }
+  operation_ptr message(bool sending) {
+    auto op = std::make_shared<operation>();
+    op->peer = 1;
+    op->sending = sending;
+    op->what.count = 1;
+    op->input = op->output = &cell;
+    return op;
+  }
+  const failure_ptr why = make_failure(errc::cancelled, "because");
+  std::byte cell{};
+  arena memory;
+  shared_spaces spaces{2};
+  slot_board board{2};
+  recording out, other_out;
+  rank_state rank{{0, 2, 1, "world", 0}, memory, spaces, &board};
+  rank_state other{{1, 2, 1, "world", 0}, memory, spaces, &board};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(two_ranks, "a receiver says of a revoked send whether it had received it") {
+  SUBCASE("it had") {
+    rank.submit(message(false), out);
+    rank.on_chunk(0, {&cell, 1, fingerprint(message(false)->what, point_to_point), point_to_point, 1, 0, 0, {}}, out);
+    REQUIRE(rank.take_ended().size() == 1);
+    rank.revoke(1, point_to_point, why, out);
+    CHECK(out.take() == "received0");
+  }
+  SUBCASE("it had not") {
+    rank.revoke(1, point_to_point, why, out);
+    CHECK(out.take() == "revoked0");
+  }
+}
+
+TEST_CASE_FIXTURE(two_ranks, "a send whose receiver had received it is performed, unless the receiver refused it") {
+  rank.submit(message(true), out);
+  rank.peer_left(1, out);
+  CHECK(out.take() == "chunk2147483648 revoke0");
+  bool refused = false;
+  SUBCASE("received") {}
+  SUBCASE("refused") {
+    refused = true;
+    rank.refused(1, point_to_point, true, why, out);
+  }
+  rank.revoked(1, point_to_point, true, out);
+  const auto ended = rank.take_ended();
+  REQUIRE(ended.size() == 1);
+  CHECK((ended[0].why != nullptr) == refused);
+}
+
