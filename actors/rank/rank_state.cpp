@@ -484,6 +484,7 @@ void rank_state::enroll(operation& op, rank_outbox& out) {
 
 void rank_state::asked(epoch_t epoch, rank_outbox& out) {
   if (dead_) return;
+  begin_queued(out);  // somebody waits for it, so it waits for a group no longer
   if (operation* const op = find(epoch)) return enroll(*op, out);
   if (before(epoch, next_)) out.withdraw(epoch);
 }

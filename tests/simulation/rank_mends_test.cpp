@@ -69,6 +69,30 @@ struct two_ranks {
 
 }  // namespace
 
+TEST_CASE_FIXTURE(two_ranks, "a rank that is asked for an operation of a group begins the group") {
+  rank.enqueue(barrier(false), out);
+  CHECK(out.take() == "");
+  rank.asked(0, out);
+  CHECK(out.take() == "chunk0 called0");
+}
+
+TEST_CASE_FIXTURE(two_ranks, "what is queued behind others is agreed on before its turn, and launched once") {
+  rank.submit(barrier(true), out);  // on the board, so the next but one waits
+  rank.submit(barrier(true), out);
+  auto counted = barrier(false);
+  const plan_ptr how = counted->plan;
+  counted->plan = nullptr;
+  counted->make_plan = [how](const counts_ptr&) { return how; };
+  rank.submit(counted, out);
+  rank.asked(2, out);
+  CHECK(out.take() == "called2");
+  rank.agreed(2, nullptr, out);
+  CHECK(out.take() == "");
+  for (int i = 0; i < 2; ++i) other.submit(barrier(true), other_out);
+  while (rank.advance(out) || other.advance(other_out)) {}
+  CHECK(out.take() == "chunk2");
+}
+
 TEST_CASE_FIXTURE(two_ranks, "a receiver says of a revoked send whether it had received it") {
   SUBCASE("it had") {
     rank.submit(message(false), out);
