@@ -364,8 +364,6 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(under_way_.extract(epoch).mapped());
-  // A chunk that came twice may wait at a channel that had performed its part before the others had.
-  if (early_chunks() > 0) drop(collective_key(epoch));
   if (!why) {
     try {
       conclude(*op, options_.rank, options_.ranks);

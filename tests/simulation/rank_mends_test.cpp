@@ -93,6 +93,25 @@ TEST_CASE_FIXTURE(two_ranks, "what is queued behind others is agreed on before i
   CHECK(out.take() == "chunk2");
 }
 
+TEST_CASE_FIXTURE(two_ranks, "after `stopped` nothing of the operation goes on, on the board neither") {
+  SUBCASE("begun before") {
+    rank.submit(barrier(true), out);
+    rank.stop(0, out);
+  }
+  SUBCASE("begun later") {
+    rank.stop(0, out);
+    rank.submit(barrier(true), out);
+  }
+  CHECK(out.take() == "stopped0");
+  other.submit(barrier(true), other_out);
+  CHECK_FALSE(rank.advance(out));
+  CHECK_FALSE(rank.has_ended());
+  rank.failed(0, why, out);
+  const auto ended = rank.take_ended();
+  REQUIRE(ended.size() == 1);
+  CHECK(ended[0].why == why);
+}
+
 TEST_CASE_FIXTURE(two_ranks, "a receiver says of a revoked send whether it had received it") {
   SUBCASE("it had") {
     rank.submit(message(false), out);
