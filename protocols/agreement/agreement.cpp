@@ -78,6 +78,7 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
   if (at == records_.end() || at->second.stopping) return;
   record& r = at->second;
   r.performed[index(rank)] = true;
+  r.suspected = 0;  // who has performed it had heard of everybody
   if (r.calls[index(rank)]) {
     r.calls[index(rank)].reset();
     --r.called;
@@ -209,8 +210,9 @@ std::string agreement::describe(epoch_t epoch, const record& r) const {
     std::vector<rank_t> here, missing;
     for (rank_t rank = 0; rank < ranks_; ++rank)
       if (r.calls[index(rank)]) here.push_back(rank);
-      else if (!gone_[index(rank)]) missing.push_back(rank);
-    // Of those that may still come it is only said that they have not; who left is named already.
+      else if (!gone_[index(rank)] && !dead_[index(rank)]) missing.push_back(rank);
+    // Of those that may still come it is only said that they have not; who left is named already, and what the dead called nobody
+    // knows.
     if (!missing.empty())
       text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
     text += (missing.empty() ? "; " : ", ") + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");

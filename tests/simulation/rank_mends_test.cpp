@@ -142,3 +142,40 @@ TEST_CASE_FIXTURE(two_ranks, "a send whose receiver had received it is performed
   CHECK((ended[0].why != nullptr) == refused);
 }
 
+namespace {
+struct told final : agreement::audience {
+  void agreed(epoch_t, const counts_ptr&) override {}
+  void ask(epoch_t) override { ++asked; }
+  void stop(epoch_t) override { ++stops; }
+  void failed(epoch_t, const failure_ptr& why) override { text = why->text; }
+  void broken(const failure_ptr&) override {}
+  void peer_left(rank_t) override {}
+  void peer_lost(rank_t) override {}
+  int asked = 0, stops = 0;
+  std::string text;
+};
+}  // namespace
+
+TEST_CASE("of a dead rank it is not said that it had not called") {
+  agreement state{3, "world"};
+  told out;
+  state.called(0, 0, call{}, out);
+  state.left(2, 0, out);
+  state.lost(1, "killed", out);
+  state.stopped(0, 0, {}, out, {call{}, false});
+  state.stopped(0, 2, {}, out);
+  CHECK(out.text.find("rank 2 left") != std::string::npos);
+  CHECK(out.text.find("not called") == std::string::npos);
+}
+
+TEST_CASE("an operation that a rank has performed is not suspected of a rank that never came") {
+  agreement state{3, "world"};
+  told out;
+  state.called(0, 0, call{}, out);
+  state.stuck(1, 1, true, out);
+  state.withdraw(0, 1, out);
+  state.stuck(2, 2, true, out);
+  CHECK(out.stops == 0);
+  state.stuck(3, 3, true, out);
+  CHECK(out.stops == 1);
+}
