@@ -60,9 +60,8 @@ public:
     order(receiver, [from = rank_, epoch, why](rank_state& s, rank_outbox& o) { s.revoke(from, epoch, why, o); });
   }
   void revoked(rank_t sender, epoch_t epoch, bool received) override {
-    order(sender, [from = rank_, epoch, received](rank_state& s, rank_outbox& o) {
-      s.revoked(from, epoch, received, o);
-    });
+    order(sender,
+          [from = rank_, epoch, received](rank_state& s, rank_outbox& o) { s.revoked(from, epoch, received, o); });
   }
   void refuse(rank_t to, epoch_t epoch, bool sending, const failure_ptr& why) override {
     order(to, [from = rank_, epoch, sending, why](rank_state& s, rank_outbox& o) {

@@ -49,7 +49,7 @@ struct recording final : rank_outbox {
   }
   void give_back(rank_t, int, const credit&) override { ++credits; }
   void revoke(rank_t r, epoch_t e, const failure_ptr&) override { say("revoke" + text({e, r, true})); }
-  void revoked(rank_t r, epoch_t e) override { say("revoked" + text({e, r, false})); }
+  void revoked(rank_t r, epoch_t e, bool) override { say("revoked" + text({e, r, false})); }
   void refuse(rank_t r, epoch_t e, bool sending, const failure_ptr& why) override {
     say("refuse_" + text({e, r, sending}));
     reasons.push_back(why);
@@ -194,8 +194,8 @@ struct world {
     void revoke(rank_t to, epoch_t e, const failure_ptr& reason) override {
       all.post([this, to, e, reason] { all.at(to).revoke(self->rank(), e, reason, all.out(to)); });
     }
-    void revoked(rank_t to, epoch_t e) override {
-      all.post([this, to, e] { all.at(to).revoked(self->rank(), e, all.out(to)); });
+    void revoked(rank_t to, epoch_t e, bool received) override {
+      all.post([this, to, e, received] { all.at(to).revoked(self->rank(), e, received, all.out(to)); });
     }
     void refuse(rank_t to, epoch_t e, bool sending, const failure_ptr& reason) override {
       all.post([this, to, e, sending, reason] { all.at(to).refused(self->rank(), e, sending, reason, all.out(to)); });
@@ -881,14 +881,14 @@ TEST_CASE_FIXTURE(fixture, "a send that is cancelled waits until the receiver ha
   CHECK(out.take() == "");
   CHECK_FALSE(done(send));
   SUBCASE("receiver first") {
-    rank.revoked(1, first_pair, out);
+    rank.revoked(1, first_pair, false, out);
     CHECK_FALSE(done(send));
     rank.flushed(key(0, true), out);
   }
   SUBCASE("channel first") {
     rank.flushed(key(0, true), out);
     CHECK_FALSE(done(send));
-    rank.revoked(1, first_pair, out);
+    rank.revoked(1, first_pair, false, out);
   }
   SUBCASE("the receiver's actor is gone, and its channels") {
     rank.flushed(key(0, true), out);
@@ -983,7 +983,7 @@ TEST_CASE_FIXTURE(fixture, "a receive that ends tells its sender, whose send fai
     rank.refused(1, first_pair, true, why(errc::mismatch), out);
     CHECK(out.take() == "revokesend0@1");
     CHECK_FALSE(done(send));
-    rank.revoked(1, first_pair, out);
+    rank.revoked(1, first_pair, false, out);
   }
   REQUIRE(done(send));
   CHECK(send->done->why()->code == errc::mismatch);

@@ -122,8 +122,8 @@ private:
     void revoke(rank_t r, epoch_t e, const failure_ptr& why) override {
       tell(r, [from = rank, e, why](rank_state& s, rank_outbox& o) { s.revoke(from, e, why, o); });
     }
-    void revoked(rank_t r, epoch_t e) override {
-      tell(r, [from = rank, e](rank_state& s, rank_outbox& o) { s.revoked(from, e, o); });
+    void revoked(rank_t r, epoch_t e, bool received) override {
+      tell(r, [from = rank, e, received](rank_state& s, rank_outbox& o) { s.revoked(from, e, received, o); });
     }
     void refuse(rank_t r, epoch_t e, bool sending, const failure_ptr& why) override {
       tell(r, [from = rank, e, sending, why](rank_state& s, rank_outbox& o) { s.refused(from, e, sending, why, o); });
