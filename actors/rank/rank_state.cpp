@@ -155,12 +155,15 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     settle(std::move(op), std::move(why));
     return when_idle(out);
   }
+  const epoch_t epoch = op->epoch;
   // Behind others it keeps its place, so that numbers begin in order. Its caller need not wait for that.
   if (why) {
     op->over = true;
     settle(op, std::move(why));
   }
   queue_.push_back(std::move(op));
+  // Who was asked for it says at once that it has come: else it could do its part unseen, and be taken for missing.
+  if (asked_.erase(epoch) > 0) asked(epoch, out);
 }
 
 void rank_state::begin_queued(rank_outbox& out) {
@@ -431,6 +434,7 @@ void rank_state::answer_stop(epoch_t epoch, rank_outbox& out) {
 
 void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   stopping_.erase(epoch);
+  asked_.erase(epoch);
   // Not before: until all ranks have stopped, one that has not may enter, and must find the others' buffers there.
   spaces_->forget(epoch);
   if (dead_) return;
@@ -485,8 +489,9 @@ void rank_state::enroll(operation& op, rank_outbox& out) {
 void rank_state::asked(epoch_t epoch, rank_outbox& out) {
   if (dead_) return;
   begin_queued(out);  // somebody waits for it, so it waits for a group no longer
-  if (operation* const op = find(epoch)) return enroll(*op, out);
+  if (operation* const op = find(epoch); op != nullptr && !op->over) return enroll(*op, out);
   if (before(epoch, next_)) out.withdraw(epoch);
+  else asked_.insert(epoch);
 }
 
 void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& out) {

@@ -73,7 +73,7 @@ public:
   /// Nothing comes before a new call: it may begin at once.
   bool may_begin_at_once() const {
     return queue_.empty() && !on_board_ && !inline_ && !broken_ && !dead_ && !leaving_ && !failed_.contains(next_) &&
-           !stopping_.contains(next_);
+           !stopping_.contains(next_) && !asked_.contains(next_);
   }
   /// Gives the last remembered call of the port its number and begins it. Throws as slot_port::start(). @pre may_begin_at_once()
   void begin_inline(const void* input, void* output);
@@ -188,6 +188,7 @@ private:
   std::map<epoch_t, std::vector<std::string>>
       stopping_;         ///< told to stop, not yet that it failed; what its lanes lacked
   ended_epochs failed_;  ///< before we called them
+  std::set<epoch_t> asked_;  ///< the membership asked before we called them; of those that were open in some look
   std::vector<ended> ended_;
   rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go
   failure_ptr broken_, buried_;

@@ -76,6 +76,14 @@ TEST_CASE_FIXTURE(two_ranks, "a rank that is asked for an operation of a group b
   CHECK(out.take() == "chunk0 called0");
 }
 
+TEST_CASE_FIXTURE(two_ranks, "a rank that was asked before it called says so when it does") {
+  rank.asked(0, out);
+  CHECK(out.take() == "");
+  CHECK_FALSE(rank.may_begin_at_once());
+  rank.submit(barrier(true), out);
+  CHECK(out.take() == "called0");
+}
+
 TEST_CASE_FIXTURE(two_ranks, "what is queued behind others is agreed on before its turn, and launched once") {
   rank.submit(barrier(true), out);  // on the board, so the next but one waits
   rank.submit(barrier(true), out);
