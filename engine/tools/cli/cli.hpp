@@ -34,6 +34,7 @@ void add_bench(CLI::App& program, action& chosen);
 void add_study(CLI::App& program, action& chosen);
 void add_compare(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
+void add_simulate(CLI::App& program, action& chosen);
 
 /// A mistake on the command line: error(bad_config) with `sentence`.
 [[noreturn]] void usage_error(const std::string& sentence);

@@ -23,6 +23,7 @@ constexpr const char* footer = R"(Examples:
   troupe verify --all --ranks 1-17
   troupe study config/studies/ring.toml
   troupe compare config/studies/ring.toml --set-b choreography=double_binary_tree
+  troupe simulate --seeds 1-10000
 
 `troupe COMMAND --help` tells more. docs/config.md describes configuration files and TROUPE_… variables.
 
@@ -108,15 +109,17 @@ int run(std::vector<std::string> words) {
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
   for (const auto add :
-       {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_compare, add_tune})
+       {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_compare, add_tune,
+        add_simulate})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;
   }
   // CLI11 would only say that a subcommand is missing.
-  static constexpr std::array<std::string_view, 10> names{"run",   "list",  "show",  "verify",  "explain",
-                                                          "route", "bench", "study", "compare", "tune"};
+  static constexpr std::array<std::string_view, 11> names{"run",   "list",  "show",  "verify",  "explain",
+                                                          "route", "bench", "study", "compare", "tune",
+                                                          "simulate"};
   static constexpr std::array<std::string_view, 3> options{"-h", "--help", "--version"};
   const auto among = [word = std::string_view{words.front()}](const auto& list) {
     return std::find(list.begin(), list.end(), word) != list.end();

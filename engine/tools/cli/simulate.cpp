@@ -1,0 +1,229 @@
+// troupe simulate
+#include "engine/tools/cli/cli.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/tools/report.hpp"
+#include "engine/tools/simulate/campaign.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "topology/machine/discovery.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+using namespace simulate;
+
+constexpr const char* footer = R"(Examples:
+  troupe simulate --seeds 1-10000
+  troupe simulate --seeds 1-1000000 --ranks 2-4 --faults lose,delay,kill
+  troupe simulate --seed 1234 --trace              everything that happens in one run
+  troupe simulate --seeds 1-5000 --mutant drop_stopped
+  troupe simulate --mutant list
+
+Random programs (collectives of all kinds, sends and receives, blocking and not) on random plans, performed by the very states that
+an engine runs, in one thread under a virtual clock. The seed says what is called and what goes wrong: messages lost, doubled, late
+and overtaking each other, ranks killed, cancelled, stopped by deadlines and aborts, ranks that leave or call something else.
+
+Checked at every event: results, buffers that were given back, credits, and that every error is true and the same everywhere; and
+that everything ends. A failing seed is made smaller and told with everything that happened. The same seed with the same --ranks, --operations and
+--faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right.
+
+Faults: all, none, or some of lose, twice, delay, kill, abort, cancel, deadline, leave, mismatch, throw, with commas between.
+Exit code 1 if a seed fails.)";
+
+struct arguments {
+  std::string seeds = "1-10000", ranks = "1-5", faults = "all", mutant, json;
+  std::optional<std::uint64_t> seed;
+  int operations = 8, jobs = 0;
+  std::size_t failures = 5;
+  bool trace = false, no_shrink = false, strict = false;
+};
+
+std::uint64_t number_of(const std::string& option, const std::string& text) {
+  std::size_t length = 0;
+  try {
+    if (!text.empty() && text[0] >= '0' && text[0] <= '9') {
+      const std::uint64_t value = std::stoull(text, &length);
+      if (length == text.size()) return value;
+    }
+  } catch (const std::exception&) {}
+  usage_error(option + ": \"" + text + "\" is no number");
+}
+
+/// "A-B" or "A".
+std::pair<std::uint64_t, std::uint64_t> range_of(const std::string& option, const std::string& text) {
+  const std::size_t dash = text.find('-');
+  const std::uint64_t first = number_of(option, text.substr(0, dash));
+  const std::uint64_t last = dash == std::string::npos ? first : number_of(option, text.substr(dash + 1));
+  if (last < first) usage_error(option + ": " + text + " ends before it begins; write the smaller number first");
+  return {first, last};
+}
+
+mutant mutant_of(const std::string& text) {
+  if (text.empty()) return mutant::none;
+  if (const auto found = parse_mutant(text)) return *found;
+  std::vector<std::string_view> names;
+  for (const mutant_entry& m : all_mutants()) names.push_back(m.name);
+  const auto near = closest(text, names);
+  usage_error("--mutant: there is none called \"" + text + '"' +
+              (near.empty() ? "" : "; did you mean " + std::string{near} + "?") +
+              " (troupe simulate --mutant list names all)");
+}
+
+int list_mutants() {
+  for (const mutant_entry& m : all_mutants()) {
+    std::string name{m.name};
+    name.resize(std::max<std::size_t>(name.size() + 2, 26), ' ');
+    std::cout << name << m.what << '\n';
+  }
+  return exit_ok;
+}
+
+campaign_options options_of(const arguments& a) {
+  campaign_options o;
+  const auto [least, most] = range_of("--ranks", a.ranks);
+  if (least < 1 || most > 16) usage_error("--ranks: simulated communicators have 1 … 16 ranks, not " + a.ranks);
+  o.limits.least_ranks = static_cast<int>(least);
+  o.limits.most_ranks = static_cast<int>(most);
+  if (a.operations < 1 || a.operations > 64) usage_error("--operations: must be 1 … 64");
+  o.limits.most_items = a.operations;
+  o.limits.faults = parse_faults(a.faults);
+  o.each.broken = mutant_of(a.mutant);
+  o.each.strict = a.strict;
+  std::tie(o.first, o.last) = range_of("--seeds", a.seeds);
+  if (a.seed) o.first = o.last = *a.seed;
+  o.most_failures = a.failures;
+  o.threads = a.jobs > 0 ? a.jobs : std::max(1, static_cast<int>(discover().usable_cpus()));
+  return o;
+}
+
+nlohmann::json json_of(const shrunk& small) {
+  return {{"scenario", small.what.to_string()},
+          {"fault", small.fault},
+          {"attempts", small.attempts},
+          {"trace", small.trace}};
+}
+
+void print(const shrunk& small) {
+  std::cout << "the smallest that was found to fail alike (" << small.attempts << " attempts):\n"
+            << small.what.to_string() << '\n';
+  for (const std::string& line : small.trace) std::cout << line << '\n';
+}
+
+/// One run, told from the beginning to the end.
+int run_one(const arguments& a, const campaign_options& o) {
+  plan_source plans;
+  const scenario s = make_scenario(o.first, o.limits, plans);
+  simulation_options each = o.each;
+  each.trace = a.trace;
+  const simulation_result r = simulation(s, plans, each).run();
+  nlohmann::json document{{"seed", o.first},  {"scenario", s.to_string()}, {"ok", r.ok()},
+                          {"fault", r.fault}, {"events", r.events},        {"trace", r.trace}};
+  std::ostream& out = a.json == "-" ? std::cerr : std::cout;
+  out << s.to_string() << '\n';
+  for (const std::string& line : r.trace) out << line << '\n';
+  out << (r.ok() ? "all right" : "FAILED: " + r.fault) << " (" << plural(r.events, "event") << ", " << r.performed
+      << " performed, " << r.failed << " failed)\n";
+  if (!r.ok() && !a.no_shrink) {
+    const shrunk small = shrink(s, plans, o.each);
+    if (a.json != "-") print(small);
+    document["shrunk"] = json_of(small);
+  }
+  if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
+  return r.ok() ? exit_ok : exit_wrong;
+}
+
+std::string repeat_command(const arguments& a, std::uint64_t seed) {
+  std::string text = "troupe simulate --seed " + std::to_string(seed) + " --trace";
+  const arguments usual;
+  if (a.ranks != usual.ranks) text += " --ranks " + a.ranks;
+  if (a.operations != usual.operations) text += " --operations " + std::to_string(a.operations);
+  if (a.faults != usual.faults) text += " --faults " + a.faults;
+  if (!a.mutant.empty()) text += " --mutant " + a.mutant;
+  return text;
+}
+
+int run_many(const arguments& a, campaign_options o) {
+  std::atomic<bool> interrupted{false};
+  const interrupt_guard guard{[&] { interrupted = true; }};
+  progress_line progress;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); };
+  const std::uint64_t total = o.last - o.first + 1;
+  o.progress = [&](std::uint64_t done, std::size_t failed) {
+    const double rate = static_cast<double>(done) / std::max(seconds(), 1e-3);
+    progress.show(std::to_string(done) + " of " + std::to_string(total) + " seeds, " +
+                  std::to_string(static_cast<long>(rate)) + " a second" +
+                  (failed > 0 ? ", " + std::to_string(failed) + " FAILED" : ""));
+    return !interrupted.load();
+  };
+  const campaign_result r = run_campaign(o);
+  progress.clear();
+  std::ostream& out = a.json == "-" ? std::cerr : std::cout;
+  nlohmann::json document{
+      {"first", o.first},         {"last", o.last},     {"seeds", r.seeds},     {"events", r.events},
+      {"performed", r.performed}, {"failed", r.failed}, {"seconds", seconds()}, {"failing", nlohmann::json::array()}};
+  if (!a.mutant.empty()) document["mutations"] = r.mutations;
+  for (const failing_seed& f : r.failures) {
+    out << "seed " << f.seed << ": " << f.fault << "\n  again: " << repeat_command(a, f.seed) << '\n';
+    document["failing"].push_back({{"seed", f.seed}, {"fault", f.fault}});
+  }
+  if (!r.failures.empty() && !a.no_shrink) {
+    plan_source plans;
+    const shrunk small = shrink(make_scenario(r.failures.front().seed, o.limits, plans), plans, o.each);
+    if (a.json != "-") print(small);
+    document["shrunk"] = json_of(small);
+  }
+  std::ostringstream rate;
+  rate.precision(1);
+  rate << std::fixed << seconds();
+  out << plural(r.seeds, "seed") << " in " << rate.str() << " s (" << r.events << " events; of the ranks' operations "
+      << r.performed << " performed, " << r.failed << " failed as they should): "
+      << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n';
+  if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
+  if (interrupted) return exit_interrupted;
+  return r.failures.empty() ? exit_ok : exit_wrong;
+}
+
+int run(const arguments& a) {
+  if (a.mutant == "list") return list_mutants();
+  const campaign_options o = options_of(a);
+  if (!a.json.empty()) check_writable(a.json);
+  if (a.trace && !a.seed) usage_error("--trace tells one run; name it with --seed N");
+  return a.seed ? run_one(a, o) : run_many(a, o);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("simulate", "the protocol under simulated faults, from seeds");
+  sub->add_option("--seeds", a->seeds, "which runs")->type_name("A-B")->capture_default_str();
+  sub->add_option("--seed", a->seed, "one run")->type_name("N");
+  sub->add_flag("--trace", a->trace, "with --seed: tell everything that happens");
+  sub->add_option("--ranks", a->ranks, "ranks of a communicator")->type_name("A-B")->capture_default_str();
+  sub->add_option("--operations", a->operations, "most calls of a rank")->type_name("N")->capture_default_str();
+  sub->add_option("--faults", a->faults, "what may go wrong")->type_name("LIST")->capture_default_str();
+  sub->add_option("--mutant", a->mutant, "break the protocol on purpose; \"list\" names all ways")->type_name("NAME");
+  sub->add_option("--failures", a->failures, "stop after so many failing seeds; 0: never")
+      ->type_name("N")
+      ->capture_default_str();
+  sub->add_option("--jobs", a->jobs, "threads; 0: one a core")->type_name("N")->capture_default_str();
+  sub->add_flag("--strict", a->strict,
+                "look at all buffers that were given back after every event, not only at the end");
+  sub->add_flag("--no-shrink", a->no_shrink, "do not make a failing run smaller");
+  sub->add_option("--json", a->json, "write what was found as JSON; - for standard output")->type_name("FILE");
+  sub->footer(footer);
+  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,78 @@
+#include "engine/tools/simulate/mutants.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe::simulate {
+
+namespace {
+constexpr std::array entries{
+    mutant_entry{mutant::drop_called, "drop_called", "a rank's `called` does not reach the membership"},
+    mutant_entry{mutant::drop_withdraw, "drop_withdraw", "a rank's `withdraw` does not reach the membership"},
+    mutant_entry{mutant::drop_fail, "drop_fail", "a rank's wish to end an operation does not reach the membership"},
+    mutant_entry{mutant::drop_stopped, "drop_stopped", "a rank's `stopped` does not reach the membership"},
+    mutant_entry{mutant::drop_left, "drop_left", "nobody hears that a rank left"},
+    mutant_entry{mutant::drop_quiet, "drop_quiet", "a rank's `quiet` does not reach the membership"},
+    mutant_entry{mutant::drop_perished, "drop_perished", "a rank's `perished` does not reach the membership"},
+    mutant_entry{mutant::drop_agreed, "drop_agreed", "a rank does not hear `agreed`"},
+    mutant_entry{mutant::drop_ask, "drop_ask", "a rank is not asked what it has called"},
+    mutant_entry{mutant::drop_stop, "drop_stop", "a rank does not hear `stop`"},
+    mutant_entry{mutant::drop_failed, "drop_failed", "a rank does not hear `failed`"},
+    mutant_entry{mutant::drop_broken, "drop_broken", "a rank does not hear that the communicator is broken"},
+    mutant_entry{mutant::drop_peer_left, "drop_peer_left", "a rank does not hear that a peer left"},
+    mutant_entry{mutant::drop_peer_lost, "drop_peer_lost", "a rank does not hear that a peer was lost"},
+    mutant_entry{mutant::drop_bury, "drop_bury", "a dead rank's operations are never buried"},
+    mutant_entry{mutant::drop_stuck, "drop_stuck", "nobody hears that nothing moves"},
+    mutant_entry{mutant::drop_revoke, "drop_revoke", "a receiver does not hear that its sender gave up"},
+    mutant_entry{mutant::drop_revoked, "drop_revoked", "a sender does not hear that its receiver has stopped"},
+    mutant_entry{mutant::drop_refuse, "drop_refuse", "a peer does not hear that the other end gave up"},
+    mutant_entry{mutant::drop_inquire, "drop_inquire", "nobody asks the other end of a message that does not move"},
+    mutant_entry{mutant::drop_credit, "drop_credit", "a credit is forgotten"},
+    mutant_entry{mutant::drop_flushed, "drop_flushed", "a rank does not hear that its transfers have ended"},
+    mutant_entry{mutant::stopped_early, "stopped_early", "`stopped` is answered before the rank has dropped anything"},
+    mutant_entry{mutant::revoked_early, "revoked_early",
+                 "`revoked` is answered before the receiver has dropped anything"},
+    mutant_entry{mutant::failed_early, "failed_early", "`failed` does not wait for anybody's `stopped`"},
+    mutant_entry{mutant::bury_early, "bury_early", "a dead rank is buried before the others are quiet"},
+    mutant_entry{mutant::credit_early, "credit_early",
+                 "a chunk is given back when it arrives, not when it was consumed"},
+    mutant_entry{mutant::lost_early, "lost_early", "a rank is lost before it has perished"},
+    mutant_entry{mutant::agreed_early, "agreed_early", "the membership agrees on whatever comes first"},
+    mutant_entry{mutant::flushed_early, "flushed_early", "nobody waits for transfers under way"},
+    mutant_entry{mutant::control_overtakes, "control_overtakes", "control messages of one sender overtake each other"},
+    mutant_entry{mutant::credit_for_two, "credit_for_two", "a credit counts for the next chunk, too"},
+    mutant_entry{mutant::fingerprint_forged, "fingerprint_forged",
+                 "a chunk carries whatever fingerprint its receiver expects"},
+    mutant_entry{mutant::sequence_swapped, "sequence_swapped", "two chunks of a lane have each other's numbers"},
+    mutant_entry{mutant::wrong_epoch, "wrong_epoch", "a chunk carries the epoch before its own"},
+    mutant_entry{mutant::counts_wrong, "counts_wrong", "`agreed` tells one rank other counts"},
+    mutant_entry{mutant::text_differs, "text_differs", "`failed` tells one rank another text"},
+    mutant_entry{mutant::presence_hidden, "presence_hidden", "`stopped` does not say what the rank called"},
+    mutant_entry{mutant::performed_hidden, "performed_hidden", "`stopped` does not say that the rank had performed it"},
+    mutant_entry{mutant::stopped_for_all, "stopped_for_all", "one `stopped` counts for every rank"},
+    mutant_entry{mutant::look_while_busy, "look_while_busy", "the look for trouble does not look"},
+    mutant_entry{mutant::one_look_is_enough, "one_look_is_enough", "what one look suspects is taken for certain"},
+    mutant_entry{mutant::always_nobody_else, "always_nobody_else", "the look believes that all callers wait"},
+    mutant_entry{mutant::slots_given_back_early, "slots_given_back_early",
+                 "a rank gives its slots back before it has read them"},
+    mutant_entry{mutant::inline_goes_on_unread, "inline_goes_on_unread",
+                 "a blocking caller never reads its rank's messages"},
+    mutant_entry{mutant::no_tick, "no_tick", "nobody looks at the clock for a rank"},
+    mutant_entry{mutant::no_advance, "no_advance", "nobody advances what is on the board"},
+};
+}  // namespace
+
+std::span<const mutant_entry> all_mutants() { return entries; }
+
+std::string_view name(mutant which) {
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.which == which; });
+  return found == entries.end() ? "none" : found->name;
+}
+
+std::optional<mutant> parse_mutant(std::string_view text) {
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == text; });
+  if (found == entries.end()) return std::nullopt;
+  return found->which;
+}
+
+}  // namespace troupe::simulate

@@ -1,0 +1,80 @@
+#pragma once
+// Ways to break the protocol on purpose, between the states: in what connects them, never in the states themselves. A simulation
+// that does not notice one of them would not notice the like in an engine.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace troupe::simulate {
+
+enum class mutant : std::uint8_t {
+  none,
+  // A message is forgotten (sometimes).
+  drop_called,
+  drop_withdraw,
+  drop_fail,
+  drop_stopped,
+  drop_left,
+  drop_quiet,
+  drop_perished,
+  drop_agreed,
+  drop_ask,
+  drop_stop,
+  drop_failed,
+  drop_broken,
+  drop_peer_left,
+  drop_peer_lost,
+  drop_bury,
+  drop_stuck,
+  drop_revoke,
+  drop_revoked,
+  drop_refuse,
+  drop_inquire,
+  drop_credit,
+  drop_flushed,
+  // An answer is given before what it says is true.
+  stopped_early,
+  revoked_early,
+  failed_early,
+  bury_early,
+  credit_early,
+  lost_early,
+  agreed_early,
+  flushed_early,
+  // Messages of one sender to one receiver overtake each other.
+  control_overtakes,
+  // What a message says is wrong.
+  credit_for_two,
+  fingerprint_forged,
+  sequence_swapped,
+  wrong_epoch,
+  counts_wrong,
+  text_differs,
+  presence_hidden,
+  performed_hidden,
+  stopped_for_all,
+  // The look for trouble sees what is not there.
+  look_while_busy,
+  one_look_is_enough,
+  always_nobody_else,
+  // On the boards.
+  slots_given_back_early,
+  inline_goes_on_unread,
+  // Around a rank.
+  no_tick,
+  no_advance,
+};
+
+struct mutant_entry {
+  mutant which;
+  std::string_view name;
+  std::string_view what;
+};
+/// All but `none`.
+std::span<const mutant_entry> all_mutants();
+std::string_view name(mutant which);
+std::optional<mutant> parse_mutant(std::string_view text);
+
+}  // namespace troupe::simulate

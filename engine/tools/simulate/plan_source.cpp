@@ -1,0 +1,127 @@
+#include "engine/tools/simulate/plan_source.hpp"
+
+#include <algorithm>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "protocols/program/direct_program.hpp"
+#include "protocols/verify/verifier.hpp"
+
+namespace troupe::simulate {
+
+namespace {
+
+/// Plans keep their programs; then all are forgotten.
+constexpr std::size_t most_plans = 20000;
+
+bool widens(const call& what) { return is_low_precision(what.type) && is_reduction(what.what); }
+
+std::vector<std::shared_ptr<const program>> programs_of(const score& notes, const call_shape& shape) {
+  std::vector<std::shared_ptr<const program>> all;
+  for (rank_t r = 0; r < notes.ranks; ++r)
+    all.push_back(std::make_shared<const program>(compile(notes, r, shape, cutting{})));
+  return all;
+}
+
+bool fits_slots(const score& notes, const call_shape& shape, slot_format format) {
+  for (const auto& code : programs_of(notes, shape))
+    if (code->shares_memory || !why_no_slots(*code, format).empty()) return false;
+  return true;
+}
+
+bool fits_direct(const score& notes, const call_shape& shape, const call& what) {
+  const auto all = programs_of(notes, shape);
+  if (!why_not_direct(all).empty()) return false;
+  // As plan_choice::price_direct: several passes at the root of a reduce in place would read what they have written.
+  if (what.what != collective::reduce) return true;
+  const direct_program made = compile_direct(all, {what.what, what.in_place, what.count * size_of(what.type)});
+  return std::all_of(made.bodies.begin(), made.bodies.end(), [](const auto& b) { return b.passes.size() <= 1; });
+}
+
+}  // namespace
+
+std::string_view name(port_kind which) {
+  switch (which) {
+    case port_kind::mailbox: return "mailbox";
+    case port_kind::ll: return "ll";
+    case port_kind::ll128: return "ll128";
+    case port_kind::direct: return "direct";
+  }
+  return "?";
+}
+
+std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, const way& how,
+                                                  const std::vector<std::size_t>* counts) {
+  const bool split = how.fold || how.channels != 1 || how.slices != 1 || !what.uniform;
+  const int paced = how.credits == 1 && how.port == port_kind::mailbox ? 1 : 8;
+  const rank_t root = has_root(what.what) ? what.root : 0;
+  const bool in_place = what.in_place && !widens(what);  // what is widened is performed apart
+  const score_key key{how.choreography,       what.what, ranks,    root,          in_place,
+                      what.uniform,           split,     how.fold, how.agreement, paced,
+                      std::min(how.slices, 3)};
+  plan_key whole{key, how, what.type, what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
+  if (const auto known = plans_.find(whole); known != plans_.end()) return known->second;
+  if (plans_.size() >= most_plans) plans_.clear();
+  const prepared& from = score_for(key);
+  auto made = from.notes ? make(what, ranks, how, from, counts) : nullptr;
+  plans_.emplace(std::move(whole), made);
+  return made;
+}
+
+const plan_source::prepared& plan_source::score_for(const score_key& key) {
+  const auto [at, fresh] = scores_.try_emplace(key);
+  if (!fresh) return at->second;
+  const auto& [index, what, ranks, root, in_place, uniform, split, fold, agreement, paced, slices] = key;
+  const choreography& who = *all_choreographies()[static_cast<std::size_t>(index)];
+  const stage on = flat_stage(what, ranks, root, in_place, uniform);
+  if (!refusal(who, on).empty()) return at->second;
+  score s = lower_syncs(write_score(who, on));
+  if (fold) s = fold_in_rank_order(s);
+  if (split) s = one_cell_per_step(s);
+  if (agreement != agreement_form::none) {
+    auto with = with_agreement(s, agreement);
+    if (!with) return at->second;
+    s = std::move(*with);
+  }
+  if (paced == 1) s = pace_sends(s, 1);
+  auto v = std::make_shared<const verdict>(verify(s, {paced, slices}));
+  if (!v->ok()) return at->second;
+  at->second = {std::make_shared<const score>(std::move(s)), v, false};
+  at->second.agrees = everybody_hears_of_everybody(*at->second.notes);
+  return at->second;
+}
+
+std::shared_ptr<const plan> plan_source::make(const call& what, int ranks, const way& how, const prepared& from,
+                                              const std::vector<std::size_t>* counts) {
+  auto made = std::make_shared<plan>();
+  made->choreography = all_choreographies()[static_cast<std::size_t>(how.choreography)]->name;
+  made->protocol = how.port == port_kind::mailbox ? "simple" : name(how.port);
+  made->notes = from.notes;
+  made->verified = from.verified;
+  made->in_place = what.in_place && !widens(what);
+  made->count = what.what == collective::barrier || !what.uniform ? 0 : what.count;
+  if (counts != nullptr) made->counts = *counts;
+  made->credits = how.credits;
+  made->widened = widens(what);
+  made->work_type = made->widened ? datatype::f32 : what.type;
+  if (how.port == port_kind::mailbox) {
+    made->cut = {how.channels, how.slices};
+    made->any_order = how.any_order;
+    made->agrees = what.uniform && from.agrees && !how.ask;
+    return made;
+  }
+  if (!what.uniform || made->widened || how.channels != 1 || how.slices != 1) return nullptr;
+  const call_shape shape = made->shape();
+  made->agrees = true;
+  made->slots = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;
+  if (how.port == port_kind::direct) {
+    made->direct = true;
+    if (ranks < 2 || !fits_direct(*made->notes, shape, what)) return nullptr;
+    return made;
+  }
+  if (!from.agrees || !fits_slots(*made->notes, shape, *made->slots)) return nullptr;
+  return made;
+}
+
+}  // namespace troupe::simulate

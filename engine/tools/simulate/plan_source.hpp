@@ -1,0 +1,62 @@
+#pragma once
+// Plans for simulated calls: any choreography on any port with any cutting and credits, as the planner would make it if it chose
+// that one. The planner itself chooses the cheapest, which would leave most of what can be performed untried.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "protocols/call.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/plan.hpp"
+
+namespace troupe::simulate {
+
+enum class port_kind : std::uint8_t { mailbox, ll, ll128, direct };
+std::string_view name(port_kind which);
+
+/// How a call is performed. The call itself says what.
+struct way {
+  int choreography = 0;  ///< index into all_choreographies()
+  port_kind port = port_kind::mailbox;
+  agreement_form agreement = agreement_form::none;
+  bool ask = false;   ///< by mailbox: the membership is asked although the data would say
+  bool fold = false;  ///< contributions travel unreduced, and are folded in rank order
+  bool any_order = false;
+  int credits = 8;
+  int channels = 1;
+  int slices = 1;
+  bool operator==(const way&) const = default;
+  auto operator<=>(const way&) const = default;
+};
+
+/// Not synchronised: a thread its own.
+class plan_source {
+public:
+  /// Null if the call cannot be performed so.
+  /// @param counts of all blocks, if they differ
+  std::shared_ptr<const plan> plan_for(const call& what, int ranks, const way& how,
+                                       const std::vector<std::size_t>* counts = nullptr);
+
+private:
+  struct prepared {
+    std::shared_ptr<const score> notes;  ///< null: it cannot be
+    std::shared_ptr<const verdict> verified;
+    bool agrees = false;
+  };
+  using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int>;
+  using plan_key = std::tuple<score_key, way, datatype, std::size_t, std::vector<std::size_t>>;
+
+  const prepared& score_for(const score_key& key);
+  std::shared_ptr<const plan> make(const call& what, int ranks, const way& how, const prepared& from,
+                                   const std::vector<std::size_t>* counts);
+
+  std::map<score_key, prepared> scores_;
+  std::map<plan_key, std::shared_ptr<const plan>> plans_;
+};
+
+}  // namespace troupe::simulate

@@ -1,0 +1,344 @@
+#include "engine/tools/simulate/scenario.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/tools/simulate/dice.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe::simulate {
+
+namespace {
+
+enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance };
+
+constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                     collective::broadcast,  collective::reduce,     collective::gather,
+                                     collective::scatter,    collective::all_to_all, collective::barrier};
+constexpr std::int64_t us = 1000, ms = 1000 * us;
+
+std::size_t draw_count(dice& d) {
+  if (d.one_in(60)) return 1531;
+  return d.any_of<std::size_t>({0, 1, 1, 2, 3, 5, 7, 13, 31, 127});
+}
+
+datatype draw_type(dice& d) {
+  return d.any_of(
+      {datatype::i32, datatype::i32, datatype::f32, datatype::f64, datatype::u8, datatype::i64, datatype::bf16});
+}
+
+op draw_op(dice& d, datatype type) {
+  op chosen;
+  chosen.kind = d.any_of({op_kind::sum, op_kind::sum, op_kind::prod, op_kind::min, op_kind::max, op_kind::user});
+  if (is_integer(type) && d.one_in(4)) chosen.kind = op_kind::bxor;
+  if (!is_integer(type) && d.one_in(4)) chosen.kind = op_kind::avg;
+  if (type == datatype::bf16 && chosen.kind == op_kind::user) chosen.kind = op_kind::sum;
+  return chosen;
+}
+
+void draw_v_counts(item& it, int ranks, dice& d) {
+  it.what.uniform = false;
+  it.counts.resize(static_cast<std::size_t>(block_count(it.what.what, ranks)));
+  for (std::size_t& n : it.counts) n = d.any_of<std::size_t>({0, 1, 2, 3, 5, 11});
+}
+
+way draw_way(const item& it, int channels, dice& d) {
+  way how;
+  how.choreography = static_cast<int>(d.index(all_choreographies().size()));
+  how.port = d.any_of({port_kind::mailbox, port_kind::mailbox, port_kind::ll, port_kind::ll128, port_kind::direct});
+  if (!it.what.uniform) how.port = port_kind::mailbox;
+  how.agreement =
+      d.any_of({agreement_form::none, agreement_form::direct, agreement_form::mirrored, agreement_form::rounds});
+  if (how.port == port_kind::direct) how.agreement = agreement_form::none;
+  how.fold = d.one_in(8);
+  if (how.port != port_kind::mailbox) return how;
+  how.ask = d.one_in(6);
+  how.any_order = d.one_in(4);
+  how.credits = d.any_of({1, 2, 8});
+  how.channels = d.between(1, channels);
+  how.slices = d.any_of({1, 1, 2, 3});
+  return how;
+}
+
+bool can_perform(const item& it, int ranks, plan_source& plans) {
+  call c = call_of(it, ranks, has_root(it.what.what) ? it.what.root : 0);
+  return plans.plan_for(c, ranks, it.how, it.what.uniform ? nullptr : &it.counts) != nullptr;
+}
+
+item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& d) {
+  item it;
+  it.id = id;
+  it.what.what = d.pick(all_collectives);
+  it.what.type = draw_type(d);
+  it.what.root = has_root(it.what.what) ? d.between(0, ranks - 1) : 0;
+  if (is_reduction(it.what.what)) it.what.reduction = draw_op(d, it.what.type);
+  it.what.count = it.what.what == collective::barrier ? 0 : draw_count(d);
+  const bool single = it.what.what == collective::all_reduce || it.what.what == collective::broadcast ||
+                      it.what.what == collective::reduce || it.what.what == collective::barrier;
+  if (!single && it.what.count > 200) it.what.count = 37;
+  if (!single && d.one_in(4)) {
+    draw_v_counts(it, ranks, d);
+    it.what.count = 0;
+  } else {
+    const bool may = it.what.what == collective::all_reduce || it.what.what == collective::all_gather ||
+                     it.what.what == collective::reduce_scatter || it.what.what == collective::all_to_all;
+    it.what.in_place = may && it.what.count > 0 && d.one_in(4);
+  }
+  for (int attempt = 0; attempt < 40; ++attempt) {
+    it.how = draw_way(it, channels, d);
+    if (can_perform(it, ranks, plans)) return it;
+  }
+  it = item{};
+  it.id = id;
+  it.what.what = collective::barrier;
+  for (int c = 0;; ++c) {  // some choreography always offers it
+    it.how = way{};
+    it.how.choreography = c;
+    if (can_perform(it, ranks, plans)) return it;
+  }
+}
+
+/// The planner plans calls that are alike alike.
+void plan_alike(scenario& s, item& it) {
+  const std::uint64_t mine = fingerprint(it.what, 0);
+  const auto alike = [&](const item& other) { return !other.pair && fingerprint(other.what, 0) == mine; };
+  for (const item& other : s.items)
+    if (alike(other)) it.how = other.how;
+  for (const disturbance& x : s.disturbances)
+    for (const item& other : x.instead)
+      if (alike(other)) it.how = other.how;
+}
+
+item draw_pair(int id, int ranks, dice& d) {
+  item it;
+  it.id = id;
+  it.pair = true;
+  it.from = d.between(0, ranks - 1);
+  it.to = d.between(0, ranks - 1);
+  it.what.what = collective::broadcast;
+  it.what.type = draw_type(d);
+  it.what.count = draw_count(d);
+  return it;
+}
+
+std::int64_t draw_time(dice& d) {
+  return d.any_of<std::int64_t>({0, 500, 3 * us, 20 * us, 100 * us, 2 * ms, 7 * ms, 60 * ms, 200 * ms});
+}
+
+void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, dice& d) {
+  using kind = disturbance::kind;
+  std::vector<kind> kinds;
+  if (may.mismatch) kinds.insert(kinds.end(), {kind::other_call, kind::skip});
+  if (may.cancel) kinds.insert(kinds.end(), {kind::cancel, kind::cancel});
+  if (may.deadline) kinds.insert(kinds.end(), {kind::deadline, kind::deadline});
+  if (may.leave) kinds.push_back(kind::leave);
+  if (may.raise) kinds.push_back(kind::raise);
+  if (may.kill) kinds.push_back(kind::kill);
+  if (may.abort) kinds.push_back(kind::abort);
+  if (kinds.empty() || s.items.empty()) return;
+  disturbance x;
+  x.what = d.pick(kinds);
+  x.rank = d.between(0, s.ranks - 1);
+  const item& at = s.items[d.index(s.items.size())];
+  x.item = at.id;
+  x.after_ns = draw_time(d);
+  if (x.what == kind::deadline) x.after_ns = d.any_of<std::int64_t>({0, 2 * us, 20 * us, 1 * ms, 8 * ms, 300 * ms});
+  x.number = d.between(1, 4);
+  if (at.pair &&
+      (x.what == kind::skip || x.what == kind::other_call || x.what == kind::cancel || x.what == kind::deadline))
+    x.rank = d.one_in(2) ? at.from : at.to;
+  if (x.what == kind::raise) {
+    const auto has_user = [](const item& it) {
+      return !it.pair && is_reduction(it.what.what) && it.what.reduction.kind == op_kind::user;
+    };
+    const auto found = std::find_if(s.items.begin(), s.items.end(), has_user);
+    if (found == s.items.end()) return;
+    x.item = found->id;
+  }
+  if (x.what == kind::other_call) {
+    item other = at;
+    if (at.pair) {
+      other.what.count = at.what.count + 1 + d.below(3);
+    } else if (d.one_in(2)) {
+      other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+    } else {
+      other.what.count = at.what.uniform && at.what.what != collective::barrier ? at.what.count + 1 : 0;
+      if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
+        other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+    }
+    if (!other.pair) plan_alike(s, other);
+    x.instead.push_back(std::move(other));
+  }
+  if (x.what == kind::kill || x.what == kind::abort) x.item = -1;
+  s.disturbances.push_back(std::move(x));
+}
+
+std::string time_text(std::int64_t ns) {
+  if (ns % ms == 0) return std::to_string(ns / ms) + " ms";
+  if (ns % us == 0) return std::to_string(ns / us) + " us";
+  return std::to_string(ns) + " ns";
+}
+
+std::string describe(const item& it) {
+  if (it.pair)
+    return "send " + std::to_string(it.what.count) + " × " + std::string{name(it.what.type)} + " from rank " +
+           std::to_string(it.from) + " to rank " + std::to_string(it.to);
+  call shown = it.what;
+  shown.counts = it.counts;
+  std::string text = to_string(shown) + " by " + std::string{name(it.how.port)} + ", " +
+                     std::string{all_choreographies()[static_cast<std::size_t>(it.how.choreography)]->name};
+  if (it.how.agreement != agreement_form::none) text += ", agreement " + std::string{name(it.how.agreement)};
+  if (it.how.ask) text += ", membership asked";
+  if (it.how.fold) text += ", folded";
+  if (it.how.any_order) text += ", any order";
+  if (it.how.port == port_kind::mailbox)
+    text += ", credits " + std::to_string(it.how.credits) + ", channels " + std::to_string(it.how.channels) +
+            ", slices " + std::to_string(it.how.slices);
+  return text;
+}
+
+}  // namespace
+
+std::string_view name(disturbance::kind what) {
+  switch (what) {
+    case disturbance::kind::other_call: return "other call";
+    case disturbance::kind::skip: return "skip";
+    case disturbance::kind::cancel: return "cancel";
+    case disturbance::kind::deadline: return "deadline";
+    case disturbance::kind::leave: return "leave";
+    case disturbance::kind::raise: return "throw";
+    case disturbance::kind::kill: return "kill";
+    case disturbance::kind::abort: return "abort";
+  }
+  return "?";
+}
+
+fault_kinds parse_faults(const std::string& text) {
+  if (text == "all") return {};
+  fault_kinds none{false, false, false, false, false, false, false, false, false, false};
+  if (text == "none") return none;
+  struct named {
+    std::string_view name;
+    bool fault_kinds::*which;
+  };
+  static constexpr std::array<named, 10> known{{{"lose", &fault_kinds::lose},
+                                                {"twice", &fault_kinds::twice},
+                                                {"delay", &fault_kinds::delay},
+                                                {"kill", &fault_kinds::kill},
+                                                {"abort", &fault_kinds::abort},
+                                                {"cancel", &fault_kinds::cancel},
+                                                {"deadline", &fault_kinds::deadline},
+                                                {"leave", &fault_kinds::leave},
+                                                {"mismatch", &fault_kinds::mismatch},
+                                                {"throw", &fault_kinds::raise}}};
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    const auto found = std::find_if(known.begin(), known.end(), [&](const named& n) { return n.name == word; });
+    if (found == known.end()) {
+      std::vector<std::string_view> names{"all", "none"};
+      for (const named& n : known) names.push_back(n.name);
+      std::string list;
+      for (const std::string_view n : names) list += (list.empty() ? "" : ", ") + std::string{n};
+      const auto near = closest(word, names);
+      throw error(errc::bad_config, "--faults: there is no fault \"" + word + '"' +
+                                        (near.empty() ? "" : "; did you mean " + std::string{near} + "?") +
+                                        " (there are " + list + ")");
+    }
+    none.*(found->which) = true;
+    begin = end + 1;
+  }
+  return none;
+}
+
+call call_of(const item& of, int ranks, rank_t rank) {
+  call c = of.what;
+  if (c.uniform) return c;
+  const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
+  if (c.what == collective::all_to_all) {
+    for (std::size_t i = 0; i < n; ++i) {
+      c.counts.push_back(of.counts[me * n + i]);
+      c.receive_counts.push_back(of.counts[i * n + me]);
+    }
+  } else if (has_root(c.what) && c.root != rank) {
+    c.counts = {of.counts[me]};
+  } else {
+    c.counts = of.counts;
+  }
+  return c;
+}
+
+scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_source& plans) {
+  dice d(seed, {of_scenario});
+  scenario s;
+  s.seed = seed;
+  s.ranks = d.between(limits.least_ranks, limits.most_ranks);
+  if (s.ranks > 3 && d.one_in(2)) s.ranks = d.between(std::min(2, limits.least_ranks) + 0, 3);
+  s.ranks = std::clamp(s.ranks, limits.least_ranks, limits.most_ranks);
+  s.channels = d.between(1, 3);
+  s.first = d.one_in(6) ? d.any_of<std::uint64_t>({(std::uint64_t{1} << 31) - 3, (std::uint64_t{1} << 32) - 5}) : 0;
+  s.dma = d.one_in(3);
+  s.leave_late = d.one_in(3);
+  s.all_async = d.one_in(5);
+  const int items = d.between(1, limits.most_items);
+  const bool repeat = d.one_in(4);
+  for (int i = 0; i < items; ++i) {
+    dice own(seed, {of_item, static_cast<std::uint64_t>(i)});
+    if (repeat && i > 0 && own.percent(60)) {
+      s.items.push_back(s.items.back());
+      s.items.back().id = i;
+    } else {
+      item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
+      if (!it.pair) plan_alike(s, it);
+      s.items.push_back(std::move(it));
+    }
+  }
+  const fault_kinds& may = limits.faults;
+  const int calm = d.between(0, 9);
+  if (calm < 2) return s;
+  if (may.delay) s.late_percent = d.any_of({0, 2, 10, 30});
+  if (may.twice) s.twice_percent = d.any_of({0, 0, 5, 30});
+  if (may.lose) s.lose_percent = d.any_of({0, 0, 0, 0, 2, 10});
+  const int disturbances = d.any_of({0, 0, 1, 1, 1, 2, 3});
+  for (int i = 0; i < disturbances; ++i) {
+    dice own(seed, {of_disturbance, static_cast<std::uint64_t>(i)});
+    draw_disturbance(s, may, plans, own);
+  }
+  // Where calls go missing for good, only who knows all callers can find out.
+  const bool goes_missing =
+      s.lose_percent > 0 || std::any_of(s.disturbances.begin(), s.disturbances.end(), [&](const disturbance& x) {
+        return x.what == disturbance::kind::skip || x.what == disturbance::kind::other_call ||
+               (x.what == disturbance::kind::leave && s.leave_late);
+      });
+  s.strangers = !goes_missing && d.one_in(2);
+  return s;
+}
+
+std::string scenario::to_string() const {
+  std::string text = "seed " + std::to_string(seed) + ": " + std::to_string(ranks) +
+                     (ranks == 1 ? " rank, " : " ranks, ") + std::to_string(channels) +
+                     (channels == 1 ? " channel" : " channels");
+  if (first != 0) text += ", first number " + std::to_string(first);
+  if (dma) text += ", with DMA engines";
+  if (leave_late) text += ", handles live to the end";
+  if (strangers) text += ", callers that do not know each other";
+  if (all_async) text += ", all calls asynchronous";
+  if (lose_percent > 0) text += ", " + std::to_string(lose_percent) + " % of the chunks lost";
+  if (twice_percent > 0) text += ", " + std::to_string(twice_percent) + " % twice";
+  if (late_percent > 0) text += ", " + std::to_string(late_percent) + " % of the messages late";
+  for (const item& it : items) text += "\n  item " + std::to_string(it.id) + ": " + describe(it);
+  for (const disturbance& x : disturbances) {
+    text += "\n  rank " + std::to_string(x.rank) + ": " + std::string{name(x.what)};
+    if (x.item >= 0) text += " at item " + std::to_string(x.item);
+    using kind = disturbance::kind;
+    if (x.what == kind::cancel || x.what == kind::deadline || x.what == kind::kill || x.what == kind::abort)
+      text += ", after " + time_text(x.after_ns);
+    if (x.what == kind::raise) text += ", at its call " + std::to_string(x.number);
+    for (const item& other : x.instead) text += ": " + describe(other);
+  }
+  return text;
+}
+
+}  // namespace troupe::simulate

@@ -1,0 +1,96 @@
+#pragma once
+// What a simulated run is about: who calls what, and what goes wrong. All of it follows from one seed, and is plain data, so that a
+// failing one can be made smaller (shrink.hpp) and printed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/tools/simulate/plan_source.hpp"
+#include "protocols/call.hpp"
+
+namespace troupe::simulate {
+
+/// What may go wrong. Each is drawn by the seed where it is allowed.
+struct fault_kinds {
+  bool lose = true;   ///< chunks by mailbox
+  bool twice = true;  ///< chunks and credits come twice
+  bool delay = true;  ///< messages take far longer than others
+  bool kill = true;   ///< a rank's actor ends
+  bool abort = true;
+  bool cancel = true;
+  bool deadline = true;
+  bool leave = true;     ///< a rank leaves early
+  bool mismatch = true;  ///< a rank calls something else, or leaves a call out
+  bool raise = true;     ///< a user's reduction throws
+  bool any() const {
+    return lose || twice || delay || kill || abort || cancel || deadline || leave || mismatch || raise;
+  }
+};
+/// "all", "none", or names with commas between. Throws error(bad_config).
+fault_kinds parse_faults(const std::string& text);
+
+/// One call that all ranks make, or one message from one rank to another.
+struct item {
+  int id = 0;  ///< names its random choices; stays when others are taken out
+  bool pair = false;
+  rank_t from = 0, to = 0;          ///< of a pair
+  call what;                        ///< as all ranks call it; of a pair count and type
+  std::vector<std::size_t> counts;  ///< v-forms: of all blocks
+  way how;
+};
+
+/// Something that one rank does differently, or that happens to it.
+struct disturbance {
+  enum class kind : std::uint8_t {
+    other_call,  ///< the rank calls `instead`
+    skip,        ///< or does not call it
+    cancel,      ///< `after` it was called
+    deadline,    ///< of `after`
+    leave,       ///< the rank leaves before that item, with what is under way
+    raise,       ///< its reduction throws at its `number`-th call
+    kill,        ///< its actor ends, at the virtual time `after`
+    abort,       ///< at the virtual time `after`
+  };
+  kind what = kind::skip;
+  rank_t rank = 0;
+  int item = -1;  ///< id; −1: none
+  std::int64_t after_ns = 0;
+  int number = 1;
+  std::vector<simulate::item> instead;  ///< none or one
+};
+std::string_view name(disturbance::kind what);
+
+struct scenario {
+  std::uint64_t seed = 0;
+  int ranks = 2;
+  int channels = 1;         ///< of the communicator
+  std::uint64_t first = 0;  ///< number of the first collective
+  bool dma = false;         ///< copies between ranks' memory are done by an engine, later
+  bool leave_late = false;  ///< handles live until every rank's thread has ended
+  bool all_async = false;
+  bool strangers = false;  ///< nobody knows which threads there are, so that all of them wait
+  std::vector<item> items;
+  std::vector<disturbance> disturbances;
+  int lose_percent = 0, twice_percent = 0, late_percent = 0;
+  int calm = 0;  ///< 1: all messages take the same time; for shrinking
+
+  /// Several lines, for people.
+  std::string to_string() const;
+  std::size_t size() const { return items.size() * 4 + disturbances.size() * 2 + static_cast<std::size_t>(ranks); }
+};
+
+struct scenario_limits {
+  int least_ranks = 1, most_ranks = 5;
+  int most_items = 8;
+  fault_kinds faults;
+};
+
+/// @pre least_ranks ≥ 1
+scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_source& plans);
+
+/// What `rank` calls of a collective, counts included.
+call call_of(const item& of, int ranks, rank_t rank);
+
+}  // namespace troupe::simulate

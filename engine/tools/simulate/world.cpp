@@ -1,0 +1,314 @@
+#include "engine/tools/simulate/world.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "engine/tools/simulate/world_outbox.hpp"
+
+namespace troupe::simulate {
+
+namespace {
+
+constexpr nanoseconds_t us = 1000, ms = 1000 * us;
+constexpr nanoseconds_t look_period = 50 * ms;
+/// After so long without anything having been done, nothing will be. Callers think for less, and deadlines are shorter.
+constexpr nanoseconds_t hopeless = 700 * ms;
+constexpr std::uint64_t most_events = 400'000;
+
+constexpr std::array<std::string_view, 27> kind_names{
+    "called", "withdraw", "fail",    "stopped", "left",    "quiet",  "perished",  "abort",     "down",
+    "stuck",  "agreed",   "ask",     "stop",    "failed",  "broken", "peer_left", "peer_lost", "perish",
+    "bury",   "revoke",   "revoked", "refuse",  "inquire", "chunk",  "credit",    "flushed",   "order"};
+
+}  // namespace
+
+std::string_view name(message_kind which) { return kind_names[static_cast<std::size_t>(which)]; }
+
+// -- life ---------------------------------------------------------------------------------------------------------------
+
+simulation::simulation(const scenario& what, plan_source& plans, const simulation_options& options)
+    : world_(std::make_unique<world>(what, plans, options)) {}
+simulation::~simulation() = default;
+simulation_result simulation::run() { return world_->run(); }
+
+simulation::world::world(const scenario& what, plan_source& plans, const simulation_options& options)
+    : what_(what),
+      plans_(&plans),
+      options_(options),
+      breaking_(what.seed, {0xb0, static_cast<std::uint64_t>(options.broken)}),
+      spaces_(what.ranks),
+      board_(what.ranks),
+      members_(static_cast<std::size_t>(what.ranks)),
+      agreement_(what.ranks, "world") {
+  for (rank_t r = 0; r < what_.ranks; ++r) {
+    member& m = at_rank(r);
+    m.out = std::make_unique<outbox>(*this, r);
+    m.state = std::make_unique<actors::rank_state>(
+        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first}, memory_, spaces_, &board_);
+    m.next_collective = what_.first;
+    m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
+    m.by_item.resize(what_.items.size());
+  }
+  write_programs();
+}
+
+simulation::world::~world() {
+  // What is still under way after a fault is told to nobody.
+  for (member& m : members_) m.state.reset();
+}
+
+// -- the clock ------------------------------------------------------------------------------------------------------------
+
+void simulation::world::at(nanoseconds_t when, std::function<void()> what) {
+  events_.push({std::max(when, now_), orders_++, std::move(what)});
+}
+
+simulation_result simulation::world::run() {
+  for (rank_t r = 0; r < what_.ranks; ++r)
+    at(static_cast<nanoseconds_t>(at_rank(r).thinks.below(4 * us)), [this, r] { act(r); });
+  for (const disturbance& x : what_.disturbances) {
+    if (x.what == disturbance::kind::kill) at(x.after_ns, [this, r = x.rank] { kill(r); });
+    if (x.what == disturbance::kind::abort) at(x.after_ns, [this] { abort(); });
+  }
+  at(options_.broken == mutant::look_while_busy ? us : look_period, [this] { look(); });
+  while (result_.ok() && !complete() && !events_.empty()) {
+    if (++result_.events > most_events) {
+      fault("it does not come to an end: " + std::to_string(most_events) + " events\n" + who_waits());
+      break;
+    }
+    event next = std::move(const_cast<event&>(events_.top()));
+    events_.pop();
+    step(std::move(next));
+  }
+  if (result_.ok()) check_end();
+  return std::move(result_);
+}
+
+void simulation::world::step(event&& next) {
+  now_ = std::max(now_, next.at);
+  next.what();
+  if (options_.strict && result_.ok()) check_poison();
+}
+
+bool simulation::world::complete() const { return dissolved_ && in_flight_ == 0; }
+
+bool simulation::world::idle() const {
+  if (in_flight_ > 0) return false;
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const member& m) { return !m.polled && m.inbox.empty() && m.transfers == 0; });
+}
+
+/// As runtime::look_for_trouble(): looks begin, then everything is seen idle, then the threads are seen still to wait.
+void simulation::world::look() {
+  if (complete()) return;
+  at(now_ + (options_.broken == mutant::look_while_busy ? 20 * us : look_period), [this] { look(); });
+  if (now_ - last_progress_ > hopeless) return check_hang();
+  const look_t number = ++looks_;
+  const bool nobody = all_wait();
+  at(now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ number) % 5000), [this, number, nobody] {
+    if (!idle() && !breaks(mutant::look_while_busy, 100)) return;
+    const bool nobody_else = (nobody && all_wait()) || breaks(mutant::always_nobody_else, 100);
+    tell([&] { return "everything is idle" + std::string{nobody_else ? ", and every caller waits" : ""}; });
+    post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] { stuck(number, nobody_else); });
+  });
+}
+
+void simulation::world::say(const std::string& text) {
+  std::string when = std::to_string(now_ / 1000) + "." + std::to_string(now_ % 1000 / 100);
+  when.insert(0, when.size() < 10 ? 10 - when.size() : 0, ' ');
+  result_.trace.push_back(when + " us  " + text);
+}
+
+// -- mutants ----------------------------------------------------------------------------------------------------------------
+
+bool simulation::world::breaks(mutant which, int percent) {
+  if (options_.broken != which || !breaking_.percent(percent)) return false;
+  ++result_.mutations;
+  tell([&] { return "MUTANT: " + std::string{simulate::name(which)}; });
+  return true;
+}
+
+bool simulation::world::drops(message_kind kind) {
+  if (options_.broken == mutant::none) return false;
+  switch (kind) {
+    case message_kind::called: return breaks(mutant::drop_called);
+    case message_kind::withdraw: return breaks(mutant::drop_withdraw);
+    case message_kind::fail: return breaks(mutant::drop_fail);
+    case message_kind::stopped: return breaks(mutant::drop_stopped);
+    case message_kind::left: return breaks(mutant::drop_left);
+    case message_kind::quiet: return breaks(mutant::drop_quiet);
+    case message_kind::perished: return breaks(mutant::drop_perished);
+    case message_kind::agreed: return breaks(mutant::drop_agreed);
+    case message_kind::ask: return breaks(mutant::drop_ask);
+    case message_kind::stop: return breaks(mutant::drop_stop);
+    case message_kind::failed: return breaks(mutant::drop_failed);
+    case message_kind::broken: return breaks(mutant::drop_broken);
+    case message_kind::peer_left: return breaks(mutant::drop_peer_left);
+    case message_kind::peer_lost: return breaks(mutant::drop_peer_lost);
+    case message_kind::bury: return breaks(mutant::drop_bury);
+    case message_kind::stuck: return breaks(mutant::drop_stuck, 100);
+    case message_kind::revoke: return breaks(mutant::drop_revoke);
+    case message_kind::revoked: return breaks(mutant::drop_revoked);
+    case message_kind::refuse: return breaks(mutant::drop_refuse);
+    case message_kind::inquire: return breaks(mutant::drop_inquire, 100);
+    case message_kind::credit: return breaks(mutant::drop_credit, 15);
+    case message_kind::flushed: return breaks(mutant::drop_flushed);
+    default: return false;
+  }
+}
+
+// -- the network --------------------------------------------------------------------------------------------------------------
+
+nanoseconds_t simulation::world::latency(int link, int to) {
+  auto& [last, count] = links_[{link, to}];
+  dice d(what_.seed, {0x11, static_cast<std::uint64_t>(link + 8), static_cast<std::uint64_t>(to + 8), count++});
+  if (what_.calm != 0) return us;
+  if (d.percent(what_.late_percent)) return static_cast<nanoseconds_t>(d.below(1ull << d.between(10, 24)));
+  return 100 + static_cast<nanoseconds_t>(d.below(3 * us));
+}
+
+void simulation::world::post(message_kind kind, int link, int to, bool in_order, std::function<void()> deliver) {
+  if (drops(kind)) return;
+  nanoseconds_t when = now_ + latency(link, to);
+  if (in_order) {
+    nanoseconds_t& last = links_[{link, to}].first;
+    if (!breaks(mutant::control_overtakes, 50)) when = std::max(when, last + 1);
+    last = std::max(last, when);
+  }
+  ++in_flight_;
+  at(when, [this, deliver = std::move(deliver)] {
+    --in_flight_;
+    deliver();
+  });
+}
+
+void simulation::world::post_to_rank(message_kind kind, int link, rank_t to, actors::rank_order what) {
+  const bool in_order = kind != message_kind::chunk && kind != message_kind::credit;
+  post(kind, link, to, in_order, [this, kind, link, to, what = std::move(what)] {
+    const bool by_shell = link == -1 && kind != message_kind::bury && kind != message_kind::perish;
+    if (by_shell && at_rank(to).shell_gone) return;
+    if (kind != message_kind::chunk && kind != message_kind::credit)
+      tell([&] {
+        return std::string{simulate::name(kind)} + (link >= 0 ? " from rank " + std::to_string(link) : "") +
+               " reaches rank " + std::to_string(to);
+      });
+    turn(to, what);
+  });
+}
+
+void simulation::world::post_to_membership(message_kind kind, int link, std::function<void()> what) {
+  post(kind, link, -1, true, [this, kind, link, what = std::move(what)] {
+    if (dissolved_) return;
+    tell([&] {
+      return std::string{simulate::name(kind)} + (link >= 0 ? " from rank " + std::to_string(link) : "") +
+             " reaches the membership";
+    });
+    what();
+  });
+}
+
+void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what) {
+  check_sent(from, to, what);
+  if (at_rank(from).muted) return;
+  const bool pair = (what.epoch & point_to_point) != 0;
+  dice d(what_.seed, {0x22, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), what.epoch, what.lane,
+                      what.sequence});
+  if (d.percent(what_.lose_percent)) {
+    tell([&] {
+      return "chunk " + std::to_string(what.sequence) + " of epoch " + std::to_string(what.epoch & ~point_to_point) +
+             " from rank " + std::to_string(from) + " to rank " + std::to_string(to) + " is lost";
+    });
+    if (pair) lost_between_.insert({from, to, what.epoch});
+    else lost_in_.insert(what.epoch);
+    return;
+  }
+  if (breaks(mutant::wrong_epoch, 20))
+    what.epoch = ((what.epoch - 1) & ~point_to_point) | (what.epoch & point_to_point);
+  if (breaks(mutant::sequence_swapped, 20)) what.sequence ^= 1;
+  const auto deliver = [this, from, to, channel](const chunk& c) {
+    post_to_rank(message_kind::chunk, from, to,
+                 [this, from, to, channel, c](actors::rank_state& s, actors::rank_outbox& o) {
+                   tell([&] {
+                     return "chunk " + std::to_string(c.sequence) + " of epoch " +
+                            std::to_string(c.epoch & ~point_to_point) + ", lane " + std::to_string(c.lane) +
+                            ", from rank " + std::to_string(from) + " reaches rank " + std::to_string(to);
+                   });
+                   chunk copy = c;
+                   if (options_.broken == mutant::fingerprint_forged)
+                     if (const caller_operation* mine =
+                             under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
+                         mine != nullptr && fingerprint(mine->what, c.epoch) != c.fingerprint &&
+                         breaks(mutant::fingerprint_forged, 100))
+                       copy.fingerprint = fingerprint(mine->what, c.epoch);
+                   if (breaks(mutant::credit_early, 30))
+                     send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
+                   s.on_chunk(channel, std::move(copy), o);
+                 });
+  };
+  if (d.percent(what_.twice_percent)) deliver(what);
+  deliver(what);
+}
+
+void simulation::world::give_back(rank_t from, rank_t to, int channel, const credit& what) {
+  check_consumed(from, to, what);
+  if (at_rank(from).muted) return;
+  dice d(what_.seed, {0x33, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), what.epoch, what.lane,
+                      what.sequence});
+  if (d.percent(what_.twice_percent)) send_credit(message_kind::order, from, to, channel, what);
+  send_credit(message_kind::credit, from, to, channel, what);
+  if (breaks(mutant::credit_for_two, 30)) {
+    credit next = what;
+    ++next.sequence;
+    send_credit(message_kind::order, from, to, channel, next);
+  }
+}
+
+void simulation::world::send_credit(message_kind kind, rank_t from, rank_t to, int channel, const credit& what) {
+  if (drops(kind)) return;
+  post(message_kind::chunk, from, to, false, [this, from, to, channel, what] {
+    tell([&] {
+      return "credit " + std::to_string(what.sequence) + " of epoch " + std::to_string(what.epoch & ~point_to_point) +
+             ", lane " + std::to_string(what.lane) + ", from rank " + std::to_string(from) + " reaches rank " +
+             std::to_string(to);
+    });
+    turn(to, [this, from, to, channel, what](actors::rank_state& s, actors::rank_outbox& o) {
+      if (const auto at = sent_.find({to, from, what.epoch, what.lane, what.sequence});
+          at != sent_.end() && !std::exchange(at->second.returned, true))
+        --outstanding_[{to, from, what.epoch, what.lane}];
+      s.on_credit(channel, what, o);
+    });
+  });
+}
+
+// -- DMA engines ----------------------------------------------------------------------------------------------------------------
+
+void simulation::world::transfer(rank_t rank, const actors::operation_key& which, int channel, int lane,
+                                 std::byte* target, const std::byte* source, std::size_t bytes) {
+  member& m = at_rank(rank);
+  m.transfers_end = std::max(m.transfers_end, now_) + latency(rank, -4);
+  ++m.transfers;
+  at(m.transfers_end, [this, rank, which, channel, lane, target, source, bytes] {
+    --at_rank(rank).transfers;
+    check_touch(target, bytes, "written by a DMA engine");
+    check_touch(source, bytes, "read by a DMA engine");
+    if (!result_.ok()) return;
+    std::memcpy(target, source, bytes);
+    post_to_rank(message_kind::order, -4, rank, [which, channel, lane](actors::rank_state& s, actors::rank_outbox& o) {
+      s.transferred(which, channel, lane, o);
+    });
+  });
+}
+
+bool simulation::world::flush(rank_t rank, const actors::operation_key& which) {
+  if (!what_.dma) return false;
+  if (breaks(mutant::flushed_early, 100)) return false;
+  member& m = at_rank(rank);
+  at(std::max(m.transfers_end, now_) + 1, [this, rank, which] {
+    post_to_rank(message_kind::flushed, -4, rank,
+                 [which](actors::rank_state& s, actors::rank_outbox& o) { s.flushed(which, o); });
+  });
+  return true;
+}
+
+}  // namespace troupe::simulate

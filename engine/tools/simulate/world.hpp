@@ -1,0 +1,287 @@
+#pragma once
+// The inside of a simulation: what is under way, and who does what when. world.cpp is the clock and the network, world_callers.cpp
+// the ranks and their callers, world_membership.cpp the membership, world_checks.cpp what must hold.
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <unordered_map>
+
+#include "actors/rank/inbox.hpp"
+#include "actors/rank/rank_state.hpp"
+#include "engine/tools/simulate/dice.hpp"
+#include "engine/tools/simulate/simulation.hpp"
+#include "engine/tools/simulate/values.hpp"
+#include "memory/arena.hpp"
+
+namespace troupe::simulate {
+
+using actors::no_deadline;
+using actors::steady_time;
+using nanoseconds_t = std::int64_t;  ///< of virtual time since the run began
+
+/// What a message is called in traces, and by mutants.
+enum class message_kind : std::uint8_t {
+  called,
+  withdraw,
+  fail,
+  stopped,
+  left,
+  quiet,
+  perished,
+  abort,
+  down,
+  stuck,
+  agreed,
+  ask,
+  stop,
+  failed,
+  broken,
+  peer_left,
+  peer_lost,
+  perish,
+  bury,
+  revoke,
+  revoked,
+  refuse,
+  inquire,
+  chunk,
+  credit,
+  flushed,
+  order,
+};
+std::string_view name(message_kind which);
+
+/// One rank's part in one operation, from the caller's side.
+struct caller_operation {
+  const item* it = nullptr;
+  rank_t rank = 0;
+  rank_t peer = -1;
+  bool sending = false;
+  std::uint64_t sequence = 0;  ///< of a pair's row, or of all collectives
+  actors::operation_key key;
+  call what;
+  actors::plan_ptr plan;
+  std::uint64_t salt = 0;
+
+  std::vector<std::byte> memory;  ///< guard, input, guard, output, guard
+  std::byte *in = nullptr, *out = nullptr;
+  std::vector<std::byte> given, expected;
+  bool in_place = false;
+
+  nanoseconds_t called_at = 0, over_at = -1;
+  nanoseconds_t expires = -1;  ///< −1: no deadline
+  bool cancelled = false;
+  countdown thrower;
+  bool throws = false;
+  bool performed_inline = false;
+  bool over = false;
+  failure_ptr why;
+  actors::operation_ptr held;  ///< by a caller who may cancel it
+
+  std::string title() const;
+};
+
+class simulation::world final : private agreement::audience {
+public:
+  world(const scenario& what, plan_source& plans, const simulation_options& options);
+  ~world() override;
+  simulation_result run();
+
+private:
+  class outbox;
+  friend class outbox;
+
+  // -- the clock and the network (world.cpp) --
+  struct event {
+    nanoseconds_t at;
+    std::uint64_t order;
+    std::function<void()> what;
+  };
+  struct later {
+    bool operator()(const event& a, const event& b) const { return a.at != b.at ? a.at > b.at : a.order > b.order; }
+  };
+  void at(nanoseconds_t when, std::function<void()> what);
+  void post(message_kind kind, int link, int to, bool in_order, std::function<void()> deliver);
+  void post_to_rank(message_kind kind, int link, rank_t to, actors::rank_order what);
+  void post_to_membership(message_kind kind, int link, std::function<void()> what);
+  nanoseconds_t latency(int link, int to);
+  void step(event&& next);
+  bool complete() const;
+  bool idle() const;
+  void look();
+  void deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what);
+  void give_back(rank_t from, rank_t to, int channel, const credit& what);
+  void send_credit(message_kind kind, rank_t from, rank_t to, int channel, const credit& what);
+  void transfer(rank_t rank, const actors::operation_key& which, int channel, int lane, std::byte* target,
+                const std::byte* source, std::size_t bytes);
+  bool flush(rank_t rank, const actors::operation_key& which);
+  void say(const std::string& text);
+  template <class Text>
+  void tell(const Text& text) {
+    if (options_.trace) say(text());
+  }
+  /// The mutant does its work now. Draws whether it does.
+  bool breaks(mutant which, int percent = 40);
+  bool drops(message_kind kind);
+
+  // -- the ranks and their callers (world_callers.cpp) --
+  struct caller_step {
+    enum class kind : std::uint8_t { call, queue, begin, block, wait, wait_all } what;
+    int item = 0;
+  };
+  struct member {
+    std::unique_ptr<outbox> out;
+    std::unique_ptr<actors::rank_state> state;
+    std::vector<caller_step> steps;
+    std::size_t next_step = 0;
+    dice thinks{0};
+    bool finished = false, left = false;
+    bool waits_after_leave = true;
+    std::vector<caller_operation*> blocked_on;
+    std::vector<std::vector<caller_operation*>> by_item;
+    std::vector<caller_operation*> mine;
+    std::map<std::pair<rank_t, bool>, std::uint64_t> pair_numbers;
+    std::uint64_t next_collective = 0;
+    caller_operation* inline_op = nullptr;
+    nanoseconds_t inline_since = 0, blocked_since = 0;
+    std::deque<actors::rank_order> inbox;
+    bool polled = false;           ///< a look at the board is scheduled
+    nanoseconds_t next_tick = -1;  ///< −1: none is scheduled
+    std::uint64_t signature = 0;   ///< of what it has done on the board
+    nanoseconds_t transfers_end = 0;
+    int transfers = 0;
+    bool shell_gone = false, muted = false;
+  };
+  void write_programs();
+  void write_program(rank_t rank);
+  void act(rank_t rank);
+  bool blocked(member& m) const;
+  void go_on(rank_t rank);
+  void finish(rank_t rank);
+  void leave(rank_t rank);
+  void leave_all();
+  const disturbance* disturbed(disturbance::kind what, rank_t rank, int item) const;
+  void call_item(rank_t rank, int index, caller_step::kind how);
+  caller_operation& make_collective(rank_t rank, const item& it, int index);
+  caller_operation& make_pair(rank_t rank, const item& it, int index, bool sending);
+  void lay_out(caller_operation& o);
+  actors::operation_ptr make_operation(caller_operation& o);
+  bool begin_inline(caller_operation& o);
+  void adopt(rank_t rank, const std::string& problem);
+  void leave_inline(rank_t rank);
+  void turn(rank_t rank, const actors::rank_order& what);
+  void after(rank_t rank);
+  void poll(rank_t rank);
+  void poll_inline(rank_t rank);
+  void poll_soon(rank_t rank);
+  bool slot_port_changed(rank_t rank);
+  void tick(rank_t rank);
+  void tick_at(rank_t rank, nanoseconds_t when);
+  bool on_board(const member& m) const;
+  void disturb_later(caller_operation& o);
+  void kill(rank_t rank);
+  void abort();
+  bool all_wait() const;
+  member& at_rank(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
+
+  // -- the membership (world_membership.cpp) --
+  void agreed(epoch_t epoch, const counts_ptr& counts) override;
+  void ask(epoch_t epoch) override;
+  void stop(epoch_t epoch) override;
+  void failed(epoch_t epoch, const failure_ptr& why) override;
+  void broken(const failure_ptr& why) override;
+  void peer_left(rank_t rank) override;
+  void peer_lost(rank_t rank) override;
+  void tell_all(message_kind kind, const std::function<actors::rank_order(rank_t)>& what);
+  void rank_left(rank_t rank, epoch_t operations);
+  void rank_quiet(rank_t rank);
+  void rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came);
+  void bury_if_quiet();
+  void lose(rank_t rank);
+  void dissolve();
+  void stuck(look_t look, bool nobody_else);
+
+  // -- what must hold (world_checks.cpp) --
+  struct chunk_name {
+    rank_t from, to;
+    epoch_t epoch;
+    std::uint32_t lane, sequence;
+    bool operator==(const chunk_name&) const = default;
+  };
+  struct chunk_name_hash {
+    std::size_t operator()(const chunk_name& n) const {
+      return static_cast<std::size_t>(mix(std::uint64_t{n.epoch} << 32 ^ std::uint64_t{n.lane} << 24 ^
+                                          std::uint64_t{n.sequence} << 12 ^ static_cast<std::uint64_t>(n.from) << 6 ^
+                                          static_cast<std::uint64_t>(n.to)));
+    }
+  };
+  struct sent_chunk {
+    caller_operation* of = nullptr;
+    bool consumed = false, returned = false;
+  };
+  void fault(const std::string& text);
+  void ended(caller_operation& o, failure_ptr why);
+  void check_buffers(const caller_operation& o);
+  void check_reason(const caller_operation& o);
+  void check_missing(const caller_operation& o);
+  void check_named(const caller_operation& o);
+  bool came_before_stop(const caller_operation& o, rank_t rank);
+  void check_sent(rank_t from, rank_t to, const chunk& what);
+  void check_consumed(rank_t by, rank_t from, const credit& what);
+  void check_poison() const;
+  void check_touch(const std::byte* at, std::size_t bytes, const char* what);
+  void check_bounds(rank_t rank);
+  void check_end();
+  void check_rest();
+  void check_equal(std::uint64_t sequence);
+  void check_pairs();
+  void check_hang();
+  std::string who_waits() const;
+  caller_operation* under_way(rank_t rank, const actors::operation_key& key) const;
+  /// The parts in a collective, by rank; null: not called.
+  std::vector<caller_operation*>& parts_of(std::uint64_t sequence);
+  bool differ(const std::vector<caller_operation*>& parts) const;
+
+  scenario what_;
+  plan_source* plans_;
+  simulation_options options_;
+  simulation_result result_;
+
+  nanoseconds_t now_ = 0;
+  std::uint64_t orders_ = 0;
+  std::priority_queue<event, std::vector<event>, later> events_;
+  std::size_t in_flight_ = 0;
+  std::map<std::pair<int, int>, std::pair<nanoseconds_t, std::uint64_t>>
+      links_;  ///< last delivery and number of messages
+  look_t looks_ = 0;
+  nanoseconds_t last_progress_ = 0;
+  dice breaking_;
+
+  arena memory_{std::size_t{1} << 20};
+  actors::shared_spaces spaces_;
+  slot_board board_;
+  std::deque<caller_operation> operations_;  ///< stable addresses; outlive the ranks
+  std::unordered_map<const actors::operation*, caller_operation*> known_;
+  std::vector<member> members_;
+
+  agreement agreement_;
+  std::set<rank_t> gone_, quiet_, perished_, down_, lost_;
+  bool dissolved_ = false;
+  std::size_t finished_ = 0;
+
+  std::map<std::uint64_t, std::vector<caller_operation*>> collectives_;
+  std::map<std::tuple<rank_t, rank_t, std::uint64_t>, std::pair<caller_operation*, caller_operation*>> pairs_;
+  std::unordered_map<chunk_name, sent_chunk, chunk_name_hash> sent_;
+  std::map<std::tuple<rank_t, rank_t, epoch_t, std::uint32_t>, int> outstanding_;
+  std::set<epoch_t> lost_in_;                                   ///< collectives that a chunk was lost of
+  std::set<std::tuple<rank_t, rank_t, epoch_t>> lost_between_;  ///< and messages
+  std::map<std::pair<epoch_t, rank_t>, nanoseconds_t> stop_answered_;
+  std::map<epoch_t, nanoseconds_t> stop_begun_;
+  std::map<const failure*, nanoseconds_t> said_at_;  ///< when a rank first told its peer so
+  bool aborted_ = false, killed_ = false;
+};
+
+}  // namespace troupe::simulate

@@ -1,0 +1,461 @@
+#include "engine/tools/simulate/world.hpp"
+#include "engine/tools/simulate/world_outbox.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "memory/error.hpp"
+
+namespace troupe::simulate {
+
+using actors::operation;
+using actors::operation_ptr;
+using actors::rank_outbox;
+using actors::rank_state;
+
+namespace {
+
+constexpr nanoseconds_t us = 1000, ms = 1000 * us;
+constexpr nanoseconds_t patience_of_callers = 50 * ms;
+constexpr std::size_t guard_bytes = 64;
+constexpr std::byte guard{0xa5}, blank{0xcc};
+constexpr std::uint64_t clock_begin = 3'600'000'000'000;  ///< of the outboxes' clock, in nanoseconds
+
+std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+}  // namespace
+
+std::string caller_operation::title() const {
+  const std::string on = " on rank " + std::to_string(rank);
+  if (peer < 0) return "collective " + std::to_string(sequence) + ' ' + troupe::to_string(what) + on;
+  return std::string{sending ? "send " : "recv "} + std::to_string(sequence) + (sending ? " to rank " : " from rank ") +
+         std::to_string(peer) + on;
+}
+
+// -- programs ---------------------------------------------------------------------------------------------------------------
+
+void simulation::world::write_programs() {
+  for (rank_t r = 0; r < what_.ranks; ++r) write_program(r);
+}
+
+/// What a rank's thread does, in order. Items are called in the same order everywhere, so no program waits for itself.
+void simulation::world::write_program(rank_t rank) {
+  using kind = caller_step::kind;
+  member& m = at_rank(rank);
+  bool gathering = false;
+  const auto end_gathering = [&] {
+    if (std::exchange(gathering, false)) m.steps.push_back({kind::begin, 0});
+  };
+  std::vector<std::pair<std::size_t, int>> waits;  // after which item
+  for (std::size_t i = 0; i < what_.items.size(); ++i) {
+    const item& it = what_.items[i];
+    if (disturbed(disturbance::kind::leave, rank, it.id) != nullptr) {
+      end_gathering();
+      m.waits_after_leave = mix(what_.seed ^ static_cast<std::uint64_t>(it.id)) % 2 == 0;
+      if (m.waits_after_leave) m.steps.push_back({kind::wait_all, 0});
+      return;
+    }
+    if (disturbed(disturbance::kind::skip, rank, it.id) != nullptr) continue;
+    if (it.pair && it.from != rank && it.to != rank) continue;
+    dice d(what_.seed, {0x40, static_cast<std::uint64_t>(it.id), static_cast<std::uint64_t>(rank)});
+    const int index = static_cast<int>(i);
+    const int how = static_cast<int>(d.below(10));
+    const bool blocks = how < 5 && !what_.all_async && !(it.pair && it.from == it.to);
+    if (how < 8 || blocks) end_gathering();
+    if (how >= 8 && !blocks) gathering = true;
+    m.steps.push_back({gathering ? kind::queue : blocks ? kind::block : kind::call, index});
+    if (blocks) m.steps.push_back({kind::wait, index});
+    else if (d.one_in(2)) waits.emplace_back(i + d.below(4), index);
+    for (const auto& [after, which] : waits)
+      if (after == i) end_gathering(), m.steps.push_back({kind::wait, which});
+  }
+  end_gathering();
+  m.steps.push_back({kind::wait_all, 0});
+}
+
+const disturbance* simulation::world::disturbed(disturbance::kind what, rank_t rank, int item) const {
+  for (const disturbance& x : what_.disturbances)
+    if (x.what == what && x.rank == rank && x.item == item) return &x;
+  return nullptr;
+}
+
+// -- the caller's thread ------------------------------------------------------------------------------------------------------
+
+bool simulation::world::blocked(member& m) const {
+  std::erase_if(m.blocked_on, [](const caller_operation* o) { return o->over; });
+  return !m.blocked_on.empty();
+}
+
+void simulation::world::act(rank_t rank) {
+  using kind = caller_step::kind;
+  member& m = at_rank(rank);
+  if (m.finished || m.inline_op != nullptr || blocked(m)) return;
+  last_progress_ = now_;
+  if (m.next_step == m.steps.size()) return finish(rank);
+  const caller_step s = m.steps[m.next_step++];
+  switch (s.what) {
+    case kind::begin: turn(rank, [](rank_state& state, rank_outbox& o) { state.begin(o); }); break;
+    case kind::wait: m.blocked_on = m.by_item[static_cast<std::size_t>(s.item)]; break;
+    case kind::wait_all: m.blocked_on = m.mine; break;
+    default: call_item(rank, s.item, s.what); break;
+  }
+  m.blocked_since = now_;
+  go_on(rank);
+}
+
+/// The next step, unless it waits.
+void simulation::world::go_on(rank_t rank) {
+  member& m = at_rank(rank);
+  if (m.finished || m.inline_op != nullptr || blocked(m)) return;
+  nanoseconds_t think = static_cast<nanoseconds_t>(m.thinks.below(2 * us));
+  if (what_.calm == 0) {
+    if (m.thinks.one_in(12)) think = static_cast<nanoseconds_t>(m.thinks.below(100 * us));
+    if (m.thinks.one_in(40)) think = static_cast<nanoseconds_t>(m.thinks.below(30 * ms));
+    if (m.thinks.one_in(300)) think = static_cast<nanoseconds_t>(m.thinks.below(250 * ms));
+  }
+  at(now_ + think, [this, rank] { act(rank); });
+}
+
+void simulation::world::finish(rank_t rank) {
+  member& m = at_rank(rank);
+  m.finished = true;
+  ++finished_;
+  tell([&] { return "the thread of rank " + std::to_string(rank) + " has ended"; });
+  if (!what_.leave_late) return leave(rank);
+  if (finished_ == members_.size()) leave_all();
+}
+
+void simulation::world::leave(rank_t rank) {
+  if (std::exchange(at_rank(rank).left, true)) return;
+  post_to_rank(message_kind::order, -7, rank, [](rank_state& s, rank_outbox& o) { s.leave(o); });
+}
+
+/// Handles live until everything is over; then nothing must be left of it.
+void simulation::world::leave_all() {
+  const bool over = in_flight_ == 0 &&
+                    std::none_of(members_.begin(), members_.end(), [](const member& m) { return m.state->pending(); });
+  if (!over) return at(now_ + ms, [this] { leave_all(); });
+  check_rest();
+  for (rank_t r = 0; r < what_.ranks; ++r) leave(r);
+}
+
+/// Threads count as waiting when they have waited for a while (runtime.cpp), which is longer than a rank takes to tell that an operation
+/// takes long.
+bool simulation::world::all_wait() const {
+  if (what_.strangers) return false;
+  return std::all_of(members_.begin(), members_.end(), [this](const member& m) {
+    const bool waits = std::any_of(m.blocked_on.begin(), m.blocked_on.end(), [](const auto* o) { return !o->over; });
+    return m.finished || (waits && now_ - m.blocked_since >= patience_of_callers);
+  });
+}
+
+// -- calls ----------------------------------------------------------------------------------------------------------------------
+
+void simulation::world::call_item(rank_t rank, int index, caller_step::kind how) {
+  member& m = at_rank(rank);
+  const item* it = &what_.items[static_cast<std::size_t>(index)];
+  if (const disturbance* x = disturbed(disturbance::kind::other_call, rank, it->id)) it = &x->instead.front();
+  std::vector<caller_operation*> fresh;
+  if (it->pair) {
+    if (it->from == rank) fresh.push_back(&make_pair(rank, *it, index, true));
+    if (it->to == rank) fresh.push_back(&make_pair(rank, *it, index, false));
+  } else {
+    fresh.push_back(&make_collective(rank, *it, index));
+  }
+  for (caller_operation* o : fresh) {
+    tell([&] { return o->title() + " is called"; });
+    m.mine.push_back(o);
+    m.by_item[static_cast<std::size_t>(index)].push_back(o);
+    disturb_later(*o);
+    if (how == caller_step::kind::block && begin_inline(*o)) return;
+    const operation_ptr op = make_operation(*o);
+    turn(rank, [op, how](rank_state& s, rank_outbox& out) {
+      if (how == caller_step::kind::queue) s.enqueue(op, out);
+      else s.submit(op, out);
+    });
+    if (o->expires >= 0) tick_at(rank, o->expires);
+    tick_at(rank,
+            now_ + static_cast<nanoseconds_t>(m.thinks.below(2 * ms)));  // as the attendant, for what is left to it
+  }
+}
+
+caller_operation& simulation::world::make_collective(rank_t rank, const item& it, int index) {
+  member& m = at_rank(rank);
+  caller_operation& o = operations_.emplace_back();
+  o.it = &it;
+  o.rank = rank;
+  o.sequence = m.next_collective++;
+  o.key = {actors::epoch_of(o.sequence), -1, false};
+  o.what = call_of(it, what_.ranks, rank);
+  o.salt = mix(what_.seed ^ o.sequence * 0x51ed);
+  if (o.what.reduction.kind == op_kind::user) {
+    o.what.reduction.function = user_sum;
+    if (const disturbance* x =
+            disturbed(disturbance::kind::raise, rank, what_.items[static_cast<std::size_t>(index)].id)) {
+      o.throws = true;
+      o.thrower.left = x->number;
+      o.what.reduction.context = &o.thrower;
+    }
+  }
+  if (it.what.uniform) o.plan = plans_->plan_for(o.what, what_.ranks, it.how);
+  parts_of(o.sequence)[static_cast<std::size_t>(rank)] = &o;
+  lay_out(o);
+  if (const disturbance* x =
+          disturbed(disturbance::kind::deadline, rank, what_.items[static_cast<std::size_t>(index)].id))
+    o.expires = now_ + x->after_ns;
+  return o;
+}
+
+caller_operation& simulation::world::make_pair(rank_t rank, const item& it, int index, bool sending) {
+  member& m = at_rank(rank);
+  caller_operation& o = operations_.emplace_back();
+  o.it = &it;
+  o.rank = rank;
+  o.peer = sending ? it.to : it.from;
+  o.sending = sending;
+  o.sequence = m.pair_numbers[{o.peer, sending}]++;
+  o.key = {static_cast<epoch_t>(o.sequence) | point_to_point, o.peer, sending};
+  o.what = it.what;
+  o.salt = mix(what_.seed ^ (static_cast<std::uint64_t>(it.from) << 48) ^ (static_cast<std::uint64_t>(it.to) << 32) ^
+               o.sequence);
+  auto& ends = pairs_[{it.from, it.to, o.sequence}];
+  (sending ? ends.first : ends.second) = &o;
+  lay_out(o);
+  if (const disturbance* x =
+          disturbed(disturbance::kind::deadline, rank, what_.items[static_cast<std::size_t>(index)].id))
+    o.expires = now_ + x->after_ns;
+  return o;
+}
+
+/// The caller's memory: what is given, room for what is got, and guards around both.
+void simulation::world::lay_out(caller_operation& o) {
+  o.called_at = now_;
+  const bool gives = o.peer < 0 || o.sending, gets = o.peer < 0 || !o.sending;
+  if (gives) o.given = input_of(*o.it, o.salt, what_.ranks, o.rank);
+  if (gets) o.expected = output_of(*o.it, o.salt, what_.ranks, o.rank);
+  const bool reduce_in_place = o.peer < 0 && o.what.what == collective::reduce && o.what.root == o.rank &&
+                               !o.given.empty() && mix(o.salt) % 3 == 0;
+  o.in_place = o.what.in_place || reduce_in_place;
+  const std::size_t in_bytes = rounded(o.given.size()), out_bytes = rounded(o.expected.size());
+  o.memory.assign(3 * guard_bytes + in_bytes + out_bytes, guard);
+  std::byte* const first = o.memory.data() + guard_bytes;
+  o.in = first;
+  o.out = first + in_bytes + guard_bytes;
+  if (o.in_place) {
+    const std::size_t place = place_in_place(*o.it, o.rank);
+    o.out = o.in;
+    if (o.what.what == collective::all_gather) o.in = first + place;
+    if (o.what.what == collective::reduce_scatter) o.out = first + place;
+  }
+  std::memset(o.out, static_cast<int>(blank), o.expected.size());
+  if (!o.given.empty()) std::memcpy(o.in, o.given.data(), o.given.size());
+}
+
+operation_ptr simulation::world::make_operation(caller_operation& o) {
+  auto op = std::make_shared<operation>();
+  op->what = o.what;
+  op->plan = o.plan;
+  op->peer = o.peer;
+  op->sending = o.sending;
+  op->input = o.in;
+  op->output = o.out;
+  if (o.expires >= 0) op->deadline = std::chrono::nanoseconds{o.expires - now_};
+  if (o.peer < 0 && !o.what.uniform)
+    op->make_plan = [this, &o](const counts_ptr& counts) {
+      auto made = counts ? plans_->plan_for(o.what, what_.ranks, o.it->how, counts.get()) : nullptr;
+      if (!made) throw error(errc::unsupported, "there is no plan for these counts");
+      return made;
+    };
+  known_[op.get()] = &o;
+  if (std::any_of(what_.disturbances.begin(), what_.disturbances.end(),
+                  [](const disturbance& x) { return x.what == disturbance::kind::cancel; }))
+    o.held = op;
+  return op;
+}
+
+void simulation::world::disturb_later(caller_operation& o) {
+  for (const disturbance& x : what_.disturbances) {
+    if (x.what != disturbance::kind::cancel || x.rank != o.rank || x.item != o.it->id) continue;
+    at(now_ + x.after_ns, [this, &o] {
+      if (o.over || !o.held) return;
+      o.cancelled = true;
+      last_progress_ = now_;
+      tell([&] { return o.title() + " is cancelled by its caller"; });
+      turn(o.rank, [op = o.held, rank = o.rank](rank_state& s, rank_outbox& out) {
+        s.end(op, make_failure(errc::cancelled, "rank " + std::to_string(rank) + " cancelled it"), out);
+      });
+    });
+  }
+}
+
+// -- blocking calls on the boards, as rank_cell performs them ------------------------------------------------------------------
+
+bool simulation::world::begin_inline(caller_operation& o) {
+  member& m = at_rank(o.rank);
+  if (o.peer >= 0 || !o.plan || !o.plan->slots || !m.state->may_begin_at_once()) return false;
+  actors::slot_port& port = *m.state->port();
+  if (!port.recall(o.what)) port.remember(o.what, o.plan);
+  port.last().what.reduction = o.what.reduction;
+  m.state->begin_inline(o.in, o.out);
+  m.inline_op = &o;
+  m.inline_since = now_;
+  m.blocked_on = {&o};
+  m.blocked_since = now_;
+  poll_soon(o.rank);
+  const nanoseconds_t patience = now_ + 5 * ms;
+  at(o.expires >= 0 ? std::min(patience, o.expires) : patience, [this, rank = o.rank, op = &o] {
+    if (at_rank(rank).inline_op == op) poll_soon(rank);
+  });
+  return true;
+}
+
+void simulation::world::poll_inline(rank_t rank) {
+  member& m = at_rank(rank);
+  caller_operation& o = *m.inline_op;
+  const bool may_adopt = !breaks(mutant::inline_goes_on_unread, 100);
+  const bool tired = now_ - m.inline_since >= 5 * ms || (o.expires >= 0 && now_ >= o.expires);
+  if (may_adopt && (tired || (!m.inbox.empty() && m.thinks.one_in(2)))) return adopt(rank, "");
+  auto status = slot_performer::status::waiting;
+  try {
+    status = m.state->port()->advance();
+  } catch (const std::exception& e) {
+    return adopt(rank, e.what());
+  }
+  if (status == slot_performer::status::performed) {
+    m.state->end_inline(o.out);
+    m.inline_op = nullptr;
+    o.performed_inline = true;
+    ended(o, nullptr);
+    leave_inline(rank);
+  } else if (status == slot_performer::status::mismatch && may_adopt) {
+    adopt(rank, "");
+  } else if (may_adopt && !m.inbox.empty()) {
+    poll_soon(rank);
+  }
+}
+
+void simulation::world::adopt(rank_t rank, const std::string& problem) {
+  member& m = at_rank(rank);
+  caller_operation& o = *std::exchange(m.inline_op, nullptr);
+  tell([&] { return o.title() + " takes long"; });
+  std::optional<std::chrono::nanoseconds> deadline;
+  if (o.expires >= 0) deadline = std::chrono::nanoseconds{o.expires - o.called_at};
+  const steady_time begun =
+      steady_time{} + std::chrono::nanoseconds{static_cast<nanoseconds_t>(clock_begin) + m.inline_since};
+  const operation_ptr op = m.state->adopt_inline(o.in, o.out, deadline, begun);
+  known_[op.get()] = &o;
+  if (!problem.empty()) m.state->stall_on_board(problem, *m.out);
+  leave_inline(rank);
+}
+
+/// What came meanwhile is read now.
+void simulation::world::leave_inline(rank_t rank) {
+  member& m = at_rank(rank);
+  while (!m.inbox.empty() && result_.ok()) {
+    const auto next = std::move(m.inbox.front());
+    m.inbox.pop_front();
+    next(*m.state, *m.out);
+  }
+  after(rank);
+  go_on(rank);
+}
+
+// -- a rank's turn --------------------------------------------------------------------------------------------------------------
+
+void simulation::world::turn(rank_t rank, const actors::rank_order& what) {
+  member& m = at_rank(rank);
+  if (m.inline_op != nullptr) {
+    m.inbox.push_back(what);
+    return poll_soon(rank);
+  }
+  what(*m.state, *m.out);
+  after(rank);
+}
+
+bool simulation::world::on_board(const member& m) const {
+  return m.inline_op != nullptr || (m.state->on_board() != nullptr && !m.state->on_board()->stalled);
+}
+
+/// Tells callers what has ended, and sees to it that somebody comes back for the rest.
+void simulation::world::after(rank_t rank) {
+  member& m = at_rank(rank);
+  if (m.state->has_ended()) {
+    const bool was_blocked = m.inline_op == nullptr && !m.blocked_on.empty();
+    for (rank_state::ended& e : m.state->take_ended()) {
+      const auto at = known_.find(e.what.get());
+      if (at == known_.end()) return fault("rank " + std::to_string(rank) + " ended an operation that nobody called");
+      caller_operation& o = *at->second;
+      known_.erase(at);
+      e.what->done->complete(e.why);
+      ended(o, std::move(e.why));
+    }
+    if (was_blocked && !blocked(m)) go_on(rank);
+  }
+  if (!result_.ok()) return;
+  if (slot_port_changed(rank))
+    for (rank_t r = 0; r < what_.ranks; ++r) poll_soon(r);
+  if (on_board(m)) poll_soon(rank);
+  if (m.state->pending() && m.next_tick < 0)
+    tick_at(rank, now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ orders_) % (2 * ms)));
+  check_bounds(rank);
+}
+
+/// The rank has written something, or given slots back, since this was asked last.
+bool simulation::world::slot_port_changed(rank_t rank) {
+  member& m = at_rank(rank);
+  const slot_performer& p = m.state->port()->performer();
+  const std::uint64_t now = mix(board_.done(rank)) ^ p.steps_taken() ^ (p.idle() ? 1u << 20 : 0u) ^
+                            mix(board_.direct().at(rank).here.load()) ^ mix(p.sequence());
+  return std::exchange(m.signature, now) != now;
+}
+
+void simulation::world::poll_soon(rank_t rank) {
+  member& m = at_rank(rank);
+  if (m.polled || !on_board(m)) return;
+  m.polled = true;
+  const nanoseconds_t wait =
+      what_.calm != 0 ? 500 : static_cast<nanoseconds_t>(m.thinks.below(m.thinks.one_in(10) ? 200 * us : 2 * us));
+  at(now_ + wait, [this, rank] { poll(rank); });
+}
+
+void simulation::world::poll(rank_t rank) {
+  member& m = at_rank(rank);
+  m.polled = false;
+  if (!on_board(m) || breaks(mutant::no_advance, 30)) return;
+  const slot_performer& p = m.state->port()->performer();
+  if (!p.idle() && breaks(mutant::slots_given_back_early, 20)) board_.finish(rank, p.sequence());
+  if (m.inline_op != nullptr) {
+    poll_inline(rank);
+    if (m.inline_op != nullptr && slot_port_changed(rank))
+      for (rank_t r = 0; r < what_.ranks; ++r) poll_soon(r);
+    return;
+  }
+  // What has not moved is looked at again when somebody has written something.
+  const bool rests = !m.state->advance(*m.out) && on_board(m);
+  if (rests) m.polled = true;
+  after(rank);
+  if (rests) m.polled = false;
+}
+
+void simulation::world::tick_at(rank_t rank, nanoseconds_t when) {
+  member& m = at_rank(rank);
+  if (breaks(mutant::no_tick, 100) || (m.next_tick >= 0 && m.next_tick <= when)) return;
+  m.next_tick = when;
+  at(when, [this, rank, when] {
+    if (at_rank(rank).next_tick == when) tick(rank);
+  });
+}
+
+void simulation::world::tick(rank_t rank) {
+  member& m = at_rank(rank);
+  m.next_tick = -1;
+  if (m.inline_op != nullptr) return tick_at(rank, now_ + ms);
+  const steady_time next = m.state->tick(*m.out);
+  if (next != no_deadline) {
+    const nanoseconds_t when = (next - (steady_time{} + std::chrono::hours{1})).count();
+    tick_at(rank, std::max(now_ + us, when));
+  }
+  after(rank);
+}
+
+}  // namespace troupe::simulate

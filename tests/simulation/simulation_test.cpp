@@ -1,0 +1,167 @@
+// The protocol under simulated faults: many seeds, and mutants that simulation must notice.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "engine/tools/simulate/campaign.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+using namespace troupe;
+using namespace troupe::simulate;
+
+namespace {
+
+campaign_options seeds(std::uint64_t first, std::uint64_t last) {
+  campaign_options o;
+  o.first = first;
+  o.last = last;
+  o.threads = 2;
+  o.most_failures = 3;
+  return o;
+}
+
+void check_all_right(const campaign_options& o) {
+  const campaign_result r = run_campaign(o);
+  for (const failing_seed& f : r.failures) FAIL_CHECK("seed " << f.seed << ": " << f.fault);
+  CHECK(r.seeds == o.last - o.first + 1);
+  CHECK(r.performed > 0);
+}
+
+/// All ranks call it, by that way.
+item collective_item(int id, collective what, std::size_t count, const way& how) {
+  item it;
+  it.id = id;
+  it.what.what = what;
+  it.what.type = datatype::i32;
+  it.what.count = count;
+  it.how = how;
+  return it;
+}
+
+int choreography_named(std::string_view wanted) {
+  const auto all = all_choreographies();
+  return static_cast<int>(std::find_if(all.begin(), all.end(), [&](const auto* c) { return c->name == wanted; }) -
+                          all.begin());
+}
+
+/// The scenario under many schedules.
+void check_schedules(scenario s, std::uint64_t schedules) {
+  plan_source plans;
+  for (s.seed = 1; s.seed <= schedules; ++s.seed) {
+    const simulation_result r = simulation(s, plans).run();
+    REQUIRE_MESSAGE(r.ok(), "schedule " << s.seed << ": " << r.fault);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ten thousand seeds with all faults pass") { check_all_right(seeds(1, 10'000)); }
+
+TEST_CASE("without faults nothing fails, whatever the ranks") {
+  campaign_options o = seeds(1, 1500);
+  o.limits.faults = parse_faults("none");
+  o.limits.most_ranks = 8;
+  check_all_right(o);
+  CHECK(run_campaign(o).failed == 0);
+}
+
+TEST_CASE("looking at all buffers after every event finds nothing either") {
+  campaign_options o = seeds(1, 1000);
+  o.each.strict = true;
+  check_all_right(o);
+}
+
+TEST_CASE("a seed is the same run every time") {
+  plan_source plans;
+  simulation_options told;
+  told.trace = true;
+  for (const std::uint64_t seed : {7u, 77u, 777u}) {
+    const scenario s = make_scenario(seed, {}, plans);
+    const simulation_result once = simulation(s, plans, told).run(), again = simulation(s, plans, told).run();
+    CHECK(once.trace == again.trace);
+    CHECK(once.trace.size() > 3);
+  }
+}
+
+TEST_CASE("every mutant of the protocol is noticed") {
+  for (const mutant_entry& m : all_mutants()) {
+    CAPTURE(m.name);
+    campaign_options o = seeds(1, 10'000);
+    o.threads = 1;
+    o.most_failures = 1;
+    o.each.broken = m.which;
+    const campaign_result r = run_campaign(o);
+    CHECK(r.mutations > 0);
+    CHECK_FALSE(r.failures.empty());
+  }
+}
+
+TEST_CASE("a failing run is made smaller, and fails alike") {
+  plan_source plans;
+  simulation_options broken;
+  broken.broken = mutant::drop_credit;
+  campaign_options o = seeds(1, 10'000);
+  o.threads = 1;
+  o.most_failures = 1;
+  o.each = broken;
+  const campaign_result found = run_campaign(o);
+  REQUIRE_FALSE(found.failures.empty());
+  const scenario s = make_scenario(found.failures.front().seed, {}, plans);
+  const shrunk small = shrink(s, plans, broken);
+  CHECK(small.what.size() <= s.size());
+  CHECK_FALSE(small.fault.empty());
+  CHECK(simulation(small.what, plans, broken).run().fault == small.fault);
+  REQUIRE_FALSE(small.trace.empty());
+  CHECK(small.trace.back().find("FAULT") != std::string::npos);
+}
+
+TEST_CASE("faults are named, and an unknown name gets a suggestion") {
+  CHECK(parse_faults("lose,kill").lose);
+  CHECK_FALSE(parse_faults("lose,kill").cancel);
+  CHECK_FALSE(parse_faults("none").any());
+  CHECK_THROWS_WITH_AS(static_cast<void>(parse_faults("loose")), doctest::Contains("did you mean lose?"), error);
+}
+
+// -- what simulation has found ----------------------------------------------------------------------------------------------------
+
+TEST_CASE("a group that is queued for long is begun once, and holds nobody up") {
+  // A rank that was asked for a queued operation said that it had come; when all had, it was launched before its turn and then again,
+  // or, while its group took its time, a message was taken for lost.
+  scenario s;
+  s.ranks = 3;
+  way asked;
+  asked.choreography = choreography_named("one_shot");
+  for (int i = 0; i < 6; ++i) {
+    item it = collective_item(i, collective::scatter, 0, asked);
+    it.what.uniform = false;
+    it.counts = {2, 3, 1};
+    s.items.push_back(it);
+  }
+  check_schedules(s, 1500);
+}
+
+TEST_CASE("a chunk that comes twice does not stay at a channel that was done before the others") {
+  scenario s;
+  s.channels = 3;
+  s.twice_percent = 60;
+  s.late_percent = 30;
+  way cut;
+  cut.choreography = choreography_named("ring");
+  cut.channels = 3;
+  for (int i = 0; i < 3; ++i) s.items.push_back(collective_item(i, collective::all_reduce, 31, cut));
+  check_schedules(s, 300);
+}
+
+TEST_CASE("a send that was received is performed, though its receiver leaves before the credit is back") {
+  scenario s;
+  s.late_percent = 30;
+  item it;
+  it.pair = true;
+  it.from = 1;
+  it.what.type = datatype::i32;
+  it.what.count = 5;
+  s.items.push_back(it);
+  check_schedules(s, 500);
+}
