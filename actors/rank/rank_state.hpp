@@ -186,8 +186,8 @@ private:
   operation_ptr on_board_;                      ///< also while it is stalled
   std::map<epoch_t, operation_ptr> under_way_;  ///< by mailbox, or waiting for everybody's counts
   std::map<epoch_t, std::vector<std::string>>
-      stopping_;         ///< told to stop, not yet that it failed; what its lanes lacked
-  ended_epochs failed_;  ///< before we called them
+      stopping_;             ///< told to stop, not yet that it failed; what its lanes lacked
+  ended_epochs failed_;      ///< before we called them
   std::set<epoch_t> asked_;  ///< the membership asked before we called them; of those that were open in some look
   std::vector<ended> ended_;
   rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go

@@ -108,18 +108,16 @@ int run(std::vector<std::string> words) {
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
-  for (const auto add :
-       {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_compare, add_tune,
-        add_simulate})
+  for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study,
+                         add_compare, add_tune, add_simulate})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;
   }
   // CLI11 would only say that a subcommand is missing.
-  static constexpr std::array<std::string_view, 11> names{"run",   "list",  "show",  "verify",  "explain",
-                                                          "route", "bench", "study", "compare", "tune",
-                                                          "simulate"};
+  static constexpr std::array<std::string_view, 11> names{"run",   "list",  "show",    "verify", "explain", "route",
+                                                          "bench", "study", "compare", "tune",   "simulate"};
   static constexpr std::array<std::string_view, 3> options{"-h", "--help", "--version"};
   const auto among = [word = std::string_view{words.front()}](const auto& list) {
     return std::find(list.begin(), list.end(), word) != list.end();

@@ -185,7 +185,7 @@ caller_operation& simulation::world::make_collective(rank_t rank, const item& it
   o.it = &it;
   o.rank = rank;
   o.sequence = m.next_collective++;
-  o.key = {actors::epoch_of(o.sequence), -1, false};
+  o.key = {o.sequence, -1, false};
   o.what = call_of(it, what_.ranks, rank);
   o.salt = mix(what_.seed ^ o.sequence * 0x51ed);
   if (o.what.reduction.kind == op_kind::user) {
@@ -214,7 +214,7 @@ caller_operation& simulation::world::make_pair(rank_t rank, const item& it, int 
   o.peer = sending ? it.to : it.from;
   o.sending = sending;
   o.sequence = m.pair_numbers[{o.peer, sending}]++;
-  o.key = {static_cast<epoch_t>(o.sequence) | point_to_point, o.peer, sending};
+  o.key = {(what_.first + o.sequence) | point_to_point, o.peer, sending};
   o.what = it.what;
   o.salt = mix(what_.seed ^ (static_cast<std::uint64_t>(it.from) << 48) ^ (static_cast<std::uint64_t>(it.to) << 32) ^
                o.sequence);

@@ -146,9 +146,7 @@ void simulation::world::kill(rank_t rank) {
   last_progress_ = now_;
   m.shell_gone = true;
   m.muted = mix(what_.seed ^ static_cast<std::uint64_t>(rank)) % 2 == 0;
-  const auto why = make_failure(errc::actor_lost, "world: the actor of rank " + std::to_string(rank) +
-                                                      " ended; the communicator cannot be used any more");
-  post_to_rank(message_kind::perish, -1, rank, [why](rank_state& s, rank_outbox& o) { s.perish(why, o); });
+  post_to_rank(message_kind::perish, -1, rank, [](rank_state& s, rank_outbox& o) { s.perish(o); });
   post_to_membership(message_kind::down, -6, [this, rank] {
     down_.insert(rank);
     lose(rank);
