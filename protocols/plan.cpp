@@ -1,5 +1,7 @@
 #include "protocols/plan.hpp"
 
+#include <mutex>
+
 namespace troupe {
 
 plan::plan(const plan& like, std::size_t elements)
@@ -29,42 +31,53 @@ std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std
     s.output_displacements = output_displacements;
     return std::make_shared<const program>(compile(*notes, rank, s, cut));
   }
-  const std::lock_guard lock(mutex_);
-  if (programs_.empty()) programs_.resize(static_cast<std::size_t>(notes->ranks));
-  auto& mine = programs_[static_cast<std::size_t>(rank)];
-  if (!mine) mine = std::make_shared<const program>(compile(*notes, rank, s, cut));
-  return mine;
+  // Not under the lock: ranks compile their own programs at the same time.
+  return kept(programs_, rank, [&] { return std::make_shared<const program>(compile(*notes, rank, s, cut)); });
+}
+
+/// The rank's entry of `all`, made by `make` if there is none yet.
+template <class Program, class Make>
+std::shared_ptr<const Program> plan::kept(std::vector<std::shared_ptr<const Program>>& all, rank_t rank,
+                                          Make&& make) const {
+  const auto at = static_cast<std::size_t>(rank);
+  bool first = false;
+  {
+    const std::lock_guard lock(lock_);
+    first = all.empty();
+    if (!first && all[at]) return all[at];
+  }
+  std::shared_ptr<const Program> made = make();
+  std::vector<std::shared_ptr<const Program>> room(first ? static_cast<std::size_t>(notes->ranks) : 0);
+  const std::lock_guard lock(lock_);
+  if (all.empty()) all.swap(room);
+  if (!all[at]) all[at] = std::move(made);
+  return all[at];
 }
 
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
-  const auto code = program_of(rank);
-  const auto shared = direct ? direct_program_of_all() : nullptr;
-  const std::lock_guard lock(mutex_);
-  if (slot_programs_.empty()) slot_programs_.resize(static_cast<std::size_t>(notes->ranks));
-  auto& mine = slot_programs_[static_cast<std::size_t>(rank)];
-  if (!mine && direct) {
+  return kept(slot_programs_, rank, [&] {
+    const auto code = program_of(rank);
+    if (!direct) return std::make_shared<const slot_program>(compile_slots(*code, *slots));
     slot_program made;
     made.ranks = notes->ranks;
     made.element_size = code->element_size;
     made.scratch_bytes = code->scratch_bytes;
-    made.direct = shared;
-    mine = std::make_shared<const slot_program>(std::move(made));
-  }
-  if (!mine) mine = std::make_shared<const slot_program>(compile_slots(*code, *slots));
-  return mine;
+    made.direct = direct_program_of_all();
+    return std::make_shared<const slot_program>(std::move(made));
+  });
 }
 
 /// One for all ranks: each may perform units of any.
 std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (direct_program_) return direct_program_;
   }
   std::vector<std::shared_ptr<const program>> all;
   for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(program_of(r));
   const direct_setting setting{notes->what, in_place || root_in_place, count * size_of(work_type)};
   auto made = std::make_shared<const direct_program>(compile_direct(all, setting));
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   if (!direct_program_) direct_program_ = std::move(made);
   return direct_program_;
 }

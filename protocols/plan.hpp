@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "memory/short_lock.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/program/slot_program.hpp"
@@ -55,8 +55,10 @@ public:
 
 private:
   std::shared_ptr<const direct_program> direct_program_of_all() const;
+  template <class Program, class Make>
+  std::shared_ptr<const Program> kept(std::vector<std::shared_ptr<const Program>>& all, rank_t rank, Make&& make) const;
 
-  mutable std::mutex mutex_;  // taken once an operation; held while a program is compiled the first time
+  mutable short_lock lock_;  ///< of the programs; taken once an operation
   mutable std::vector<std::shared_ptr<const program>> programs_;
   mutable std::vector<std::shared_ptr<const slot_program>> slot_programs_;
   mutable std::shared_ptr<const direct_program> direct_program_;

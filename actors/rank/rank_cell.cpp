@@ -299,17 +299,18 @@ void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
   } else {
     drain();
     for (const operation_ptr& op : ops) state_.submit(op, *out_);
-    if (!help_in_turn(no_deadline)) return;
+    if (!help_in_turn(no_deadline, ops)) return;
   }
-  while (!done() && try_turn() && help_in_turn(no_deadline)) {}
+  while (!done() && try_turn() && help_in_turn(no_deadline, ops)) {}
 }
 
-/// Until an operation has ended; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
-bool rank_cell::help_in_turn(steady_time until) {
+/// Until an operation has ended, or all of `ops`; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
+bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> ops) {
   bool later = false;
   while (true) {
     turn();
-    if (state_.has_ended() || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
+    const bool ended = ops.empty() ? state_.has_ended() : state_.have_ended(ops);
+    if (ended || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
     if (look_again()) continue;
     later = state_.on_board() == nullptr || !sleep_on_board(until);
     if (later) break;

@@ -156,7 +156,7 @@ private:
   bool drain();
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
-  bool help_in_turn(steady_time until);
+  bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool look_again();
   bool sleep_on_board(steady_time until);
   void learn(std::chrono::nanoseconds slept);

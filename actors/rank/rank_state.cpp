@@ -107,6 +107,15 @@ void rank_state::bury(const failure_ptr& why) {
 
 void rank_state::settle(operation_ptr op, failure_ptr why) { ended_.push_back({std::move(op), std::move(why)}); }
 
+bool rank_state::have_ended(std::span<const operation_ptr> ops) const {
+  std::size_t ours = 0;
+  for (const operation_ptr& op : ops)
+    ours += std::any_of(ended_.begin(), ended_.end(), [&](const ended& e) { return e.what == op; });
+  if (ours < ended_.size()) return true;
+  for (const operation_ptr& op : ops) ours += op->done->done();
+  return ours == ops.size();
+}
+
 void rank_state::leave(rank_outbox& out) {
   leaving_ = true;
   when_idle(out);

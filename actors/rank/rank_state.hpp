@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,6 +126,8 @@ public:
     failure_ptr why;  ///< null: success
   };
   bool has_ended() const { return !ended_.empty(); }
+  /// Somebody has to be told: all of these have ended, or another one has.
+  bool have_ended(std::span<const operation_ptr> ops) const;
   std::vector<ended> take_ended() { return std::exchange(ended_, {}); }
 
   // -- the end of the actor --

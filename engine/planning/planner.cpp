@@ -427,7 +427,7 @@ struct planner::impl {
     } catch (const error&) {  // too large for what is forced, and this size perhaps not
       return plan_of(what, placement, nullptr);
     }
-    const std::lock_guard lock(sizes_mutex);
+    const std::lock_guard lock(sizes_lock);
     const auto known = std::find_if(sizes.begin(), sizes.end(),
                                     [&](const sized_plan& s) { return s.count == what.count && s.like == like; });
     if (known != sizes.end()) return known->made;
@@ -470,7 +470,7 @@ struct planner::impl {
     std::shared_ptr<const plan> like, made;
   };
   static constexpr std::size_t most_sizes = 64;
-  std::mutex sizes_mutex;  ///< once an operation and rank of a size that the rank has not called lately
+  short_lock sizes_lock;  ///< once an operation and rank of a size that the rank has not called lately
   std::vector<sized_plan> sizes;
   std::size_t next_size = 0;
 };
