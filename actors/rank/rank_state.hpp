@@ -14,8 +14,8 @@
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
-// boards (slots, direct) one is; what follows waits for it, also if it goes by mailbox. All ranks number alike, so that cannot
-// close a circle.
+// boards (slots, direct) one is: the next one for a board waits until it is over, and what is behind that one waits with it, also if
+// it goes by mailbox. All ranks number alike, so that cannot close a circle.
 // End. (a) Performed: then everybody is known to have called the same, because each message carries its sender's fingerprint and
 // the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp). Or (b) after `failed`, when no rank
 // refers to its buffers any more. So a caller's buffers outlive every reference to them.
