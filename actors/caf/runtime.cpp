@@ -75,7 +75,7 @@ public:
       : members_(members), of_(of), scheduled_(static_cast<std::size_t>(members.ranks)) {}
   void schedule(rank_cell& which) override {
     auto& scheduled = scheduled_[static_cast<std::size_t>(which.rank())];
-    if (scheduled.load(std::memory_order_relaxed) || scheduled.exchange(true)) return;
+    if (scheduled.load() || scheduled.exchange(true)) return;
     // Nobody is left who could be told anything once the last reference is gone.
     if (auto members = members_.weak_from_this().lock())
       of_.agenda.enqueue(new rank_job(std::move(members), which, scheduled));

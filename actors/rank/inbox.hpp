@@ -58,7 +58,7 @@ public:
 
   /// All messages there are, the oldest first. The reader gives each back.
   rank_message* take_all() noexcept {
-    if (head_.load(std::memory_order_relaxed) == nullptr) return nullptr;
+    if (head_.load(std::memory_order_seq_cst) == nullptr) return nullptr;
     rank_message* newest = head_.exchange(nullptr, std::memory_order_acquire);
     rank_message* oldest = nullptr;
     while (newest != nullptr) {

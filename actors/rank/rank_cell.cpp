@@ -1,6 +1,7 @@
 #include "actors/rank/rank_cell.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "actors/waiting/slot_waiting.hpp"
@@ -99,7 +100,7 @@ bool rank_cell::drain() {
 // -- the turn -------------------------------------------------------------------------------------------------------------
 
 bool rank_cell::try_turn() noexcept {
-  if (held_.load(std::memory_order_relaxed) || held_.exchange(true)) return false;
+  if (held_.load() || held_.exchange(true)) return false;
   if (unattended.load(std::memory_order_relaxed) != care::none) unattended.store(care::none);
   return true;
 }
@@ -123,8 +124,15 @@ void rank_cell::end_turn(care of_rest) {
   }
   if (pending && of_rest == care::left) host_->unattended(*this);
   if (ended.empty()) return;
+  // What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
+  static thread_local std::vector<rank_state::ended> later;
+  if (callbacks > 0) {
+    std::move(ended.begin(), ended.end(), std::back_inserter(later));
+    return;
+  }
   ++callbacks;
-  for (rank_state::ended& e : ended) e.what->done->complete(std::move(e.why));
+  for (; !ended.empty(); ended = std::exchange(later, {}))
+    for (rank_state::ended& e : ended) e.what->done->complete(std::move(e.why));
   --callbacks;
 }
 

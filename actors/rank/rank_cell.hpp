@@ -138,8 +138,10 @@ public:
   rank_outbox& out() { return *out_; }
 
   bool inbox_empty() const { return inbox_.empty(); }
-  /// There is no message that could move anything.
-  bool inbox_rests() const { return inbox_.empty() || (!pending_.load() && !urgent_.load()); }
+  /// Nobody is at work here, and there is no message that could move anything.
+  bool rests() const {
+    return (!held_.load() || asleep_.load()) && (inbox_.empty() || (!pending_.load() && !urgent_.load()));
+  }
 
   /// Written by whoever ends a turn, and by the attendant (attendant.hpp).
   std::atomic<care> unattended{care::none};

@@ -118,7 +118,7 @@ public:
   /// Tells the membership what takes long, and ends what has passed its deadline. Returns when to call again.
   steady_time tick(rank_outbox& out);
   /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
-  const operation* on_board() const { return on_board_.get(); }
+  const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }
   /// Something was called and is not over: chunks, credits or time move it.
   bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }
   struct ended {

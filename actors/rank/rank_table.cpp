@@ -41,7 +41,7 @@ void rank_table::bury() {
 }
 
 bool rank_table::stands_still() {
-  const bool rest = std::all_of(cells_.begin(), cells_.end(), [](const auto& cell) { return cell->inbox_rests(); });
+  const bool rest = std::all_of(cells_.begin(), cells_.end(), [](const auto& cell) { return cell->rests(); });
   return attendant_.stands_still() && rest;
 }
 
