@@ -6,6 +6,6 @@ namespace troupe::actors {
 
 caf::actor_system& system_of(runtime& of) { return of.inside().system; }
 
-caf::actor rank_actor_of(const crew& of, int rank) { return of.rank[static_cast<std::size_t>(rank)]; }
+caf::actor rank_actor_of(const communicator_actors& of, int rank) { return of.rank[static_cast<std::size_t>(rank)]; }
 
 }  // namespace troupe::actors

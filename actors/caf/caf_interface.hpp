@@ -30,9 +30,9 @@ struct TROUPE_API collective_response {
 
 namespace actors {
 class runtime;
-struct crew;
+struct communicator_actors;
 TROUPE_API caf::actor_system& system_of(runtime& of);
-TROUPE_API caf::actor rank_actor_of(const crew& of, int rank);
+TROUPE_API caf::actor rank_actor_of(const communicator_actors& of, int rank);
 }  // namespace actors
 
 }  // namespace troupe

@@ -14,7 +14,7 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
-#include "actors/caf/crew.hpp"
+#include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/messages.hpp"
 #include "memory/arena.hpp"
 #include "protocols/chunk.hpp"
@@ -32,7 +32,7 @@ using path_ptr = std::shared_ptr<path>;
 
 /// The channel that a chunk is for, or on whose behalf memory is copied. Keeps its communicator.
 struct channel_address {
-  crew_ptr members;
+  communicator_actors_ptr members;
   rank_t rank = -1;
   int channel = 0;
   rank_cell& cell() const { return members->table->at(rank); }
@@ -110,7 +110,7 @@ caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways);
 /// Calls back, on `self`'s turn, when nothing that the channels of `rank` have handed to their DMA engine refers to the rank's memory
 /// any more; at once if the ranks hand over references directly.
 template <class Self, class Callback>
-void after_transfers(Self& self, const crew& members, rank_t rank, Callback callback) {
+void after_transfers(Self& self, const communicator_actors& members, rank_t rank, Callback callback) {
   if (members.ways == nullptr) return callback();
   self.request(members.ways->dma_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite,
                flush_message{})

@@ -14,7 +14,7 @@ namespace {
 
 class membership_actor final : public caf::event_based_actor, private agreement::audience {
 public:
-  membership_actor(caf::actor_config& config, crew_ptr members)
+  membership_actor(caf::actor_config& config, communicator_actors_ptr members)
       : event_based_actor(config), members_(std::move(members)), state_(members_->ranks, members_->name) {
     set_down_handler([this](const caf::down_msg& m) { down(m); });
     set_exit_handler([this](caf::exit_msg& m) { quit(std::move(m.reason)); });
@@ -107,14 +107,14 @@ private:
   void dissolve() {
     if (dissolving_) return;
     dissolving_ = true;
-    const crew_ptr members = members_;
+    const communicator_actors_ptr members = members_;
     for (const caf::actor& rank : members->rank) send_exit(rank, caf::exit_reason::user_shutdown);
     members->ended.store(true);
     members->table->close();
     quit();
   }
 
-  crew_ptr members_;
+  communicator_actors_ptr members_;
   agreement state_;
   std::set<rank_t> gone_, quiet_, perished_, lost_;
   std::map<rank_t, std::string> reasons_;
@@ -123,7 +123,7 @@ private:
 
 }  // namespace
 
-caf::actor spawn_membership(caf::actor_system& system, crew_ptr members) {
+caf::actor spawn_membership(caf::actor_system& system, communicator_actors_ptr members) {
   return system.spawn<membership_actor, caf::lazy_init>(std::move(members));
 }
 

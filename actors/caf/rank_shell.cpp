@@ -32,7 +32,7 @@ namespace {
 
 class outbox_of_rank final : public rank_outbox {
 public:
-  outbox_of_rank(crew& members, rank_t rank) : members_(members), rank_(rank) {
+  outbox_of_rank(communicator_actors& members, rank_t rank) : members_(members), rank_(rank) {
     if (members_.faults.any())
       for (int c = 0; c < members_.channels; ++c) faults_.emplace_back(members_.faults, rank, c);
   }
@@ -145,7 +145,7 @@ private:
   rank_cell& peer(rank_t rank) const { return members_.table->at(rank); }
   const caf::actor& shell() const { return members_.rank[static_cast<std::size_t>(rank_)]; }
 
-  crew& members_;
+  communicator_actors& members_;
   rank_t rank_;
   bool killed_ = false;
   std::vector<fault_injector> faults_;  ///< by channel; empty: none
@@ -157,7 +157,7 @@ private:
 
 class rank_shell final : public caf::event_based_actor {
 public:
-  rank_shell(caf::actor_config& config, crew_ptr members, rank_t rank)
+  rank_shell(caf::actor_config& config, communicator_actors_ptr members, rank_t rank)
       : event_based_actor(config), members_(std::move(members)), rank_(rank) {
     set_exit_handler([this](caf::exit_msg& m) { quit(std::move(m.reason)); });
   }
@@ -230,16 +230,18 @@ private:
     return promise;
   }
 
-  crew_ptr members_;
+  communicator_actors_ptr members_;
   rank_t rank_;
 };
 
 }  // namespace
 
-caf::actor spawn_rank_shell(caf::actor_system& system, crew_ptr members, rank_t rank) {
+caf::actor spawn_rank_shell(caf::actor_system& system, communicator_actors_ptr members, rank_t rank) {
   return system.spawn<rank_shell, caf::lazy_init>(std::move(members), rank);
 }
 
-std::unique_ptr<rank_outbox> make_outbox(crew& of, rank_t rank) { return std::make_unique<outbox_of_rank>(of, rank); }
+std::unique_ptr<rank_outbox> make_outbox(communicator_actors& of, rank_t rank) {
+  return std::make_unique<outbox_of_rank>(of, rank);
+}
 
 }  // namespace troupe::actors

@@ -7,15 +7,15 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
-#include "actors/caf/crew.hpp"
+#include "actors/caf/communicator_actors.hpp"
 
 namespace troupe::actors {
 
 /// The actor. When it is killed, the rank perishes (rank_state.hpp).
-caf::actor spawn_rank_shell(caf::actor_system& system, crew_ptr members, rank_t rank);
+caf::actor spawn_rank_shell(caf::actor_system& system, communicator_actors_ptr members, rank_t rank);
 
 /// How a rank of this process speaks: to ranks by their inboxes, or along the machine's route where there is a layout; to the
 /// membership and its DMA engine by messages of CAF. @param of outlives it
-std::unique_ptr<rank_outbox> make_outbox(crew& of, rank_t rank);
+std::unique_ptr<rank_outbox> make_outbox(communicator_actors& of, rank_t rank);
 
 }  // namespace troupe::actors

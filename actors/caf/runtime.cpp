@@ -26,11 +26,11 @@ constexpr std::chrono::nanoseconds longest_patience = 1s;
 /// How long a closing engine waits for operations under way to fail in order; they only need their actors' turns.
 constexpr auto closing_time = 5s;
 
-struct seat_of_thread {
-  std::shared_ptr<cast> in;
+struct place_in_run {
+  std::shared_ptr<run_threads> in;
   int rank = -1;
 };
-thread_local seat_of_thread my_seat;
+thread_local place_in_run my_place;
 
 int usable_cores() { return std::max(1, static_cast<int>(discover().usable_cpus())); }
 
@@ -48,7 +48,7 @@ constexpr int slot_looks = 64;
 /// Turns a rank on a thread of the scheduler. Keeps the communicator until it is done; one at a time for each rank.
 class rank_job final : public caf::resumable {
 public:
-  rank_job(crew_ptr members, rank_cell& cell, std::atomic<bool>& scheduled)
+  rank_job(communicator_actors_ptr members, rank_cell& cell, std::atomic<bool>& scheduled)
       : members_(std::move(members)), cell_(cell), scheduled_(scheduled) {}
   subtype_t subtype() const override { return caf::resumable::function_object; }
   resume_result resume(caf::execution_unit*, std::size_t) override {
@@ -63,7 +63,7 @@ public:
 
 private:
   std::atomic<int> references_{1};
-  crew_ptr members_;
+  communicator_actors_ptr members_;
   rank_cell& cell_;
   std::atomic<bool>& scheduled_;
 };
@@ -71,7 +71,7 @@ private:
 /// The ranks of a communicator run on the engine's scheduler.
 class threads_of_engine final : public rank_threads {
 public:
-  threads_of_engine(crew& members, runtime::hidden& of)
+  threads_of_engine(communicator_actors& members, runtime::hidden& of)
       : members_(members), of_(of), scheduled_(static_cast<std::size_t>(members.ranks)) {}
   void schedule(rank_cell& which) override {
     auto& scheduled = scheduled_[static_cast<std::size_t>(which.rank())];
@@ -84,18 +84,18 @@ public:
   void start_attendant() override { of_.start_attendant(members_.shared_from_this()); }
 
 private:
-  crew& members_;
+  communicator_actors& members_;
   runtime::hidden& of_;
   std::vector<std::atomic<bool>> scheduled_;
 };
 
 }  // namespace
 
-void runtime::hidden::start_attendant(const crew_ptr& members) {
+void runtime::hidden::start_attendant(const communicator_actors_ptr& members) {
   join_attendants(false);
   const std::lock_guard lock(attendants_mutex);
   auto ended = std::make_shared<std::atomic<bool>>(false);
-  attendants.push_back({std::thread([held = crew_ptr(members), ended]() mutable {
+  attendants.push_back({std::thread([held = communicator_actors_ptr(members), ended]() mutable {
                           held->table->care().work();
                           held.reset();
                           ended->store(true);
@@ -119,22 +119,22 @@ void runtime::hidden::join_attendants(bool all) {
   for (attendant_thread& one : over) one.thread.join();
 }
 
-// -- cast -------------------------------------------------------------------------------------------------------------
+// -- run_threads --------------------------------------------------------------------------------------------------------
 
-void cast::waits(int rank, completion_ptr what) {
+void run_threads::waits(int rank, completion_ptr what) {
   const std::lock_guard lock(mutex_);
-  seats_[static_cast<std::size_t>(rank)].waiting = std::move(what);
+  threads_[static_cast<std::size_t>(rank)].waiting = std::move(what);
 }
 
-void cast::finished(int rank) {
+void run_threads::finished(int rank) {
   const std::lock_guard lock(mutex_);
-  seats_[static_cast<std::size_t>(rank)].finished = true;
+  threads_[static_cast<std::size_t>(rank)].finished = true;
 }
 
-bool cast::all_wait() const {
+bool run_threads::all_wait() const {
   const std::lock_guard lock(mutex_);
-  return std::all_of(seats_.begin(), seats_.end(),
-                     [](const seat& s) { return s.finished || (s.waiting && !s.waiting->done()); });
+  return std::all_of(threads_.begin(), threads_.end(),
+                     [](const thread& s) { return s.finished || (s.waiting && !s.waiting->done()); });
 }
 
 // -- construction -----------------------------------------------------------------------------------------------------
@@ -144,13 +144,13 @@ runtime::runtime(const runtime_options& options, machine hardware)
 
 runtime::~runtime() {
   abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
-  std::vector<hidden::company> companies;
+  std::vector<hidden::known_communicator> communicators;
   {
-    const std::lock_guard lock(hidden_->companies_mutex);
-    companies.swap(hidden_->companies);
+    const std::lock_guard lock(hidden_->communicators_mutex);
+    communicators.swap(hidden_->communicators);
   }
-  std::vector<std::shared_ptr<crew>> members;
-  for (auto& c : companies)
+  std::vector<std::shared_ptr<communicator_actors>> members;
+  for (auto& c : communicators)
     if (auto m = c.members.lock()) members.push_back(std::move(m));
   // First let every operation fail in order, so that callers get their buffers back only when nobody refers to them; then
   // end the actors.
@@ -179,10 +179,12 @@ runtime::~runtime() {
 arena& runtime::memory() { return hidden_->memory; }
 int runtime::cores() const { return usable_cores(); }
 
-std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                         const std::shared_ptr<cast>& players,
-                                         std::function<operation_ptr(rank_t, const call_description&)> accept) {
-  auto members = std::make_shared<crew>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
+std::shared_ptr<communicator_actors>
+runtime::make_actors(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+                     const std::shared_ptr<run_threads>& run,
+                     std::function<operation_ptr(rank_t, const call_description&)> accept) {
+  auto members =
+      std::make_shared<communicator_actors>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
   members->accept = std::move(accept);
@@ -202,22 +204,22 @@ std::shared_ptr<crew> runtime::make_crew(std::string name, int ranks, int channe
                                                 [&](rank_t r) { return make_outbox(*members, r); });
   for (rank_t r = 0; r < ranks; ++r) members->rank.push_back(spawn_rank_shell(hidden_->system, members, r));
   members->membership = spawn_membership(hidden_->system, members);
-  const std::lock_guard lock(hidden_->companies_mutex);
-  std::erase_if(hidden_->companies, [](const hidden::company& c) { return c.members.expired(); });
-  hidden_->companies.push_back({members, members->membership, players});
+  const std::lock_guard lock(hidden_->communicators_mutex);
+  std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
+  hidden_->communicators.push_back({members, members->membership, run});
   return members;
 }
 
-rank_table& runtime::ranks_of(const crew& of) { return *of.table; }
+rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table; }
 
-void runtime::abort(const crew& to, failure_ptr why) {
+void runtime::abort(const communicator_actors& to, failure_ptr why) {
   to.table->broken(why);  // at once: what its caller begins next fails already
   caf::anon_send(to.membership, abort_message{std::move(why)});
 }
 
 void runtime::abort_all(const failure_ptr& why) {
-  const std::lock_guard lock(hidden_->companies_mutex);
-  for (const auto& c : hidden_->companies)
+  const std::lock_guard lock(hidden_->communicators_mutex);
+  for (const auto& c : hidden_->communicators)
     if (const auto m = c.members.lock(); m && !m->ended.load()) {
       m->table->broken(why);
       caf::anon_send(c.membership, abort_message{why});
@@ -226,7 +228,8 @@ void runtime::abort_all(const failure_ptr& why) {
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
-bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast* run, int yields, rank_cell* own) {
+bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields,
+                   rank_cell* own) {
   if (what->done()) return true;
   check_may_wait();
   parker elsewhere;
@@ -237,7 +240,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
     return true;
   }
   const auto over = [&] { return what->done() || (here && own->has_message()); };
-  const bool for_good = run != nullptr && my_seat.in.get() == run && deadline == no_deadline;
+  const bool for_good = run != nullptr && my_place.in.get() == run && deadline == no_deadline;
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
@@ -248,7 +251,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
     }
     if (result != help_result::timeout || std::chrono::steady_clock::now() >= deadline) break;
     if (for_good && !registered) {
-      my_seat.in->waits(my_seat.rank, what);
+      my_place.in->waits(my_place.rank, what);
       registered = true;
     }
     look_for_trouble();
@@ -259,7 +262,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const cast*
     own->end_wait();
     own->help_briefly();  // a message may have come for an operation that nobody waits for
   }
-  if (registered) my_seat.in->waits(my_seat.rank, nullptr);
+  if (registered) my_place.in->waits(my_place.rank, nullptr);
   return what->done();
 }
 
@@ -282,30 +285,29 @@ void runtime::help_briefly() {
 /// lacks a call that cannot come any more. By the time the actors hear of it there may be new calls: confirm() sorts them out.
 void runtime::look_for_trouble() {
   struct view {
-    std::shared_ptr<crew> members;
-    std::shared_ptr<cast> players;
+    std::shared_ptr<communicator_actors> members;
+    std::shared_ptr<run_threads> run;
     look_t look;
     bool nobody_else;
     std::uint64_t let_go;
   };
   if (hidden_->agenda.active() != 0) return;
-  std::vector<view> views;  // outlives the lock: the last user of a crew runs callbacks
-  const std::unique_lock lock(hidden_->companies_mutex, std::try_to_lock);
+  std::vector<view> views;  // outlives the lock: the last user of a communicator runs callbacks
+  const std::unique_lock lock(hidden_->communicators_mutex, std::try_to_lock);
   const auto now = std::chrono::steady_clock::now();
   if (!lock || now < hidden_->next_look) return;  // another thread has just looked
   hidden_->next_look = now + patience / 2;
-  for (const hidden::company& c : hidden_->companies) {
+  for (const hidden::known_communicator& c : hidden_->communicators) {
     const auto members = c.members.lock();
     if (!members || members->ended.load()) continue;
-    const auto players = c.players.lock();
-    views.push_back(
-        {members, players, members->looks.fetch_add(1) + 1, players && players->all_wait(), members->let_go.load()});
+    const auto run = c.run.lock();
+    views.push_back({members, run, members->looks.fetch_add(1) + 1, run && run->all_wait(), members->let_go.load()});
   }
   // The order matters: looks begin, then everything is seen idle, then the threads are seen still to wait.
   if (hidden_->agenda.active() != 0) return;
   for (const view& v : views)
     if (v.members->held_back.load() == v.let_go && v.members->table->stands_still())
-      caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.players->all_wait()});
+      caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.run->all_wait()});
 }
 
 runtime::submitting::submitting(runtime& on) {
@@ -314,10 +316,10 @@ runtime::submitting::submitting(runtime& on) {
 }
 runtime::submitting::~submitting() { std::launder(reinterpret_cast<scheduler::driving*>(room_))->~driving(); }
 
-void runtime::sit(std::shared_ptr<cast> in, int rank) { my_seat = {std::move(in), rank}; }
-void runtime::rise() {
-  if (my_seat.in) my_seat.in->finished(my_seat.rank);
-  my_seat = {};
+void runtime::enter_run(std::shared_ptr<run_threads> in, int rank) { my_place = {std::move(in), rank}; }
+void runtime::leave_run() {
+  if (my_place.in) my_place.in->finished(my_place.rank);
+  my_place = {};
 }
 
 std::vector<std::string> runtime::traced_routes() const {

@@ -35,26 +35,26 @@ struct runtime_options {
   fault_settings faults;
 };
 
-struct crew;
+struct communicator_actors;
 class rank_cell;
 class rank_table;
 
 /// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
-class cast {
+class run_threads {
 public:
-  explicit cast(int ranks) : seats_(static_cast<std::size_t>(ranks)) {}
+  explicit run_threads(int ranks) : threads_(static_cast<std::size_t>(ranks)) {}
   void waits(int rank, completion_ptr what);  ///< null: goes on
   void finished(int rank);
   /// Every thread has finished or waits for something that is not done.
   bool all_wait() const;
 
 private:
-  struct seat {
+  struct thread {
     completion_ptr waiting;
     bool finished = false;
   };
   mutable std::mutex mutex_;  // on the slow path of waiting only
-  std::vector<seat> seats_;
+  std::vector<thread> threads_;
 };
 
 /// Thread-safe.
@@ -70,13 +70,14 @@ public:
   int cores() const;
 
   /// Spawns the actors of a communicator. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
-  /// `players`: the run whose threads alone can call, or null.
-  std::shared_ptr<crew> make_crew(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
-                                  const std::shared_ptr<cast>& players,
-                                  std::function<operation_ptr(rank_t, const call_description&)> accept);
+  /// `run`: the run whose threads alone can call, or null.
+  std::shared_ptr<communicator_actors>
+  make_actors(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+              const std::shared_ptr<run_threads>& run,
+              std::function<operation_ptr(rank_t, const call_description&)> accept);
 
-  static rank_table& ranks_of(const crew& of);
-  void abort(const crew& to, failure_ptr why);
+  static rank_table& ranks_of(const communicator_actors& of);
+  void abort(const communicator_actors& to, failure_ptr why);
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
 
@@ -85,8 +86,8 @@ public:
   ///            nothing more until the others do.
   /// @param yields looks with a yield between before it sleeps (waiting_policy)
   /// @param own the rank that `what` is an operation of, so that its messages wake this thread
-  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const cast* run = nullptr, int yields = 0,
-            rank_cell* own = nullptr);
+  bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const run_threads* run = nullptr,
+            int yields = 0, rank_cell* own = nullptr);
   /// Throws std::logic_error inside an actor's handler, where nobody may wait.
   static void check_may_wait();
   static bool may_wait() noexcept;
@@ -105,9 +106,9 @@ public:
     alignas(16) std::byte room_[96];
   };
 
-  /// The seat of the calling thread in a run.
-  static void sit(std::shared_ptr<cast> in, int rank);
-  static void rise();
+  /// The calling thread is the one that calls for this rank of the run.
+  static void enter_run(std::shared_ptr<run_threads> in, int rank);
+  static void leave_run();
 
   /// The ways that chunks really took, one line a pair, when `trace_routes`.
   std::vector<std::string> traced_routes() const;

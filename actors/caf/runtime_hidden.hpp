@@ -10,7 +10,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
-#include "actors/caf/crew.hpp"
+#include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
@@ -24,10 +24,10 @@ struct runtime::hidden {
       set("logger.console-verbosity", caf::atom("quiet"));
     }
   };
-  struct company {
-    std::weak_ptr<crew> members;
+  struct known_communicator {
+    std::weak_ptr<communicator_actors> members;
     caf::actor membership;
-    std::weak_ptr<cast> players;
+    std::weak_ptr<run_threads> run;
   };
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
@@ -47,13 +47,13 @@ struct runtime::hidden {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> ended;
   };
-  void start_attendant(const crew_ptr& members);
+  void start_attendant(const communicator_actors_ptr& members);
   void join_attendants(bool all);
   std::mutex attendants_mutex;
   std::vector<attendant_thread> attendants;
-  std::mutex companies_mutex;  // when a communicator is made or trouble is looked for
-  std::vector<company> companies;
-  steady_time next_look{};  ///< guarded by companies_mutex
+  std::mutex communicators_mutex;  // when a communicator is made or trouble is looked for
+  std::vector<known_communicator> communicators;
+  steady_time next_look{};  ///< guarded by communicators_mutex
 };
 
 }  // namespace troupe::actors

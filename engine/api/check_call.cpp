@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/world/core.hpp"
+#include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "engine/world/core.hpp"
+#include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -31,17 +31,17 @@ const std::string& communicator::name() const noexcept {
 
 void communicator::set_deadline(std::optional<std::chrono::nanoseconds> deadline) {
   if (!impl_) return;
-  impl_->of->seats[static_cast<std::size_t>(impl_->rank)]->deadline_ns =
-      deadline ? deadline->count() : society::seat::no_deadline;
+  impl_->of->callers[static_cast<std::size_t>(impl_->rank)]->deadline_ns =
+      deadline ? deadline->count() : communicator_state::caller::no_deadline;
 }
 
 void communicator::abort(const std::string& reason) {
   if (!impl_) return;
-  const society& of = *impl_->of;
+  const communicator_state& of = *impl_->of;
   if (const gate::pass inside{of.core->door, impl_->doorway()})
-    of.core->stage->abort(*of.members,
-                          make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
-                                                                       std::to_string(impl_->rank) + ": " + reason));
+    of.core->runtime->abort(*of.members,
+                            make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
+                                                                         std::to_string(impl_->rank) + ": " + reason));
 }
 
 // -- operations -------------------------------------------------------------------------------------------------------
@@ -55,7 +55,8 @@ std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::n
   constexpr std::chrono::nanoseconds longest =
       std::chrono::hours(24 * 365);  // beyond: none, so that no clock overflows
   auto chosen = of_call;
-  if (!chosen && of_communicator != society::seat::unset) chosen = std::chrono::nanoseconds(of_communicator);
+  if (!chosen && of_communicator != communicator_state::caller::unset)
+    chosen = std::chrono::nanoseconds(of_communicator);
   else if (!chosen) chosen = of_engine;
   if (chosen && *chosen > longest) return std::nullopt;
   return chosen ? std::max(*chosen, std::chrono::nanoseconds(0)) : chosen;
@@ -63,19 +64,21 @@ std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::n
 
 }  // namespace
 
-std::optional<std::chrono::nanoseconds> society::deadline_for(rank_t rank, const call_options& options) const {
+std::optional<std::chrono::nanoseconds> communicator_state::deadline_for(rank_t rank,
+                                                                         const call_options& options) const {
   return deadline_of(options.deadline,
-                     seats[static_cast<std::size_t>(rank)]->deadline_ns.load(std::memory_order_relaxed),
+                     callers[static_cast<std::size_t>(rank)]->deadline_ns.load(std::memory_order_relaxed),
                      core->options.deadline);
 }
 
-actors::operation_ptr society::prepare(rank_t rank, call_description what) {
+actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what) {
   auto op = std::make_shared<actors::operation>();
   prepare(*op, rank, std::move(what));
   return op;
 }
 
-void society::prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known) {
+void communicator_state::prepare(actors::operation& op, rank_t rank, call_description&& what,
+                                 const actors::plan_ptr& known) {
   check_call(what, rank, ranks);
   op.input = what.input;
   op.output = what.output;
@@ -87,11 +90,11 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   if (what.pair) {
     op.peer = what.peer;
     op.sending = what.sending;
-    op.open_pairs = seats[static_cast<std::size_t>(rank)]->open_pairs;
+    op.open_pairs = callers[static_cast<std::size_t>(rank)]->open_pairs;
     op.open_pairs->fetch_add(1);
-    if (seats[static_cast<std::size_t>(rank)]->open_pairs->load() >= seat::most_open_pairs)
+    if (callers[static_cast<std::size_t>(rank)]->open_pairs->load() >= caller::most_open_pairs)
       throw error(errc::out_of_memory, op.title() + ": rank " + std::to_string(rank) + " has " +
-                                           std::to_string(seat::most_open_pairs) +
+                                           std::to_string(caller::most_open_pairs) +
                                            " sends and receives under way already; wait for some of them first");
     return;
   }
@@ -101,7 +104,7 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   if (c.uniform) {
     op.plan = known;
     if (!op.plan && table->has_slots()) op.plan = cell(rank).plan_again(c);
-    if (!op.plan) op.plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
+    if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
@@ -110,7 +113,7 @@ void society::prepare(actors::operation& op, rank_t rank, call_description&& wha
   }
 }
 
-bool society::run_on_board(rank_t rank, call_description& what) {
+bool communicator_state::run_on_board(rank_t rank, call_description& what) {
   if (!table->has_slots() || what.pair || !what.what.uniform) return false;
   check_call(what, rank, ranks);
   actors::rank_cell& mine = cell(rank);
@@ -121,7 +124,7 @@ bool society::run_on_board(rank_t rank, call_description& what) {
   const auto deadline = deadline_for(rank, what.options);
   auto result = mine.perform_again(c, what.input, what.output, deadline);
   if (!result.begun)
-    if (const auto plan = core->plans.plan_for(c, placement, seats[static_cast<std::size_t>(rank)]->last_plan);
+    if (const auto plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
         plan->slots)
       result = mine.perform(c, plan, what.input, what.output, deadline);
   if (!result.begun) {
@@ -137,10 +140,10 @@ bool society::run_on_board(rank_t rank, call_description& what) {
   return true;
 }
 
-bool society::wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline) const {
+bool communicator_state::wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline) const {
   actors::rank_cell& mine = cell(rank);
   mine.help(*done, deadline);
-  return core->stage->wait(done, deadline, players.get(), table->waiting().yields, &mine);
+  return core->runtime->wait(done, deadline, run.get(), table->waiting().yields, &mine);
 }
 
 void refuse_closed() {
@@ -152,7 +155,7 @@ void refuse_empty() {
 
 void communicator::run(call_description what) {
   if (!impl_) refuse_empty();
-  society& of = *impl_->of;
+  communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
@@ -160,7 +163,7 @@ void communicator::run(call_description what) {
   auto op = of.prepare(impl_->rank, std::move(what));
   const actors::completion_ptr done = op->done;
   {
-    const actors::runtime::submitting mine{*of.core->stage};
+    const actors::runtime::submitting mine{*of.core->runtime};
     of.cell(impl_->rank).submit_and_help({&op, 1});
     of.wait(impl_->rank, done);
   }
@@ -169,7 +172,7 @@ void communicator::run(call_description what) {
 
 request communicator::start(call_description what) {
   if (!impl_) refuse_empty();
-  society& of = *impl_->of;
+  communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
@@ -181,7 +184,7 @@ request communicator::start(call_description what) {
 
 request communicator::join(group& in, call_description what) {
   if (!impl_) refuse_empty();
-  society& of = *impl_->of;
+  communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
@@ -246,7 +249,7 @@ void communicator::replace(call_description incoming, call_description outgoing)
 /// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
 void communicator::exchange(call_description incoming, call_description outgoing) {
   if (!impl_) refuse_empty();
-  society& of = *impl_->of;
+  communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
@@ -258,7 +261,7 @@ void communicator::exchange(call_description incoming, call_description outgoing
   auto out = of.prepare(impl_->rank, std::move(outgoing));
   const actors::completion_ptr received = in->done, sent = out->done;
   {
-    const actors::runtime::submitting mine{*of.core->stage};
+    const actors::runtime::submitting mine{*of.core->runtime};
     const actors::operation_ptr both[] = {std::move(in), std::move(out)};
     of.cell(impl_->rank).submit_and_help(both);
     of.wait(impl_->rank, received);
@@ -310,7 +313,7 @@ void group::wait() {
 
 communicator communicator::split(int color, int key, call_options options) {
   if (!impl_) refuse_empty();
-  society& of = *impl_->of;
+  communicator_state& of = *impl_->of;
   const std::int32_t mine[2] = {color, key};
   std::vector<std::int32_t> all(2 * static_cast<std::size_t>(of.ranks));
   actors::runtime::check_may_wait();
@@ -329,7 +332,7 @@ communicator communicator::split(int color, int key, call_options options) {
 
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
-  std::shared_ptr<society> made;
+  std::shared_ptr<communicator_state> made;
   {
     const std::lock_guard lock(of.divisions_mutex);
     auto& division = of.divisions[{which, color}];
@@ -339,7 +342,7 @@ communicator communicator::split(int color, int key, call_options options) {
       division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
                                      of.placement.is_flat() ? layout::flat(static_cast<int>(members.size()))
                                                             : of.placement.subset(members),
-                                     std::move(places), of.players);
+                                     std::move(places), of.run);
     }
     made = division.made;
     if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});

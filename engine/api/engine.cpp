@@ -10,7 +10,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include "engine/world/core.hpp"
+#include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "topology/layout/placement.hpp"
 
@@ -83,37 +83,38 @@ engine_core::engine_core(engine_options o)
       machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
       has_layout(!options.layout.empty()),
       plans(options),
-      stage(std::make_unique<actors::runtime>(runtime_part(options),
-                                              machine{machine_layout, {options.nic_ports, true}})) {}
+      runtime(std::make_unique<actors::runtime>(runtime_part(options),
+                                                machine{machine_layout, {options.nic_ports, true}})) {}
 
 engine_core::~engine_core() { close(); }
 
 void engine_core::close() {
   door.shut();
-  if (!stage) return;
-  stage->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
+  if (!runtime) return;
+  runtime->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
   door.wait_until_empty();  // whoever waits for an operation is released by its failure
-  stage.reset();
+  runtime.reset();
 }
 
-std::shared_ptr<society> engine_core::found(std::string name, layout placement, std::vector<int> machine_ranks,
-                                            std::shared_ptr<actors::cast> players) {
-  auto s = std::make_shared<society>();
+std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
+                                                       std::vector<int> machine_ranks,
+                                                       std::shared_ptr<actors::run_threads> run) {
+  auto s = std::make_shared<communicator_state>();
   s->core = shared_from_this();
   s->name = std::move(name);
   s->ranks = placement.size();
   s->placement = std::move(placement);
   s->machine_ranks = machine_ranks;
-  s->players = std::move(players);
-  for (int r = 0; r < s->ranks; ++r) s->seats.push_back(std::make_unique<society::seat>());
-  const int channels = options.channels > 0 ? options.channels : std::clamp(stage->cores() / s->ranks, 1, 16);
+  s->run = std::move(run);
+  for (int r = 0; r < s->ranks; ++r) s->callers.push_back(std::make_unique<communicator_state::caller>());
+  const int channels = options.channels > 0 ? options.channels : std::clamp(runtime->cores() / s->ranks, 1, 16);
   // The actors may outlive the communicators; a request by message to a rank whose communicator is gone is refused.
-  auto accept = [weak = std::weak_ptr<society>(s)](rank_t rank, const call_description& what) {
+  auto accept = [weak = std::weak_ptr<communicator_state>(s)](rank_t rank, const call_description& what) {
     const auto of = weak.lock();
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
     return of->prepare(rank, what);
   };
-  s->members = stage->make_crew(s->name, s->ranks, channels, std::move(machine_ranks), s->players, std::move(accept));
+  s->members = runtime->make_actors(s->name, s->ranks, channels, std::move(machine_ranks), s->run, std::move(accept));
   s->table = &actors::runtime::ranks_of(*s->members);
   return s;
 }
@@ -155,7 +156,7 @@ const engine_options& engine::options() const noexcept { return impl_->core->opt
 
 std::vector<std::string> engine::traced_routes() const {
   const gate::pass inside{impl_->core->door};
-  return inside ? impl_->core->stage->traced_routes() : std::vector<std::string>{};
+  return inside ? impl_->core->runtime->traced_routes() : std::vector<std::string>{};
 }
 
 namespace {
@@ -164,8 +165,8 @@ namespace {
   throw error(errc::engine_closed, "the engine is being destroyed; it makes no communicators any more");
 }
 
-std::shared_ptr<society> found_world(const std::shared_ptr<engine_core>& core, int ranks,
-                                     std::shared_ptr<actors::cast> players) {
+std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_core>& core, int ranks,
+                                                std::shared_ptr<actors::run_threads> run) {
   if (ranks < 1) throw error(errc::invalid_argument, "an engine needs at least one rank, not " + std::to_string(ranks));
   if (core->has_layout && ranks > core->machine_layout.size())
     throw error(errc::invalid_argument, "the layout " + core->options.layout + " has " +
@@ -176,7 +177,7 @@ std::shared_ptr<society> found_world(const std::shared_ptr<engine_core>& core, i
   const int number = core->worlds++;
   return core->found(number == 0 ? "world" : "world" + std::to_string(number),
                      core->has_layout ? core->machine_layout.subset(places) : layout::flat(ranks), places,
-                     std::move(players));
+                     std::move(run));
 }
 
 }  // namespace
@@ -186,17 +187,17 @@ struct engine_access {
   static engine_core& core_of(engine& e) { return *e.impl_->core; }
 };
 struct communicator_access {
-  static const society* society_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
+  static const communicator_state* state_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
 };
 
 TROUPE_API actors::runtime& runtime_of(engine& of) {
   engine_core& core = engine_access::core_of(of);
-  if (!core.stage) throw error(errc::engine_closed, "the engine was destroyed");
-  return *core.stage;
+  if (!core.runtime) throw error(errc::engine_closed, "the engine was destroyed");
+  return *core.runtime;
 }
 
-TROUPE_API const actors::crew& crew_of(const communicator& of) {
-  const society* s = communicator_access::society_of(of);
+TROUPE_API const actors::communicator_actors& actors_of(const communicator& of) {
+  const communicator_state* s = communicator_access::state_of(of);
   if (s == nullptr) throw error(errc::invalid_argument, "this communicator is empty");
   return *s->members;
 }
@@ -230,12 +231,12 @@ std::string text_of_current_exception() {
 }  // namespace
 
 void engine::run(int ranks, const std::function<void(communicator&)>& body) {
-  const auto players = std::make_shared<actors::cast>(std::max(ranks, 1));
+  const auto run = std::make_shared<actors::run_threads>(std::max(ranks, 1));
   std::vector<communicator> comms;
   {
     const gate::pass inside{impl_->core->door};
     if (!inside) refuse_closing();
-    const auto world = found_world(impl_->core, ranks, players);
+    const auto world = found_world(impl_->core, ranks, run);
     for (rank_t r = 0; r < ranks; ++r) {
       auto i = std::make_shared<communicator::impl>();
       i->of = world;
@@ -245,9 +246,9 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   }
   std::mutex mutex;
   std::exception_ptr first;
-  const auto play = [&](rank_t r) {
+  const auto call = [&](rank_t r) {
     begin_on_cpu(r);
-    actors::runtime::sit(players, r);
+    actors::runtime::enter_run(run, r);
     communicator mine = std::move(comms[static_cast<std::size_t>(r)]);
     try {
       body(mine);
@@ -259,12 +260,12 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
       mine.abort(text_of_current_exception());
     }
     mine = {};
-    actors::runtime::rise();
+    actors::runtime::leave_run();
   };
   std::vector<std::thread> threads;
   threads.reserve(comms.size());
   try {
-    for (rank_t r = 0; r < ranks; ++r) threads.emplace_back(play, r);
+    for (rank_t r = 0; r < ranks; ++r) threads.emplace_back(call, r);
   } catch (const std::system_error& e) {
     const std::string text = "no thread can be started for rank " + std::to_string(threads.size()) + ": " + e.what();
     const std::lock_guard lock(mutex);

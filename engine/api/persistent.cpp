@@ -1,6 +1,6 @@
 #include "engine/api/persistent.hpp"
 
-#include "engine/world/core.hpp"
+#include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {

@@ -5,7 +5,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "engine/world/core.hpp"
+#include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -59,7 +59,7 @@ bool request::test() {
   if (!state_->done->done())
     if (const gate::pass inside{state_->of->core->door, static_cast<std::size_t>(state_->rank)}) {
       state_->of->cell(state_->rank).help_briefly();
-      state_->of->core->stage->help_briefly();
+      state_->of->core->runtime->help_briefly();
     }
   if (!state_->done->done()) return false;
   if (state_->done->why()) throw_failure(state_->done->why());

@@ -120,7 +120,7 @@ struct job {
 };
 
 /// The scheduler's idle protocol reduced to its bones: what `scheduler::drive` does, without actors.
-struct crew {
+struct sleepers {
   ready_queue<job> queue{64};
   idle_set idle;
   std::atomic<bool> stopping{false};
@@ -167,7 +167,7 @@ struct crew {
 };
 
 void no_lost_wake_up(unsigned workers, unsigned producers, unsigned spins, std::size_t each) {
-  crew all;
+  sleepers all;
   std::vector<std::vector<job>> jobs(producers);
   for (auto& own : jobs) own = std::vector<job>(each);
   std::vector<std::thread> threads;

@@ -19,8 +19,8 @@ class fabric;
 
 /// Written while the communicator is made, before any of its actors has a message; read-only afterwards, but for the members that
 /// say so. Actors hold it until they end, which breaks the circle of references.
-struct crew : std::enable_shared_from_this<crew> {
-  crew(std::string called, int n, int channel_count, arena& m, fabric* way)
+struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
+  communicator_actors(std::string called, int n, int channel_count, arena& m, fabric* way)
       : name(std::move(called)), ranks(n), channels(channel_count), memory(m), ways(way) {}
 
   std::string name;
@@ -42,6 +42,6 @@ struct crew : std::enable_shared_from_this<crew> {
   std::atomic<look_t> looks{0};    ///< that have begun: see confirm()
   std::atomic<bool> ended{false};  ///< all ranks have left or the communicator was dissolved
 };
-using crew_ptr = std::shared_ptr<crew>;
+using communicator_actors_ptr = std::shared_ptr<communicator_actors>;
 
 }  // namespace troupe::actors

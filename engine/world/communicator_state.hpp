@@ -21,30 +21,30 @@
 
 namespace troupe {
 
-struct society;
+struct communicator_state;
 
 /// The inside of an engine; communicators and requests keep it alive, the engine closes it.
 struct engine_core : std::enable_shared_from_this<engine_core> {
   explicit engine_core(engine_options o);
   ~engine_core();
 
-  std::shared_ptr<society> found(std::string name, layout placement, std::vector<int> machine_ranks,
-                                 std::shared_ptr<actors::cast> players);
+  std::shared_ptr<communicator_state> found(std::string name, layout placement, std::vector<int> machine_ranks,
+                                            std::shared_ptr<actors::run_threads> run);
   void close();
 
   engine_options options;
   layout machine_layout;  ///< of the options; size 0 ranks when none was given
   bool has_layout = false;
   planner plans;
-  gate door;  ///< guards `stage`
-  std::unique_ptr<actors::runtime> stage;
+  gate door;  ///< guards `runtime`
+  std::unique_ptr<actors::runtime> runtime;
   std::atomic<int> worlds{0};
 };
 
 /// A communicator as all its ranks see it.
-struct society : std::enable_shared_from_this<society> {
+struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// What one rank's caller has set, and remembers.
-  struct seat {
+  struct caller {
     /// Sends and receives under way. Each of them costs memory here and, unmatched, at the peer.
     const std::shared_ptr<std::atomic<int>> open_pairs = std::make_shared<std::atomic<int>>(0);
     static constexpr int most_open_pairs = 8192;
@@ -55,18 +55,18 @@ struct society : std::enable_shared_from_this<society> {
   };
 
   std::shared_ptr<engine_core> core;
-  std::shared_ptr<actors::crew> members;
+  std::shared_ptr<actors::communicator_actors> members;
   actors::rank_table* table = nullptr;  ///< of `members`
   std::string name;
   int ranks = 0;
   layout placement;
   std::vector<int> machine_ranks;
-  std::shared_ptr<actors::cast> players;
-  std::vector<std::unique_ptr<seat>> seats;
+  std::shared_ptr<actors::run_threads> run;
+  std::vector<std::unique_ptr<caller>> callers;
 
   /// Communicators that are being made of this one, until all their ranks have theirs.
   struct division {
-    std::shared_ptr<society> made;
+    std::shared_ptr<communicator_state> made;
     int takers = 0;
   };
   std::mutex divisions_mutex;
@@ -84,14 +84,14 @@ struct society : std::enable_shared_from_this<society> {
 };
 
 struct TROUPE_INTERNAL communicator::impl {
-  std::shared_ptr<society> of;
+  std::shared_ptr<communicator_state> of;
   rank_t rank = 0;
   ~impl();
   std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };
 
 struct TROUPE_INTERNAL request::state {
-  std::shared_ptr<society> of;
+  std::shared_ptr<communicator_state> of;
   rank_t rank = 0;
   actors::operation* what = nullptr;  ///< in the same piece of memory
   std::atomic<bool> launched{false};
@@ -113,7 +113,7 @@ struct TROUPE_INTERNAL request::state {
 
 /// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
 struct TROUPE_INTERNAL request::started {
-  started(const std::shared_ptr<society>& of, rank_t rank) : op(done) {
+  started(const std::shared_ptr<communicator_state>& of, rank_t rank) : op(done) {
     caller.of = of;
     caller.rank = rank;
     caller.done = op.done;
