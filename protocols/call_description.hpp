@@ -13,9 +13,9 @@ namespace troupe {
 
 /// Of one call; what is not set comes from the engine.
 struct call_options {
-  std::optional<std::chrono::nanoseconds> deadline;  ///< from the call on
-  std::optional<determinism> level;
-  std::string choreography;  ///< empty: the engine's; a name that cannot do it: errc::unsupported
+  std::optional<std::chrono::nanoseconds> deadline{};  ///< from the call on
+  std::optional<determinism> level{};
+  std::string choreography{};  ///< empty: the engine's; a name that cannot do it: errc::unsupported
   message_protocol protocol =
       message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
 };
@@ -28,7 +28,8 @@ struct call_description {
   std::vector<std::size_t> input_displacements, output_displacements;
   std::size_t input_limit = static_cast<std::size_t>(-1);  ///< elements the caller's ranges have, where known
   std::size_t output_limit = static_cast<std::size_t>(-1);
-  bool pair = false;  ///< send or recv, with `peer`
+  std::size_t object_elements = 1;  ///< of all_to_all on ranges, whose blocks are whole objects
+  bool pair = false;                ///< send or recv, with `peer`
   rank_t peer = -1;
   bool sending = false;
   call_options options;

@@ -1,6 +1,44 @@
 #include "engine/api/calls.hpp"
 
-#include <cstdio>
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+#include "engine/api/range_calls.hpp"
+
+namespace troupe::detail {
+
+void require_reduces(arithmetic reduces, const op& with) {
+  const auto any_of = [&](std::initializer_list<op_kind> kinds) {
+    return std::find(kinds.begin(), kinds.end(), with.kind) != kinds.end();
+  };
+  using enum op_kind;
+  const auto refuse = [&](const char* objects, const char* kinds) {
+    throw error(errc::unsupported, std::string{objects} + " cannot be reduced with " + std::string{name(with.kind)} +
+                                       ", only with " + kinds);
+  };
+  if (reduces == arithmetic::bits && !any_of({band, bor, bxor, user})) refuse("std::byte", "band, bor and bxor");
+  if (reduces == arithmetic::logic && !any_of({land, lor, band, bor, bxor, min, max, prod, user}))
+    refuse("bool", "land, lor, band, bor, bxor, minimum, maximum and prod");
+  if (reduces == arithmetic::componentwise && !any_of({sum, avg, pre_mul_sum}))
+    refuse("std::complex", "sum, average and pre_mul_sum");
+}
+
+void require_same_size(const char* name, std::size_t in, std::size_t out) {
+  if (in == out) return;
+  throw error(errc::invalid_argument, std::string{name} + ": input and output must have the same size, not " +
+                                          std::to_string(in) + " and " + std::to_string(out));
+}
+
+block_list in_elements(block_list objects, std::size_t width) {
+  for (auto* list : {&objects.counts, &objects.displacements})
+    for (std::size_t& n : *list)
+      if (__builtin_mul_overflow(n, width, &n))
+        throw error(errc::size_overflow, "a block of that many objects exceeds the address space");
+  return objects;
+}
+
+}  // namespace troupe::detail
 
 namespace troupe::calls {
 
@@ -13,15 +51,6 @@ call_description with_blocks(call_description d, std::vector<std::size_t> counts
 }
 
 }  // namespace
-
-namespace detail {
-void require(bool condition, const char* sentence, std::size_t a, std::size_t b) {
-  if (condition) return;
-  char text[256];
-  std::snprintf(text, sizeof text, sentence, a, b);
-  throw error(errc::invalid_argument, text);
-}
-}  // namespace detail
 
 call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
                      const op& reduction, rank_t root, call_options options) {

@@ -10,11 +10,9 @@
 // Ranks of one address space may read the same input. What an operation writes must overlap no other rank's buffer of the operation: peers
 // read and write these buffers directly, at any time until it is done. Nobody checks that: the results would be undefined.
 
-#include <concepts>
 #include <cstddef>
-#include <ranges>
 #include <span>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/api/options.hpp"
@@ -25,19 +23,8 @@
 
 namespace troupe {
 
-/// A contiguous range of elements, e.g. std::span<const float> or std::vector<troupe::bf16>.
-template <class R>
-concept buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    element<std::remove_cv_t<std::ranges::range_value_t<R>>>;
-
-template <buffer R>
-inline constexpr datatype type_of = datatype_of<std::remove_cv_t<std::ranges::range_value_t<R>>>;
-
-/// What an operation that outlives the call may be given: no range that ends with the call's expression and takes its memory along.
-template <class A>
-concept outlives_call = !buffer<A> || std::ranges::borrowed_range<A>;
-
-/// Blocks of different sizes: elements of each rank's block, and where each begins (elements; empty: one behind the other).
+/// Blocks of different sizes: elements (of ranges: objects) of each rank's block, and where each begins (the same; empty: one behind
+/// the other).
 /// A call has to name the type: comm.all_gather_v(in, out, troupe::block_list{counts}).
 struct block_list {
   std::vector<std::size_t> counts;
@@ -145,174 +132,6 @@ TROUPE_API call_description all_to_all_v(const void* input, block_list send, voi
 TROUPE_API call_description send(const void* data, std::size_t count, datatype type, rank_t to,
                                  call_options options = {});
 TROUPE_API call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options = {});
-
-// -- the same on ranges -----------------------------------------------------------------------------------------------
-
-namespace detail {
-template <class A, class B>
-concept same_elements = buffer<A> && buffer<B> && type_of<A>
-== type_of<B>;
-TROUPE_API void require(bool condition, const char* sentence, std::size_t a, std::size_t b);
-}  // namespace detail
-
-/// In place.
-template <buffer B>
-call_description all_reduce(B&& data, const op& reduction = sum, call_options options = {}) {
-  return all_reduce(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction,
-                    options);
-}
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description all_reduce(I&& in, O&& out, const op& reduction = sum,
-                                                                   call_options options = {}) {
-    detail::require(std::ranges::size(in) == std::ranges::size(out),
-                    "all_reduce: input and output must have the same size, not %zu and %zu", std::ranges::size(in),
-                    std::ranges::size(out));
-    return all_reduce(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction,
-                      options);
-  }
-template <buffer B>
-call_description scan(B&& data, const op& reduction = sum, call_options options = {}) {
-  return scan(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction,
-              options);
-}
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description scan(I&& in, O&& out, const op& reduction = sum,
-                                                             call_options options = {}) {
-    auto d = scan(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction, options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <buffer B>
-call_description exscan(B&& data, const op& reduction = sum, call_options options = {}) {
-  return exscan(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction,
-                options);
-}
-/// `out` may be empty at rank 0.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description exscan(I&& in, O&& out, const op& reduction = sum,
-                                                               call_options options = {}) {
-    auto d =
-        exscan(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction, options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <buffer B>
-call_description reduce(B&& data, const op& reduction, rank_t root, call_options options = {}) {
-  return reduce(std::ranges::data(data), std::ranges::data(data), std::ranges::size(data), type_of<B>, reduction, root,
-                options);
-}
-/// `out` may be empty at ranks other than the root.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description reduce(I&& in, O&& out, const op& reduction, rank_t root,
-                                                               call_options options = {}) {
-    auto d = reduce(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, reduction, root,
-                    options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <buffer B>
-call_description broadcast(B&& data, rank_t root, call_options options = {}) {
-  return broadcast(std::ranges::data(data), std::ranges::size(data), type_of<B>, root, options);
-}
-/// `in` is read at the root only, and may be empty elsewhere; `out` is written everywhere, and its size is the count. At the root both
-/// may be one range.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description broadcast(I&& in, O&& out, rank_t root,
-                                                                  call_options options = {}) {
-    auto d =
-        broadcast(std::ranges::data(in), std::ranges::data(out), std::ranges::size(out), type_of<O>, root, options);
-    d.input_limit = std::ranges::size(in);
-    return d;
-  }
-/// Sizes: out = n·in.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description all_gather(I&& in, O&& out, call_options options = {}) {
-    auto d = all_gather(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-/// Sizes: in = n·out.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description reduce_scatter(I&& in, O&& out, const op& reduction = sum,
-                                                                       call_options options = {}) {
-    auto d = reduce_scatter(std::ranges::data(in), std::ranges::data(out), std::ranges::size(out), type_of<I>,
-                            reduction, options);
-    d.input_limit = std::ranges::size(in);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description gather(I&& in, O&& out, rank_t root,
-                                                               call_options options = {}) {
-    auto d = gather(std::ranges::data(in), std::ranges::data(out), std::ranges::size(in), type_of<I>, root, options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description scatter(I&& in, O&& out, rank_t root,
-                                                                call_options options = {}) {
-    auto d = scatter(std::ranges::data(in), std::ranges::data(out), std::ranges::size(out), type_of<I>, root, options);
-    d.input_limit = std::ranges::size(in);
-    return d;
-  }
-/// Sizes: both n·count. Sizes that n does not divide are errc::invalid_argument.
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description all_to_all(I&& in, O&& out, call_options options = {}) {
-    auto d = all_to_all(std::ranges::data(in), std::ranges::data(out), 0, type_of<I>, options);
-    d.input_limit = std::ranges::size(in);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description all_gather_v(I&& in, O&& out, block_list blocks,
-                                                                     call_options options = {}) {
-    auto d = all_gather_v(std::ranges::data(in), std::ranges::data(out), std::move(blocks), type_of<I>, options);
-    d.input_limit = std::ranges::size(in);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description reduce_scatter_v(I&& in, O&& out, block_list blocks,
-                                                                         const op& reduction = sum,
-                                                                         call_options options = {}) {
-    auto d = reduce_scatter_v(std::ranges::data(in), std::ranges::data(out), std::move(blocks), type_of<I>, reduction,
-                              options);
-    d.input_limit = std::ranges::size(in);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description all_to_all_v(I&& in, block_list send, O&& out,
-                                                                     block_list receive, call_options options = {}) {
-    auto d = all_to_all_v(std::ranges::data(in), std::move(send), std::ranges::data(out), std::move(receive),
-                          type_of<I>, options);
-    d.input_limit = std::ranges::size(in);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description gather_v(I&& in, O&& out, block_list blocks, rank_t root,
-                                                                 call_options options = {}) {
-    auto d = gather_v(std::ranges::data(in), std::ranges::size(in), std::ranges::data(out), std::move(blocks),
-                      type_of<I>, root, options);
-    d.output_limit = std::ranges::size(out);
-    return d;
-  }
-template <class I, class O>
-  requires detail::same_elements<I, O> call_description scatter_v(I&& in, block_list blocks, O&& out, rank_t root,
-                                                                  call_options options = {}) {
-    auto d = scatter_v(std::ranges::data(in), std::move(blocks), std::ranges::data(out), std::ranges::size(out),
-                       type_of<I>, root, options);
-    d.input_limit = std::ranges::size(in);
-    return d;
-  }
-template <buffer B>
-call_description send(B&& data, rank_t to, call_options options = {}) {
-  return send(std::ranges::data(data), std::ranges::size(data), type_of<B>, to, options);
-}
-template <buffer B>
-call_description recv(B&& data, rank_t from, call_options options = {}) {
-  return recv(std::ranges::data(data), std::ranges::size(data), type_of<B>, from, options);
-}
 
 }  // namespace calls
 }  // namespace troupe

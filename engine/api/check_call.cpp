@@ -64,7 +64,7 @@ private:
   /// all_to_all on ranges: their size says the count.
   void infer_count() {
     if (traits_of(c_.what).v != v_counts::every_pair || !c_.uniform || d_.input_limit == unknown) return;
-    if (d_.input_limit != d_.output_limit || d_.input_limit % ranks_ != 0)
+    if (d_.input_limit != d_.output_limit || d_.input_limit % (ranks_ * d_.object_elements) != 0)
       refuse(d_, errc::invalid_argument,
              "input (" + std::to_string(d_.input_limit) + " elements) and output (" + std::to_string(d_.output_limit) +
                  ") must both have the same multiple of " + std::to_string(ranks_) + " elements, one block per rank");

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "engine/api/arguments.hpp"
 #include "engine/api/calls.hpp"
 #include "engine/api/persistent.hpp"
+#include "engine/api/range_calls.hpp"
 #include "engine/api/request.hpp"
 #include "memory/export.hpp"
 
@@ -22,7 +24,8 @@ class group;
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
-/// The last three outlive the call, so they take no temporaries that own their elements: a named range, or a std::span.
+/// The last three outlive the call, so they take no temporaries that own what they refer to: name the range, or pass a std::span.
+/// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
 /// and until it does, or leaves, or a deadline passes, the others wait for it.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
@@ -43,27 +46,72 @@ public:
 
   // -- collectives ----------------------------------------------------------------------------------------------------
 
-#define TROUPE_COLLECTIVE(NAME)                                                                                        \
-  template <class... Arguments>                                                                                        \
-  void NAME(Arguments&&... arguments) {                                                                                \
-    run(calls::NAME(std::forward<Arguments>(arguments)...));                                                           \
+// Each form once for any arguments, and once for each number of arguments before options that are written in braces:
+// all_reduce(data, sum, {.deadline = 1s}).
+#define TROUPE_LIST(...) __VA_ARGS__
+#define TROUPE_FORMS(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                               \
+  template <TROUPE_LIST TYPES>                                                                                         \
+  void NAME(TROUPE_LIST PARAMETERS) {                                                                                  \
+    run(described_##NAME(TROUPE_LIST ARGUMENTS));                                                                      \
   }                                                                                                                    \
-  template <class... Arguments>                                                                                        \
-    requires(outlives_call<Arguments> && ...)                                                                          \
-  &&requires(Arguments && ... a) { calls::NAME(std::forward<Arguments>(a)...); }                                       \
-  [[nodiscard]] request NAME##_async(Arguments&&... arguments) {                                                       \
-    return start(calls::NAME(std::forward<Arguments>(arguments)...));                                                  \
+  template <TROUPE_LIST TYPES>                                                                                         \
+  [[nodiscard]] request NAME##_async(TROUPE_LIST PARAMETERS) {                                                         \
+    return start(lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                               \
   }                                                                                                                    \
-  template <class... Arguments>                                                                                        \
-    requires(outlives_call<Arguments> && ...)                                                                          \
-  request NAME##_async(group& in, Arguments&&... arguments) {                                                          \
-    return join(in, calls::NAME(std::forward<Arguments>(arguments)...));                                               \
+  template <TROUPE_LIST TYPES>                                                                                         \
+  request NAME##_async(group& in, TROUPE_LIST PARAMETERS) {                                                            \
+    return join(in, lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                            \
   }                                                                                                                    \
-  template <class... Arguments>                                                                                        \
-    requires(outlives_call<Arguments> && ...)                                                                          \
-  [[nodiscard]] persistent NAME##_init(Arguments&&... arguments) {                                                     \
-    return prepare(calls::NAME(std::forward<Arguments>(arguments)...));                                                \
+  template <TROUPE_LIST TYPES>                                                                                         \
+  [[nodiscard]] persistent NAME##_init(TROUPE_LIST PARAMETERS) {                                                       \
+    return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                             \
   }
+#define TROUPE_COLLECTIVE(NAME)                                                                                        \
+private:                                                                                                               \
+  template <class... A>                                                                                                \
+  static call_description described_##NAME(A&&... a) {                                                                 \
+    if constexpr (requires { calls::NAME(std::forward<A>(a)...); }) return calls::NAME(std::forward<A>(a)...);         \
+    else return detail::refused<call_description, A...>();                                                             \
+  }                                                                                                                    \
+  template <class... A>                                                                                                \
+  static call_description lasting_##NAME(A&&... a) {                                                                   \
+    if constexpr (outlives_call<A...>) return described_##NAME(std::forward<A>(a)...);                                 \
+    else return detail::refused_as_temporary<call_description, A...>();                                                \
+  }                                                                                                                    \
+                                                                                                                       \
+public:                                                                                                                \
+  template <class... A>                                                                                                \
+  void NAME(A&&... a) {                                                                                                \
+    run(described_##NAME(std::forward<A>(a)...));                                                                      \
+  }                                                                                                                    \
+  template <class... A>                                                                                                \
+  [[nodiscard]] request NAME##_async(A&&... a) {                                                                       \
+    return start(lasting_##NAME(std::forward<A>(a)...));                                                               \
+  }                                                                                                                    \
+  template <class... A>                                                                                                \
+  request NAME##_async(group& in, A&&... a) {                                                                          \
+    return join(in, lasting_##NAME(std::forward<A>(a)...));                                                            \
+  }                                                                                                                    \
+  template <class... A>                                                                                                \
+  [[nodiscard]] persistent NAME##_init(A&&... a) {                                                                     \
+    return prepare(lasting_##NAME(std::forward<A>(a)...));                                                             \
+  }                                                                                                                    \
+  TROUPE_FORMS(NAME, (class A0), (A0 && a0, call_options o), (std::forward<A0>(a0), std::move(o)))                     \
+  TROUPE_FORMS(NAME, (class A0, class A1), (A0 && a0, A1 && a1, call_options o),                                       \
+               (std::forward<A0>(a0), std::forward<A1>(a1), std::move(o)))                                             \
+  TROUPE_FORMS(NAME, (class A0, class A1, class A2), (A0 && a0, A1 && a1, A2 && a2, call_options o),                   \
+               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::move(o)))                       \
+  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3),                                                         \
+               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, call_options o),                                               \
+               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3), std::move(o))) \
+  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3, class A4),                                               \
+               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, call_options o),                                     \
+               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),                \
+                std::forward<A4>(a4), std::move(o)))                                                                   \
+  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3, class A4, class A5),                                     \
+               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, A5 && a5, call_options o),                           \
+               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),                \
+                std::forward<A4>(a4), std::forward<A5>(a5), std::move(o)))
 
 // An int is a count, too: it is converted here, where its caller could not silence the warning.
 #pragma GCC diagnostic push
@@ -87,17 +135,23 @@ public:
   TROUPE_COLLECTIVE(send)
   TROUPE_COLLECTIVE(recv)
 #pragma GCC diagnostic pop
+  void barrier(call_options o) { run(calls::barrier(std::move(o))); }
+  [[nodiscard]] request barrier_async(call_options o) { return start(calls::barrier(std::move(o))); }
+  request barrier_async(group& in, call_options o) { return join(in, calls::barrier(std::move(o))); }
+  [[nodiscard]] persistent barrier_init(call_options o) { return prepare(calls::barrier(std::move(o))); }
 #undef TROUPE_COLLECTIVE
+#undef TROUPE_FORMS
+#undef TROUPE_LIST
 
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
   /// (errc::buffers_overlap).
-  template <buffer S, buffer R>
+  template <buffer S, output_buffer R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     exchange(calls::recv(std::forward<R>(in), from, options), calls::send(std::forward<S>(out), to, options));
   }
 
   /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
-  template <buffer B>
+  template <output_buffer B>
   void send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
     replace(calls::recv(data, from, options), calls::send(data, to, options));
   }

@@ -1,0 +1,314 @@
+#pragma once
+// What a caller may hand to an operation: ranges and single objects, and what reduces them. How each travels:
+//   arithmetic types, char, f16, bf16, f8e4m3, f8e5m2,
+//   _Float16, std::float16_t, std::bfloat16_t             as the element type of their size; every reduction
+//   bool                                                  as u8; and, or, xor, minimum, maximum, product
+//   std::byte                                             as u8; band, bor, bxor
+//   std::complex<float>, std::complex<double>             as two elements; sum, average, pre_mul_sum
+//   enumerations, other trivially copyable objects        as bytes; everything that does not reduce
+// A trivially copyable object travels as it is: a pointer inside one means nothing to who receives it in another process.
+
+#include <complex>
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+#if __has_include(<stdfloat>)
+#include <stdfloat>
+#endif
+
+#include "engine/api/options.hpp"
+#include "memory/export.hpp"
+#include "memory/types/types.hpp"
+
+namespace troupe {
+
+namespace detail {
+
+/// Which reductions make sense of a type.
+enum class arithmetic { none, bits, logic, componentwise, all };
+
+/// An object is `width` elements of `type`.
+struct carriage {
+  datatype type;
+  std::size_t width;
+  arithmetic reduces;
+};
+
+template <class T>
+inline constexpr bool is_half = false;
+#if defined(__FLT16_MANT_DIG__)
+template <>
+inline constexpr bool is_half<_Float16> = true;
+#endif
+template <class T>
+inline constexpr bool is_brain_half = false;
+#if defined(__STDCPP_BFLOAT16_T__)
+template <>
+inline constexpr bool is_brain_half<std::bfloat16_t> = true;
+#endif
+template <class T>
+inline constexpr bool is_complex = false;
+template <element T>
+inline constexpr bool is_complex<std::complex<T>> = true;
+
+/// @pre travels<T>
+template <class T>
+constexpr carriage carriage_of() {
+  if constexpr (element<T>) return {datatype_of<T>, 1, arithmetic::all};
+  else if constexpr (std::is_same_v<T, bool>) return {datatype::u8, 1, arithmetic::logic};
+  else if constexpr (std::is_same_v<T, std::byte>) return {datatype::u8, 1, arithmetic::bits};
+  else if constexpr (std::is_same_v<T, char> || std::is_same_v<T, char8_t>)
+    return {std::is_signed_v<T> ? datatype::i8 : datatype::u8, 1, arithmetic::all};
+  else if constexpr (is_half<T>) return {datatype::f16, 1, arithmetic::all};
+  else if constexpr (is_brain_half<T>) return {datatype::bf16, 1, arithmetic::all};
+  else if constexpr (is_complex<T>) return {datatype_of<typename T::value_type>, 2, arithmetic::componentwise};
+  else return {datatype::u8, sizeof(T), arithmetic::none};
+}
+
+template <class T>
+concept travels = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
+                  !std::is_null_pointer_v<T> && !std::is_same_v<T, op>;
+
+template <class R>
+concept contiguous = std::ranges::contiguous_range<R> && std::ranges::sized_range<R>;
+template <class R>
+concept range_of_objects = contiguous<R> && travels<std::ranges::range_value_t<R>>;
+template <class T>
+concept single_object = !std::ranges::range<T> && travels<std::remove_cvref_t<T>>;
+
+template <class B>
+struct item {
+  using type = std::remove_cvref_t<B>;
+};
+template <std::ranges::range B>
+struct item<B> {
+  using type = std::ranges::range_value_t<B>;
+};
+
+}  // namespace detail
+
+/// What holds the elements of an operation: a contiguous range (std::span, std::vector, std::array, C array), or one object.
+template <class B>
+concept buffer = detail::range_of_objects<B> || detail::single_object<B>;
+
+/// What one object of a buffer is.
+template <class B>
+using item_of = typename detail::item<B>::type;
+
+namespace detail {
+
+template <buffer B>
+inline constexpr carriage carried = carriage_of<item_of<B>>();
+
+template <class B>
+auto* data_of(B& where) {
+  if constexpr (std::ranges::range<B>) return std::ranges::data(where);
+  else return std::addressof(where);
+}
+/// In elements of the type that it travels as.
+template <class B>
+std::size_t size_of_buffer(B& what) {
+  if constexpr (std::ranges::range<B>) return std::ranges::size(what) * carried<B>.width;
+  else return carried<B>.width;
+}
+
+template <class B>
+concept writable = buffer<B> && !std::is_const_v<std::remove_pointer_t<decltype(data_of(std::declval<B&>()))>>;
+
+}  // namespace detail
+
+/// A buffer that is written. A single object has to be a variable; a temporary range may refer to memory that lasts.
+template <class B>
+concept output_buffer = detail::writable<B> &&(std::ranges::range<B> || std::is_lvalue_reference_v<B>);
+
+template <buffer B>
+inline constexpr datatype type_of = detail::carried<B>.type;
+
+/// Holds the same objects as `Other`.
+template <class B, class Other>
+concept same_objects = buffer<B> && buffer<Other> && std::same_as<item_of<B>, item_of<Other>>;
+
+// -- what reduces -----------------------------------------------------------------------------------------------------
+
+/// A promise that f(a, b) equals f(b, a), so that any order of ranks will do: comm.all_reduce(v, troupe::commutative(f)).
+template <class F>
+struct commutative_function {
+  F function;
+};
+template <class F>
+constexpr commutative_function<F> commutative(F function) {
+  return {std::move(function)};
+}
+
+namespace detail {
+
+template <class F, class T>
+concept combines = requires(const F& f, const T& a, const T& b) {
+  { f(a, b) } -> std::convertible_to<T>;
+};
+
+template <class F>
+inline constexpr bool is_promised = false;
+template <class F>
+inline constexpr bool is_promised<commutative_function<F>> = true;
+template <class F>
+struct unwrapped {
+  using type = F;
+};
+template <class F>
+struct unwrapped<commutative_function<F>> {
+  using type = F;
+};
+
+template <class F, class T>
+constexpr bool is_reduction_function() {
+  return !std::is_convertible_v<const F&, op> && combines<typename unwrapped<F>::type, T>;
+}
+template <class F, class T>
+concept reduction_function = is_reduction_function<F, T>();
+template <class F>
+inline constexpr bool is_stateless = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
+
+/// The kind that a function object of the standard library is; `user` for every other.
+template <class F, class T>
+constexpr op_kind known_kind() {
+  const auto is = []<template <class> class Standard>() {
+    return std::is_same_v<F, Standard<void>> || std::is_same_v<F, Standard<T>>;
+  };
+  if (is.template operator()<std::plus>()) return op_kind::sum;
+  if (is.template operator()<std::multiplies>()) return op_kind::prod;
+  if (is.template operator()<std::logical_and>()) return op_kind::land;
+  if (is.template operator()<std::logical_or>()) return op_kind::lor;
+  if (is.template operator()<std::bit_and>()) return op_kind::band;
+  if (is.template operator()<std::bit_or>()) return op_kind::bor;
+  if (is.template operator()<std::bit_xor>()) return op_kind::bxor;
+  return op_kind::user;
+}
+
+/// Throws errc::unsupported with what would be right.
+TROUPE_API void require_reduces(arithmetic reduces, const op& with);
+
+template <class F, class T>
+void apply(const void* left, const void* right, void* out, std::size_t count, datatype, void* context) {
+  const auto* a = static_cast<const T*>(left);
+  const auto* b = static_cast<const T*>(right);
+  auto* to = static_cast<T*>(out);
+  const auto all = [&](const auto& function) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<T>(function(a[i], b[i]));
+  };
+  if constexpr (std::is_pointer_v<F>) all(*reinterpret_cast<F>(context));
+  else if constexpr (is_stateless<F>) all(F{});
+  else all(*static_cast<const F*>(context));
+}
+
+/// A function, or a pointer to one, is the context itself; of one without state there is none.
+template <class T, class F>
+op op_of(const F& function) {
+  static_assert(carriage_of<T>().width == 1,
+                "troupe: a function of one's own reduces objects that travel as one element each");
+  constexpr op_kind kind = known_kind<F, T>();
+  if constexpr (kind != op_kind::user) {
+    return make_op(kind);
+  } else if constexpr (is_promised<F>) {
+    op what = op_of<T>(function.function);
+    what.commutative = true;
+    return what;
+  } else if constexpr (std::is_function_v<F> || std::is_pointer_v<F>) {
+    const std::decay_t<F> pointer = function;
+    return user_op(&apply<std::decay_t<F>, T>, reinterpret_cast<void*>(pointer), false);
+  } else if constexpr (is_stateless<F>) {
+    return user_op(&apply<F, T>, nullptr, false);
+  } else {
+    // user_function has no const: apply() restores it.
+    return user_op(&apply<F, T>, const_cast<void*>(static_cast<const void*>(std::addressof(function))), false);
+  }
+}
+
+}  // namespace detail
+
+/// What combines two objects of type T: an op, or a function of two of them that is associative. std::plus and its like are the op that
+/// they mean. Any other function counts as not commutative unless commutative() says so, and is called as user_function says. One
+/// that has a state is referred to, so it must live as long as the operation.
+template <class T>
+class reduction {
+public:
+  reduction(const op& what) : what_(what) {
+    static_assert(detail::carriage_of<T>().reduces != detail::arithmetic::none,
+                  "troupe: objects of this type do not reduce; arithmetic types, bool, std::byte and std::complex do");
+    detail::require_reduces(detail::carriage_of<T>().reduces, what);
+  }
+  template <detail::reduction_function<T> F>
+  reduction(const F& function) : reduction(detail::op_of<T>(function)) {}
+
+  const op& what() const { return what_; }
+
+private:
+  op what_;
+};
+
+// -- what outlives a call ---------------------------------------------------------------------------------------------
+
+namespace detail {
+
+/// A range that takes its elements along when the call's expression ends.
+template <class A>
+concept owning_range = std::ranges::range<A> && !std::ranges::borrowed_range<A>;
+
+/// A function whose state ends with the call's expression, where T is reduced.
+template <class A, class T>
+constexpr bool is_temporary_function() {
+  using F = std::remove_cvref_t<A>;
+  if constexpr (std::is_lvalue_reference_v<A> || !std::is_class_v<F>) return false;
+  else return reduction_function<F, T> && !is_stateless<F>;
+}
+
+/// Nothing: for sentences about arguments that nothing takes.
+template <class...>
+inline constexpr bool never = false;
+template <class A>
+inline constexpr bool is_range_of_others = std::ranges::range<A> && !range_of_objects<A>;
+
+template <class... A>
+inline constexpr bool outlive_call = true;
+template <class First, class... Others>
+inline constexpr bool outlive_call<First, Others...> =
+    !owning_range<First> && (!single_object<First> || std::is_lvalue_reference_v<First>)&&(
+                                (!owning_range<Others> && !is_temporary_function<Others, item_of<First>>()) && ...);
+
+}  // namespace detail
+
+/// What an operation that outlives the call may be given, in this order: no range that owns its elements, object to be sent, or
+/// function with a state that ends with the call's expression.
+template <class... Arguments>
+concept outlives_call = detail::outlive_call<Arguments...>;
+
+namespace detail {
+
+template <class Result, class... A>
+Result refused() {
+  if constexpr ((is_range_of_others<A> || ...))
+    static_assert(never<A...>,
+                  "troupe: ranges are contiguous (std::vector, std::array, std::span, C array; not std::list or "
+                  "std::vector<bool>), and their objects trivially copyable and no pointers");
+  else
+    static_assert(
+        never<A...>,
+        "troupe: no form takes these arguments (engine/api/range_calls.hpp, calls.hpp); input and output hold "
+        "the same type, an output is not const, and what reduces is an op or a function of two objects");
+  return {};
+}
+
+template <class Result, class... A>
+Result refused_as_temporary() {
+  static_assert(never<A...>,
+                "troupe: an operation that outlives its call takes no temporary that owns what it refers to: name the "
+                "range, object or function, or pass a std::span");
+  return {};
+}
+
+}  // namespace detail
+
+}  // namespace troupe

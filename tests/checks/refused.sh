@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Calls that cannot work are refused by the compiler with one sentence: tests/refused/calls.cpp, case by case.
+# usage: refused.sh SOURCE_DIR CXX
+set -euo pipefail
+source_dir=$1 compiler=$2
+file=$source_dir/tests/refused/calls.cpp
+most_lines=26  # of the compiler's output with its trail of instantiations, where clang is the more talkative
+
+compile() { "$compiler" -std=c++20 -fsyntax-only -DCASE="$1" -I"$source_dir" -I"$source_dir/engine/api" "$file" 2>&1; }
+
+failed=0
+complain() {
+  echo "case $1: $2" >&2
+  failed=1
+}
+compile 0 >/dev/null || complain 0 "does not compile, so the others show nothing"
+last=$(grep -c '^#elif CASE' "$file")
+for ((n = 1; n <= last; ++n)); do
+  sentence=$(awk -v n="$n" '/^#(if|elif) CASE/ { here = ($4 == n) } here && /\/\/ / { sub(/.*\/\/ /, ""); print }' "$file")
+  [[ -n $sentence ]] || complain "$n" "has no sentence behind it"
+  if text=$(compile "$n"); then
+    complain "$n" "compiles"
+    continue
+  fi
+  [[ $(grep -c 'error:' <<<"$text") == 1 && $text == *"troupe: "*"$sentence"* ]] ||
+    complain "$n" "the only error must say \"$sentence\":"$'\n'"$text"
+  (($(wc -l <<<"$text") <= most_lines)) || complain "$n" "takes more than $most_lines lines:"$'\n'"$text"
+done
+exit $failed

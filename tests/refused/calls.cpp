@@ -1,0 +1,46 @@
+// Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it.
+#include <list>
+#include <string>
+#include <vector>
+
+#include <troupe.hpp>
+
+struct point {
+  double x, y;
+};
+
+void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>& out) {
+  point mine{};
+  static_cast<void>(mine);
+#if CASE == 0
+  comm.all_reduce(in, out);  // compiles
+#elif CASE == 1
+  comm.all_reduce(std::list<float>{});  // ranges are contiguous
+#elif CASE == 2
+  std::vector<std::string> words(4);
+  comm.broadcast(words, 0);  // their objects trivially copyable
+#elif CASE == 3
+  std::vector<double> wide(4);
+  comm.all_reduce(in, wide);  // input and output hold the same type
+#elif CASE == 4
+  const std::vector<float> fixed(4);
+  comm.broadcast(fixed, 0);  // an output is not const
+#elif CASE == 5
+  comm.all_reduce(mine);  // objects of this type do not reduce
+#elif CASE == 6
+  comm.all_reduce(in,
+                  [](std::string, std::string) { return 1; });  // what reduces is an op or a function of two objects
+#elif CASE == 7
+  static_cast<void>(comm.all_reduce_async(std::vector<float>(3), out));  // no temporary that owns what it refers to
+#elif CASE == 8
+  float k = 2;
+  static_cast<void>(
+      comm.all_reduce_init(in, [k](float a, float b) { return a + k * b; }));  // name the range, object or function
+#elif CASE == 9
+  troupe::group all;
+  comm.all_gather_async(all, 3.0f, out);  // no temporary that owns what it refers to
+#elif CASE == 10
+  std::complex<float> z;
+  comm.all_reduce(z, [](std::complex<float> a, std::complex<float> b) { return a * b; });  // travel as one element each
+#endif
+}
