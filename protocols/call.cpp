@@ -1,5 +1,6 @@
 #include "protocols/call.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace troupe {
@@ -8,16 +9,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
 constexpr std::array<std::string_view, 6> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct"};
-
-/// FNV-1a over 64-bit words: cheap, and collisions between *different* calls of the same operation are what matters.
-struct hasher {
-  std::uint64_t state = 0xcbf29ce484222325u;
-  void add(std::uint64_t word) {
-    state ^= word;
-    state *= 0x100000001b3u;
-    state ^= state >> 29;
-  }
-};
 
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
@@ -29,15 +20,19 @@ std::string join(std::span<const std::size_t> values) {
   return text + ']';
 }
 
-std::string table(std::span<const call> calls) {
+/// @param plans say how each rank planned its call, too
+std::string table(std::span<const call> calls, bool plans = false) {
+  const auto line = [&](std::size_t r) {
+    return to_string(calls[r]) + (plans ? ", planned as " + calls[r].planned : std::string{});
+  };
   std::string text;
   for (std::size_t r = 0; r < calls.size(); ++r) {
     // Many ranks that called the same are one line of the table.
     std::size_t last = r;
-    while (last + 1 < calls.size() && to_string(calls[last + 1]) == to_string(calls[r])) ++last;
+    while (last + 1 < calls.size() && line(last + 1) == line(r)) ++last;
     text += "\n  rank" + std::string(last > r ? "s " : " ") + std::to_string(r);
     if (last > r) text += "–" + std::to_string(last);
-    text += ": " + to_string(calls[r]);
+    text += ": " + line(r);
     r = last;
   }
   return text;
@@ -79,21 +74,11 @@ std::optional<message_protocol> parse_message_protocol(std::string_view text) {
   return std::nullopt;
 }
 
-std::uint64_t fingerprint(const call& c, std::uint64_t sequence) {
-  hasher h;
+std::uint64_t fingerprint(const call& c, std::uint64_t sequence, std::uint64_t plan) {
+  word_hash h;
   h.add(sequence);
-  h.add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
-        static_cast<std::uint64_t>(c.protocol) << 32);
-  if (is_reduction(c.what)) {
-    h.add(static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
-          (c.reduction.associative ? 0x200u : 0u));
-  }
-  if (has_root(c.what)) h.add(static_cast<std::uint64_t>(c.root));
-  if (c.uniform) h.add(c.count);
-  else if (traits_of(c.what).v == v_counts::common)
-    for (const std::size_t n : c.counts) h.add(n);
-  for (const char letter : c.choreography) h.add(static_cast<unsigned char>(letter));
+  identity_of(c).add_to(h);
+  h.add(plan);
   return h.state;
 }
 
@@ -120,13 +105,19 @@ std::string to_string(const call& c) {
 
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   if (calls.empty()) return {};
-  const std::uint64_t expected = fingerprint(calls[0], sequence);
-  for (const call& c : calls)
-    if (fingerprint(c, sequence) != expected)
-      return "operation #" + std::to_string(sequence) +
-             ": the ranks called different operations; all must call the same collective with the same count, type, "
-             "op and root, in the same order" +
-             table(calls);
+  const auto differs = [&](auto&& value_of) {
+    return std::ranges::any_of(calls, [&](const call& c) { return value_of(c) != value_of(calls[0]); });
+  };
+  if (differs([](const call& c) { return identity_of(c); }))
+    return "operation #" + std::to_string(sequence) +
+           ": the ranks called different operations; all must call the same collective with the same count, type, "
+           "op and root, in the same order" +
+           table(calls);
+  if (differs([](const call& c) { return c.plan; }))
+    return "operation #" + std::to_string(sequence) +
+           ": the ranks called the same, but planned it differently; all must have the same options, tuning and score "
+           "files" +
+           table(calls, true);
   std::string why;
   const v_counts known = traits_of(calls[0].what).v;
   if (!calls[0].uniform && known == v_counts::every_pair) why = exchange_disagreement(calls);

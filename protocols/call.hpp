@@ -1,6 +1,7 @@
 #pragma once
 // One rank's call of a collective, as it is compared with the other ranks' before any result is delivered.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "memory/export.hpp"
 #include "memory/types/types.hpp"
+#include "memory/word_hash.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -47,10 +49,54 @@ struct call {
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
   std::vector<std::size_t> counts;
   std::vector<std::size_t> receive_counts;  ///< all_to_all_v: the n blocks that it receives
+  /// What the rank tells the membership of its plan: plan::identity, and its name for people. Else 0 and empty.
+  std::uint64_t plan = 0;
+  std::string planned;
 };
 
+/// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
+/// out is what neither a plan nor a peer depends on: a factor, a user's function, the root or op of what has none, and counts that
+/// only some ranks know. Refers to the call.
+struct call_identity {
+  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol
+  std::uint64_t operation = 0;  ///< of reductions
+  std::uint64_t root = 0;       ///< of rooted collectives
+  std::uint64_t count = 0;
+  std::span<const std::size_t> counts;
+  std::string_view choreography;
+
+  bool operator==(const call_identity& other) const {
+    return kind == other.kind && operation == other.operation && root == other.root && count == other.count &&
+           std::ranges::equal(counts, other.counts) && choreography == other.choreography;
+  }
+  void add_to(word_hash& h) const {
+    for (const std::uint64_t word : {kind, operation, root, count}) h.add(word);
+    for (const std::size_t n : counts) h.add(n);
+    h.add(choreography);
+  }
+};
+
+/// Inline: asked for with every call.
+inline call_identity identity_of(const call& c) {
+  call_identity id;
+  id.kind = static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
+            static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
+            static_cast<std::uint64_t>(c.protocol) << 32;
+  if (is_reduction(c.what))
+    id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
+                   (c.reduction.associative ? 0x200u : 0u);
+  if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
+  if (c.uniform) id.count = c.count;
+  else if (traits_of(c.what).v == v_counts::common) id.counts = c.counts;
+  id.choreography = c.choreography;
+  return id;
+}
+
 /// Hash of everything that must be equal on all ranks, and of the operation's sequence number.
-std::uint64_t fingerprint(const call& c, std::uint64_t sequence);
+/// @param plan plan::identity of what is performed; 0: not planned
+std::uint64_t fingerprint(const call& c, std::uint64_t sequence, std::uint64_t plan);
+/// The same, with the plan that the call says.
+inline std::uint64_t fingerprint(const call& c, std::uint64_t sequence) { return fingerprint(c, sequence, c.plan); }
 /// "all_reduce(count 1024, f32, sum)".
 TROUPE_API std::string to_string(const call& c);
 

@@ -1,6 +1,11 @@
 #include "protocols/plan.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <mutex>
+
+#include "memory/spelling.hpp"
+#include "memory/word_hash.hpp"
 
 namespace troupe {
 
@@ -21,7 +26,8 @@ plan::plan(const plan& like, std::size_t elements)
       scaled(like.scaled),
       any_order(like.any_order),
       agrees(like.agrees),
-      predicted_seconds(like.predicted_seconds) {}
+      predicted_seconds(like.predicted_seconds),
+      identity(like.identity) {}
 
 std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std::size_t> input_displacements,
                                                 std::span<const std::size_t> output_displacements) const {
@@ -80,6 +86,28 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   const std::lock_guard lock(lock_);
   if (!direct_program_) direct_program_ = std::move(made);
   return direct_program_;
+}
+
+std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
+  word_hash h;
+  h.add(choreography);
+  h.add(protocol);
+  h.add(score_digest);
+  h.add((in_place ? 1u : 0u) | (root_in_place ? 2u : 0u) | (widened ? 4u : 0u) | (scaled ? 8u : 0u) |
+        (any_order ? 16u : 0u) | (agrees ? 32u : 0u) | static_cast<std::uint64_t>(work_type) << 8 |
+        static_cast<std::uint64_t>(credits) << 16);
+  h.add(static_cast<std::uint64_t>(cut.channels) << 32 | static_cast<std::uint32_t>(cut.slices));
+  return std::max<std::uint64_t>(h.state, 1);
+}
+
+std::string plan::title() const {
+  char name[16];
+  std::snprintf(name, sizeof name, "%08x", static_cast<unsigned>(identity >> 32));
+  std::string text = choreography + ", protocol " + protocol;
+  if (cut != cutting{})
+    text += ", " + plural(static_cast<std::size_t>(cut.channels), "channel") + ", " +
+            plural(static_cast<std::size_t>(cut.slices), "slice");
+  return text + " (" + name + ")";
 }
 
 }  // namespace troupe

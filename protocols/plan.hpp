@@ -2,6 +2,7 @@
 // What the planner decided for one kind of call, made once and shared by all ranks and all repetitions.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,14 @@ public:
   bool any_order = false;
   bool agrees = false;  ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
   double predicted_seconds = 0;
+  /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
+  std::uint64_t identity = 0;
+
+  /// What `identity` should be, from digest(*notes) and how the score is performed: the same for all sizes that share the plan, and in
+  /// every process.
+  std::uint64_t computed_identity(std::uint64_t score_digest) const;
+  /// For people: "ring, protocol simple, 2 channels, 4 slices (1f9a03d2)".
+  std::string title() const;
 
   /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached.
   std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},

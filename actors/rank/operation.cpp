@@ -159,7 +159,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   const plan& p = *op.plan;
   auto result = std::make_shared<assignment>();
   result->epoch = op.epoch;
-  result->fingerprint = fingerprint(op.what, op.epoch);
+  result->fingerprint = fingerprint(op.what, op.epoch, p.identity);
   result->type = p.work_type;
   result->reduction = op.what.reduction;
   result->any_order = p.any_order;

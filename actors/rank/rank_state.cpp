@@ -21,6 +21,14 @@ std::string reason_of_exception() {
   }
 }
 
+/// What the membership compares: the call, and how it was planned here.
+call told(call what, const plan_ptr& how) {
+  if (how == nullptr) return what;
+  what.plan = how->identity;
+  what.planned = how->title();
+  return what;
+}
+
 steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
   return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
 }
@@ -435,8 +443,8 @@ void rank_state::flushed(const operation_key& which, rank_outbox& out) {
 
 void rank_state::answer_stop(epoch_t epoch, rank_outbox& out) {
   presence came;
-  if (const operation* op = find(epoch)) came.what = op->what;
-  else if (inline_ && next_ - 1 == epoch) came.what = port_->last().what;
+  if (const operation* op = find(epoch)) came.what = told(op->what, op->plan);
+  else if (inline_ && next_ - 1 == epoch) came.what = told(port_->last().what, port_->last().how);
   else came.performed = before(epoch, next_);
   out.stopped(epoch, std::move(stopping_[epoch]), std::move(came));
 }
@@ -492,7 +500,7 @@ void rank_state::end(const operation_ptr& op, failure_ptr why, rank_outbox& out)
 void rank_state::enroll(operation& op, rank_outbox& out) {
   // Never after `stopped`: the membership may have closed the record.
   if (stopping_.contains(op.epoch) || std::exchange(op.registered, true)) return;
-  out.called(op.epoch, op.what);
+  out.called(op.epoch, told(op.what, op.plan));
 }
 
 void rank_state::asked(epoch_t epoch, rank_outbox& out) {

@@ -13,6 +13,7 @@
 #include "engine/planning/planner_log.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
+#include "memory/word_hash.hpp"
 
 namespace troupe {
 
@@ -45,37 +46,20 @@ struct plan_key {
 struct plan_key_hash {
   using is_transparent = void;
   std::size_t operator()(const plan_key_view& key) const {
-    std::uint64_t h = 0xcbf29ce484222325u;
-    const auto add = [&](std::uint64_t word) { h = (h ^ word) * 0x100000001b3u, h ^= h >> 29; };
-    const call& c = key.what;
-    add(static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-        static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
-        static_cast<std::uint64_t>(c.protocol) << 32);
-    if (is_reduction(c.what)) add(static_cast<std::uint64_t>(c.reduction.kind));
-    if (has_root(c.what)) add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)));
-    if (c.uniform) add(c.count);
-    else if (key.counts)
-      for (const std::size_t n : *key.counts) add(n);
-    add(static_cast<std::uint64_t>(key.placement.size()));
-    for (const char letter : c.choreography) add(static_cast<unsigned char>(letter));
-    return static_cast<std::size_t>(h);
+    word_hash h;
+    identity_of(key.what).add_to(h);
+    if (key.counts)
+      for (const std::size_t n : *key.counts) h.add(n);
+    h.add(static_cast<std::uint64_t>(key.placement.size()));
+    return static_cast<std::size_t>(h.state);
   }
 };
 
-/// Equal where plans depend on it; not a factor, a user's function or an unused root.
 struct plan_key_equal {
   using is_transparent = void;
   bool operator()(const plan_key_view& a, const plan_key_view& b) const {
-    const call &x = a.what, &y = b.what;
-    if (x.what != y.what || x.uniform != y.uniform || x.in_place != y.in_place || x.type != y.type ||
-        x.level != y.level || x.protocol != y.protocol || x.choreography != y.choreography)
-      return false;
-    if (has_root(x.what) && x.root != y.root) return false;
-    if (is_reduction(x.what) &&
-        (x.reduction.kind != y.reduction.kind || x.reduction.commutative != y.reduction.commutative ||
-         x.reduction.associative != y.reduction.associative))
-      return false;
-    if (x.uniform ? x.count != y.count : !a.counts || !b.counts || *a.counts != *b.counts) return false;
+    if (identity_of(a.what) != identity_of(b.what)) return false;
+    if (!a.what.uniform && (!a.counts || !b.counts || *a.counts != *b.counts)) return false;
     return &a.placement == &b.placement || a.placement == b.placement;
   }
 };
@@ -396,6 +380,7 @@ struct planner::impl {
     if (o.way != message_protocol::simple) as = leave_actors(*made, c, o);
     else if (task.what.uniform) as = agree_by_mailbox(*made, c, task);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(made->cut.slices);
+    made->identity = made->computed_identity(as->digest());
     const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                          c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,

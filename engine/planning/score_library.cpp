@@ -110,6 +110,11 @@ bool lowered_score::agrees() {
   return *agrees_;
 }
 
+std::uint64_t lowered_score::digest() {
+  if (!digest_) digest_ = troupe::digest(*notes);
+  return *digest_;
+}
+
 bool lowered_score::holds_at_root_in_place(int slices) {
   auto& answer = root_in_place_[static_cast<std::size_t>(std::clamp(slices, 1, 3))];
   if (answer) return *answer;

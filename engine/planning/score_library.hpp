@@ -45,6 +45,8 @@ public:
   bool sums_in_one_pass();
   /// Nobody ends its part before it has heard of everybody. Cost: runs the score the first time.
   bool agrees();
+  /// digest(*notes), computed once.
+  std::uint64_t digest();
 
   /// Predicted seconds, shared by all sizes of a class (size_class).
   /// @param machine its latencies are always the same
@@ -57,6 +59,7 @@ private:
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
   std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
   std::optional<bool> one_pass_, agrees_;
+  std::optional<std::uint64_t> digest_;
   std::optional<timing_sheet> sheet_;
   std::map<price_key, double> prices_;
 };

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "memory/word_hash.hpp"
+
 namespace troupe {
 
 namespace {
@@ -83,6 +85,49 @@ std::size_t step_total(const score& s) {
   for (const part& player : s.players)
     for (const lane& steps : player.lanes) total += steps.size();
   return total;
+}
+
+namespace {
+
+void add_place(word_hash& h, const place& at) {
+  h.add(static_cast<std::uint64_t>(at.buffer) << 32 | static_cast<std::uint32_t>(at.owner));
+  h.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(at.cell)) << 32 | static_cast<std::uint32_t>(at.count));
+}
+
+void add_extents(word_hash& h, const std::vector<extent>& cells) {
+  h.add(cells.size());
+  for (const extent& e : cells) {
+    h.add(static_cast<std::uint64_t>(e.block));
+    h.add(static_cast<std::uint32_t>(e.part));
+  }
+}
+
+void add_step(word_hash& h, const step& s) {
+  h.add(static_cast<std::uint64_t>(s.kind) | (s.swapped ? 0x100u : 0u) | static_cast<std::uint64_t>(s.fan) << 16);
+  h.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.from)) << 32 | static_cast<std::uint32_t>(s.to));
+  add_place(h, s.source);
+  add_place(h, s.target);
+  h.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.after.lane)) << 32 |
+        static_cast<std::uint32_t>(s.after.step));
+}
+
+}  // namespace
+
+std::uint64_t digest(const score& s) {
+  word_hash h;
+  h.add(static_cast<std::uint64_t>(s.what) | (s.in_place ? 0x100u : 0u) | (s.uniform ? 0x200u : 0u));
+  for (const int number : {s.ranks, static_cast<int>(s.root), s.parts}) h.add(static_cast<std::uint32_t>(number));
+  add_extents(h, s.l2);
+  for (const part& player : s.players) {
+    add_extents(h, player.scratch);
+    add_extents(h, player.l0);
+    h.add(player.lanes.size());
+    for (const lane& l : player.lanes) {
+      h.add(l.size());
+      for (const step& at : l) add_step(h, at);
+    }
+  }
+  return h.state;
 }
 
 std::string to_string(const place& at) {

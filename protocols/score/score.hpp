@@ -156,6 +156,8 @@ TROUPE_API place canonical(const score& s, rank_t rank, const place& at);
 
 /// The steps of all lanes of all ranks.
 TROUPE_API std::size_t step_total(const score& s);
+/// Of everything but the choreography's name: scores that differ have another, in every process. Cost: a look at every step.
+std::uint64_t digest(const score& s);
 
 /// "input[3]", "scratch[0..4)", "output[1]@2" for a cell of rank 2; "token" for no cells.
 TROUPE_API std::string to_string(const place& at);

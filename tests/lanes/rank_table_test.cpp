@@ -133,6 +133,40 @@ TEST_CASE("different calls get the table, and the next ones succeed") {
   CHECK(a[0] == 2);
 }
 
+namespace {
+/// As a planner leaves it.
+plan_ptr planned(const plan_ptr& how, const char* name) {
+  plan& made = *std::const_pointer_cast<plan>(how);
+  made.choreography = name;
+  made.identity = made.computed_identity(digest(*made.notes));
+  return how;
+}
+}  // namespace
+
+TEST_CASE("ranks that planned the same call differently, on one port or two, get both plans in the error") {
+  const std::array<std::array<plan_ptr, 2>, 4> pairs{
+      {{planned(mailbox_plan(2, 4), "doubling"), planned(mailbox_plan(2, 4, "ring"), "ring")},
+       {planned(sum_plan(2, 4), "shot"), planned(mailbox_plan(2, 4), "doubling")},
+       {planned(sum_plan(2, 4), "shot"), planned(direct_plan(2, 4), "fused")},
+       // Their messages are alike.
+       {planned(sum_plan(2, 4), "shot"), planned(sum_plan(2, 4), "other shot")}}};
+  for (const auto& plans : pairs) {
+    house o(2);
+    std::array<std::int32_t, 4> in{1, 1, 1, 1}, a{}, b{};
+    failure_ptr first, second;
+    std::thread peer([&] { second = run(o.table(), 1, plans[1], in.data(), b.data()); });
+    first = run(o.table(), 0, plans[0], in.data(), a.data());
+    peer.join();
+    REQUIRE((first && second));
+    CHECK(first->code == errc::mismatch);
+    CHECK(second == first);
+    INFO(first->text);
+    for (const rank_t r : {0, 1})
+      CHECK(first->text.find("rank " + std::to_string(r) + ": all_reduce(count 4, i32, sum), planned as " +
+                             plans[static_cast<std::size_t>(r)]->title()) != std::string::npos);
+  }
+}
+
 TEST_CASE("a rank leaves when its operations are over, and is then missed") {
   house o(2);
   const auto how = sum_plan(2, 1);

@@ -18,31 +18,24 @@ namespace troupe::actors {
 class remembered_calls {
 public:
   struct entry {
+    entry(const call& c, plan_ptr p, std::shared_ptr<const slot_program> s)
+        : what(c), how(std::move(p)), code(std::move(s)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {}
+    entry(const entry&) = delete;
+    entry& operator=(const entry&) = delete;
     call what;  ///< with the reduction of its last repetition
+    const call_identity key = identity_of(what);
     plan_ptr how;
     std::shared_ptr<const slot_program> code;
-    std::uint64_t fingerprint = 0;
+    std::uint64_t fingerprint;
   };
-
-  /// Plans and programs are the same for both.
-  static bool alike(const call& a, const call& b) {
-    if (a.what != b.what || a.count != b.count || a.type != b.type || a.in_place != b.in_place || a.level != b.level ||
-        !b.uniform)
-      return false;
-    if (has_root(a.what) && a.root != b.root) return false;
-    if (is_reduction(a.what) &&
-        (a.reduction.kind != b.reduction.kind || a.reduction.commutative != b.reduction.commutative ||
-         a.reduction.associative != b.reduction.associative))
-      return false;
-    return a.protocol == b.protocol && a.choreography == b.choreography;
-  }
 
   /// The one that is like `what`, or null.
   entry* find(const call& what) const {
-    if (last_ != nullptr && alike(last_->what, what)) [[likely]]
+    const call_identity key = identity_of(what);
+    if (last_ != nullptr && last_->key == key) [[likely]]
       return last_;
-    entry* const found = places_[place_of(what)].get();
-    return found != nullptr && alike(found->what, what) ? found : nullptr;
+    entry* const found = places_[place_of(key)].get();
+    return found != nullptr && found->key == key ? found : nullptr;
   }
   /// Makes the one that is like `what` the last. False if there is none.
   bool recall(const call& what) {
@@ -54,10 +47,9 @@ public:
   /// It is the last now. Who had its place is given back, to be let go outside the lock.
   [[nodiscard]] std::unique_ptr<entry> put(std::unique_ptr<entry> fresh) {
     last_ = fresh.get();
-    return std::exchange(places_[place_of(fresh->what)], std::move(fresh));
+    return std::exchange(places_[place_of(fresh->key)], std::move(fresh));
   }
 
-  bool is_last(const call& what) const { return last_ != nullptr && alike(last_->what, what); }
   /// @pre something was recalled or put
   entry& last() const { return *last_; }
 
@@ -65,11 +57,11 @@ private:
   static constexpr std::size_t place_count = 64;  ///< up to that many ranks, every root has its own
 
   /// Roots that follow each other never share a place.
-  static std::size_t place_of(const call& c) {
-    const std::size_t kind = static_cast<std::size_t>(c.what) | static_cast<std::size_t>(c.type) << 8 |
-                             static_cast<std::size_t>(c.reduction.kind) << 16 | (c.in_place ? std::size_t{1} << 24 : 0);
-    const std::uint64_t mixed = (std::uint64_t{c.count} ^ kind << 32) * 0x9e3779b97f4a7c15U >> 32;
-    return (mixed + (has_root(c.what) ? static_cast<std::size_t>(c.root) : 0)) % place_count;
+  static std::size_t place_of(call_identity key) {
+    const std::size_t root = std::exchange(key.root, 0);
+    word_hash h;
+    key.add_to(h);
+    return (h.state + root) % place_count;
   }
 
   std::array<std::unique_ptr<entry>, place_count> places_;

@@ -10,8 +10,7 @@ std::shared_ptr<const plan> slot_port::plan_of(const call& what) const {
 }
 
 void slot_port::remember(const call& what, const std::shared_ptr<const plan>& how) {
-  static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(
-      remembered_calls::entry{what, how, how->slot_program_of(rank_), fingerprint(what, 0)})));
+  static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(what, how, how->slot_program_of(rank_))));
 }
 
 void slot_port::start(const void* input, void* output, std::uint64_t sequence) {

@@ -65,6 +65,7 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
   if (plans_.size() >= most_plans) plans_.clear();
   const prepared& from = score_for(key);
   auto made = from.notes ? make(what, ranks, how, from, counts) : nullptr;
+  if (made) made->identity = made->computed_identity(digest(*made->notes));
   plans_.emplace(std::move(whole), made);
   return made;
 }
@@ -92,8 +93,8 @@ const plan_source::prepared& plan_source::score_for(const score_key& key) {
   return at->second;
 }
 
-std::shared_ptr<const plan> plan_source::make(const call& what, int ranks, const way& how, const prepared& from,
-                                              const std::vector<std::size_t>* counts) {
+std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& how, const prepared& from,
+                                        const std::vector<std::size_t>* counts) {
   auto made = std::make_shared<plan>();
   made->choreography = all_choreographies()[static_cast<std::size_t>(how.choreography)]->name;
   made->protocol = how.port == port_kind::mailbox ? "simple" : name(how.port);

@@ -52,8 +52,8 @@ private:
   using plan_key = std::tuple<score_key, way, datatype, std::size_t, std::vector<std::size_t>>;
 
   const prepared& score_for(const score_key& key);
-  std::shared_ptr<const plan> make(const call& what, int ranks, const way& how, const prepared& from,
-                                   const std::vector<std::size_t>* counts);
+  std::shared_ptr<plan> make(const call& what, int ranks, const way& how, const prepared& from,
+                             const std::vector<std::size_t>* counts);
 
   std::map<score_key, prepared> scores_;
   std::map<plan_key, std::shared_ptr<const plan>> plans_;

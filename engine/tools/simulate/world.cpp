@@ -208,6 +208,13 @@ void simulation::world::post_to_membership(message_kind kind, int link, std::fun
   });
 }
 
+namespace {
+/// The fingerprint that a rank's own chunks of the operation have.
+std::uint64_t forged(const caller_operation& mine, epoch_t epoch) {
+  return fingerprint(mine.what, epoch, mine.plan ? mine.plan->identity : 0);
+}
+}  // namespace
+
 void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what) {
   check_sent(from, to, what);
   if (at_rank(from).muted) return;
@@ -227,24 +234,23 @@ void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk
     what.epoch = ((what.epoch - 1) & ~point_to_point) | (what.epoch & point_to_point);
   if (breaks(mutant::sequence_swapped, 20)) what.sequence ^= 1;
   const auto deliver = [this, from, to, channel](const chunk& c) {
-    post_to_rank(message_kind::chunk, from, to,
-                 [this, from, to, channel, c](actors::rank_state& s, actors::rank_outbox& o) {
-                   tell([&] {
-                     return "chunk " + std::to_string(c.sequence) + " of epoch " +
-                            std::to_string(c.epoch & ~point_to_point) + ", lane " + std::to_string(c.lane) +
-                            ", from rank " + std::to_string(from) + " reaches rank " + std::to_string(to);
-                   });
-                   chunk copy = c;
-                   if (options_.broken == mutant::fingerprint_forged)
-                     if (const caller_operation* mine =
-                             under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
-                         mine != nullptr && fingerprint(mine->what, c.epoch) != c.fingerprint &&
-                         breaks(mutant::fingerprint_forged, 100))
-                       copy.fingerprint = fingerprint(mine->what, c.epoch);
-                   if (breaks(mutant::credit_early, 30))
-                     send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
-                   s.on_chunk(channel, std::move(copy), o);
-                 });
+    post_to_rank(
+        message_kind::chunk, from, to, [this, from, to, channel, c](actors::rank_state& s, actors::rank_outbox& o) {
+          tell([&] {
+            return "chunk " + std::to_string(c.sequence) + " of epoch " + std::to_string(c.epoch & ~point_to_point) +
+                   ", lane " + std::to_string(c.lane) + ", from rank " + std::to_string(from) + " reaches rank " +
+                   std::to_string(to);
+          });
+          chunk copy = c;
+          if (options_.broken == mutant::fingerprint_forged)
+            if (const caller_operation* mine =
+                    under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
+                mine != nullptr && forged(*mine, c.epoch) != c.fingerprint && breaks(mutant::fingerprint_forged, 100))
+              copy.fingerprint = forged(*mine, c.epoch);
+          if (breaks(mutant::credit_early, 30))
+            send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
+          s.on_chunk(channel, std::move(copy), o);
+        });
   };
   if (d.percent(what_.twice_percent)) deliver(what);
   deliver(what);
