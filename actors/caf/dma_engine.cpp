@@ -37,11 +37,7 @@ private:
   void carry(transfer_message& m) {
     if (m.way->way.hops[m.at].way == direction::out && m.what.bytes > 0) {
       scheduler::before_long_work();
-      auto buffer = ways_.buffer(m.what.bytes);
-      if (!buffer) return;
-      troupe::copy(buffer->data(), m.what.data, m.what.bytes);
-      m.what.data = static_cast<const std::byte*>(buffer->data());
-      m.what.keep = std::move(buffer);
+      if (!copy_out(m.what, ways_)) return;
     }
     ways_.forward(std::move(m));
   }

@@ -16,6 +16,7 @@
 
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/messages.hpp"
+#include "actors/elements/nic_state.hpp"
 #include "memory/arena.hpp"
 #include "protocols/chunk.hpp"
 #include "topology/machine/routes.hpp"
@@ -49,10 +50,8 @@ struct transfer_message {
 /// A piece of a chunk between two NICs.
 struct packet_message {
   std::shared_ptr<const transfer_message> whole;
-  std::size_t at;      ///< as in transfer_message
-  std::uint64_t name;  ///< of the transfer, unique per sending NIC
-  std::size_t offset;
-  std::size_t bytes;
+  std::size_t at;  ///< as in transfer_message
+  nic_state::packet what;
   caf::actor sender;
 };
 /// dma_get / dma_put: copy, and tell the channel.
@@ -69,7 +68,7 @@ struct flush_message {};
 struct flushed_message {};
 
 /// Spawns elements on first use and remembers paths. Thread-safe.
-class fabric {
+class fabric final : public travel_memory {
 public:
   fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace)
       : system_(system), machine_(std::move(hardware)), memory_(memory), trace_(trace) {}
@@ -83,9 +82,8 @@ public:
 
   bool traces() const { return trace_; }
   std::vector<std::string> traced();
-  /// Memory for a chunk on its way. Null, and an entry in the log, when there is none: the element then drops the chunk, whose
-  /// operation fails with errc::message_lost, and lives on.
-  std::shared_ptr<scratch_block> buffer(std::size_t bytes);
+  /// Null, and an entry in the log, when there is none.
+  std::shared_ptr<scratch_block> buffer(std::size_t bytes) override;
   const machine& hardware() const { return machine_; }
   /// Ends all elements.
   void close();

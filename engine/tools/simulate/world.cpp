@@ -40,7 +40,7 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
       spaces_(what.ranks),
       board_(what.ranks),
       members_(static_cast<std::size_t>(what.ranks)),
-      agreement_(what.ranks, "world") {
+      membership_(what.ranks, "world") {
   for (rank_t r = 0; r < what_.ranks; ++r) {
     member& m = at_rank(r);
     m.out = std::make_unique<outbox>(*this, r);
@@ -91,7 +91,7 @@ void simulation::world::step(event&& next) {
   if (options_.strict && result_.ok()) check_poison();
 }
 
-bool simulation::world::complete() const { return dissolved_ && in_flight_ == 0; }
+bool simulation::world::complete() const { return membership_.dissolved() && in_flight_ == 0; }
 
 bool simulation::world::idle() const {
   if (in_flight_ > 0) return false;
@@ -110,7 +110,13 @@ void simulation::world::look() {
     if (!idle() && !breaks(mutant::look_while_busy, 100)) return;
     const bool nobody_else = (nobody && all_wait()) || breaks(mutant::always_nobody_else, 100);
     tell([&] { return "everything is idle" + std::string{nobody_else ? ", and every caller waits" : ""}; });
-    post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] { stuck(number, nobody_else); });
+    post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] {
+      const int times = breaks(mutant::one_look_is_enough, 100) ? 2 : 1;
+      for (int i = 0; i < times; ++i) {
+        const look_t look = number + static_cast<look_t>(i) * 1000;
+        membership_.stuck(look, std::max(look, looks_), nobody_else, *this);
+      }
+    });
   });
 }
 
@@ -199,7 +205,7 @@ void simulation::world::post_to_rank(message_kind kind, int link, rank_t to, act
 
 void simulation::world::post_to_membership(message_kind kind, int link, std::function<void()> what) {
   post(kind, link, -1, true, [this, kind, link, what = std::move(what)] {
-    if (dissolved_) return;
+    if (membership_.dissolved()) return;
     tell([&] {
       return std::string{simulate::name(kind)} + (link >= 0 ? " from rank " + std::to_string(link) : "") +
              " reaches the membership";

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "actors/rank/inbox.hpp"
+#include "actors/rank/membership_state.hpp"
 #include "actors/rank/rank_state.hpp"
 #include "engine/tools/simulate/dice.hpp"
 #include "engine/tools/simulate/simulation.hpp"
@@ -84,7 +85,7 @@ struct caller_operation {
   std::string title() const;
 };
 
-class simulation::world final : private agreement::audience {
+class simulation::world final : private actors::membership_outbox {
 public:
   world(const scenario& what, plan_source& plans, const simulation_options& options);
   ~world() override;
@@ -195,14 +196,12 @@ private:
   void broken(const failure_ptr& why) override;
   void peer_left(rank_t rank) override;
   void peer_lost(rank_t rank) override;
+  void stuck(look_t look, bool nobody_else) override;
+  void flush(rank_t rank) override;
+  void bury(rank_t rank, const failure_ptr& why) override;
+  void dissolve() override;
   void tell_all(message_kind kind, const std::function<actors::rank_order(rank_t)>& what);
-  void rank_left(rank_t rank, epoch_t operations);
-  void rank_quiet(rank_t rank);
   void rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came);
-  void bury_if_quiet();
-  void lose(rank_t rank);
-  void dissolve();
-  void stuck(look_t look, bool nobody_else);
 
   // -- what must hold (world_checks.cpp) --
   struct chunk_name {
@@ -267,9 +266,7 @@ private:
   std::unordered_map<const actors::operation*, caller_operation*> known_;
   std::vector<member> members_;
 
-  agreement agreement_;
-  std::set<rank_t> gone_, quiet_, perished_, down_, lost_;
-  bool dissolved_ = false;
+  actors::membership_state membership_;
   std::size_t finished_ = 0;
 
   std::map<std::uint64_t, std::vector<caller_operation*>> collectives_;

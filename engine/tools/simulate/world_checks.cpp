@@ -304,7 +304,7 @@ void simulation::world::check_end() {
   for (rank_t r = 0; r < what_.ranks; ++r) {
     const actors::rank_state& s = *at_rank(r).state;
     if (s.pending()) return fault("rank " + std::to_string(r) + " has something under way although all is over");
-    if (lost_.contains(r)) continue;
+    if (membership_.is_lost(r)) continue;
     // A dead sender revokes nothing.
     if (s.early_chunks() > 0 && !killed_)
       return fault("rank " + std::to_string(r) + " keeps " + std::to_string(s.early_chunks()) +
@@ -316,10 +316,10 @@ void simulation::world::check_end() {
 
 /// All callers have gone, nothing is under way, and nobody has left.
 void simulation::world::check_rest() {
-  if (agreement_.open_operations() > 0)
-    return fault("the membership keeps " + std::to_string(agreement_.open_operations()) + " operations that are over");
+  if (membership_.open_operations() > 0)
+    return fault("the membership keeps " + std::to_string(membership_.open_operations()) + " operations that are over");
   for (rank_t r = 0; r < what_.ranks; ++r)
-    if (at_rank(r).state->stopping() > 0 && !lost_.contains(r))
+    if (at_rank(r).state->stopping() > 0 && !membership_.is_lost(r))
       return fault("rank " + std::to_string(r) + " still waits to be told that something failed");
 }
 
@@ -334,13 +334,13 @@ std::string simulation::world::who_waits() const {
     text += "\n    rank " + std::to_string(r) +
             (m.finished ? ": its thread has ended" : ": its thread is in step " + std::to_string(m.next_step)) +
             (m.state->pending() ? ", something is under way" : "") +
-            (gone_.contains(r) ? ", it has left" : ", it has not left") +
+            (membership_.has_left(r) ? ", it has left" : ", it has not left") +
             (m.inline_op != nullptr ? ", a caller performs" : "");
   }
   if (in_flight_ > 0) text += "\n    " + std::to_string(in_flight_) + " messages are under way";
-  if (agreement_.open_operations() > 0)
-    text += "\n    the membership knows " + std::to_string(agreement_.open_operations()) + " operations";
-  if (dissolved_) text += "\n    the membership has dissolved";
+  if (membership_.open_operations() > 0)
+    text += "\n    the membership knows " + std::to_string(membership_.open_operations()) + " operations";
+  if (membership_.dissolved()) text += "\n    the membership has dissolved";
   return text;
 }
 

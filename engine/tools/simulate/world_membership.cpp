@@ -3,8 +3,8 @@
 
 #include "memory/error.hpp"
 
-// As membership.cpp in actors/caf, line by line: what the membership's state says goes to every rank's shell, which posts it to its
-// rank; a shell that is gone takes nothing.
+// What the membership's state says goes to every rank's shell, which posts it to its rank, as in actors/caf; a shell that is gone takes
+// nothing.
 
 namespace troupe::simulate {
 
@@ -37,12 +37,12 @@ void simulation::world::stop(epoch_t epoch) {
   stop_begun_.try_emplace(epoch, now_);
   tell_all(message_kind::stop, [&](rank_t r) {
     if (breaks(mutant::stopped_early))
-      post_to_membership(message_kind::order, -2, [this, epoch, r] { agreement_.stopped(epoch, r, {}, *this, {}); });
+      post_to_membership(message_kind::order, -2, [this, epoch, r] { membership_.stopped(epoch, r, {}, {}, *this); });
     return [epoch](rank_state& s, rank_outbox& o) { s.stop(epoch, o); };
   });
   if (breaks(mutant::failed_early))
     post_to_membership(message_kind::order, -2, [this, epoch] {
-      for (rank_t r = 0; r < what_.ranks; ++r) agreement_.stopped(epoch, r, {}, *this, {});
+      for (rank_t r = 0; r < what_.ranks; ++r) membership_.stopped(epoch, r, {}, {}, *this);
     });
 }
 
@@ -71,15 +71,11 @@ void simulation::world::peer_lost(rank_t rank) {
 }
 
 void simulation::world::stuck(look_t look, bool nobody_else) {
-  const int times = breaks(mutant::one_look_is_enough, 100) ? 2 : 1;
-  for (int i = 0; i < times; ++i) {
-    const look_t number = look + static_cast<look_t>(i) * 1000;
-    agreement_.stuck(number, std::max(number, looks_), nobody_else, *this);
-    for (rank_t r = 0; r < what_.ranks; ++r)
-      post_to_rank(message_kind::stuck, -1, r, [this, number, nobody_else](rank_state& s, rank_outbox& o) {
-        s.stuck(number, std::max(number, looks_), nobody_else, o);
-      });
-  }
+  tell_all(message_kind::stuck, [&](rank_t) {
+    return [this, look, nobody_else](rank_state& s, rank_outbox& o) {
+      s.stuck(look, std::max(look, looks_), nobody_else, o);
+    };
+  });
 }
 
 void simulation::world::rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came) {
@@ -87,46 +83,24 @@ void simulation::world::rank_stopped(rank_t rank, epoch_t epoch, std::vector<std
   if (breaks(mutant::performed_hidden)) came.performed = false;
   if (breaks(mutant::stopped_for_all))
     for (rank_t r = 0; r < what_.ranks; ++r)
-      if (r != rank) agreement_.stopped(epoch, r, {}, *this, {});
-  agreement_.stopped(epoch, rank, std::move(waits), *this, std::move(came));
+      if (r != rank) membership_.stopped(epoch, r, {}, {}, *this);
+  membership_.stopped(epoch, rank, std::move(waits), std::move(came), *this);
 }
 
-void simulation::world::rank_left(rank_t rank, epoch_t operations) {
-  gone_.insert(rank);
-  agreement_.left(rank, operations, *this);
-  if (static_cast<int>(gone_.size()) == what_.ranks) dissolve();
+void simulation::world::bury(rank_t rank, const failure_ptr& why) {
+  post_to_rank(message_kind::bury, -1, rank, [why](rank_state& s, rank_outbox&) { s.bury(why); });
 }
 
-void simulation::world::rank_quiet(rank_t rank) {
-  quiet_.insert(rank);
-  bury_if_quiet();
-}
-
-void simulation::world::bury_if_quiet() {
-  if (lost_.empty()) return;
-  if (static_cast<int>(quiet_.size() + lost_.size()) < what_.ranks && !breaks(mutant::bury_early)) return;
-  for (const rank_t rank : lost_)
-    post_to_rank(message_kind::bury, -1, rank,
-                 [why = agreement_.broken()](rank_state& s, rank_outbox&) { s.bury(why); });
-  for (const rank_t rank : lost_)
-    if (!gone_.contains(rank)) rank_left(rank, 0);
-}
-
-void simulation::world::lose(rank_t rank) {
-  if (dissolved_ || lost_.contains(rank) || !down_.contains(rank)) return;
-  if (!perished_.contains(rank) && !breaks(mutant::lost_early, 100)) return;
-  // What its DMA engine was asked for before has been done then.
+void simulation::world::flush(rank_t rank) {
   at(std::max(now_, at_rank(rank).transfers_end) + 1, [this, rank] {
     post_to_membership(message_kind::order, -5, [this, rank] {
-      lost_.insert(rank);
-      agreement_.lost(rank, "killed", *this);
-      bury_if_quiet();
+      membership_.flushed(rank, *this);
+      if (breaks(mutant::bury_early)) bury(rank, membership_.broken());
     });
   });
 }
 
 void simulation::world::dissolve() {
-  if (std::exchange(dissolved_, true)) return;
   tell([] { return std::string{"the membership dissolves"}; });
   const auto why = make_failure(errc::engine_closed, "the communicator ended with this operation under way");
   for (rank_t r = 0; r < what_.ranks; ++r) {
@@ -140,7 +114,7 @@ void simulation::world::dissolve() {
 /// The actor of a rank ends: its shell takes nothing more, and tells its rank.
 void simulation::world::kill(rank_t rank) {
   member& m = at_rank(rank);
-  if (dissolved_ || m.shell_gone) return;
+  if (membership_.dissolved() || m.shell_gone) return;
   tell([&] { return "the actor of rank " + std::to_string(rank) + " is killed"; });
   killed_ = true;
   last_progress_ = now_;
@@ -148,20 +122,20 @@ void simulation::world::kill(rank_t rank) {
   m.muted = mix(what_.seed ^ static_cast<std::uint64_t>(rank)) % 2 == 0;
   post_to_rank(message_kind::perish, -1, rank, [](rank_state& s, rank_outbox& o) { s.perish(o); });
   post_to_membership(message_kind::down, -6, [this, rank] {
-    down_.insert(rank);
-    lose(rank);
+    if (breaks(mutant::lost_early, 100)) membership_.perished(rank, *this);
+    membership_.down(rank, "killed", *this);
   });
 }
 
 void simulation::world::abort() {
-  if (dissolved_) return;
+  if (membership_.dissolved()) return;
   tell([] { return std::string{"somebody aborts the communicator"}; });
   aborted_ = true;
   last_progress_ = now_;
   const auto why = make_failure(errc::communicator_aborted, "world was aborted");
   for (rank_t r = 0; r < what_.ranks; ++r)
     post_to_rank(message_kind::order, -2, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
-  post_to_membership(message_kind::abort, -2, [this, why] { agreement_.abort(why, *this); });
+  post_to_membership(message_kind::abort, -2, [this, why] { membership_.abort(why, *this); });
 }
 
 }  // namespace troupe::simulate

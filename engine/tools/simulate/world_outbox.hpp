@@ -12,17 +12,17 @@ public:
 
   void called(epoch_t epoch, const call& what) override {
     w_.post_to_membership(message_kind::called, rank_,
-                          [this, epoch, what] { w_.agreement_.called(epoch, rank_, what, w_); });
+                          [this, epoch, what] { w_.membership_.called(epoch, rank_, what, w_); });
     if (w_.breaks(mutant::agreed_early)) w_.agreed(epoch, nullptr);
   }
   void withdraw(epoch_t epoch) override {
-    w_.post_to_membership(message_kind::withdraw, rank_, [this, epoch] { w_.agreement_.withdraw(epoch, rank_, w_); });
+    w_.post_to_membership(message_kind::withdraw, rank_, [this, epoch] { w_.membership_.withdraw(epoch, rank_, w_); });
   }
   void fail(epoch_t epoch, const std::string& title, failure_ptr why) override {
     w_.tell(
         [&] { return "rank " + std::to_string(rank_) + " wants to end " + std::to_string(epoch) + ": " + why->text; });
     w_.post_to_membership(message_kind::fail, rank_,
-                          [this, epoch, title, why] { w_.agreement_.fail(epoch, title, why, w_); });
+                          [this, epoch, title, why] { w_.membership_.fail(epoch, title, why, w_); });
   }
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override {
     w_.stop_answered_.try_emplace({epoch, rank_}, w_.now_);
@@ -32,16 +32,14 @@ public:
                           });
   }
   void left(epoch_t operations) override {
-    w_.post_to_membership(message_kind::left, rank_, [this, operations] { w_.rank_left(rank_, operations); });
+    w_.post_to_membership(message_kind::left, rank_,
+                          [this, operations] { w_.membership_.left(rank_, operations, w_); });
   }
   void quiet() override {
-    w_.post_to_membership(message_kind::quiet, rank_, [this] { w_.rank_quiet(rank_); });
+    w_.post_to_membership(message_kind::quiet, rank_, [this] { w_.membership_.quiet(rank_, w_); });
   }
   void perished() override {
-    w_.post_to_membership(message_kind::perished, rank_, [this] {
-      w_.perished_.insert(rank_);
-      w_.lose(rank_);
-    });
+    w_.post_to_membership(message_kind::perished, rank_, [this] { w_.membership_.perished(rank_, w_); });
   }
 
   void deliver(rank_t to, int channel, chunk&& what) override { w_.deliver_chunk(rank_, to, channel, std::move(what)); }

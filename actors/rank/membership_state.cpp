@@ -1,0 +1,46 @@
+#include "actors/rank/membership_state.hpp"
+
+namespace troupe::actors {
+
+void membership_state::left(rank_t rank, epoch_t operations, membership_outbox& out) {
+  left_.insert(rank);
+  agreement_.left(rank, operations, out);
+  if (static_cast<int>(left_.size()) == ranks_) dissolve(out);
+}
+
+void membership_state::quiet(rank_t rank, membership_outbox& out) {
+  quiet_.insert(rank);
+  bury_if_quiet(out);
+}
+
+void membership_state::perished(rank_t rank, membership_outbox& out) {
+  if (perished_.insert(rank).second) lose_if_at_rest(rank, out);
+}
+
+void membership_state::down(rank_t rank, std::string reason, membership_outbox& out) {
+  if (down_.try_emplace(rank, std::move(reason)).second) lose_if_at_rest(rank, out);
+}
+
+/// Which of `down` and `perished` comes first is open.
+void membership_state::lose_if_at_rest(rank_t rank, membership_outbox& out) {
+  if (!dissolved_ && down_.contains(rank) && perished_.contains(rank)) out.flush(rank);
+}
+
+void membership_state::flushed(rank_t rank, membership_outbox& out) {
+  if (dissolved_ || !lost_.insert(rank).second) return;
+  agreement_.lost(rank, down_[rank], out);
+  bury_if_quiet(out);
+}
+
+void membership_state::bury_if_quiet(membership_outbox& out) {
+  if (lost_.empty() || static_cast<int>(quiet_.size() + lost_.size()) < ranks_) return;
+  for (const rank_t rank : lost_) out.bury(rank, broken());
+  for (const rank_t rank : lost_)
+    if (!left_.contains(rank)) left(rank, 0, out);
+}
+
+void membership_state::dissolve(membership_outbox& out) {
+  if (!std::exchange(dissolved_, true)) out.dissolve();
+}
+
+}  // namespace troupe::actors
