@@ -38,9 +38,11 @@ struct introduce {
 
 }  // namespace
 
-TROUPE_LOCAL_MESSAGE(call)
-TROUPE_LOCAL_MESSAGE(exchange)
-TROUPE_LOCAL_MESSAGE(introduce)
+TROUPE_BEGIN_MESSAGES(scheduler_latency, 200)
+TROUPE_LOCAL_MESSAGE(scheduler_latency, call)
+TROUPE_LOCAL_MESSAGE(scheduler_latency, exchange)
+TROUPE_LOCAL_MESSAGE(scheduler_latency, introduce)
+TROUPE_END_MESSAGES(scheduler_latency)
 
 namespace {
 
@@ -100,7 +102,7 @@ caf::behavior answerer(caf::event_based_actor*) {
 caf::behavior counter(caf::event_based_actor* self) {
   return {[self](caf::actor next, int left, call c) {
     if (left == 0) c.token->complete();
-    else self->send(next, caf::actor{self}, left - 1, c);
+    else post(next, caf::actor{self}, left - 1, c);
   }};
 }
 
@@ -113,7 +115,7 @@ caf::behavior exchanger(caf::event_based_actor* self) {
           if (one != self) peers->push_back(one);
       },
       [=](exchange e) {
-        for (auto& peer : *peers) self->send(peer, 1, e);
+        for (auto& peer : *peers) post(peer, 1, e);
       },
       [](int, exchange e) {
         if (e.open->fetch_sub(1) == 1) e.token->complete();
@@ -137,7 +139,7 @@ void all_exchange(caf::actor_system& system, const std::string& name, waiter wai
   constexpr int ranks = 8;
   std::vector<caf::actor> all;
   for (int i = 0; i < ranks; ++i) all.push_back(spawn_actor(system, exchanger));
-  for (auto& one : all) caf::anon_send(one, introduce{&all});
+  for (auto& one : all) post(one, introduce{&all});
   if (wait.own != nullptr)
     while (wait.own->help_one()) {}
   else std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -145,7 +147,7 @@ void all_exchange(caf::actor_system& system, const std::string& name, waiter wai
     wait_token token;
     std::atomic<int> open{ranks * (ranks - 1)};
     const auto go = [&] {
-      for (auto& one : all) caf::anon_send(one, exchange{&open, &token});
+      for (auto& one : all) post(one, exchange{&open, &token});
     };
     if (wait.own != nullptr) {
       const scheduler::driving scope(*wait.own, scheduler::wake_others::at_end);
@@ -156,7 +158,7 @@ void all_exchange(caf::actor_system& system, const std::string& name, waiter wai
       wait(token);
     }
   });
-  for (auto& one : all) caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+  for (auto& one : all) post_exit(one, caf::exit_reason::user_shutdown);
 }
 
 void run(caf::actor_system& system, const std::string& name, waiter wait) {
@@ -165,42 +167,41 @@ void run(caf::actor_system& system, const std::string& name, waiter wait) {
     wait_token token;
     if (wait.own != nullptr) {
       const scheduler::driving scope(*wait.own);
-      caf::anon_send(echo, call{&token});
+      post(echo, call{&token});
       wait(token);
     } else {
-      caf::anon_send(echo, call{&token});
+      post(echo, call{&token});
       wait(token);
     }
   });
   measure_cold("the same after 300 us of silence", name, [&] {
     wait_token token;
-    caf::anon_send(echo, call{&token});
+    post(echo, call{&token});
     wait(token);
   });
   if (wait.own != nullptr && wait.own->options().workers > 0)
     measure_cold("the same, caller sleeps and a worker does it", name, [&] {
       wait_token token;
-      caf::anon_send(echo, call{&token});
+      post(echo, call{&token});
       waiter{nullptr}(token);
     });
-  caf::anon_send_exit(echo, caf::exit_reason::user_shutdown);
+  post_exit(echo, caf::exit_reason::user_shutdown);
   const auto ping = spawn_actor(system, counter);
   const auto pong = spawn_actor(system, counter);
   constexpr int messages = 1000;
   measure("one actor-to-actor message", name, 1, messages, [&] {
     wait_token token;
-    caf::anon_send(ping, pong, messages, call{&token});
+    post(ping, pong, messages, call{&token});
     wait(token);
   });
-  caf::anon_send_exit(ping, caf::exit_reason::user_shutdown);
-  caf::anon_send_exit(pong, caf::exit_reason::user_shutdown);
+  post_exit(ping, caf::exit_reason::user_shutdown);
+  post_exit(pong, caf::exit_reason::user_shutdown);
   all_exchange(system, name, wait);
 }
 
 void own(const std::string& name, scheduler_options options) {
   caf::actor_system_config config;
-  load_scheduler(config, options);
-  caf::actor_system system(config);
+  caf::actor_system system = make_actor_system(config, options);
   scheduler& s = scheduler::of(system);
   run(system, name, waiter{&s});
   s.finish();
@@ -209,8 +210,8 @@ void own(const std::string& name, scheduler_options options) {
 void create_and_destroy(const std::string& name, bool ours) {
   measure("create + destroy an actor system", name, 5, 1, [&] {
     caf::actor_system_config config;
-    if (ours) load_scheduler(config, {});
-    caf::actor_system system(config);
+    if (ours) static_cast<void>(make_actor_system(config, scheduler_options{}));
+    else static_cast<void>(caf::actor_system(config));
   });
 }
 

@@ -15,22 +15,29 @@ constexpr int ranks = 4;
 
 /// An actor of yours. It owns its data, which must live until the response comes; so the actor waits for it before it
 /// ends.
-struct worker_state {
-  std::array<double, 2> data{};
+class worker : public caf::event_based_actor {
+public:
+  worker(caf::actor_config& config, int number, caf::actor rank, caf::actor report_to)
+      : caf::event_based_actor(config), number_(number), rank_(std::move(rank)), report_to_(std::move(report_to)) {}
+
+  caf::behavior make_behavior() override {
+    data_ = {static_cast<double>(number_), 1.0};
+    // The same descriptions that communicator::all_reduce and its kin make (engine/api/range_calls.hpp).
+    const troupe::collective_request all_reduce{troupe::calls::all_reduce(data_, troupe::sum)};
+    // What `request` is called differs between CAF 0.17 and 1.x; ask() and post() of caf_actors.hpp are one of both.
+    troupe::actors::ask(*this, rank_, caf::infinite, all_reduce).then([this](const troupe::collective_response& done) {
+      if (done.status) std::fprintf(stderr, "worker %d: %s\n", number_, done.message.c_str());
+      troupe::actors::post(report_to_, number_, data_[0], data_[1]);
+      quit();
+    });
+    return {[](caf::unit_t) {}};  // a behavior, so that the actor lives on until the response
+  }
+
+private:
+  int number_;
+  caf::actor rank_, report_to_;
+  std::array<double, 2> data_{};
 };
-
-caf::behavior worker(caf::stateful_actor<worker_state>* self, int number, caf::actor rank, caf::actor report_to) {
-  self->state.data = {static_cast<double>(number), 1.0};
-
-  // The same descriptions that communicator::all_reduce and its kin make (engine/api/calls.hpp).
-  const troupe::collective_request all_reduce{troupe::calls::all_reduce(self->state.data, troupe::sum)};
-  self->request(rank, caf::infinite, all_reduce).then([=](const troupe::collective_response& done) {
-    if (done.status) std::fprintf(stderr, "worker %d: %s\n", number, done.message.c_str());
-    self->send(report_to, number, self->state.data[0], self->state.data[1]);
-    self->quit();
-  });
-  return {[](caf::unit_t) {}};  // a behavior, so that the actor lives on until the response
-}
 
 int main() {
   troupe::engine engine;
@@ -40,7 +47,7 @@ int main() {
   caf::actor_system& system = troupe::caf_system(engine);
   caf::scoped_actor self{system};
   for (troupe::communicator& comm : comms)
-    system.spawn(worker, comm.rank(), troupe::rank_actor(comm), caf::actor_cast<caf::actor>(self));
+    system.spawn<worker>(comm.rank(), troupe::rank_actor(comm), caf::actor_cast<caf::actor>(self));
 
   std::array<std::array<double, 2>, ranks> result{};
   for (int received = 0; received < ranks; ++received)

@@ -37,5 +37,7 @@ TROUPE_API caf::actor rank_actor_of(const communicator_actors& of, int rank);
 
 }  // namespace troupe
 
-TROUPE_LOCAL_MESSAGE(troupe::collective_request)
-TROUPE_LOCAL_MESSAGE(troupe::collective_response)
+TROUPE_BEGIN_MESSAGES(troupe_interface, 80)
+TROUPE_LOCAL_MESSAGE(troupe_interface, troupe::collective_request)
+TROUPE_LOCAL_MESSAGE(troupe_interface, troupe::collective_response)
+TROUPE_END_MESSAGES(troupe_interface)

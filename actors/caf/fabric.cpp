@@ -28,7 +28,7 @@ caf::actor fabric::element_actor(element_id id) {
       case element_kind::nic: found = spawn_nic(system_, *this); break;
       default: found = spawn_ring_segment(system_, *this); break;
     }
-    if (closed_) caf::anon_send_exit(found, caf::exit_reason::user_shutdown);  // nobody will end it later
+    if (closed_) post_exit(found, caf::exit_reason::user_shutdown);  // nobody will end it later
   }
   return found;
 }
@@ -37,7 +37,7 @@ void fabric::forward(transfer_message&& what) {
   if (trace_) what.passed.push_back(what.way->way.hops[what.at].id);
   if (++what.at < what.way->hops.size()) {
     const caf::actor& next = what.way->hops[what.at];
-    caf::anon_send(next, std::move(what));
+    post(next, std::move(what));
     return;
   }
   if (trace_ && !what.way->recorded.exchange(true)) record(*what.way, what.passed);
@@ -68,7 +68,7 @@ std::vector<std::string> fabric::traced() {
 
 void fabric::close() {
   const std::lock_guard lock(mutex_);
-  for (auto& [id, actor] : elements_) caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+  for (auto& [id, actor] : elements_) post_exit(actor, caf::exit_reason::user_shutdown);
   elements_.clear();
   closed_ = true;
 }

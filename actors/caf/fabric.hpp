@@ -110,8 +110,7 @@ caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways);
 template <class Self, class Callback>
 void after_transfers(Self& self, const communicator_actors& members, rank_t rank, Callback callback) {
   if (members.ways == nullptr) return callback();
-  self.request(members.ways->dma_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite,
-               flush_message{})
+  ask(self, members.ways->dma_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite, flush_message{})
       .then([callback](const flushed_message&) mutable { callback(); },
             [callback](const caf::error&) mutable { callback(); });  // an engine that is gone refers to nothing either
 }
@@ -123,8 +122,10 @@ caf::actor spawn_nic(caf::actor_system& system, fabric& ways);
 
 }  // namespace troupe::actors
 
-TROUPE_LOCAL_MESSAGE(troupe::actors::transfer_message)
-TROUPE_LOCAL_MESSAGE(troupe::actors::packet_message)
-TROUPE_LOCAL_MESSAGE(troupe::actors::copy_message)
-TROUPE_LOCAL_MESSAGE(troupe::actors::flush_message)
-TROUPE_LOCAL_MESSAGE(troupe::actors::flushed_message)
+TROUPE_BEGIN_MESSAGES(troupe_fabric, 60)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::transfer_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::packet_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::copy_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flush_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flushed_message)
+TROUPE_END_MESSAGES(troupe_fabric)

@@ -16,12 +16,12 @@ class membership_actor final : public caf::event_based_actor, private membership
 public:
   membership_actor(caf::actor_config& config, communicator_actors_ptr members)
       : event_based_actor(config), members_(std::move(members)), state_(members_->ranks, members_->name) {
-    set_down_handler([this](const caf::down_msg& m) { down(m); });
-    set_exit_handler([this](caf::exit_msg& m) { quit(std::move(m.reason)); });
+    on_down(*this, [this](const caf::down_msg& m) { down(m); });
+    on_exit_message(*this, [this](caf::exit_msg& m) { quit(std::move(m.reason)); });
   }
 
   caf::behavior make_behavior() override {
-    for (const caf::actor& rank : members_->rank) monitor(rank);
+    for (const caf::actor& rank : members_->rank) watch_actor(*this, rank);
     return {
         [this](called_message& m) { state_.called(m.epoch, m.rank, std::move(m.what), *this); },
         [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank, *this); },
@@ -65,7 +65,7 @@ private:
   }
   void dissolve() override {
     const communicator_actors_ptr members = members_;
-    for (const caf::actor& rank : members->rank) send_exit(rank, caf::exit_reason::user_shutdown);
+    for (const caf::actor& rank : members->rank) post_exit(rank, caf::exit_reason::user_shutdown);
     members->ended.store(true);
     members->table->close();
     quit();
@@ -73,7 +73,7 @@ private:
 
   template <class Message>
   void tell_all(const Message& what) {
-    for (const caf::actor& rank : members_->rank) send(rank, what);
+    for (const caf::actor& rank : members_->rank) post(rank, what);
   }
 
   communicator_actors_ptr members_;

@@ -29,7 +29,7 @@ private:
     const caf::actor next = m.way->hops[at];
     const auto whole = std::make_shared<const transfer_message>(std::move(m));
     const caf::actor self{caf::actor_cast<caf::actor>(this)};
-    state_.cut(whole->what.bytes, [&](const nic_state::packet& p) { send(next, packet_message{whole, at, p, self}); });
+    state_.cut(whole->what.bytes, [&](const nic_state::packet& p) { post(next, packet_message{whole, at, p, self}); });
   }
 
   void join(const packet_message& m) {

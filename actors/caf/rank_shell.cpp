@@ -22,7 +22,9 @@ struct answer_message {
 
 }  // namespace troupe::actors
 
-TROUPE_LOCAL_MESSAGE(troupe::actors::answer_message)
+TROUPE_BEGIN_MESSAGES(troupe_answer, 90)
+TROUPE_LOCAL_MESSAGE(troupe_answer, troupe::actors::answer_message)
+TROUPE_END_MESSAGES(troupe_answer)
 
 namespace troupe::actors {
 
@@ -81,13 +83,12 @@ public:
       return true;
     }
     if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
-    caf::anon_send(dma_,
-                   copy_message{target, source, bytes, {members_.shared_from_this(), rank_, channel}, which, lane});
+    post(dma_, copy_message{target, source, bytes, {members_.shared_from_this(), rank_, channel}, which, lane});
     return false;
   }
   bool flush(const operation_key& which) override {
     if (members_.ways == nullptr) return false;
-    caf::anon_send(shell(), flush_order_message{which});
+    post(shell(), flush_order_message{which});
     return true;
   }
   steady_time now() const override { return std::chrono::steady_clock::now(); }
@@ -97,8 +98,8 @@ public:
     if (killed_) return;
     const path_ptr* way = members_.ways == nullptr ? nullptr : &path_to(to, channel);
     if (way == nullptr || *way == nullptr) return peer(to).post(chunk_message{channel, std::move(what)});
-    caf::anon_send((*way)->hops.front(),
-                   transfer_message{std::move(what), *way, 0, {members_.shared_from_this(), to, channel}, {}});
+    post((*way)->hops.front(),
+         transfer_message{std::move(what), *way, 0, {members_.shared_from_this(), to, channel}, {}});
   }
 
 private:
@@ -106,7 +107,7 @@ private:
     const auto m = faults_[static_cast<std::size_t>(channel)].next();
     if (m.kill) {
       killed_ = true;  // from now on it says nothing more to its peers
-      caf::anon_send_exit(shell(), caf::exit_reason::kill);
+      post_exit(shell(), caf::exit_reason::kill);
       return;
     }
     if (m.drop) return;
@@ -115,7 +116,7 @@ private:
     if (m.twice) pass_on(to, channel, chunk{what});
     if (m.delay.count() == 0) return pass_on(to, channel, std::move(what));
     members_.held_back.fetch_add(1);
-    caf::delayed_anon_send(shell(), m.delay, held_back_message{to, channel, std::move(what)});
+    post_later(shell(), m.delay, held_back_message{to, channel, std::move(what)});
   }
 
   void own_copy(chunk& what) const {
@@ -135,7 +136,7 @@ private:
 
   template <class Message>
   void tell(Message&& what) {
-    caf::anon_send(members_.membership, std::forward<Message>(what));
+    post(members_.membership, std::forward<Message>(what));
   }
   template <class Order>
   void order(rank_t to, Order&& what) {
@@ -159,7 +160,7 @@ class rank_shell final : public caf::event_based_actor {
 public:
   rank_shell(caf::actor_config& config, communicator_actors_ptr members, rank_t rank)
       : event_based_actor(config), members_(std::move(members)), rank_(rank) {
-    set_exit_handler([this](caf::exit_msg& m) { quit(std::move(m.reason)); });
+    on_exit_message(*this, [this](caf::exit_msg& m) { quit(std::move(m.reason)); });
   }
 
   caf::behavior make_behavior() override {
@@ -218,8 +219,8 @@ private:
       const completion_ptr done = op->done;
       done->then([self = caf::actor_cast<caf::actor>(this), to = std::make_shared<promise_type>(promise), done] {
         const failure_ptr& why = done->why();
-        caf::anon_send(self, answer_message{to, why ? collective_response{make_error_code(why->code), why->text}
-                                                    : collective_response{}});
+        post(self, answer_message{to, why ? collective_response{make_error_code(why->code), why->text}
+                                          : collective_response{}});
       });
       members_->table->at(rank_).submit(std::move(op));
     } catch (const error& e) {

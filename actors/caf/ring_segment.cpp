@@ -17,7 +17,7 @@ public:
         [this](transfer_message& m) { ways_.forward(std::move(m)); },
         [this](packet_message& m) {
           const caf::actor next = m.whole->way->hops[++m.at];
-          send(next, std::move(m));
+          post(next, std::move(m));
         },
     };
   }

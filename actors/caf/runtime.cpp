@@ -46,23 +46,16 @@ scheduler_options scheduler_settings(const runtime_options& options) {
 constexpr int slot_looks = 64;
 
 /// Turns a rank on a thread of the scheduler. Keeps the communicator until it is done; one at a time for each rank.
-class rank_job final : public caf::resumable {
+class rank_job final : public job {
 public:
   rank_job(communicator_actors_ptr members, rank_cell& cell, std::atomic<bool>& scheduled)
       : members_(std::move(members)), cell_(cell), scheduled_(scheduled) {}
-  subtype_t subtype() const override { return caf::resumable::function_object; }
-  resume_result resume(caf::execution_unit*, std::size_t) override {
+  void run() override {
     scheduled_.store(false);  // before it reads the inbox: what comes later schedules it again
     cell_.run();
-    return caf::resumable::done;
-  }
-  void intrusive_ptr_add_ref_impl() override { references_.fetch_add(1); }
-  void intrusive_ptr_release_impl() override {
-    if (references_.fetch_sub(1) == 1) delete this;
   }
 
 private:
-  std::atomic<int> references_{1};
   communicator_actors_ptr members_;
   rank_cell& cell_;
   std::atomic<bool>& scheduled_;
@@ -163,7 +156,7 @@ runtime::~runtime() {
   for (parker nobody; !idle() && std::chrono::steady_clock::now() < idle_by;)
     hidden_->agenda.help_until(nobody, idle, std::min(idle_by, std::chrono::steady_clock::now() + 1ms));
   for (const auto& m : members)
-    if (!m->ended.load()) caf::anon_send(m->membership, dissolve_message{});
+    if (!m->ended.load()) post(m->membership, dissolve_message{});
   if (hidden_->ways) hidden_->ways->close();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
   for (const auto& m : members) m->table->bury();
@@ -214,7 +207,7 @@ rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table;
 
 void runtime::abort(const communicator_actors& to, failure_ptr why) {
   to.table->broken(why);  // at once: what its caller begins next fails already
-  caf::anon_send(to.membership, abort_message{std::move(why)});
+  post(to.membership, abort_message{std::move(why)});
 }
 
 void runtime::abort_all(const failure_ptr& why) {
@@ -222,7 +215,7 @@ void runtime::abort_all(const failure_ptr& why) {
   for (const auto& c : hidden_->communicators)
     if (const auto m = c.members.lock(); m && !m->ended.load()) {
       m->table->broken(why);
-      caf::anon_send(c.membership, abort_message{why});
+      post(c.membership, abort_message{why});
     }
 }
 
@@ -307,7 +300,7 @@ void runtime::look_for_trouble() {
   if (hidden_->agenda.active() != 0) return;
   for (const view& v : views)
     if (v.members->held_back.load() == v.let_go && v.members->table->stands_still())
-      caf::anon_send(v.members->membership, stuck_message{v.look, v.nobody_else && v.run->all_wait()});
+      post(v.members->membership, stuck_message{v.look, v.nobody_else && v.run->all_wait()});
 }
 
 runtime::submitting::submitting(runtime& on) {

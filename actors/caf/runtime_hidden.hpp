@@ -19,10 +19,7 @@ namespace troupe::actors {
 
 struct runtime::hidden {
   struct config : caf::actor_system_config {
-    explicit config(const scheduler_options& options) {
-      load_scheduler(*this, options);
-      set("logger.console-verbosity", caf::atom("quiet"));
-    }
+    config() { silence(*this); }
   };
   struct known_communicator {
     std::weak_ptr<communicator_actors> members;
@@ -31,7 +28,7 @@ struct runtime::hidden {
   };
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
-      : options(o), settings(s), system(settings), agenda(scheduler::of(system)) {
+      : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)) {
     if (!hardware.ranks().is_flat())
       ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
   }

@@ -1,21 +1,14 @@
 #include "actors/caf/scheduler.hpp"
-#include "actors/caf/caf_compat.hpp"
+#include "actors/caf/timer_clock.hpp"
 
 #include <caf/actor_registry.hpp>
-#include <caf/actor_system_config.hpp>
-#include <caf/detail/simple_actor_clock.hpp>
-#include <caf/event_based_actor.hpp>
-#include <caf/execution_unit.hpp>
-#include <caf/resumable.hpp>
-#include <caf/send.hpp>
+#include <caf/scheduled_actor.hpp>
 
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <iostream>
 #include <mutex>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -48,28 +41,17 @@ std::size_t thread_number() noexcept {
   return number;
 }
 
-/// Stands in for CAF's printer, which would cost every system a thread. `aout` prints; redirection is not supported.
-caf::behavior print_to_stdout(caf::event_based_actor*) {
-  return {
-      [](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text << std::flush; },
-      [](caf::flush_atom, caf::actor_id) {},
-      [](caf::delete_atom, caf::actor_id) {},
-      [](caf::redirect_atom, const std::string&, int) {},
-      [](caf::redirect_atom, caf::actor_id, const std::string&, int) {},
-  };
-}
-
 }  // namespace
 
 // -- execution units ------------------------------------------------------------
 
 /// What an actor sees as its context. Lives as long as the scheduler, because an actor keeps a pointer to the last one; is used
 /// by one thread at a time, because CAF's middleman keeps per-thread state in it.
-struct scheduler::unit final : caf::execution_unit {
-  unit(caf::actor_system* system, scheduler* owner) : caf::execution_unit(system), owner_(owner) {}
-  void exec_later(caf::resumable* job) override { owner_->enqueue(job); }
+struct scheduler::unit final : execution_context {
+  unit(caf::actor_system* system, actors::scheduler* owner) : execution_context(*system), owner_(owner) {}
+  void enqueue(caf::resumable* job) override { owner_->enqueue(job); }
 
-  scheduler* owner_;
+  actors::scheduler* owner_;  // 1.x: the base class brings a `scheduler` of its own
   alignas(64) std::atomic<bool> busy{false};
 };
 
@@ -116,133 +98,6 @@ private:
   std::array<std::atomic<unit*>, 64> slots_;
   std::mutex mutex_;
   std::deque<unit> all_;
-};
-
-// -- timers -----------------------------------------------------------------------
-
-/// CAF's simple clock behind a mutex, with a thread that exists only once something was scheduled and sleeps until the earliest
-/// due time. CAF's own thread-safe clock is a ring of 64 entries that blocks its writers while nobody dispatches it, and
-/// every actor writes to it when it ends.
-/// Messages are sent and events destroyed outside the lock: both may run code that schedules again.
-class scheduler::timer_clock final : public caf::detail::simple_actor_clock {
-public:
-  using base = caf::detail::simple_actor_clock;
-
-  ~timer_clock() override { stop(); }
-
-  std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
-  bool has_thread() const noexcept { return has_thread_.load(std::memory_order_relaxed); }
-
-  void set_ordinary_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
-    add(t, [&] { base::set_ordinary_timeout(t, self, type, id); });
-  }
-  void set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
-    add(t, [&] { base::set_multi_timeout(t, self, type, id); });
-  }
-  void set_request_timeout(time_point t, caf::abstract_actor* self, caf::message_id id) override {
-    add(t, [&] { base::set_request_timeout(t, self, id); });
-  }
-  void schedule_message(time_point t, caf::strong_actor_ptr receiver, caf::mailbox_element_ptr content) override {
-    add(t, [&] { base::schedule_message(t, std::move(receiver), std::move(content)); });
-  }
-  void schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender, caf::message content) override {
-    add(t, [&] { base::schedule_message(t, std::move(target), std::move(sender), std::move(content)); });
-  }
-  void cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) override {
-    remove([&] { base::cancel_ordinary_timeout(self, type); });
-  }
-  void cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) override {
-    remove([&] { base::cancel_request_timeout(self, id); });
-  }
-  void cancel_timeouts(caf::abstract_actor* self) override {
-    remove([&] { base::cancel_timeouts(self); });
-  }
-  void cancel_all() override {
-    schedule_map dropped;  // destroyed after the lock is released: an event may hold the last reference to an actor
-    const std::lock_guard lock(mutex_);
-    dropped.swap(schedule_);
-    actor_lookup_.clear();
-    count();
-  }
-
-  /// Joins the thread; drops what is scheduled, now and later.
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    place_.wake();
-    if (thread_.joinable()) thread_.join();
-    cancel_all();
-  }
-
-private:
-  template <class F>
-  void add(time_point due, F schedule) {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return;
-    schedule();
-    count();
-    if (!thread_.joinable()) {
-      thread_ = std::thread([this] { dispatch(); });
-      has_thread_.store(true, std::memory_order_relaxed);
-    } else if (due < armed_) {
-      place_.wake();
-    }
-  }
-
-  /// Every actor that ends comes here, nearly always with nothing scheduled. An actor's own entries were made in its own
-  /// handlers, which happened before, so a zero cannot hide one of them.
-  template <class F>
-  void remove(F cancel) {
-    if (pending_.load(std::memory_order_acquire) == 0) return;
-    const std::lock_guard lock(mutex_);
-    cancel();
-    count();
-  }
-
-  void count() noexcept { pending_.store(schedule_.size() + shipping_, std::memory_order_release); }
-
-  void dispatch() {
-    name_thread("troupe.timer");
-    std::vector<unique_delayed_event_ptr> due;
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex_);
-        shipping_ = 0;  // what was due is in mailboxes now: counted by the scheduler if it made an actor ready
-        count();
-        if (stopped_) return;
-        take_expired(due);
-        armed_ = schedule_.empty() ? no_deadline : schedule_.begin()->first;
-      }
-      if (due.empty()) {
-        place_.park(armed_);
-        continue;
-      }
-      for (auto& event : due) ship(*event);
-      due.clear();
-    }
-  }
-
-  void take_expired(std::vector<unique_delayed_event_ptr>& due) {
-    const auto now_is = now();
-    while (!schedule_.empty() && schedule_.begin()->first <= now_is) {
-      auto first = schedule_.begin();
-      if (first->second->backlink != actor_lookup_.end()) actor_lookup_.erase(first->second->backlink);
-      due.push_back(std::move(first->second));
-      schedule_.erase(first);
-    }
-    shipping_ = due.size();
-  }
-
-  std::mutex mutex_;
-  parker place_;  // of the timer thread
-  std::thread thread_;
-  time_point armed_ = no_deadline;  // written under the lock by the timer thread, which also reads it without
-  std::size_t shipping_ = 0;
-  bool stopped_ = false;
-  std::atomic<std::size_t> pending_{0};
-  std::atomic<bool> has_thread_{false};
 };
 
 // -- drivers ------------------------------------------------------------------------
@@ -401,7 +256,7 @@ bool scheduler::help_one() {
 help_result scheduler::finish(steady_time deadline) {
   // The registry tells nobody when its count falls, so this looks again every millisecond while another thread runs the last
   // actors. Only during shutdown.
-  const auto none_left = [this] { return system().registry().running() == 0; };
+  const auto none_left = [this] { return system_.registry().running() == 0; };
   parker place;
   for (;;) {
     const auto slice = std::min(deadline, steady::now() + std::chrono::milliseconds(1));
@@ -452,21 +307,18 @@ void scheduler::start_worker() noexcept {
 
 void scheduler::work() noexcept {
   name_thread("troupe.worker");
-  system().thread_started();
+  thread_begins(system_);
   parker place;
   // `start_worker` counted this thread as searching already. Never done: ends as `stopped`.
   drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true, 0);
-  system().thread_terminates();
+  thread_ends(system_);
 }
 
 // -- life cycle -------------------------------------------------------------------------
 
-scheduler::scheduler(caf::actor_system& system, const scheduler_options& options) : scheduler(system, options, false) {}
-
-scheduler::scheduler(caf::actor_system& system, const scheduler_options& options, bool read_config)
-    : caf::scheduler::abstract_coordinator(system),
+scheduler::scheduler(caf::actor_system& system, const scheduler_options& options)
+    : system_(system),
       options_(options),
-      read_config_(read_config),
       queue_(options.ring),
       units_(new units(&system, this)),
       threads_(new threads),
@@ -483,30 +335,10 @@ scheduler::~scheduler() {
   drain(steady_time::min());
 }
 
-caf::actor_system::module* scheduler::make(caf::actor_system& system, caf::detail::type_list<>) {
-  return new scheduler(system, scheduler_options{}, true);
-}
-
 scheduler& scheduler::of(caf::actor_system& system) {
-  if (auto* found = dynamic_cast<scheduler*>(&system.scheduler())) return *found;
+  if (auto* found = dynamic_cast<scheduler*>(hosted_scheduler_of(system))) return *found;
   throw std::logic_error(
-      "troupe: this actor system runs another scheduler; call troupe::actors::load_scheduler(config, ...) "
-      "before constructing it");
-}
-
-void scheduler::init(caf::actor_system_config& config) {
-  if (read_config_) {
-    options_.workers = caf::get_or(config, "scheduler.max-threads", options_.workers);
-    options_.max_throughput =
-        std::max<std::size_t>(1, caf::get_or(config, "scheduler.max-throughput", options_.max_throughput));
-  }
-  max_throughput_ = options_.max_throughput;
-  num_workers_ = options_.workers;
-}
-
-void scheduler::start() {
-  // Not the base class's start: its printer is a thread. Lazy: costs nothing until somebody prints.
-  utility_actors_[printer_id] = spawn_actor<caf::hidden + caf::lazy_init>(system(), print_to_stdout);
+      "troupe: this actor system runs another scheduler; make it with troupe::actors::make_actor_system(config, ...)");
 }
 
 void scheduler::stop() {
@@ -521,10 +353,6 @@ void scheduler::stop() {
   for (auto& thread : joining) thread.join();
   wait_for_helpers();
   clock_->stop();
-  if (auto& last = utility_actors_[printer_id]) {
-    caf::anon_send_exit(last, caf::exit_reason::user_shutdown);
-    last = nullptr;
-  }
   drain(steady::now() + options_.grace);
 }
 
@@ -575,9 +403,9 @@ std::size_t scheduler::timers() const noexcept { return clock_->pending(); }
 
 caf::actor_clock& scheduler::clock() noexcept { return *clock_; }
 
-void load_scheduler(caf::actor_system_config& config, const scheduler_options& options) {
-  config.module_factories.push_back(
-      [options](caf::actor_system& system) -> caf::actor_system::module* { return new scheduler(system, options); });
+caf::actor_system make_actor_system(caf::actor_system_config& config, const scheduler_options& options) {
+  return make_actor_system(
+      config, [options](caf::actor_system& system) { return std::make_unique<scheduler>(system, options); });
 }
 
 }  // namespace troupe::actors

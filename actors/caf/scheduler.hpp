@@ -1,9 +1,8 @@
 #pragma once
 
+#include "actors/caf/caf_compat.hpp"
 #include "actors/caf/ready_queue.hpp"
 #include "actors/waiting/parking.hpp"
-
-#include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +12,8 @@
 #include <type_traits>
 
 namespace troupe::actors {
+
+class timer_clock;
 
 struct scheduler_options {
   /// Threads of the scheduler's own, each started when there is work nobody else takes. 0: only callers run actors.
@@ -37,7 +38,7 @@ enum class help_result {
   stopped   ///< the actor system is being destroyed
 };
 
-/// CAF scheduler module in which callers help: a thread that waits for something runs ready actors itself until its condition
+/// CAF scheduler in which callers help: a thread that waits for something runs ready actors itself until its condition
 /// holds, so a small operation needs no thread switch. Idle threads sleep; an idle engine uses no CPU: there is no tick.
 ///
 /// Threads. A *driver* is a thread that currently runs the queue: a worker, or a caller inside `help_until`, `help_one` or a
@@ -50,18 +51,16 @@ enum class help_result {
 ///
 /// All members are thread-safe unless they say otherwise. Cost of submit, run and complete on one thread: three
 /// read-modify-writes on shared words besides CAF's own.
-class scheduler final : public caf::scheduler::abstract_coordinator {
+class scheduler final : public hosted_scheduler {
 public:
-  // -- construction, called by CAF --------------------------------------------
+  // -- construction, by make_actor_system() ------------------
 
   scheduler(caf::actor_system& system, const scheduler_options& options);
   ~scheduler() override;
+  scheduler(const scheduler&) = delete;
+  scheduler& operator=(const scheduler&) = delete;
 
-  /// For `config.load<scheduler>()`: default options, with `scheduler.max-threads` and `scheduler.max-throughput` of the config
-  /// where they are set. `load_scheduler` sets all options.
-  static caf::actor_system::module* make(caf::actor_system& system, caf::detail::type_list<>);
-
-  /// The scheduler of a system that loaded this module. Throws std::logic_error if it runs another one.
+  /// The scheduler of a system that the function below made. Throws std::logic_error if it runs another one.
   static scheduler& of(caf::actor_system& system);
 
   // -- helping ----------------------------------------------------------------
@@ -156,19 +155,16 @@ public:
   std::uint64_t wakes() const noexcept { return idle_.wakes(); }
   const scheduler_options& options() const noexcept { return options_; }
 
-  // -- overridden functions -----------------------------------------------------
+  // -- for CAF ------------------------------------------------------------------
 
   /// Takes over one reference to `job`.
   void enqueue(caf::resumable* job) override;
   caf::actor_clock& clock() noexcept override;
-  void init(caf::actor_system_config& config) override;
-  void start() override;
   /// Ends helpers (they return `stopped`), joins the threads, runs ready actors for at most `grace`, then cleans up the rest.
   /// Bounded by the longest handler under way plus `grace`.
   void stop() override;
 
 private:
-  class timer_clock;
   struct threads;
   struct units;
   struct condition {
@@ -193,8 +189,8 @@ private:
   static constexpr std::uint64_t one_active = 1;
   static constexpr std::uint64_t one_resume = std::uint64_t{1} << 24;
 
+  caf::actor_system& system_;
   scheduler_options options_;
-  const bool read_config_;
   ready_queue<caf::resumable> queue_;
   idle_set idle_;
   /// Low 24 bits: ready or running. High 40: resumes. One word, so that both are read and changed at once.
@@ -205,12 +201,9 @@ private:
   std::unique_ptr<units> units_;
   std::unique_ptr<threads> threads_;
   std::unique_ptr<timer_clock> clock_;
-
-  scheduler(caf::actor_system& system, const scheduler_options& options, bool read_config);
-  friend void load_scheduler(caf::actor_system_config&, const scheduler_options&);
 };
 
-/// Makes systems built from `config` use this scheduler with these options.
-void load_scheduler(caf::actor_system_config& config, const scheduler_options& options);
+/// An actor system that runs on this scheduler. `config` must outlive it.
+caf::actor_system make_actor_system(caf::actor_system_config& config, const scheduler_options& options);
 
 }  // namespace troupe::actors

@@ -218,11 +218,13 @@ caf::actor spawn_virtual_element(caf::actor_system& system, traffic& of, element
 
 }  // namespace troupe::actors
 
-TROUPE_LOCAL_MESSAGE(troupe::actors::start_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::arrival_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::work_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::credit_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::compute_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::access_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::head_event)
-TROUPE_LOCAL_MESSAGE(troupe::actors::done_event)
+TROUPE_BEGIN_MESSAGES(troupe_virtual, 100)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::start_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::arrival_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::work_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::credit_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::compute_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::access_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::head_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::done_event)
+TROUPE_END_MESSAGES(troupe_virtual)

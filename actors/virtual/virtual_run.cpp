@@ -117,8 +117,7 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
 
   // Torn down from the last to the first: actors refer to the state above them.
   caf::actor_system_config config;
-  load_virtual_scheduler(config);
-  caf::actor_system system{config};
+  caf::actor_system system = make_virtual_actor_system(config);
   virtual_scheduler& time = virtual_scheduler::of(system);
   traffic ways{*sizes, on, options, time, record.get()};
   ensemble all{notes, *sizes, on, options, ways, record.get()};

@@ -1,17 +1,8 @@
 #include "actors/virtual/virtual_scheduler.hpp"
 
-#include <caf/actor_system_config.hpp>
-#include <caf/detail/simple_actor_clock.hpp>
-#include <caf/event_based_actor.hpp>
-#include <caf/execution_unit.hpp>
-#include <caf/resumable.hpp>
-#include <caf/scheduled_actor.hpp>
-#include <caf/send.hpp>
-
-#include <iostream>
 #include <stdexcept>
 
-#include "actors/caf/caf_compat.hpp"
+#include "actors/caf/timer_clock.hpp"
 #include "actors/virtual/element_state.hpp"
 
 namespace troupe::actors {
@@ -21,37 +12,25 @@ namespace {
 /// Messages that an actor may consume before others run. An event makes one; only actors that talk to each other have more.
 constexpr std::size_t most_messages_a_turn = 64;
 
-caf::behavior print_to_stdout(caf::event_based_actor*) {
-  return {
-      [](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text << std::flush; },
-      [](caf::flush_atom, caf::actor_id) {},
-      [](caf::delete_atom, caf::actor_id) {},
-  };
-}
-
 }  // namespace
 
-class virtual_scheduler::unit final : public caf::execution_unit {
+class virtual_scheduler::unit final : public execution_context {
 public:
-  unit(caf::actor_system* system, virtual_scheduler* owner) : caf::execution_unit(system), owner_(owner) {}
-  void exec_later(caf::resumable* job) override { owner_->enqueue(job); }
+  unit(caf::actor_system& system, virtual_scheduler* owner) : execution_context(system), owner_(owner) {}
+  void enqueue(caf::resumable* job) override { owner_->enqueue(job); }
 
 private:
   virtual_scheduler* owner_;
 };
 
-/// CAF's simple clock, told the virtual time. Its resolution is a nanosecond; what is due within one is due at its end.
-class virtual_scheduler::virtual_clock final : public caf::detail::simple_actor_clock {
+/// Told the virtual time. Its resolution is a nanosecond; what is due within one is due at its end.
+class virtual_scheduler::virtual_clock final : public manual_clock {
 public:
   explicit virtual_clock(const virtual_scheduler& owner) : owner_(owner) {}
   time_point now() const noexcept override { return point(owner_.now()); }
-  bool idle() const { return schedule().empty(); }
-  virtual_scheduler::time_type next_time() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(schedule().begin()->first.time_since_epoch()).count() *
-           1000;
+  virtual_scheduler::time_type next() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(next_time().time_since_epoch()).count() * 1000;
   }
-  /// Delivers what is due.
-  void dispatch() { trigger_expired_timeouts(); }
 
 private:
   static time_point point(virtual_scheduler::time_type time) {
@@ -61,14 +40,14 @@ private:
 };
 
 virtual_scheduler::virtual_scheduler(caf::actor_system& system)
-    : caf::scheduler::abstract_coordinator(system), unit_(new unit(&system, this)), clock_(new virtual_clock(*this)) {}
+    : system_(system), unit_(new unit(system, this)), clock_(new virtual_clock(*this)) {}
 
 virtual_scheduler::~virtual_scheduler() { stop(); }
 
 virtual_scheduler& virtual_scheduler::of(caf::actor_system& system) {
-  if (auto* found = dynamic_cast<virtual_scheduler*>(&system.scheduler())) return *found;
+  if (auto* found = dynamic_cast<virtual_scheduler*>(hosted_scheduler_of(system))) return *found;
   throw std::logic_error(
-      "troupe: this actor system runs another scheduler; call load_virtual_scheduler(config) before constructing it");
+      "troupe: this actor system runs another scheduler; make it with make_virtual_actor_system(config)");
 }
 
 void virtual_scheduler::enqueue(caf::resumable* job) {
@@ -97,8 +76,8 @@ void virtual_scheduler::note(const event& what) noexcept {
 }
 
 bool virtual_scheduler::step() {
-  if (!clock_->idle() && (events_due_.empty() || clock_->next_time() <= events_due_.next_time())) {
-    now_ = std::max(now_, clock_->next_time());
+  if (!clock_->idle() && (events_due_.empty() || clock_->next() <= events_due_.next_time())) {
+    now_ = std::max(now_, clock_->next());
     ++events_;
     clock_->dispatch();
     run_ready();
@@ -117,31 +96,17 @@ bool virtual_scheduler::step() {
 
 caf::actor_clock& virtual_scheduler::clock() noexcept { return *clock_; }
 
-void virtual_scheduler::init(caf::actor_system_config&) {
-  max_throughput_ = most_messages_a_turn;
-  num_workers_ = 1;
-}
-
-void virtual_scheduler::start() {
-  // Not the base class's start: its printer is a thread. Lazy: costs nothing until somebody prints.
-  utility_actors_[printer_id] = spawn_actor<caf::hidden + caf::lazy_init>(system(), print_to_stdout);
-}
-
 /// What is still due is dropped; actors that are ready handle what they have, and die with their last reference.
 void virtual_scheduler::stop() {
   if (stopped_) return;
-  if (auto& last = utility_actors_[printer_id]) {
-    caf::anon_send_exit(last, caf::exit_reason::user_shutdown);
-    last = nullptr;
-  }
   run_ready();
   stopped_ = true;
-  clock_->cancel_all();
+  clock_->drop_all();
 }
 
-void load_virtual_scheduler(caf::actor_system_config& config) {
-  config.module_factories.push_back(
-      [](caf::actor_system& system) -> caf::actor_system::module* { return new virtual_scheduler(system); });
+caf::actor_system make_virtual_actor_system(caf::actor_system_config& config) {
+  return make_actor_system(config,
+                           [](caf::actor_system& system) { return std::make_unique<virtual_scheduler>(system); });
 }
 
 }  // namespace troupe::actors

@@ -1,5 +1,5 @@
 #pragma once
-// CAF scheduler module of virtual time: one thread, a virtual clock, and a queue of events.
+// CAF scheduler of virtual time: one thread, a virtual clock, and a queue of events.
 //
 // The order of everything. An event is a message for an actor at a time. The event that is due first is taken; of equal times the
 // one that was caused first. The clock moves to its time, its message is put into the actor's mailbox, and then every actor that is
@@ -12,9 +12,6 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_cast.hpp>
-#include <caf/mailbox_element.hpp>
-#include <caf/message_id.hpp>
-#include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -23,20 +20,22 @@
 #include <type_traits>
 #include <vector>
 
+#include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/event_queue.hpp"
 
 namespace troupe::actors {
 
-class virtual_scheduler final : public caf::scheduler::abstract_coordinator {
+class virtual_scheduler final : public hosted_scheduler {
 public:
   using time_type = std::int64_t;  ///< picoseconds since the begin
 
   explicit virtual_scheduler(caf::actor_system& system);
   ~virtual_scheduler() override;
 
-  /// The scheduler of a system that loaded this module (load_virtual_scheduler). Throws std::logic_error if it runs another one.
+  /// The scheduler of a system that make_virtual_actor_system() made. Throws std::logic_error if it runs another one.
   static virtual_scheduler& of(caf::actor_system& system);
 
+  caf::actor_system& system() noexcept { return system_; }
   time_type now() const noexcept { return now_; }
   std::uint64_t events() const noexcept { return events_; }
   /// Hash over every event so far, in order: its time, its actor (by the order of their making) and its message.
@@ -49,10 +48,10 @@ public:
     static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) <= event::room);
     event e{};
     e.to = caf::actor_cast<caf::abstract_actor*>(to);
-    e.deliver = [](const event& due, caf::execution_unit* context) {
+    e.deliver = [](const event& due, caf_context* context) {
       Message message;
       std::memcpy(static_cast<void*>(&message), due.what, sizeof message);
-      due.to->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, message), context);
+      actors::deliver(*due.to, context, message);
     };
     if constexpr (!std::is_empty_v<Message>) std::memcpy(e.what, &what, sizeof what);
     events_due_.push(time < now_ ? now_ : time, e);
@@ -74,18 +73,16 @@ public:
     return run(~std::uint64_t{0} / 2, [] { return true; });
   }
 
-  // -- overridden functions --
+  // -- for CAF --
   void enqueue(caf::resumable* job) override;
   caf::actor_clock& clock() noexcept override;
-  void init(caf::actor_system_config& config) override;
-  void start() override;
   void stop() override;
 
 private:
   struct event {
     static constexpr std::size_t room = 16;
     caf::abstract_actor* to;
-    void (*deliver)(const event&, caf::execution_unit*);
+    void (*deliver)(const event&, caf_context*);
     alignas(8) unsigned char what[room];
   };
   class unit;
@@ -95,6 +92,7 @@ private:
   void note(const event& what) noexcept;
   void run_ready();
 
+  caf::actor_system& system_;
   time_type now_ = 0;
   std::uint64_t events_ = 0;
   std::uint64_t trace_ = 0;
@@ -106,7 +104,7 @@ private:
   std::unique_ptr<virtual_clock> clock_;
 };
 
-/// Makes systems built from `config` use this scheduler.
-void load_virtual_scheduler(caf::actor_system_config& config);
+/// An actor system in virtual time. `config` must outlive it.
+caf::actor_system make_virtual_actor_system(caf::actor_system_config& config);
 
 }  // namespace troupe::actors

@@ -2,6 +2,9 @@
 // middle, engines are closed. Buffers are freed as soon as a call returns, so AddressSanitizer sees whoever still reads them.
 
 #include "engine/api/caf_actors.hpp"
+
+#include <caf/actor_registry.hpp>
+
 #include "engine/api/troupe.hpp"
 #include "tests/seed.hpp"
 #include "topology/machine/routes.hpp"
@@ -154,7 +157,7 @@ TEST_CASE("a rank actor dies while others wait: all of them get actor_lost, its 
       if (c.rank() == 2) {  // never calls: the others wait
         while (begun < 2) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 7)));
-        caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+        troupe::actors::post_exit(rank_actor(comms[1]), caf::exit_reason::kill);
         return;
       }
       one_all_reduce(c, 100, t, {}, [&](request&) { ++begun; });
@@ -179,7 +182,7 @@ TEST_CASE("a rank actor dies in the middle of traffic") {
     tally t;
     std::thread killer([&, pause = random() % 3000] {
       std::this_thread::sleep_for(std::chrono::microseconds(pause));
-      caf::anon_send_exit(rank_actor(comms[3]), caf::exit_reason::kill);
+      troupe::actors::post_exit(rank_actor(comms[3]), caf::exit_reason::kill);
     });
     on_threads(comms, [&](communicator& c) {
       for (int k = 0; k < 2000; ++k) {
@@ -205,14 +208,14 @@ TEST_CASE("sends and receives of a rank whose actor has died") {
   SUBCASE("sender waits") {
     request s = comms[0].send_async(out, 1);
     std::this_thread::sleep_for(1ms);
-    caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+    troupe::actors::post_exit(rank_actor(comms[1]), caf::exit_reason::kill);
     CHECK(finish(s).code == errc::actor_lost);
   }
   SUBCASE("receiver waits, and its own rank's caller too") {
     request r = comms[0].recv_async(in, 1);
     request mine = comms[1].recv_async(in2, 0);
     std::this_thread::sleep_for(1ms);
-    caf::anon_send_exit(rank_actor(comms[1]), caf::exit_reason::kill);
+    troupe::actors::post_exit(rank_actor(comms[1]), caf::exit_reason::kill);
     CHECK(finish(r).code == errc::actor_lost);
     CHECK(finish(mine).code == errc::actor_lost);
   }

@@ -24,8 +24,10 @@ struct numbered {
 struct relayed {
   std::int64_t number;
 };
-TROUPE_LOCAL_MESSAGE(numbered)
-TROUPE_LOCAL_MESSAGE(relayed)
+TROUPE_BEGIN_MESSAGES(virtual_scheduler_test, 220)
+TROUPE_LOCAL_MESSAGE(virtual_scheduler_test, numbered)
+TROUPE_LOCAL_MESSAGE(virtual_scheduler_test, relayed)
+TROUPE_END_MESSAGES(virtual_scheduler_test)
 
 // -- event_queue ------------------------------------------------------------------------------------------------------
 
@@ -159,10 +161,7 @@ TEST_CASE("fair: whatever comes when, no more is carried than the time allows, a
 namespace {
 
 struct virtual_system {
-  virtual_system() {
-    load_virtual_scheduler(config);
-    system = std::make_unique<caf::actor_system>(config);
-  }
+  virtual_system() { system.reset(new caf::actor_system(make_virtual_actor_system(config))); }
   virtual_scheduler& time() { return virtual_scheduler::of(*system); }
   caf::actor_system_config config;
   std::unique_ptr<caf::actor_system> system;
@@ -173,11 +172,11 @@ using log_type = std::vector<std::string>;
 caf::actor noting(virtual_system& in, const std::string& name, log_type& log,
                   std::vector<caf::actor>* peers = nullptr) {
   virtual_scheduler* time = &in.time();
-  return spawn_actor<caf::lazy_init>(*in.system, [=, &log](caf::event_based_actor* self) -> caf::behavior {
+  return spawn_actor<caf::lazy_init>(*in.system, [=, &log](caf::event_based_actor*) -> caf::behavior {
     return {[=, &log](numbered n) {
               log.push_back(std::to_string(time->now()) + " " + name + " " + std::to_string(n.number));
               if (peers)
-                for (const auto& p : *peers) self->send(p, relayed{n.number});
+                for (const auto& p : *peers) post(p, relayed{n.number});
             },
             [=, &log](relayed n) {
               log.push_back(std::to_string(time->now()) + " " + name + " from another " + std::to_string(n.number));
@@ -216,7 +215,7 @@ TEST_CASE("what was to be earlier is now, and delayed messages of CAF are due in
     const auto late = spawn_actor<caf::lazy_init>(*world.system, [&, a](caf::event_based_actor* self) -> caf::behavior {
       return {[&, a, self](numbered) {
         time.at(5, a, numbered{1});  // 5 is past: the clock stands at 1000000
-        self->delayed_send(a, std::chrono::microseconds{2}, numbered{2});
+        post_later(a, std::chrono::microseconds{2}, numbered{2});
       }};
     });
     time.at(1'000'000, late, numbered{0});
