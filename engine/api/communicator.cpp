@@ -125,7 +125,7 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what) {
   auto result = mine.perform_again(c, what.input, what.output, deadline);
   if (!result.begun)
     if (const auto plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
-        plan->slots)
+        plan->on_board())
       result = mine.perform(c, plan, what.input, what.output, deadline);
   if (!result.begun) {
     std::swap(c.choreography, what.options.choreography);

@@ -255,35 +255,35 @@ struct planner::impl {
   }
 
   /// So that agreement travels with the data. Where it cannot, the membership is asked. Returns what is performed.
-  std::shared_ptr<lowered_score> agree_by_mailbox(plan& made, const contender& c, const planning_task& task) {
-    made.agrees = c.lowered->agrees();
-    std::shared_ptr<lowered_score> chosen = c.lowered;
+  std::shared_ptr<lowered_score> agree_by_mailbox(bool& agrees, const contender& c, const planning_task& task) {
+    agrees = c.lowered->agrees();
     const bool split = c.rank_order_fold || c.cut != cutting{};
     for (const agreement_form form : agreement_forms) {
       // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
-      if (made.agrees || c.cut != cutting{}) break;
+      if (agrees || c.cut != cutting{}) break;
       if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
       const auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
       if (!with || !with->verified(c.cut.slices)->ok()) continue;
-      made.notes = with->notes;
-      made.verified = with->verified(c.cut.slices);
-      made.agrees = true;
-      chosen = with;
+      agrees = true;
+      return with;
     }
-    return chosen;
+    return c.lowered;
   }
 
-  /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
-  static std::shared_ptr<lowered_score> leave_actors(plan& made, const contender& c, const outcome& o) {
-    made.cut = cutting{};
-    made.slots = format_of(o.way);
-    made.direct = o.way == message_protocol::direct;
-    made.protocol = name(o.way);
-    made.predicted_seconds = o.seconds();
-    std::shared_ptr<lowered_score> as = made.direct ? c.lowered : c.over(format_of(o.way)).lowered;
-    made.notes = as->notes;
-    made.verified = as->verified(1);
-    made.agrees = true;
+  /// Sets the plan's port, and returns what is performed there.
+  std::shared_ptr<lowered_score> choose_port(plan& made, const outcome& o, const planning_task& task) {
+    const contender& c = *o.chosen;
+    if (o.way == message_protocol::direct) {
+      made.port = direct_plan{};
+      return c.lowered;
+    }
+    if (o.way != message_protocol::simple) {
+      made.port = slots_plan{format_of(o.way)};
+      return c.over(format_of(o.way)).lowered;
+    }
+    bool agrees = false;
+    auto as = task.what.uniform ? agree_by_mailbox(agrees, c, task) : c.lowered;
+    made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
   }
 
@@ -380,25 +380,22 @@ struct planner::impl {
     const contender& c = *o.chosen;
     auto made = std::make_shared<plan>();
     made->choreography = c.choreography;
-    made->notes = c.lowered->notes;
-    made->verified = c.lowered->verified(c.cut.slices);
     made->count = moves_data(task.what.what) && task.what.uniform ? task.what.count : 0;
     made->counts = task.counts;
-    made->cut = c.cut;
-    made->credits = options.credits;
     made->work_type = c.work_type;
     made->widened = c.widened;
     made->scaled = task.rules.scaled;
-    made->any_order = task.rules.any_order;
-    made->predicted_seconds = c.seconds;
+    made->predicted_seconds = o.seconds();
     made->in_place = c.on.in_place;
-    std::shared_ptr<lowered_score> as = c.lowered;
-    if (o.way != message_protocol::simple) as = leave_actors(*made, c, o);
-    else if (task.what.uniform) as = agree_by_mailbox(*made, c, task);
-    if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(made->cut.slices);
-    const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
+    const std::shared_ptr<lowered_score> as = choose_port(*made, o, task);
+    const cutting cut = made->cut();
+    made->notes = as->notes;
+    made->verified = as->verified(cut.slices);
+    if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
+    const slots_plan* slots = made->slots();
+    const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-                         c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,
+                         c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
                          made->predicted_seconds * 1e6);
     return made;
   }
@@ -444,8 +441,8 @@ struct planner::impl {
   }
 
   void keep(plan_key key, const std::shared_ptr<const plan>& made) {
-    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut.slices) *
-                                   static_cast<std::size_t>(made->cut.channels) +
+    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut().slices) *
+                                   static_cast<std::size_t>(made->cut().channels) +
                                key.counts.size();
     const std::unique_lock lock(cache_mutex);
     cached_instructions += weight;

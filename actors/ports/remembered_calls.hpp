@@ -1,5 +1,5 @@
 #pragma once
-// The calls that a rank has made over slots lately, so that their repetition needs no plan and no program, whose look-up other
+// The calls that a rank has made over the boards lately, so that their repetition needs no plan and no program, whose look-up other
 // ranks do at the same time. A program repeats a handful of calls, with a root that moves on perhaps: each has its place, found by a
 // hash, and the last one is found without.
 
@@ -20,7 +20,9 @@ public:
   struct entry {
     call what;  ///< with the reduction of its last repetition
     plan_ptr how;
-    std::shared_ptr<const slot_program> code;
+    // One of them, by the plan's port.
+    std::shared_ptr<const slot_program> slots;
+    std::shared_ptr<const direct_program> direct;
     std::uint64_t fingerprint = 0;
   };
 
