@@ -103,7 +103,7 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
     op.plan = known;
-    if (!op.plan && table->has_slots()) op.plan = cell(rank).plan_again(c);
+    if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
     if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
@@ -114,7 +114,7 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
 }
 
 bool communicator_state::run_on_board(rank_t rank, call_description& what) {
-  if (!table->has_slots() || what.pair || !what.what.uniform) return false;
+  if (!table->has_boards() || what.pair || !what.what.uniform) return false;
   check_call(what, rank, ranks);
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
@@ -340,9 +340,7 @@ communicator communicator::split(int color, int key, call_options options) {
       std::vector<int> places;
       for (const rank_t r : members) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
       division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
-                                     of.placement.is_flat() ? layout::flat(static_cast<int>(members.size()))
-                                                            : of.placement.subset(members),
-                                     std::move(places), of.run);
+                                     of.placement.subset(members), std::move(places), of.run);
     }
     made = division.made;
     if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});

@@ -153,7 +153,7 @@ struct planner::impl {
     if (!named(options.choreography)) return {};
     std::string why;
     if (library.offers(options.choreography, what.what)) {
-      const contender c = choice.consider(options.choreography, task, true);
+      const contender c = choice.consider(options.choreography, task);
       if (c.eligible() || c.faulty) return {options.choreography, "the options"};
       why = c.why_rejected;
     }
@@ -303,7 +303,7 @@ struct planner::impl {
                   to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
     auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
     if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
-    *at = choice.consider(only, task, !o.force.name.empty());
+    *at = choice.consider(only, task);
     while (at->eligible() && !at->settled) choice.settle(*at, task);
     o.chosen = at->eligible() ? &*at : nullptr;
     return o;
@@ -472,13 +472,13 @@ struct planner::impl {
   std::size_t next_size = 0;
 };
 
-bool may_use_slots(const engine_options& options) {
-  const bool together = options.layout.empty() || layout::parse(options.layout).is_flat();
-  return options.protocol != "simple" && together && !options.faults.any();
-}
-
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 planner::~planner() = default;
+
+bool planner::has_boards(const layout& placement) const {
+  return placement.size() <= most_slot_ranks &&
+         plan_choice::why_no_boards(impl_->options, reach_map{placement}).empty();
+}
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
                                               const std::vector<std::size_t>* counts) {

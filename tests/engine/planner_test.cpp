@@ -153,14 +153,37 @@ TEST_CASE("candidates: eligible ones by predicted time, the first one chosen, th
   CHECK(mentions(named(p.candidates(v, layout::flat(3), &counts), "fused").why_rejected, "different sizes"));
 }
 
-TEST_CASE("several servers share no memory, unless somebody insists") {
+TEST_CASE("several servers share no memory, whoever insists") {
   planner p{engine_options{}};
   const layout two = layout::grid(2, 4);
-  const auto all = p.candidates(all_reduce_of(1000), two);
-  CHECK(mentions(named(all, "fused").why_rejected, "several servers"));
-  CHECK(named(p.candidates(all_reduce_of(1000), layout::flat(8)), "fused").eligible());
-  CHECK(p.plan_for(all_reduce_of(1000), two)->choreography != "fused");
-  CHECK(planner{with("fused")}.plan_for(all_reduce_of(1000), two)->choreography == "fused");
+  const std::string why = "ranks 0 and 4 are on different servers, which share no memory";
+  for (const char* name : {"fused", "csc"}) {
+    CAPTURE(name);
+    CHECK(mentions(named(p.candidates(all_reduce_of(1000), two), name).why_rejected, why));
+    // On one server they may, whatever lies between its cards.
+    CHECK(named(p.candidates(all_reduce_of(1000), layout::flat(8)), name).eligible());
+    CHECK(named(p.candidates(all_reduce_of(1000), layout::parse("1x2x4")), name).eligible());
+    call insisting = all_reduce_of(1000);
+    insisting.choreography = name;
+    const auto [code, text] = failure_of([&] { p.plan_for(insisting, two); });
+    CHECK(code == errc::unsupported);
+    CHECK_MESSAGE(mentions(text, why), text);
+    CHECK(mentions(text, "these can: ring"));
+    engine_options for_all_reduce;
+    for_all_reduce.choreography_of["all_reduce"] = name;
+    CHECK(mentions(failure_of([&] { planner{for_all_reduce}.plan_for(all_reduce_of(1000), two); }).second, why));
+    CHECK(planner{with(name)}.plan_for(all_reduce_of(1000), two)->choreography != name);  // for all collectives: a wish
+  }
+}
+
+TEST_CASE("a user's score in other ranks' memory is refused where they share none, too") {
+  const score_file file{to_json(written("fused", collective::broadcast, 2))};
+  planner p{with_file(file)};
+  call c = call_of(collective::broadcast, 10);
+  c.choreography = "mine";
+  CHECK(p.plan_for(c, layout::parse("1x2"))->choreography == "mine");
+  CHECK(mentions(failure_of([&] { p.plan_for(c, layout::parse("2x1")); }).second,
+                 "reads or writes memory that all ranks reach, but ranks 0 and 1 are on different servers"));
 }
 
 // -- forced names -----------------------------------------------------------------------------------------------------

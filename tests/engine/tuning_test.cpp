@@ -329,7 +329,8 @@ TEST_CASE("a call's protocol is kept to, or refused") {
       CHECK_MESSAGE(has(e.what(), why), e.what());
     }
   };
-  refused_direct(c, layout::parse("2x2"), "places them apart");
+  refused_direct(c, layout::parse("2x2"), "on different servers, which share no memory");
+  refused_direct(c, layout::parse("1x2"), "boards bypass what is between");
   c.choreography = "ring";
   refused_direct(c, layout::flat(4), "ring cannot: it works on its own memory only");
   c = all_reduce_of(0);

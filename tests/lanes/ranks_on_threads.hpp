@@ -84,7 +84,7 @@ private:
   static rank_table_options options(int ranks, int cores, int spin) {
     rank_table_options o;
     o.ranks = ranks;
-    o.slots = true;
+    o.boards = true;
     o.cores = cores;
     o.spin = spin;
     return o;
