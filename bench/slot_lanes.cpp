@@ -19,6 +19,7 @@
 #include <sched.h>
 #endif
 
+#include "actors/ports/slots/slot_performer.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
@@ -154,14 +155,14 @@ void all_reduce(const std::string& what, int threads, int ranks_each, std::size_
   std::vector<std::uint64_t> epochs(static_cast<std::size_t>(threads), 0);
   const int batch = bytes > 4096 ? 50 : threads <= cores ? 1000 / ranks : 100;
   auto us = batches(threads, threads <= cores, batch, [&](int t, int operations) {
-    slot_performer* performers[64];
+    board_performer* performers[64];
     for (int k = 0; k < ranks_each; ++k) performers[k] = &all[static_cast<std::size_t>(t * ranks_each + k)]->performs;
     std::uint64_t& epoch = epochs[static_cast<std::size_t>(t)];
     for (int i = 0; i < operations; ++i, ++epoch) {
       for (int k = 0; k < ranks_each; ++k) {
         const auto r = static_cast<std::size_t>(t * ranks_each + k);
         all[r]->input[0] = static_cast<float>(epoch & 0xff);
-        performers[k]->start(code[r], all[r]->memory, datatype::f32, sum, epoch, 0x1234567890abcdefU + epoch);
+        all[r]->performs.start(code[r], all[r]->memory, datatype::f32, sum, epoch, 0x1234567890abcdefU + epoch);
       }
       if (wait_slots({performers, static_cast<std::size_t>(ranks_each)}, options).how !=
           slot_wait_result::ended::performed)

@@ -4,48 +4,65 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "memory/short_lock.hpp"
 #include "memory/types/types.hpp"
+#include "protocols/call.hpp"
+#include "protocols/program/direct_program.hpp"
 #include "protocols/program/program.hpp"
+#include "protocols/program/program_cache.hpp"
 #include "protocols/program/slot_program.hpp"
 #include "protocols/score/score.hpp"
 #include "protocols/verify/verifier.hpp"
 
 namespace troupe {
 
-/// Thread-safe. Programs are compiled when a rank first asks.
+/// By chunk messages between the ranks' channels (actors/ports/mailbox).
+struct mailbox_plan {
+  cutting cut{};
+  int credits = 8;         ///< chunks under way per (source, destination, lane)
+  bool any_order = false;  ///< members of a fan are performed as they come
+  bool agrees = false;     ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
+  program_cache<program> programs{};
+};
+
+/// By stores into the peers' cache lines (actors/ports/slots). The score's messages let nobody end before it has heard of everybody.
+struct slots_plan {
+  slot_format format = slot_format::ll128;
+  program_cache<slot_program> programs{};
+};
+
+/// By whoever is there, straight on all ranks' buffers (actors/ports/direct). Nobody begins before everybody has come.
+struct direct_plan {
+  program_cache<direct_program> programs{};  ///< one for all: each rank may perform units of any
+};
+
+/// Thread-safe once it is made. Programs are compiled when a rank first asks.
 class plan {
 public:
   plan() = default;
   /// The same for another number of elements: choice, score and proof know no size. @pre uniform
-  plan(const plan& like, std::size_t elements);
+  plan(const plan& like, std::size_t elements) : plan(like) { count = elements; }
 
   std::string choreography;
-  std::string protocol = "simple";   ///< or "ll", "ll128": over slots; "direct": by the callers, on all ranks' buffers
-  std::optional<slot_format> slots;  ///< performed over the slot board, by whoever calls, in this format
-  bool direct = false;               ///< with `slots`: over its direct board, as direct_program.hpp says
-  bool in_place = false;             ///< of the score: of the call, or brought about by staging
+  bool in_place = false;  ///< of the score: of the call, or brought about by staging
   /// Rooted, with a score for separate buffers: verified also for a root whose call is in place, which otherwise copies its input
   /// aside. Only the root knows whether it is.
   bool root_in_place = false;
   std::shared_ptr<const score> notes;  ///< lowered and verified
   std::shared_ptr<const verdict> verified;
-  std::size_t count = 0;            ///< elements per block
-  std::vector<std::size_t> counts;  ///< per block, if they differ
-  cutting cut;
-  int credits = 8;
+  std::size_t count = 0;              ///< elements per block
+  std::vector<std::size_t> counts;    ///< per block, if they differ
   datatype work_type = datatype::u8;  ///< in which the score is performed
   bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
-  bool any_order = false;
-  bool agrees = false;  ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
   double predicted_seconds = 0;
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;
+
+  std::variant<mailbox_plan, slots_plan, direct_plan> port;  ///< how chunks get to peers
 
   /// What `identity` should be, from digest(*notes) and how the score is performed: the same for all sizes that share the plan, and in
   /// every process.
@@ -53,24 +70,30 @@ public:
   /// For people: "ring, protocol simple, 2 channels, 4 slices (1f9a03d2)".
   std::string title() const;
 
-  /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached.
+  // -- by port; null: another one performs it --
+  const mailbox_plan* mailbox() const { return std::get_if<mailbox_plan>(&port); }
+  const slots_plan* slots() const { return std::get_if<slots_plan>(&port); }
+  const direct_plan* direct() const { return std::get_if<direct_plan>(&port); }
+  /// Performed by whoever has the rank's turn, one operation at a time, on memory that the ranks share.
+  bool on_board() const { return mailbox() == nullptr; }
+  message_protocol protocol() const;
+  /// Nobody ends its part before it has heard of everybody.
+  bool agrees() const { return on_board() || mailbox()->agrees; }
+  /// Boards know no channels and no slices.
+  cutting cut() const { return on_board() ? cutting{} : mailbox()->cut; }
+
+  /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached. @pre mailbox()
   std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},
                                             std::span<const std::size_t> output_displacements = {}) const;
-
-  /// The same for the slot board. @pre slots
+  /// @pre slots()
   std::shared_ptr<const slot_program> slot_program_of(rank_t rank) const;
+  /// Of all ranks. @pre direct()
+  std::shared_ptr<const direct_program> direct_program_of_all() const;
 
   call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
 
 private:
-  std::shared_ptr<const direct_program> direct_program_of_all() const;
-  template <class Program, class Make>
-  std::shared_ptr<const Program> kept(std::vector<std::shared_ptr<const Program>>& all, rank_t rank, Make&& make) const;
-
-  mutable short_lock lock_;  ///< of the programs; taken once an operation
-  mutable std::vector<std::shared_ptr<const program>> programs_;
-  mutable std::vector<std::shared_ptr<const slot_program>> slot_programs_;
-  mutable std::shared_ptr<const direct_program> direct_program_;
+  plan(const plan&) = default;
 };
 
 }  // namespace troupe

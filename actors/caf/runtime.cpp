@@ -173,7 +173,7 @@ arena& runtime::memory() { return hidden_->memory; }
 int runtime::cores() const { return usable_cores(); }
 
 std::shared_ptr<communicator_actors>
-runtime::make_actors(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+runtime::make_actors(std::string name, int ranks, int channels, bool boards, std::vector<int> machine_ranks,
                      const std::shared_ptr<run_threads>& run,
                      std::function<operation_ptr(rank_t, const call_description&)> accept) {
   auto members =
@@ -188,7 +188,7 @@ runtime::make_actors(std::string name, int ranks, int channels, std::vector<int>
   table.communicator = members->name;
   table.ranks = ranks;
   table.channels = channels;
-  table.slots = hidden_->options.slots && ranks <= most_slot_ranks;
+  table.boards = boards;
   table.cores = usable_cores();
   table.spin = slot_looks * std::max(0, hidden_->options.spin);
   table.first = hidden_->options.first_operation;

@@ -29,7 +29,6 @@ struct fault_settings {
 struct runtime_options {
   int workers = -1;
   int spin = 64;
-  bool slots = false;  ///< small collectives may go over slots
   bool trace_routes = false;
   std::uint64_t first_operation = 0;  ///< see engine_options
   fault_settings faults;
@@ -69,10 +68,10 @@ public:
   arena& memory();
   int cores() const;
 
-  /// Spawns the actors of a communicator. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
+  /// Spawns the actors of a communicator. `boards`: its plans may be performed on boards. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
   /// `run`: the run whose threads alone can call, or null.
   std::shared_ptr<communicator_actors>
-  make_actors(std::string name, int ranks, int channels, std::vector<int> machine_ranks,
+  make_actors(std::string name, int ranks, int channels, bool boards, std::vector<int> machine_ranks,
               const std::shared_ptr<run_threads>& run,
               std::function<operation_ptr(rank_t, const call_description&)> accept);
 

@@ -14,6 +14,7 @@
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe::actors {
 
@@ -29,7 +30,7 @@ struct runtime::hidden {
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
       : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)) {
-    if (!hardware.ranks().is_flat())
+    if (reach_map{hardware.ranks()}.routed())
       ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
   }
 

@@ -269,7 +269,7 @@ void attendant::sleep_on_board(steady_time until, std::uint64_t asked) {
     slot_board::sleep sleep{*board_, leader};
     for (rank_cell* cell : mine_) {
       const bool stalled = cell->state().on_board()->stalled;
-      const slot_performer::lack lack = stalled ? slot_performer::lack{} : cell->state().port()->performer().lacks();
+      const board_performer::lack lack = stalled ? board_performer::lack{} : cell->state().port()->performer().lacks();
       sleep.announce(cell->rank(), lack.writer, lack.finishes);
     }
     sleeping_.store(leader);

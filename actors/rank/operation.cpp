@@ -162,8 +162,8 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->fingerprint = fingerprint(op.what, op.epoch, p.identity);
   result->type = p.work_type;
   result->reduction = op.what.reduction;
-  result->any_order = p.any_order;
-  result->credits = p.credits;
+  result->any_order = p.mailbox()->any_order;
+  result->credits = p.mailbox()->credits;
   result->memory.input = bytes_of(op.input);
   result->memory.output = bytes_of(op.output);
   if (joins_buffers(op, rank)) {

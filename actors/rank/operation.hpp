@@ -74,7 +74,7 @@ struct operation {
   std::string title() const;
 };
 /// It is performed on the slot board or the direct board, one at a time, by whoever has the rank's turn.
-inline bool on_board(const operation& op) { return op.peer < 0 && op.plan && op.plan->slots; }
+inline bool on_board(const operation& op) { return op.peer < 0 && op.plan && op.plan->on_board(); }
 failure_ptr deadline_passed(const operation& op, rank_t rank);
 using operation_ptr = std::shared_ptr<operation>;  // one owner at a time; shared only so that a message can carry it
 

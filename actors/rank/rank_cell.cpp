@@ -177,7 +177,7 @@ rank_cell::outcome rank_cell::perform_again(const call& what, const void* input,
                                             std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
-  slot_port& port = *state_.port();
+  board_port& port = *state_.port();
   if (!state_.may_begin_at_once() || !port.recall(what)) {
     end_turn();
     return {};
@@ -225,14 +225,14 @@ void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_
 
 /// True: performed. False: it takes long, a message has come, or it does not fit.
 bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
-  slot_port& port = *state_.port();
+  board_port& port = *state_.port();
   // Most end here, before anything of a wait is set up.
   auto status = port.advance();
-  for (int i = 0; i < spin_ && status == slot_performer::status::waiting; ++i) {
+  for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
     if (i >= eager_looks) pause_core();
     status = port.advance();
   }
-  if (status == slot_performer::status::performed) return true;
+  if (status == board_performer::status::performed) return true;
   const steady_time expires = deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
   watch tired{*this, expires};
   slot_wait_options how;

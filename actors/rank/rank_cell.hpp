@@ -78,7 +78,7 @@ public:
   /// If it is like one of the rank's last calls.
   outcome perform_again(const call& what, const void* input, void* output,
                         std::optional<std::chrono::nanoseconds> deadline);
-  /// @pre how->slots
+  /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const void* input, void* output,
                   std::optional<std::chrono::nanoseconds> deadline);
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.

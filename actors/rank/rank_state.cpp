@@ -215,7 +215,7 @@ bool rank_state::begin_one(rank_outbox& out) {
   under_way_.emplace(epoch, std::move(mine));
   if (op.stalled) return true;
   // The membership tells everybody's counts, or that all agree, where the data do not.
-  if (!op.plan || !op.plan->agrees) enroll(op, out);
+  if (!op.plan || !op.plan->agrees()) enroll(op, out);
   if (op.plan) launch(op, out);
   return true;
 }
@@ -224,7 +224,7 @@ void rank_state::begin_on_board(rank_outbox& out) {
   operation& op = *on_board_;
   if (op.stalled) return;
   try {
-    slot_port& port = *port_;
+    board_port& port = *port_;
     if (!port.recall(op.what) || port.last().how != op.plan) port.remember(op.what, op.plan);
     port.last().what.reduction = op.what.reduction;
     port.start(op.input, op.output, op.epoch);
@@ -260,7 +260,7 @@ void rank_state::launch(operation& op, rank_outbox& out) {
   op.launched = true;
   op.channels = what->code->channels;
   if (op.channels == 0) {
-    if (op.plan->agrees || op.agreed) finish(op.epoch, nullptr, out);
+    if (op.plan->agrees() || op.agreed) finish(op.epoch, nullptr, out);
     return;
   }
   const int channels = op.channels;  // the operation may end with the last of them
@@ -316,9 +316,9 @@ bool rank_state::advance(rank_outbox& out) {
   bool moved = false;
   while (on_board_ && !on_board_->stalled && !dead_) {
     operation& op = *on_board_;
-    slot_performer& performer = port_->performer();
+    board_performer& performer = port_->performer();
     const std::size_t before = performer.steps_taken();
-    auto status = slot_performer::status::waiting;
+    auto status = board_performer::status::waiting;
     try {
       status = port_->advance();
     } catch (...) {
@@ -326,11 +326,11 @@ bool rank_state::advance(rank_outbox& out) {
       return true;
     }
     moved = moved || performer.steps_taken() != before;
-    if (status == slot_performer::status::mismatch) {
+    if (status == board_performer::status::mismatch) {
       op.stalled = true;  // the membership sees all calls, and tells every rank the same table
       enroll(op, out);
     }
-    if (status != slot_performer::status::performed) return moved;
+    if (status != board_performer::status::performed) return moved;
     moved = true;
     finish_on_board(nullptr, out);
     if (beginning_) return true;  // further up the stack the next one begins
@@ -376,7 +376,7 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
   }
   const auto at = under_way_.find(which.epoch);
   if (at == under_way_.end() || --at->second->channels > 0) return;
-  if (at->second->plan->agrees || at->second->agreed) finish(which.epoch, nullptr, out);
+  if (at->second->plan->agrees() || at->second->agreed) finish(which.epoch, nullptr, out);
 }
 
 // -- an operation ends --------------------------------------------------------------------------------------------------

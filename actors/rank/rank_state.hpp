@@ -34,8 +34,8 @@
 #include <utility>
 #include <vector>
 
+#include "actors/ports/board_port.hpp"
 #include "actors/ports/mailbox/channel_state.hpp"
-#include "actors/ports/slots/slot_port.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/pairs.hpp"
 #include "actors/rank/rank_outbox.hpp"
@@ -76,7 +76,7 @@ public:
     return queue_.empty() && !on_board_ && !inline_ && !broken_ && !dead_ && !leaving_ && !failed_.contains(next_) &&
            !stopping_.contains(next_) && !asked_.contains(next_);
   }
-  /// Gives the last remembered call of the port its number and begins it. Throws as slot_port::start(). @pre may_begin_at_once()
+  /// Gives the last remembered call of the port its number and begins it. Throws as board_port::start(). @pre may_begin_at_once()
   void begin_inline(const void* input, void* output);
   /// It is performed. @pre begin_inline(), and no message was read since
   void end_inline(void* output);
@@ -87,7 +87,7 @@ public:
   void drop_inline();
   /// What is on the board cannot go on here, so nowhere.
   void stall_on_board(const std::string& why, rank_outbox& out) { stall(*on_board_, why, out); }
-  slot_port* port() { return port_ ? &*port_ : nullptr; }
+  board_port* port() { return port_ ? &*port_ : nullptr; }
 
   // -- from the membership --
   /// Somebody has waited for long: is it with you?
@@ -179,7 +179,7 @@ private:
   rank_state_options options_;
   arena* memory_;
   shared_spaces* spaces_;
-  std::optional<slot_port> port_;
+  std::optional<board_port> port_;
   std::vector<channel_state> channels_;
   pairs pairs_;
 

@@ -10,7 +10,7 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
       waiting_(waiting_for(options.ranks, options.cores, options.spin)),
       spaces_(options.ranks),
-      board_(options.slots ? std::make_unique<slot_board>(options.ranks) : nullptr),
+      board_(options.boards ? std::make_unique<slot_board>(options.ranks) : nullptr),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
   cells_.reserve(static_cast<std::size_t>(options.ranks));
 }

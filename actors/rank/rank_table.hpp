@@ -26,10 +26,10 @@ struct rank_table_options {
   std::string communicator = "world";
   int ranks = 1;
   int channels = 1;
-  bool slots = false;  ///< the ranks share a board
-  int cores = 1;       ///< that the process may use
-  int spin = 4096;     ///< most looks of a waiting caller
-  epoch_t first = 0;   ///< see rank_state_options
+  bool boards = false;  ///< the ranks share boards
+  int cores = 1;        ///< that the process may use
+  int spin = 4096;      ///< most looks of a waiting caller
+  epoch_t first = 0;    ///< see rank_state_options
 };
 
 class rank_table final : private rank_host {
@@ -50,8 +50,8 @@ public:
 
   int ranks() const { return static_cast<int>(cells_.size()); }
   rank_cell& at(rank_t rank) const { return *cells_[static_cast<std::size_t>(rank)]; }
-  /// Plans may use slots here.
-  bool has_slots() const { return board_ != nullptr; }
+  /// Plans may be performed on boards here.
+  bool has_boards() const { return board_ != nullptr; }
   const waiting_policy& waiting() const { return waiting_; }
   attendant& care() { return attendant_; }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "actors/ports/slots/slot_board.hpp"
+
 namespace troupe {
 
 namespace {
@@ -15,7 +17,7 @@ constexpr int looks_between_questions = 256;
 
 class waiting {
 public:
-  waiting(std::span<slot_performer* const> performers, const slot_wait_options& options)
+  waiting(std::span<board_performer* const> performers, const slot_wait_options& options)
       : performers_(performers), options_(options) {}
 
   slot_wait_result run() {
@@ -41,9 +43,9 @@ private:
     for (std::size_t i = 0; i < performers_.size(); ++i) {
       if (performers_[i]->idle()) continue;
       const auto status = performers_[i]->advance();
-      if (status == slot_performer::status::mismatch) [[unlikely]]
+      if (status == board_performer::status::mismatch) [[unlikely]]
         return result_ = {ended::mismatch, static_cast<int>(i)}, true;
-      all = all && status == slot_performer::status::performed;
+      all = all && status == board_performer::status::performed;
     }
     return all;
   }
@@ -59,9 +61,9 @@ private:
     {
       slot_board& board = performers_.front()->board();
       slot_board::sleep sleep{board, performers_.front()->rank()};
-      for (slot_performer* p : performers_) {
+      for (board_performer* p : performers_) {
         if (p->idle()) continue;
-        const slot_performer::lack lack = p->lacks();
+        const board_performer::lack lack = p->lacks();
         sleep.announce(p->rank(), lack.writer, lack.finishes);
       }
       sleep.fence();
@@ -76,7 +78,7 @@ private:
 
   std::size_t steps_taken() const {
     std::size_t total = 0;
-    for (const slot_performer* p : performers_) total += p->steps_taken();
+    for (const board_performer* p : performers_) total += p->steps_taken();
     return total;
   }
 
@@ -94,7 +96,7 @@ private:
     return false;
   }
 
-  std::span<slot_performer* const> performers_;
+  std::span<board_performer* const> performers_;
   const slot_wait_options& options_;
   clock::time_point next_impatience_;
   slot_wait_result result_;
@@ -102,12 +104,12 @@ private:
 
 }  // namespace
 
-slot_wait_result wait_slots(std::span<slot_performer* const> performers, const slot_wait_options& options) {
+slot_wait_result wait_slots(std::span<board_performer* const> performers, const slot_wait_options& options) {
   return performers.empty() ? slot_wait_result{} : waiting{performers, options}.run();
 }
 
-slot_wait_result wait_slots(slot_performer& performer, const slot_wait_options& options) {
-  slot_performer* const one = &performer;
+slot_wait_result wait_slots(board_performer& performer, const slot_wait_options& options) {
+  board_performer* const one = &performer;
   return wait_slots({&one, 1}, options);
 }
 

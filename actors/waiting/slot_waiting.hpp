@@ -5,7 +5,7 @@
 #include <chrono>
 #include <span>
 
-#include "actors/ports/slots/slot_performer.hpp"
+#include "actors/ports/board_performer.hpp"
 #include "actors/waiting/policy.hpp"
 
 namespace troupe {
@@ -36,7 +36,7 @@ struct slot_wait_result {
 
 /// @pre performers of one board and of different ranks, driven by this thread only. Unless all are performed, nothing is given up:
 /// call again to go on, or abandon() each.
-slot_wait_result wait_slots(std::span<slot_performer* const> performers, const slot_wait_options& options = {});
-slot_wait_result wait_slots(slot_performer& performer, const slot_wait_options& options = {});
+slot_wait_result wait_slots(std::span<board_performer* const> performers, const slot_wait_options& options = {});
+slot_wait_result wait_slots(board_performer& performer, const slot_wait_options& options = {});
 
 }  // namespace troupe

@@ -80,6 +80,11 @@ actors::operation_ptr communicator_state::prepare(rank_t rank, call_description 
 void communicator_state::prepare(actors::operation& op, rank_t rank, call_description&& what,
                                  const actors::plan_ptr& known) {
   check_call(what, rank, ranks);
+  prepare_checked(op, rank, std::move(what), known);
+}
+
+void communicator_state::prepare_checked(actors::operation& op, rank_t rank, call_description&& what,
+                                         const actors::plan_ptr& known) {
   op.input = what.input;
   op.output = what.output;
   op.input_displacements = std::move(what.input_displacements);
@@ -103,7 +108,7 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
   c.choreography = std::move(what.options.choreography);
   if (c.uniform) {
     op.plan = known;
-    if (!op.plan && table->has_slots()) op.plan = cell(rank).plan_again(c);
+    if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
     if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
   } else {
     // Blocks of other ranks are known only when all have called.
@@ -113,8 +118,8 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
   }
 }
 
-bool communicator_state::run_on_board(rank_t rank, call_description& what) {
-  if (!table->has_slots() || what.pair || !what.what.uniform) return false;
+bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
+  if (!table->has_boards() || what.pair || !what.what.uniform) return false;
   check_call(what, rank, ranks);
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
@@ -123,10 +128,10 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what) {
   std::swap(c.choreography, what.options.choreography);
   const auto deadline = deadline_for(rank, what.options);
   auto result = mine.perform_again(c, what.input, what.output, deadline);
-  if (!result.begun)
-    if (const auto plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
-        plan->slots)
-      result = mine.perform(c, plan, what.input, what.output, deadline);
+  if (!result.begun) {
+    plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
+    if (plan->on_board()) result = mine.perform(c, plan, what.input, what.output, deadline);
+  }
   if (!result.begun) {
     std::swap(c.choreography, what.options.choreography);
     return false;
@@ -159,8 +164,11 @@ void communicator::run(call_description what) {
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
-  if (of.run_on_board(impl_->rank, what)) return;
-  auto op = of.prepare(impl_->rank, std::move(what));
+  actors::plan_ptr plan;
+  if (of.run_on_board(impl_->rank, what, plan)) return;
+  auto op = std::make_shared<actors::operation>();
+  if (plan) of.prepare_checked(*op, impl_->rank, std::move(what), plan);
+  else of.prepare(*op, impl_->rank, std::move(what));
   const actors::completion_ptr done = op->done;
   {
     const actors::runtime::submitting mine{*of.core->runtime};
@@ -340,9 +348,7 @@ communicator communicator::split(int color, int key, call_options options) {
       std::vector<int> places;
       for (const rank_t r : members) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
       division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
-                                     of.placement.is_flat() ? layout::flat(static_cast<int>(members.size()))
-                                                            : of.placement.subset(members),
-                                     std::move(places), of.run);
+                                     of.placement.subset(members), std::move(places), of.run);
     }
     made = division.made;
     if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});

@@ -68,7 +68,6 @@ actors::runtime_options runtime_part(const engine_options& o) {
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
   r.first_operation = o.first_operation;
-  r.slots = may_use_slots(o);
   const fault_options& f = o.faults;
   r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};
   return r;
@@ -114,7 +113,8 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
     return of->prepare(rank, what);
   };
-  s->members = runtime->make_actors(s->name, s->ranks, channels, std::move(machine_ranks), s->run, std::move(accept));
+  s->members = runtime->make_actors(s->name, s->ranks, channels, plans.has_boards(s->placement),
+                                    std::move(machine_ranks), s->run, std::move(accept));
   s->table = &actors::runtime::ranks_of(*s->members);
   return s;
 }

@@ -47,7 +47,8 @@ void persistent::run() {
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
     if (what_->last && !what_->last->done.done()) static_cast<void>(what_->repeat());  // throws
-    if (member.of->run_on_board(member.rank, what_->what)) return;
+    actors::plan_ptr plan;
+    if (member.of->run_on_board(member.rank, what_->what, plan)) return;
   }
   start().wait();
 }

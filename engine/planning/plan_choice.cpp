@@ -70,7 +70,7 @@ std::size_t planning_task::mean_block() const {
 }
 
 planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
-  planning_task task{what, placement, {}, rules_of(what, placement.size())};
+  planning_task task{what, placement, reach_map{placement}, {}, rules_of(what, placement.size())};
   if (!what.uniform && counts) task.counts = *counts;
   check_counts(task);
   if (has_root(what.what) && (what.root < 0 || what.root >= task.ranks()))
@@ -86,7 +86,7 @@ planning_task make_task(const call& what, const layout& placement, const std::ve
 
 // -- shaping and pricing ----------------------------------------------------------------------------------------------
 
-contender plan_choice::consider(const std::string& name, const planning_task& task, bool forced) {
+contender plan_choice::consider(const std::string& name, const planning_task& task) {
   contender c;
   c.choreography = name;
   // One pass of the kernel adds in f32 and rounds once by itself; anything else needs wide partial results.
@@ -97,8 +97,9 @@ contender plan_choice::consider(const std::string& name, const planning_task& ta
     c.choreography = name;
     prepare(c, task, true);
   }
-  if (c.eligible() && !forced && c.lowered->shares_memory && task.placement.server_count() > 1)
-    c.why_rejected = "the ranks sit on several servers, which share no memory";
+  // Built-in ones have refused; a user's score says what it touches.
+  if (c.eligible() && c.lowered->shares_memory && !task.where.why_apart().empty())
+    c.why_rejected = "it reads or writes memory that all ranks reach, but " + task.where.why_apart();
   return c;
 }
 
@@ -131,7 +132,7 @@ std::vector<contender> plan_choice::consider_all(const planning_task& task) {
     const std::string& name = library_.names()[i];
     const extent& e = extents[i];
     if (e.too_large.empty() && (e.steps == 0 || e.steps <= std::max(most_steps_tried, many_times * least))) {
-      all.push_back(consider(name, task, false));
+      all.push_back(consider(name, task));
       continue;
     }
     contender c;
@@ -266,11 +267,18 @@ constexpr std::size_t most_slot_bytes = 64 * 1024;
 constexpr int most_direct_token_ranks = 16;
 }  // namespace
 
+std::string plan_choice::why_no_boards(const engine_options& options, const reach_map& where) {
+  if (options.protocol == "simple") return "this engine has no boards to meet at, since its own protocol is simple";
+  if (!where.why_apart().empty()) return where.why_apart();
+  if (where.farthest() != reach::process) return "the ranks run in several processes";
+  if (where.routed()) return "the layout places the ranks on several core groups, and boards bypass what is between";
+  if (options.faults.any()) return "the faults that are asked for happen to messages between actors";
+  return {};
+}
+
 std::string plan_choice::why_no_slots(const planning_task& task) const {
   const call& c = task.what;
-  if (options_.protocol == "simple") return "this engine has no slots, since its own protocol is simple";
-  if (!task.placement.is_flat()) return "slots are for ranks on one core group: the layout places them apart";
-  if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
+  if (std::string why = why_no_boards(options_, task.where); !why.empty()) return why;
   if (task.ranks() > most_slot_ranks)
     return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
   if (!c.uniform) return "slots are for blocks of equal size";
@@ -370,10 +378,7 @@ constexpr int most_direct_ranks = 64;
 }  // namespace
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
-  if (options_.protocol == "simple") return "this engine has no board to meet at, since its own protocol is simple";
-  if (!task.placement.is_flat())
-    return "only ranks on one core group reach each other's buffers: the layout places them apart";
-  if (options_.faults.any()) return "the faults that are asked for happen to messages between actors";
+  if (std::string why = why_no_boards(options_, task.where); !why.empty()) return why;
   if (task.ranks() < 2) return "a rank alone needs nobody's buffers";
   if (task.ranks() > most_direct_ranks)
     return "at most " + std::to_string(most_direct_ranks) + " ranks meet at the board, not " +

@@ -14,6 +14,7 @@
 #include "engine/planning/score_library.hpp"
 #include "engine/planning/tuning.hpp"
 #include "protocols/call.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
 
@@ -21,6 +22,7 @@ namespace troupe {
 struct planning_task {
   call what;
   layout placement;
+  reach_map where;
   std::vector<std::size_t> counts;  ///< of blocks, if not uniform
   reduction_rules rules;
 
@@ -67,8 +69,8 @@ public:
   plan_choice(const engine_options& options, score_library& library, const tuning& machine)
       : options_(options), library_(library), machine_(machine) {}
 
-  /// @param forced by the user: may share memory although the layout has several servers. @pre the library has `name`
-  contender consider(const std::string& name, const planning_task& task, bool forced);
+  /// @pre the library has `name`
+  contender consider(const std::string& name, const planning_task& task);
   std::vector<contender> consider_all(const planning_task& task);
 
   /// The cheapest that can be settled, the earlier of equal ones; nullptr if there is none. Only what might win is verified, since a
@@ -83,6 +85,8 @@ public:
   };
   slot_choice best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats,
                               const planning_task& task);
+  /// Why the ranks of such a communicator have no boards, as the end of a sentence; empty if they have.
+  static std::string why_no_boards(const engine_options& options, const reach_map& where);
   /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
   std::string why_no_slots(const planning_task& task) const;
   /// Sets over_slots, without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty

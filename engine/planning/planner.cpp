@@ -137,7 +137,7 @@ struct planner::impl {
     if (!named(options.choreography)) return {};
     std::string why;
     if (library.offers(options.choreography, what.what)) {
-      const contender c = choice.consider(options.choreography, task, true);
+      const contender c = choice.consider(options.choreography, task);
       if (c.eligible() || c.faulty) return {options.choreography, "the options"};
       why = c.why_rejected;
     }
@@ -239,35 +239,35 @@ struct planner::impl {
   }
 
   /// So that agreement travels with the data. Where it cannot, the membership is asked. Returns what is performed.
-  std::shared_ptr<lowered_score> agree_by_mailbox(plan& made, const contender& c, const planning_task& task) {
-    made.agrees = c.lowered->agrees();
-    std::shared_ptr<lowered_score> chosen = c.lowered;
+  std::shared_ptr<lowered_score> agree_by_mailbox(bool& agrees, const contender& c, const planning_task& task) {
+    agrees = c.lowered->agrees();
     const bool split = c.rank_order_fold || c.cut != cutting{};
     for (const agreement_form form : agreement_forms) {
       // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
-      if (made.agrees || c.cut != cutting{}) break;
+      if (agrees || c.cut != cutting{}) break;
       if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
       const auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
       if (!with || !with->verified(c.cut.slices)->ok()) continue;
-      made.notes = with->notes;
-      made.verified = with->verified(c.cut.slices);
-      made.agrees = true;
-      chosen = with;
+      agrees = true;
+      return with;
     }
-    return chosen;
+    return c.lowered;
   }
 
-  /// How `made`, planned for the actors, is performed otherwise. @pre way is not simple
-  static std::shared_ptr<lowered_score> leave_actors(plan& made, const contender& c, const outcome& o) {
-    made.cut = cutting{};
-    made.slots = format_of(o.way);
-    made.direct = o.way == message_protocol::direct;
-    made.protocol = name(o.way);
-    made.predicted_seconds = o.seconds();
-    std::shared_ptr<lowered_score> as = made.direct ? c.lowered : c.over(format_of(o.way)).lowered;
-    made.notes = as->notes;
-    made.verified = as->verified(1);
-    made.agrees = true;
+  /// Sets the plan's port, and returns what is performed there.
+  std::shared_ptr<lowered_score> choose_port(plan& made, const outcome& o, const planning_task& task) {
+    const contender& c = *o.chosen;
+    if (o.way == message_protocol::direct) {
+      made.port = direct_plan{};
+      return c.lowered;
+    }
+    if (o.way != message_protocol::simple) {
+      made.port = slots_plan{format_of(o.way)};
+      return c.over(format_of(o.way)).lowered;
+    }
+    bool agrees = false;
+    auto as = task.what.uniform ? agree_by_mailbox(agrees, c, task) : c.lowered;
+    made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
   }
 
@@ -287,7 +287,7 @@ struct planner::impl {
                   to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
     auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
     if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
-    *at = choice.consider(only, task, !o.force.name.empty());
+    *at = choice.consider(only, task);
     while (at->eligible() && !at->settled) choice.settle(*at, task);
     o.chosen = at->eligible() ? &*at : nullptr;
     return o;
@@ -364,26 +364,23 @@ struct planner::impl {
     const contender& c = *o.chosen;
     auto made = std::make_shared<plan>();
     made->choreography = c.choreography;
-    made->notes = c.lowered->notes;
-    made->verified = c.lowered->verified(c.cut.slices);
     made->count = moves_data(task.what.what) && task.what.uniform ? task.what.count : 0;
     made->counts = task.counts;
-    made->cut = c.cut;
-    made->credits = options.credits;
     made->work_type = c.work_type;
     made->widened = c.widened;
     made->scaled = task.rules.scaled;
-    made->any_order = task.rules.any_order;
-    made->predicted_seconds = c.seconds;
+    made->predicted_seconds = o.seconds();
     made->in_place = c.on.in_place;
-    std::shared_ptr<lowered_score> as = c.lowered;
-    if (o.way != message_protocol::simple) as = leave_actors(*made, c, o);
-    else if (task.what.uniform) as = agree_by_mailbox(*made, c, task);
-    if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(made->cut.slices);
+    const std::shared_ptr<lowered_score> as = choose_port(*made, o, task);
+    const cutting cut = made->cut();
+    made->notes = as->notes;
+    made->verified = as->verified(cut.slices);
+    if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
     made->identity = made->computed_identity(as->digest());
-    const auto agreement = made->slots && !made->direct ? c.over(*made->slots).agreement : agreement_form::none;
+    const slots_plan* slots = made->slots();
+    const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-                         c.choreography, made->protocol, name(agreement), made->cut.channels, made->cut.slices,
+                         c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
                          made->predicted_seconds * 1e6);
     return made;
   }
@@ -429,8 +426,8 @@ struct planner::impl {
   }
 
   void keep(plan_key key, const std::shared_ptr<const plan>& made) {
-    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut.slices) *
-                                   static_cast<std::size_t>(made->cut.channels) +
+    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut().slices) *
+                                   static_cast<std::size_t>(made->cut().channels) +
                                key.counts.size();
     const std::unique_lock lock(cache_mutex);
     cached_instructions += weight;
@@ -460,13 +457,13 @@ struct planner::impl {
   std::size_t next_size = 0;
 };
 
-bool may_use_slots(const engine_options& options) {
-  const bool together = options.layout.empty() || layout::parse(options.layout).is_flat();
-  return options.protocol != "simple" && together && !options.faults.any();
-}
-
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 planner::~planner() = default;
+
+bool planner::has_boards(const layout& placement) const {
+  return placement.size() <= most_slot_ranks &&
+         plan_choice::why_no_boards(impl_->options, reach_map{placement}).empty();
+}
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
                                               const std::vector<std::size_t>* counts) {

@@ -36,9 +36,6 @@ struct candidate {
   bool eligible() const { return why_rejected.empty(); }
 };
 
-/// Whether plans of an engine may use slots: ranks on one core group, and no faults are injected.
-bool may_use_slots(const engine_options& options);
-
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
 /// calls have the same placement. Thread-safe: whoever finds it taken goes without.
 class plan_memo {
@@ -67,6 +64,9 @@ public:
                                        const std::vector<std::size_t>* counts = nullptr);
   /// The same for a uniform call, by way of the memo: no word that other ranks write.
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
+
+  /// Plans for ranks placed so may be performed on boards (slots, direct).
+  bool has_boards(const layout& placement) const;
 
   /// Every choreography with every protocol (once, if it cannot at all): the eligible ones in order of predicted time, then the rejected
   /// ones. Verifies the chosen one, as plan_for does, or all where reduction trees matter. Throws only for calls that make no sense at all (bad_root, size_overflow,

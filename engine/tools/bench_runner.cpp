@@ -313,7 +313,7 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
   what.level = result.what.level.value_or(engine_.options().level);
   const auto decided = planner_.plan_for(what, placement_, what.uniform ? nullptr : &result.shape.counts);
   result.choreography = decided->choreography;
-  result.protocol = decided->protocol;
+  result.protocol = name(decided->protocol());
 }
 
 measurement bench_runner::measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds) {

@@ -75,9 +75,12 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// Checks the description and makes an operation of it, without its place in the order. Throws error.
   void prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known = nullptr);
   actors::operation_ptr prepare(rank_t rank, call_description what);
+  /// The same of a description that has been checked. @param known its plan; null: not asked for yet
+  void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
-  /// A blocking collective that may be performed on the boards, where no operation object is needed. False: it has not begun.
-  bool run_on_board(rank_t rank, call_description& what);
+  /// A blocking collective that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
+  /// description has been checked if `plan` is set, to the call's.
+  bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;

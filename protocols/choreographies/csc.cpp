@@ -102,6 +102,6 @@ constexpr offer offered[] = {
 }  // namespace
 
 constinit const choreography csc{"csc", "through a segment that all ranks address: put, one sync, get",
-                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)", offered, refuses_nothing};
+                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)", offered, refuses_apart};
 
 }  // namespace troupe::choreographies

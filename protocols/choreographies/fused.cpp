@@ -17,7 +17,7 @@ using namespace notation;
 std::string refuses(const stage& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
     return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
-  if (on.uniform) return {};
+  if (std::string why = refuses_apart(on); on.uniform || !why.empty()) return why;
   return "fused writes into other ranks' buffers, where blocks of different sizes have places that only their owner "
          "knows";
 }

@@ -10,11 +10,18 @@
 #include <vector>
 
 #include "protocols/score/score_builder.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe::choreographies {
 
 /// `choreography::refuses` of those that can be staged everywhere.
 inline std::string refuses_nothing(const stage&) { return {}; }
+
+/// The same of those that work in memory that all ranks reach.
+inline std::string refuses_apart(const stage& on) {
+  const std::string why = reach_map{on.placement}.why_apart();
+  return why.empty() ? why : "it works in memory that all ranks share, but " + why;
+}
 
 /// What every collective is for a single rank: its input is its output, if it has both.
 inline score alone(const stage& on, std::string_view name) {

@@ -95,6 +95,7 @@ public:
     const auto lane = only_lane(code);
     const sections s = sections_of(lane);
     direct_program::body body;
+    body.scratch_bytes = code.scratch_bytes;
     for (std::size_t i = s.begin; i < s.end; ++i)
       if (is_local(lane[i]) && lane[i].elements > 0) body.passes.push_back(make_pass(code, lane[i], rank));
     std::size_t bytes = 0, longest = 0;

@@ -34,6 +34,7 @@ struct direct_program {
   struct body {
     std::vector<pass> passes;
     std::uint32_t units = 0;
+    std::size_t scratch_bytes = 0;  ///< what the rank's memory_map::scratch must have
   };
 
   std::vector<body> bodies;  ///< by rank; at least one has a unit

@@ -10,13 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "protocols/program/direct_program.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/program/slot_formats.hpp"
 
@@ -69,8 +67,6 @@ struct slot_program {
   std::size_t largest = 0;  ///< bytes of the largest step
   bool reduces = false;
   std::uint64_t identity = 0;  ///< no other program has it
-  std::shared_ptr<const direct_program>
-      direct;  ///< performed over the direct board instead; nothing else but the sizes counts then
 };
 
 /// Beyond, a word for every pair of ranks (8 MiB) costs more memory than slots save time.

@@ -78,7 +78,7 @@ plan_ptr plan_of(collective what, std::size_t count) {
       one_cell_per_step(lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(what, 2)))));
   p->count = count;
   p->work_type = what == collective::barrier ? datatype::u8 : datatype::i64;
-  p->agrees = true;
+  p->port = mailbox_plan{.agrees = true};
   return p;
 }
 
@@ -100,7 +100,7 @@ struct fixture {
   operation_ptr mute() const {
     auto op = barrier();
     auto p = plan_of(collective::barrier, 0);
-    std::const_pointer_cast<plan>(p)->agrees = false;
+    std::const_pointer_cast<plan>(p)->port = mailbox_plan{};
     op->plan = std::move(p);
     return op;
   }

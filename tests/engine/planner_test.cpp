@@ -95,6 +95,17 @@ std::size_t largest_slice(const plan& p) {
   return most;
 }
 
+/// Has the rank's program made, whichever port performs it.
+void compile_for(const plan& p, rank_t r) {
+  if (p.mailbox()) p.program_of(r);
+  else if (p.slots()) p.slot_program_of(r);
+  else p.direct_program_of_all();
+}
+
+void check_programs(const plan& p) {
+  for (rank_t r = 0; r < p.notes->ranks; ++r) CHECK_NOTHROW(compile_for(p, r));
+}
+
 }  // namespace
 
 TEST_CASE("every collective gets a verified plan, whatever the ranks") {
@@ -114,11 +125,9 @@ TEST_CASE("every collective gets a verified plan, whatever the ranks") {
         CHECK(made->notes->what == what);
         CHECK(made->notes->ranks == ranks);
         CHECK(made->notes->root == c.root);
-        CHECK((made->protocol == "simple") == !made->slots);
-        if (made->slots) CHECK(made->cut == cutting{});
-        if (made->slots) CHECK((made->direct || everybody_hears_of_everybody(*made->notes)));
-        if (count <= 1) CHECK(made->cut == cutting{});
-        for (rank_t r = 0; r < ranks; ++r) CHECK_NOTHROW(made->program_of(r));
+        if (made->slots()) CHECK(everybody_hears_of_everybody(*made->notes));
+        if (count <= 1) CHECK(made->cut() == cutting{});
+        check_programs(*made);
       }
 }
 
@@ -144,14 +153,37 @@ TEST_CASE("candidates: eligible ones by predicted time, the first one chosen, th
   CHECK(mentions(named(p.candidates(v, layout::flat(3), &counts), "fused").why_rejected, "different sizes"));
 }
 
-TEST_CASE("several servers share no memory, unless somebody insists") {
+TEST_CASE("several servers share no memory, whoever insists") {
   planner p{engine_options{}};
   const layout two = layout::grid(2, 4);
-  const auto all = p.candidates(all_reduce_of(1000), two);
-  CHECK(mentions(named(all, "fused").why_rejected, "several servers"));
-  CHECK(named(p.candidates(all_reduce_of(1000), layout::flat(8)), "fused").eligible());
-  CHECK(p.plan_for(all_reduce_of(1000), two)->choreography != "fused");
-  CHECK(planner{with("fused")}.plan_for(all_reduce_of(1000), two)->choreography == "fused");
+  const std::string why = "ranks 0 and 4 are on different servers, which share no memory";
+  for (const char* name : {"fused", "csc"}) {
+    CAPTURE(name);
+    CHECK(mentions(named(p.candidates(all_reduce_of(1000), two), name).why_rejected, why));
+    // On one server they may, whatever lies between its cards.
+    CHECK(named(p.candidates(all_reduce_of(1000), layout::flat(8)), name).eligible());
+    CHECK(named(p.candidates(all_reduce_of(1000), layout::parse("1x2x4")), name).eligible());
+    call insisting = all_reduce_of(1000);
+    insisting.choreography = name;
+    const auto [code, text] = failure_of([&] { p.plan_for(insisting, two); });
+    CHECK(code == errc::unsupported);
+    CHECK_MESSAGE(mentions(text, why), text);
+    CHECK(mentions(text, "these can: ring"));
+    engine_options for_all_reduce;
+    for_all_reduce.choreography_of["all_reduce"] = name;
+    CHECK(mentions(failure_of([&] { planner{for_all_reduce}.plan_for(all_reduce_of(1000), two); }).second, why));
+    CHECK(planner{with(name)}.plan_for(all_reduce_of(1000), two)->choreography != name);  // for all collectives: a wish
+  }
+}
+
+TEST_CASE("a user's score in other ranks' memory is refused where they share none, too") {
+  const score_file file{to_json(written("fused", collective::broadcast, 2))};
+  planner p{with_file(file)};
+  call c = call_of(collective::broadcast, 10);
+  c.choreography = "mine";
+  CHECK(p.plan_for(c, layout::parse("1x2"))->choreography == "mine");
+  CHECK(mentions(failure_of([&] { p.plan_for(c, layout::parse("2x1")); }).second,
+                 "reads or writes memory that all ranks reach, but ranks 0 and 1 are on different servers"));
 }
 
 // -- forced names -----------------------------------------------------------------------------------------------------
@@ -304,7 +336,9 @@ TEST_CASE("size_stable: in place or not does not show with any choreography eith
 }
 
 TEST_CASE("operations that do not commute or associate") {
-  planner p{with("ring")};
+  engine_options o = with("ring");
+  o.protocol = "simple";  // by messages, which may come in any order
+  planner p{o};
   call c = all_reduce_of(1000, datatype::i32);
   c.reduction.kind = op_kind::user;
   CHECK_FALSE(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
@@ -312,14 +346,14 @@ TEST_CASE("operations that do not commute or associate") {
   CHECK(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
   c.level = determinism::fast;
   CHECK(p.plan_for(c, layout::flat(5))->verified->rank_ordered);
-  CHECK_FALSE(p.plan_for(c, layout::flat(5))->any_order);
+  CHECK_FALSE(p.plan_for(c, layout::flat(5))->mailbox()->any_order);
   c.reduction.commutative = true;
-  CHECK(p.plan_for(c, layout::flat(5))->any_order);
+  CHECK(p.plan_for(c, layout::flat(5))->mailbox()->any_order);
   c.reduction.associative = false;
   CHECK(p.plan_for(c, layout::flat(5))->verified->left_fold);
-  CHECK_FALSE(p.plan_for(c, layout::flat(5))->any_order);
-  CHECK(p.plan_for(all_reduce_of(10, datatype::f32, determinism::fast), layout::flat(5))->any_order);
-  CHECK_FALSE(p.plan_for(all_reduce_of(10), layout::flat(5))->any_order);
+  CHECK_FALSE(p.plan_for(c, layout::flat(5))->mailbox()->any_order);
+  CHECK(p.plan_for(all_reduce_of(10, datatype::f32, determinism::fast), layout::flat(5))->mailbox()->any_order);
+  CHECK_FALSE(p.plan_for(all_reduce_of(10), layout::flat(5))->mailbox()->any_order);
 }
 
 // -- types ------------------------------------------------------------------------------------------------------------
@@ -359,11 +393,13 @@ TEST_CASE("one pass of the kernel needs no wide copies, but avg does") {
       CHECK_FALSE(narrow->widened);
       CHECK(narrow->notes->in_place == in_place);
       // The promise itself: no instruction combines but passes over all ranks' contributions.
-      for (rank_t r = 0; r < 4; ++r)
-        for (const instruction& i : narrow->program_of(r)->lane(0, 0)) {
+      for (rank_t r = 0; r < 4; ++r) {
+        const program code = compile(*narrow->notes, r, narrow->shape(), {});
+        for (const instruction& i : code.lane(0, 0)) {
           CHECK_FALSE(reduces(i.kind));
           if (i.inputs > 1) CHECK(i.inputs == 4);
         }
+      }
       c.reduction.kind = op_kind::avg;
       CHECK(p.plan_for(c, layout::flat(4))->widened);
     }
@@ -393,17 +429,17 @@ TEST_CASE("chunks bound the slices, and a slice has at least an element") {
     CAPTURE(count);
     const auto made = p.plan_for(all_reduce_of(count), layout::flat(4));
     const std::size_t cell = (count + 3) / 4;
-    CHECK(made->cut.channels == 1);
-    CHECK(static_cast<std::size_t>(made->cut.slices) <= std::max<std::size_t>(1, cell));
+    CHECK(made->cut().channels == 1);
+    CHECK(static_cast<std::size_t>(made->cut().slices) <= std::max<std::size_t>(1, cell));
     CHECK(largest_slice(*made) <= 1024 + 64);
-    if (cell <= 1024) CHECK(made->cut.slices == 1);
-    else CHECK(made->cut.slices > 1);
+    if (cell <= 1024) CHECK(made->cut().slices == 1);
+    else CHECK(made->cut().slices > 1);
   }
   o.chunk_bytes = 1;
   o.channels = 3;
   const auto tiny = planner{o}.plan_for(all_reduce_of(41), layout::flat(4));
-  CHECK(tiny->cut == cutting{3, 4});  // cells of 11, channels of 4, slices of 1
-  CHECK(planner{o}.plan_for(all_reduce_of(5), layout::flat(4))->cut == cutting{2, 1});
+  CHECK(tiny->cut() == cutting{3, 4});  // cells of 11, channels of 4, slices of 1
+  CHECK(planner{o}.plan_for(all_reduce_of(5), layout::flat(4))->cut() == cutting{2, 1});
 }
 
 TEST_CASE("automatic chunks are a few hundred KiB") {
@@ -424,14 +460,14 @@ TEST_CASE("blocks of different sizes") {
   const auto made = p.plan_for(c, layout::flat(3), &counts);
   CHECK(made->counts == counts);
   CHECK_FALSE(made->notes->uniform);
-  CHECK(made->cut.slices > 1);
+  CHECK(made->cut().slices > 1);
   CHECK(largest_slice(*made) <= 256 + 64);
   CHECK(p.plan_for(c, layout::flat(3), &counts) == made);
   auto others = counts;
   others[1] = 2;
   CHECK(p.plan_for(c, layout::flat(3), &others) != made);
   const std::vector<std::size_t> nothing(9, 0);
-  CHECK(p.plan_for(c, layout::flat(3), &nothing)->cut == cutting{});
+  CHECK(p.plan_for(c, layout::flat(3), &nothing)->cut() == cutting{});
 }
 
 TEST_CASE("huge counts make a plan of bounded length or are too large, nothing else") {
@@ -445,8 +481,10 @@ TEST_CASE("huge counts make a plan of bounded length or are too large, nothing e
       const auto seen = failure_of([&] {
         const auto made = p.plan_for(c, layout::flat(4));
         std::size_t instructions = 0;
-        for (rank_t r = 0; r < 4; ++r)
-          for (const auto& l : made->program_of(r)->lanes) instructions += l.size();
+        for (rank_t r = 0; r < 4; ++r) {
+          const program code = compile(*made->notes, r, made->shape(), made->cut());
+          for (const auto& l : code.lanes) instructions += l.size();
+        }
         CHECK(instructions <= std::size_t{1} << 21);
       });
       if (exponent >= 61 && what != collective::barrier) CHECK(seen.first == errc::size_overflow);
@@ -547,7 +585,7 @@ TEST_CASE("eight threads get the same plans") {
           const int size = (s + t * 3) % sizes;
           const auto made =
               p.plan_for(all_reduce_of(static_cast<std::size_t>(size) * 1000), layout::flat(2 + size % 5));
-          made->program_of(t % 2);
+          compile_for(*made, t % 2);
           if (repeat == 2) seen[static_cast<std::size_t>(t)].push_back(made);
         }
       if (t == 0) p.candidates(all_reduce_of(5), layout::flat(3));
@@ -609,21 +647,21 @@ TEST_CASE("small collectives go over slots, and there nobody ends before he has 
       call c = call_of(what, 2);
       c.root = has_root(what) ? ranks / 2 : 0;
       const auto made = p.plan_for(c, layout::flat(ranks));
-      REQUIRE(made->slots.has_value());
+      REQUIRE(made->on_board());
       CHECK(made->verified->ok());
-      CHECK((made->direct || everybody_hears_of_everybody(*made->notes)));
-      for (rank_t r = 0; r < ranks; ++r) CHECK_NOTHROW(made->slot_program_of(r));
+      if (made->slots()) CHECK(everybody_hears_of_everybody(*made->notes));
+      check_programs(*made);
       const auto rows = p.candidates(c, layout::flat(ranks));
       CHECK(rows.front().chosen);
       CHECK(rows.front().predicted_seconds == made->predicted_seconds);
     }
   call far = call_of(collective::gather, 1 << 20);
-  CHECK_FALSE(p.plan_for(far, two)->slots);
-  CHECK(p.plan_for(all_reduce_of(1 << 20), two)->protocol == "direct");
-  CHECK(p.plan_for(all_reduce_of(2, datatype::f16), two)->protocol == "direct");  // partial sums would be rounded
-  CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots.has_value());
-  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->slots);  // no cliff where 64 bits end
-  CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->slots);
+  CHECK_FALSE(p.plan_for(far, two)->on_board());
+  CHECK(p.plan_for(all_reduce_of(1 << 20), two)->direct());
+  CHECK(p.plan_for(all_reduce_of(2, datatype::f16), two)->direct());  // partial sums would be rounded
+  CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots());
+  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->slots());  // no cliff where 64 bits end
+  CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->on_board());
 }
 
 TEST_CASE("what one pass over all ranks' buffers can do is done by the callers themselves") {
@@ -633,34 +671,35 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
       CAPTURE(name(what));
       const auto made = p.plan_for(call_of(what, 100'000), layout::flat(ranks));
       CHECK(made->choreography == "fused");
-      CHECK(made->protocol == "direct");
-      for (rank_t r = 0; r < ranks; ++r) CHECK(made->slot_program_of(r)->direct == made->slot_program_of(0)->direct);
+      CHECK(made->protocol() == message_protocol::direct);
+      CHECK(made->direct_program_of_all() == made->direct_program_of_all());  // one for all ranks
     }
-  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::flat(65))->direct);
-  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::parse("2x2"))->direct);
+  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::flat(65))->direct());
+  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::parse("2x2"))->direct());
   call scaled = all_reduce_of(1 << 20);
   scaled.reduction.kind = op_kind::pre_mul_sum;
-  CHECK_FALSE(p.plan_for(scaled, layout::flat(2))->direct);
+  CHECK_FALSE(p.plan_for(scaled, layout::flat(2))->direct());
   CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20, datatype::f16, determinism::fast), layout::flat(2))->widened);
   engine_options forced;
   forced.choreography = "ring";
-  CHECK_FALSE(planner{forced}.plan_for(all_reduce_of(1 << 20), layout::flat(2))->direct);
+  CHECK_FALSE(planner{forced}.plan_for(all_reduce_of(1 << 20), layout::flat(2))->direct());
   forced = {};
   forced.protocol = "direct";
-  CHECK(planner{forced}.plan_for(all_reduce_of(1), layout::flat(2))->direct);
+  CHECK(planner{forced}.plan_for(all_reduce_of(1), layout::flat(2))->direct());
 }
 
 TEST_CASE("the protocol's option: none, or one format wherever it is possible") {
   engine_options o;
   o.protocol = "simple";
-  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->slots);
+  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->on_board());
   for (const auto& [text, format] : {std::pair{"ll", slot_format::ll}, std::pair{"ll128", slot_format::ll128}}) {
     o.protocol = text;
     planner p{o};
     const auto made = p.plan_for(all_reduce_of(8192), layout::flat(4));
-    CHECK(made->protocol == text);
-    CHECK(made->slots == format);
-    CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol == "simple");
+    CHECK(made->protocol() == parse_message_protocol(text));
+    REQUIRE(made->slots());
+    CHECK(made->slots()->format == format);
+    CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol() == message_protocol::simple);
     const auto rows = p.candidates(all_reduce_of(2), layout::flat(4));
     const auto chosen = std::find_if(rows.begin(), rows.end(), [](const candidate& c) { return c.chosen; });
     REQUIRE(chosen != rows.end());
@@ -668,5 +707,5 @@ TEST_CASE("the protocol's option: none, or one format wherever it is possible") 
   }
   o.protocol = "auto";
   o.faults.drop = 0.1;
-  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->slots);
+  CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->on_board());
 }

@@ -104,8 +104,7 @@ std::size_t last_over_slots(const tuning& t, int ranks) {
   planner p{o};
   std::size_t last = 0;
   for (std::size_t bytes = 8; bytes <= (1 << 20); bytes *= 2)
-    if (const auto made = p.plan_for(all_reduce_of(bytes), layout::flat(ranks)); made->slots && !made->direct)
-      last = bytes;
+    if (const auto made = p.plan_for(all_reduce_of(bytes), layout::flat(ranks)); made->slots()) last = bytes;
   return last;
 }
 
@@ -248,7 +247,7 @@ TEST_CASE("decisions follow from the constants") {
   const temporary_file ll_is_cheap{to_toml(t)};
   engine_options o;
   o.tuning = ll_is_cheap.path();
-  CHECK(planner{o}.plan_for(all_reduce_of(1024), layout::flat(2))->protocol == "ll");
+  CHECK(planner{o}.plan_for(all_reduce_of(1024), layout::flat(2))->protocol() == message_protocol::ll);
 }
 
 TEST_CASE("a fit finds the constants that made the measurements") {
@@ -290,7 +289,7 @@ TEST_CASE("a call's protocol is kept to, or refused") {
       if (what == collective::barrier) c.count = 0;
       c.protocol = protocol;
       CAPTURE(to_string(c));
-      CHECK(p.plan_for(c, layout::flat(4))->protocol == name);
+      CHECK(p.plan_for(c, layout::flat(4))->protocol() == parse_message_protocol(name));
       const auto rows = p.candidates(c, layout::flat(4));
       const auto chosen = std::find_if(rows.begin(), rows.end(), [](const candidate& r) { return r.chosen; });
       REQUIRE(chosen != rows.end());
@@ -319,7 +318,7 @@ TEST_CASE("a call's protocol is kept to, or refused") {
   // By the direct port goes what one pass can do, of any size.
   c = all_reduce_of(1 << 20);
   c.protocol = message_protocol::direct;
-  CHECK(p.plan_for(c, layout::flat(4))->direct);
+  CHECK(p.plan_for(c, layout::flat(4))->direct());
   const auto refused_direct = [&](const call& what, const layout& placement, const std::string& why) {
     CAPTURE(to_string(what));
     try {
@@ -330,7 +329,8 @@ TEST_CASE("a call's protocol is kept to, or refused") {
       CHECK_MESSAGE(has(e.what(), why), e.what());
     }
   };
-  refused_direct(c, layout::parse("2x2"), "places them apart");
+  refused_direct(c, layout::parse("2x2"), "on different servers, which share no memory");
+  refused_direct(c, layout::parse("1x2"), "boards bypass what is between");
   c.choreography = "ring";
   refused_direct(c, layout::flat(4), "ring cannot: it works on its own memory only");
   c = all_reduce_of(0);
@@ -348,13 +348,13 @@ TEST_CASE("a call's protocol is kept to, or refused") {
   // The engine's is a wish.
   engine_options o;
   o.protocol = "ll";
-  CHECK(planner{o}.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol == "simple");
+  CHECK(planner{o}.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol() == message_protocol::simple);
   // And the call's is stronger.
   c = all_reduce_of(64);
   c.protocol = message_protocol::simple;
-  CHECK(planner{o}.plan_for(c, layout::flat(4))->protocol == "simple");
+  CHECK(planner{o}.plan_for(c, layout::flat(4))->protocol() == message_protocol::simple);
   c.protocol = message_protocol::automatic;
-  CHECK(planner{o}.plan_for(c, layout::flat(4))->slots.has_value());
+  CHECK(planner{o}.plan_for(c, layout::flat(4))->on_board());
 }
 
 TEST_CASE("ranks that insist on different protocols hear of it") {

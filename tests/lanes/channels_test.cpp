@@ -265,16 +265,14 @@ bool add_piece(const choreography& by, stage on, std::mt19937_64& random, int ch
   if (!v->ok()) return false;
   piece p;
   p.how = std::make_shared<plan>();
-  p.how->credits = verify(s, {credits, std::min(cut.slices, 3)}).ok() ? credits : 8;
   p.how->choreography = std::string{by.name};
   p.how->count = std::array<std::size_t, 6>{0, 1, 5, 64, 1000, 5003}[random() % 6];
   if (!on.uniform)
     for (std::int64_t b = 0; b < block_count(on.what, on.ranks); ++b)
       p.how->counts.push_back(random() % 4 == 0 ? 0 : random() % 700);
-  p.how->cut = cut;
+  p.how->port = mailbox_plan{cut, verify(s, {credits, std::min(cut.slices, 3)}).ok() ? credits : 8, random() % 2 == 0};
   p.how->verified = v;
   p.how->work_type = datatype::i64;
-  p.how->any_order = random() % 2 == 0;
   p.how->notes = std::make_shared<const score>(std::move(s));
   for (rank_t r = 0; r < on.ranks; ++r) p.users.emplace_back(*p.how->notes, r, p.how->shape());
   to.push_back(std::move(p));

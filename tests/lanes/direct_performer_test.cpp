@@ -54,8 +54,8 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
       for (const bool in_place : {false, true}) {
         if (in_place && !may_be_in_place(c)) continue;
         slot_board board{ranks};
-        std::vector<std::unique_ptr<player>> players;
-        for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<player>(board, r));
+        std::vector<std::unique_ptr<direct_player>> players;
+        for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
         std::uint64_t epoch = random() % 3;
         for (const std::size_t count : {0U, 1U, 2U, 63U, 1000U, 70001U}) {
           const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
@@ -66,9 +66,9 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
           for (std::size_t open = players.size(), idle = 0; open > 0; ++idle) {
             REQUIRE(idle < 10000);
             const std::size_t r = random() % players.size();
-            player& p = *players[r];
+            direct_player& p = *players[r];
             if (left[r] == 0) continue;
-            REQUIRE(p.performs.advance() != slot_performer::status::mismatch);
+            REQUIRE(p.performs.advance() != board_performer::status::mismatch);
             if (!p.performs.idle()) continue;
             idle = 0;
             CHECK(p.wrong(what) == 0);
@@ -82,9 +82,9 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
 
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   const operation what = direct("fused", flat_stage(collective::all_reduce, 2), 1 << 20);
-  CHECK(what.code[0].direct->units > 16);
-  CHECK(what.code[0].direct->stores == store_hint::cached);
-  CHECK(direct("fused", flat_stage(collective::all_reduce, 2), 1 << 23).code[0].direct->stores == store_hint::streamed);
+  CHECK(what.over_buffers.units > 16);
+  CHECK(what.over_buffers.stores == store_hint::cached);
+  CHECK(direct("fused", flat_stage(collective::all_reduce, 2), 1 << 23).over_buffers.stores == store_hint::streamed);
 
   const auto body = [](location from) {
     const auto first = copying({0, self, buffer_kind::input}, {0, self, buffer_kind::output}, 1 << 20);
@@ -122,23 +122,23 @@ TEST_CASE("direct: local steps that a token orders behind a peer's are refused")
 
 TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the next operation whole") {
   slot_board board{2};
-  player a{board, 0}, b{board, 1};
+  direct_player a{board, 0}, b{board, 1};
   const operation what = direct("fused", flat_stage(collective::all_reduce, 2), 10);
   a.start(what, 4, 1);
   b.start(what, 4, 2);
-  CHECK(a.performs.advance() == slot_performer::status::waiting);
-  CHECK(b.performs.advance() == slot_performer::status::mismatch);
+  CHECK(a.performs.advance() == board_performer::status::waiting);
+  CHECK(b.performs.advance() == board_performer::status::mismatch);
   CHECK(b.performs.suspect() == 0);
-  CHECK(a.performs.advance() == slot_performer::status::mismatch);
+  CHECK(a.performs.advance() == board_performer::status::mismatch);
   a.performs.abandon();
   // The other is an operation further before this one notices.
   a.start(what, 5);
-  CHECK(a.performs.advance() == slot_performer::status::waiting);
-  CHECK(b.performs.advance() == slot_performer::status::mismatch);
+  CHECK(a.performs.advance() == board_performer::status::waiting);
+  CHECK(b.performs.advance() == board_performer::status::mismatch);
   b.performs.abandon();
   b.start(what, 5);
-  CHECK(b.performs.advance() == slot_performer::status::performed);
-  CHECK(a.performs.advance() == slot_performer::status::performed);
+  CHECK(b.performs.advance() == board_performer::status::performed);
+  CHECK(a.performs.advance() == board_performer::status::performed);
   CHECK(a.wrong(what) + b.wrong(what) == 0);
 }
 
@@ -156,14 +156,14 @@ TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
   std::vector<std::thread> threads;
   for (rank_t r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
-      player mine{board, r};
+      direct_player mine{board, r};
       for (std::uint64_t e = 1; e <= rounds && mismatches == 0; ++e) {
         mine.start(what, e, e % 3 + 1);
-        auto status = slot_performer::status::waiting;
-        while ((status = mine.performs.advance()) == slot_performer::status::waiting && mismatches == 0)
+        auto status = board_performer::status::waiting;
+        while ((status = mine.performs.advance()) == board_performer::status::waiting && mismatches == 0)
           std::this_thread::yield();
-        if (status != slot_performer::status::performed) {
-          mismatches += status == slot_performer::status::mismatch;
+        if (status != board_performer::status::performed) {
+          mismatches += status == board_performer::status::mismatch;
           mine.performs.abandon();
         }
       }
@@ -189,7 +189,7 @@ TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
         const std::uint64_t mood = random();
         if (mood % 64 == 0) failed[e] = true;  // before it has begun
         if (failed[e] && mood % 2 == 0) continue;
-        player mine{board, r};
+        direct_player mine{board, r};
         mine.start(what, e);
         const std::uint64_t impatient = mood % 4 == 0 ? (mood >> 8) % 6 : ~std::uint64_t{0};
         for (std::uint64_t turn = 0; !mine.performs.idle(); ++turn) {
@@ -199,7 +199,7 @@ TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
             ++given_up;
             break;
           }
-          if (mine.performs.advance() == slot_performer::status::performed) {
+          if (mine.performs.advance() == board_performer::status::performed) {
             wrong += mine.wrong(what);
             ++performed;
           } else {

@@ -155,8 +155,9 @@ private:
 };
 
 std::vector<job> some_jobs(int ranks, std::size_t count, std::mt19937_64& random, bool troubled) {
-  const std::vector<plan_ptr> plans{sum_plan(ranks, 3),         sum_plan(ranks, 200),   direct_plan(ranks, 5),
-                                    direct_plan(ranks, 20'000), mailbox_plan(ranks, 7), mailbox_plan(ranks, 3000)};
+  const std::vector<plan_ptr> plans{sum_plan(ranks, 3),         sum_plan(ranks, 200),
+                                    direct_sum_plan(ranks, 5),  direct_sum_plan(ranks, 20'000),
+                                    mailbox_sum_plan(ranks, 7), mailbox_sum_plan(ranks, 3000)};
   std::vector<job> jobs(count);
   for (job& j : jobs) {
     j.how = plans[random() % plans.size()];

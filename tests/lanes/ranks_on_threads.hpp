@@ -84,7 +84,7 @@ private:
   static rank_table_options options(int ranks, int cores, int spin) {
     rank_table_options o;
     o.ranks = ranks;
-    o.slots = true;
+    o.boards = true;
     o.cores = cores;
     o.spin = spin;
     return o;
@@ -190,8 +190,7 @@ inline plan_ptr sum_plan(int ranks, std::size_t count) {
       lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks)))));
   p->count = count;
   p->work_type = datatype::i32;
-  p->slots = slot_format::ll128;
-  p->agrees = true;
+  p->port = slots_plan{slot_format::ll128};
   return p;
 }
 
@@ -209,21 +208,18 @@ inline plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t
       with_agreement(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)), form).value());
   p->count = count;
   p->work_type = datatype::i32;
-  p->slots = slot_format::ll128;
-  p->agrees = true;
+  p->port = slots_plan{slot_format::ll128};
   return p;
 }
 
 /// An all-reduce on all ranks' buffers.
-inline plan_ptr direct_plan(int ranks, std::size_t count) {
+inline plan_ptr direct_sum_plan(int ranks, std::size_t count) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
       lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, ranks))));
   p->count = count;
   p->work_type = datatype::i32;
-  p->slots = slot_format::ll128;
-  p->agrees = true;
-  p->direct = true;
+  p->port = direct_plan{};
   return p;
 }
 
@@ -242,13 +238,13 @@ inline void wait_for(const completion_ptr& done) {
 }
 
 /// The same all-reduce by messages.
-inline plan_ptr mailbox_plan(int ranks, std::size_t count, const char* choreography = "recursive_doubling") {
+inline plan_ptr mailbox_sum_plan(int ranks, std::size_t count, const char* choreography = "recursive_doubling") {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(one_cell_per_step(
       lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)))));
   p->count = count;
   p->work_type = datatype::i32;
-  p->agrees = true;
+  p->port = mailbox_plan{.agrees = true};
   return p;
 }
 
@@ -285,7 +281,7 @@ inline failure_ptr run(rank_table& table, rank_t rank, const plan_ptr& how, cons
   what.reduction = reduction;
   rank_cell& mine = table.at(rank);
   rank_cell::outcome result;
-  if (how->slots) {
+  if (how->on_board()) {
     result = mine.perform_again(what, in, out, deadline);
     if (!result.begun) result = mine.perform(what, how, in, out, deadline);
   }

@@ -6,8 +6,10 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_performer.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "memory/types/types.hpp"
@@ -41,11 +43,7 @@ struct operation {
     std::vector<std::shared_ptr<const program>> all;
     for (rank_t r = 0; r < on.ranks; ++r) all.push_back(std::make_shared<const program>(compile(s, r, shape, {})));
     const direct_setting setting{on.what, on.in_place, count * sizeof(std::int64_t)};
-    const auto shared = std::make_shared<const direct_program>(compile_direct(all, setting));
-    for (const auto& one : all) {
-      code.emplace_back().direct = shared;
-      code.back().scratch_bytes = one->scratch_bytes;
-    }
+    over_buffers = compile_direct(all, setting);
   }
 
   std::size_t inputs(rank_t r) const {
@@ -58,7 +56,8 @@ struct operation {
   stage where;
   std::size_t count;
   call_shape shape;
-  std::vector<slot_program> code;
+  std::vector<slot_program> code;  ///< of slots
+  direct_program over_buffers;     ///< of the direct port
 };
 
 /// What rank r contributes at element i of block b in a round of the test. Blocks of a rank's input are counted from 0.
@@ -67,17 +66,27 @@ inline std::int64_t contribution(rank_t r, std::size_t index, std::uint64_t roun
 }
 
 /// One rank's memory and performer.
-struct player {
-  player(slot_board& board, rank_t r) : rank(r), performs(board, r) {}
+template <class Performer>
+struct basic_player {
+  basic_player(slot_board& board, rank_t r) : rank(r), performs(board, r) {}
 
   void start(const operation& what, std::uint64_t sequence, std::uint64_t fingerprint = 0x1234567890abcdef) {
-    const slot_program& code = what.code[static_cast<std::size_t>(rank)];
+    const auto own_place = static_cast<std::size_t>(rank);
+    const auto& code = [&]() -> const auto& {
+      if constexpr (std::is_same_v<Performer, slot_performer>) return what.code[own_place];
+      else return what.over_buffers;
+    }
+    ();
+    std::size_t scratch_bytes = 0, l0_bytes = 0;
+    if constexpr (std::is_same_v<Performer, slot_performer>)
+      scratch_bytes = code.scratch_bytes, l0_bytes = code.l0_bytes;
+    else scratch_bytes = code.bodies[own_place].scratch_bytes;
     const std::size_t in = what.inputs(rank), out = what.outputs(rank);
     const collective c = what.where.what;
-    scratch.assign(code.scratch_bytes + code.l0_bytes + 1, std::byte{0x55});
+    scratch.assign(scratch_bytes + l0_bytes + 1, std::byte{0x55});
     memory_map memory;
     memory.scratch = scratch.data();
-    memory.l0 = scratch.data() + code.scratch_bytes;
+    memory.l0 = scratch.data() + scratch_bytes;
     output.assign(std::max(out, in) + 1, -1);
     std::int64_t* begin = nullptr;
     if (what.where.in_place) {
@@ -135,11 +144,13 @@ struct player {
   }
 
   rank_t rank;
-  slot_performer performs;
+  Performer performs;
   std::vector<std::int64_t> input, output;
   std::int64_t* result = nullptr;
   std::vector<std::byte> scratch;
 };
+using player = basic_player<slot_performer>;
+using direct_player = basic_player<direct_performer>;
 
 inline std::string describe(const operation& what, std::string_view choreography) {
   return std::string{choreography} + ' ' + std::string{name(what.where.what)} + ", " +

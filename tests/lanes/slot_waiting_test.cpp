@@ -61,7 +61,7 @@ void stress(int threads, int ranks_each, std::uint64_t rounds, bool membarrier) 
     std::mt19937_64 common{seed()};
     std::minstd_rand own{static_cast<unsigned>(seed() + static_cast<unsigned>(thread))};
     std::vector<std::unique_ptr<player>> players;
-    std::vector<slot_performer*> performers;
+    std::vector<board_performer*> performers;
     for (int k = 0; k < ranks_each; ++k) {
       players.push_back(std::make_unique<player>(board, static_cast<rank_t>(thread * ranks_each + k)));
       performers.push_back(&players.back()->performs);
@@ -276,7 +276,7 @@ TEST_CASE("slots: a wait names the performer that met another call") {
   player p{board, 0}, q{board, 1};
   p.start(what, 0, 1);
   q.start(what, 0, 2);
-  slot_performer* const both[] = {&p.performs, &q.performs};
+  board_performer* const both[] = {&p.performs, &q.performs};
   const auto result = wait_slots(both);
   CHECK(result.how == slot_wait_result::ended::mismatch);
   REQUIRE(result.index >= 0);

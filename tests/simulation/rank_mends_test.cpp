@@ -42,8 +42,8 @@ struct two_ranks {
     auto how = std::make_shared<plan>();
     how->notes = std::make_shared<const score>(
         lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::barrier, 2))));
-    how->agrees = true;
-    if (slots) how->slots = slot_format::ll128;
+    if (slots) how->port = slots_plan{slot_format::ll128};
+    else how->port = mailbox_plan{.agrees = true};
     auto op = std::make_shared<operation>();
     op->what.what = collective::barrier;
     op->plan = how;

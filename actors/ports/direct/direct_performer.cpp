@@ -54,6 +54,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   fingerprint_ = fingerprint;
   worked_ = 0;
   met_ = 0;
+  suspect_ = -1;
   stage_ = stage::coming;
 }
 
@@ -88,6 +89,7 @@ direct_performer::status direct_performer::meet() {
           waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
     if (!same) {
       stage_ = stage::at_odds;
+      suspect_ = met_;
       return status::mismatch;
     }
   }
@@ -116,17 +118,29 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   stage_ = stage::none;
+  board_->finish(rank_, sequence_);
   return status::performed;
 }
 
 void direct_performer::abandon() {
+  if (stage_ == stage::none) return;
   const bool came = stage_ > stage::coming;
   stage_ = stage::none;
-  if (!came) return;
+  if (came) give_up();
+  board_->finish(rank_, sequence_);
+}
+
+void direct_performer::give_up() const {
   direct_board& place = meeting_place();
   place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
   for (rank_t r = 0; r < place.ranks(); ++r)
     while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_) std::this_thread::yield();
+}
+
+std::vector<lane_wait> direct_performer::waits() const {
+  if (idle()) return {};
+  const bool looks = stage_ == stage::meeting || stage_ == stage::at_odds;
+  return {{lane_wait::reason::chunk, 0, looks ? met_ : -1, -1}};
 }
 
 // -- work -------------------------------------------------------------------------------------------------------------

@@ -9,42 +9,34 @@
 #include <cstdint>
 #include <vector>
 
+#include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
 #include "memory/types/types.hpp"
-#include "protocols/perform/performer.hpp"
 #include "protocols/program/direct_program.hpp"
 
 namespace troupe {
 
-class slot_board;
-
-/// One for each rank, kept for its operations one after the other. One owner at a time.
-class direct_performer {
+class direct_performer final : public board_performer {
 public:
-  enum class status : std::uint8_t { waiting, performed, mismatch };
-
   /// @param board outlives the performer.
-  direct_performer(slot_board& board, rank_t rank) : board_(&board), rank_(rank) {}
+  direct_performer(slot_board& board, rank_t rank) : board_performer(board, rank) {}
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
-  /// @param sequence greater than that of any operation of this rank before, the same at all ranks.
   /// @pre idle(). Throws std::bad_alloc before anything is changed.
   void start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction,
              std::uint64_t sequence, std::uint64_t fingerprint);
 
-  /// `mismatch`: missing() called something else; stays so until abandon(). Throws what a user's function throws; then nobody can
-  /// perform the operation any more.
-  status advance();
+  /// When a user's function has thrown, nobody can perform the operation any more.
+  status advance() override;
+  /// Waits for units that peers are at.
+  void abandon() override;
 
-  /// When this returns, no peer touches this rank's buffers, nor will. Waits for units that peers are at. Nothing if idle().
-  void abandon();
-
-  bool idle() const { return stage_ == stage::none; }
-  /// Every rank has come: the operation ends without any rank's doing more than what it is at.
-  bool together() const { return stage_ > stage::at_odds; }
-  /// Who is not here yet, or called something else; −1: nobody.
-  rank_t missing() const { return stage_ == stage::meeting || stage_ == stage::at_odds ? met_ : -1; }
-  std::size_t steps_taken() const {
+  bool idle() const override { return stage_ == stage::none; }
+  bool together() const override { return stage_ > stage::at_odds; }
+  std::vector<lane_wait> waits() const override;
+  /// Whoever finishes the last unit wakes everybody.
+  lack lacks() const override { return {}; }
+  std::size_t steps_taken() const override {
     return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0);
   }
 
@@ -63,6 +55,7 @@ private:
   void work();
   bool is_over() const;
   status leave();
+  void give_up() const;
   bool all_here(std::memory_order order) const;
   bool claim(rank_t body, std::uint32_t& unit) const;
   void perform(const direct_program::body& body, std::uint32_t unit);
@@ -70,19 +63,16 @@ private:
   void tell_all() const;
   void wake_helpers() const;
 
-  slot_board* board_;
   const direct_program* code_ = nullptr;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
   std::vector<void*> out_;
   op reduction_;
   buffers mine_{};
-  std::uint64_t sequence_ = 0;
   std::uint64_t mark_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::size_t worked_ = 0;  ///< units
-  rank_t rank_;
-  rank_t met_ = 0;  ///< all ranks before it are here
+  rank_t met_ = 0;          ///< all ranks before it are here
   datatype type_ = datatype::u8;
   stage stage_ = stage::none;
 };

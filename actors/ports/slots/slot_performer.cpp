@@ -61,14 +61,6 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
                            std::uint64_t sequence, std::uint64_t fingerprint) {
-  is_direct_ = code.direct != nullptr;
-  if (is_direct_) {
-    direct_.start(*code.direct, memory, type, reduction, sequence, fingerprint);
-    sequence_ = sequence;
-    suspect_ = -1;
-    unfinished_ = 1;
-    return;
-  }
   if (bound_ != code.identity) bind(code);
   if (code.reduces) choose_kernel(type, reduction, code.largest <= tiny_bytes);
   code_ = &code;
@@ -120,20 +112,8 @@ slot_performer::status slot_performer::finish() {
 
 void slot_performer::abandon() {
   if (unfinished_ == 0) return;
-  if (is_direct_) direct_.abandon();
   unfinished_ = 0;
   finish();
-}
-
-slot_performer::status slot_performer::advance_direct() {
-  const auto s = direct_.advance();
-  if (s == direct_performer::status::waiting) return status::waiting;
-  if (s == direct_performer::status::mismatch) {
-    suspect_ = direct_.missing();
-    return status::mismatch;
-  }
-  unfinished_ = 0;
-  return finish();
 }
 
 // -- steps ------------------------------------------------------------------------------------------------------------
@@ -341,7 +321,6 @@ TROUPE_INLINE void slot_performer::combine(const slot_step& s, const std::byte* 
 
 slot_performer::status slot_performer::advance() {
   if (unfinished_ == 0) return status::performed;
-  if (is_direct_) return advance_direct();
   bool moved = true;
   while (moved) {
     moved = false;
@@ -367,7 +346,6 @@ slot_performer::status slot_performer::advance() {
 std::vector<lane_wait> slot_performer::waits() const {
   std::vector<lane_wait> result;
   if (unfinished_ == 0) return result;
-  if (is_direct_) return {{lane_wait::reason::chunk, 0, direct_.missing(), -1}};
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     const lane_state& lane = lanes_[l];
     if (lane.next == lane.end) continue;
@@ -385,7 +363,7 @@ std::vector<lane_wait> slot_performer::waits() const {
 }
 
 slot_performer::lack slot_performer::lacks() const {
-  if (unfinished_ == 0 || is_direct_) return {};
+  if (unfinished_ == 0) return {};
   lack result;
   int lanes = 0;
   for (const lane_state& lane : lanes_) {
@@ -395,12 +373,11 @@ slot_performer::lack slot_performer::lacks() const {
     else if (lane.why == outcome::chunk) result.writer = i.from;
     ++lanes;
   }
-  if (lanes > 1 || result.finishes >= 0) result.writer = slot_board::anybody;
+  if (lanes > 1 || result.finishes >= 0) result.writer = anybody;
   return result;
 }
 
 std::size_t slot_performer::steps_taken() const {
-  if (is_direct_) return direct_.steps_taken();
   std::size_t total = 0;
   for (std::size_t l = 0; l < lanes_.size(); ++l) total += lanes_[l].next - code_->lanes[l].begin;
   return total;

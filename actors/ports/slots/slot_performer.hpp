@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "actors/ports/direct/direct_performer.hpp"
+#include "actors/ports/board_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
 #include "memory/kernels/kernels.hpp"
 #include "memory/types/types.hpp"
@@ -23,47 +23,25 @@
 
 namespace troupe {
 
-/// One for each rank, kept for its operations one after the other. One owner at a time.
-class slot_performer {
+class slot_performer final : public board_performer {
 public:
-  enum class status : std::uint8_t { waiting, performed, mismatch };
-
   /// @param board outlives the performer.
-  slot_performer(slot_board& board, rank_t rank) : board_(&board), direct_(board, rank), rank_(rank) {}
+  slot_performer(slot_board& board, rank_t rank) : board_performer(board, rank) {}
 
   /// Begins an operation; nothing is sent before advance(). Cost of repeating the last program: no allocation, no look-up.
-  /// @param code outlives the operation. @param sequence greater than that of any operation of this rank before, the same at all
-  /// ranks. @param fingerprint of the call, equal on all ranks unless they call different things.
+  /// @param code outlives the operation. @param fingerprint of the call, equal on all ranks unless they call different things.
   /// @pre idle(); op and type fit (check_supported). Throws error(out_of_memory) before anything is changed.
   void start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
              std::uint64_t sequence, std::uint64_t fingerprint);
 
-  /// Runs until nothing can go on. `mismatch`: the message at hand belongs to another call (`suspect()` sent it); the
-  /// performer stays so until abandon().
-  status advance();
+  status advance() override;
+  /// What the rank has written stays.
+  void abandon() override;
 
-  /// Gives up an operation that will not be finished: peers may reuse the slots. What the rank has written stays.
-  void abandon();
-
-  bool idle() const { return unfinished_ == 0; }
-  /// The operation is performed straight on all ranks' buffers, and all have come: it ends soon.
-  bool together() const { return is_direct_ && direct_.together(); }
-  rank_t rank() const { return rank_; }
-  slot_board& board() const { return *board_; }
-  std::uint64_t sequence() const { return sequence_; }
-  /// Whose message did not fit. @pre advance() returned mismatch
-  rank_t suspect() const { return suspect_; }
-  /// What each unfinished lane lacks: a chunk of a peer, or (as `credit`) that a peer finishes an earlier operation. For
-  /// verdicts; allocates.
-  std::vector<lane_wait> waits() const;
-  /// What a sleeper waits for: messages of `writer` (slot_board::anybody), or `finishes` having finished (−1: nobody).
-  struct lack {
-    rank_t writer = slot_board::anybody;
-    rank_t finishes = -1;
-  };
-  lack lacks() const;
-  /// Steps of the operation that are performed. While this does not change, who was told of lacks() is told enough.
-  std::size_t steps_taken() const;
+  bool idle() const override { return unfinished_ == 0; }
+  std::vector<lane_wait> waits() const override;
+  lack lacks() const override;
+  std::size_t steps_taken() const override;
 
 private:
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
@@ -94,13 +72,9 @@ private:
   void reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes);
   void combine(const slot_step& s, const std::byte* in, const std::byte* own, std::byte* out, std::size_t bytes) const;
   status finish();
-  status advance_direct();
 
   std::uint32_t tag_of(const slot_step& s) const { return tag_ ^ s.salt; }
 
-  slot_board* board_;
-  direct_performer direct_;
-  bool is_direct_ = false;
   const slot_program* code_ = nullptr;
   std::vector<slot_channel*> channels_;  ///< as slot_program::channels
   std::vector<lane_state> lanes_;
@@ -109,15 +83,12 @@ private:
   std::byte* base_[6] = {};         ///< by buffer_kind
   reduce_kernel kernel_ = nullptr;  ///< nullptr: a user's function
   op reduction_;
-  std::uint64_t sequence_ = 0;
   std::uint64_t generation_ = 0;
   std::uint64_t bound_ = 0;  ///< identity of the program that channels_ belong to
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
   unsigned parity_ = 0;
   int element_shift_ = 0;
-  rank_t rank_;
-  rank_t suspect_ = -1;
   datatype type_ = datatype::u8;
   datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for
   op_kind kernel_kind_ = op_kind::user;

@@ -97,31 +97,28 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
                                         const std::vector<std::size_t>* counts) {
   auto made = std::make_shared<plan>();
   made->choreography = all_choreographies()[static_cast<std::size_t>(how.choreography)]->name;
-  made->protocol = how.port == port_kind::mailbox ? "simple" : name(how.port);
   made->notes = from.notes;
   made->verified = from.verified;
   made->in_place = what.in_place && !widens(what);
   made->count = what.what == collective::barrier || !what.uniform ? 0 : what.count;
   if (counts != nullptr) made->counts = *counts;
-  made->credits = how.credits;
   made->widened = widens(what);
   made->work_type = made->widened ? datatype::f32 : what.type;
   if (how.port == port_kind::mailbox) {
-    made->cut = {how.channels, how.slices};
-    made->any_order = how.any_order;
-    made->agrees = what.uniform && from.agrees && !how.ask;
+    const bool agrees = what.uniform && from.agrees && !how.ask;
+    made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
     return made;
   }
   if (!what.uniform || made->widened || how.channels != 1 || how.slices != 1) return nullptr;
   const call_shape shape = made->shape();
-  made->agrees = true;
-  made->slots = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;
   if (how.port == port_kind::direct) {
-    made->direct = true;
+    made->port = direct_plan{};
     if (ranks < 2 || !fits_direct(*made->notes, shape, what)) return nullptr;
     return made;
   }
-  if (!from.agrees || !fits_slots(*made->notes, shape, *made->slots)) return nullptr;
+  const slot_format format = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;
+  if (!from.agrees || !fits_slots(*made->notes, shape, format)) return nullptr;
+  made->port = slots_plan{format};
   return made;
 }
 

@@ -292,8 +292,8 @@ void simulation::world::disturb_later(caller_operation& o) {
 
 bool simulation::world::begin_inline(caller_operation& o) {
   member& m = at_rank(o.rank);
-  if (o.peer >= 0 || !o.plan || !o.plan->slots || !m.state->may_begin_at_once()) return false;
-  actors::slot_port& port = *m.state->port();
+  if (o.peer >= 0 || !o.plan || !o.plan->on_board() || !m.state->may_begin_at_once()) return false;
+  actors::board_port& port = *m.state->port();
   if (!port.recall(o.what)) port.remember(o.what, o.plan);
   port.last().what.reduction = o.what.reduction;
   m.state->begin_inline(o.in, o.out);
@@ -315,19 +315,19 @@ void simulation::world::poll_inline(rank_t rank) {
   const bool may_adopt = !breaks(mutant::inline_goes_on_unread, 100);
   const bool tired = now_ - m.inline_since >= 5 * ms || (o.expires >= 0 && now_ >= o.expires);
   if (may_adopt && (tired || (!m.inbox.empty() && m.thinks.one_in(2)))) return adopt(rank, "");
-  auto status = slot_performer::status::waiting;
+  auto status = board_performer::status::waiting;
   try {
     status = m.state->port()->advance();
   } catch (const std::exception& e) {
     return adopt(rank, e.what());
   }
-  if (status == slot_performer::status::performed) {
+  if (status == board_performer::status::performed) {
     m.state->end_inline(o.out);
     m.inline_op = nullptr;
     o.performed_inline = true;
     ended(o, nullptr);
     leave_inline(rank);
-  } else if (status == slot_performer::status::mismatch && may_adopt) {
+  } else if (status == board_performer::status::mismatch && may_adopt) {
     adopt(rank, "");
   } else if (may_adopt && !m.inbox.empty()) {
     poll_soon(rank);
@@ -403,7 +403,7 @@ void simulation::world::after(rank_t rank) {
 /// The rank has written something, or given slots back, since this was asked last.
 bool simulation::world::slot_port_changed(rank_t rank) {
   member& m = at_rank(rank);
-  const slot_performer& p = m.state->port()->performer();
+  const board_performer& p = m.state->port()->performer();
   const std::uint64_t now = mix(board_.done(rank)) ^ p.steps_taken() ^ (p.idle() ? 1u << 20 : 0u) ^
                             mix(board_.direct().at(rank).here.load()) ^ mix(p.sequence());
   return std::exchange(m.signature, now) != now;
@@ -422,7 +422,7 @@ void simulation::world::poll(rank_t rank) {
   member& m = at_rank(rank);
   m.polled = false;
   if (!on_board(m) || breaks(mutant::no_advance, 30)) return;
-  const slot_performer& p = m.state->port()->performer();
+  const board_performer& p = m.state->port()->performer();
   if (!p.idle() && breaks(mutant::slots_given_back_early, 20)) board_.finish(rank, p.sequence());
   if (m.inline_op != nullptr) {
     poll_inline(rank);

@@ -1,5 +1,5 @@
 #pragma once
-// The calls that a rank has made over slots lately, so that their repetition needs no plan and no program, whose look-up other
+// The calls that a rank has made over the boards lately, so that their repetition needs no plan and no program, whose look-up other
 // ranks do at the same time. A program repeats a handful of calls, with a root that moves on perhaps: each has its place, found by a
 // hash, and the last one is found without.
 
@@ -18,14 +18,20 @@ namespace troupe::actors {
 class remembered_calls {
 public:
   struct entry {
-    entry(const call& c, plan_ptr p, std::shared_ptr<const slot_program> s)
-        : what(c), how(std::move(p)), code(std::move(s)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {}
+    /// @pre the plan is on_board()
+    entry(const call& c, plan_ptr p, rank_t rank)
+        : what(c), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
+      if (how->slots() != nullptr) slots = how->slot_program_of(rank);
+      else direct = how->direct_program_of_all();
+    }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
     call what;  ///< with the reduction of its last repetition
     const call_identity key = identity_of(what);
     plan_ptr how;
-    std::shared_ptr<const slot_program> code;
+    // One of them, by the plan's port.
+    std::shared_ptr<const slot_program> slots;
+    std::shared_ptr<const direct_program> direct;
     std::uint64_t fingerprint;
   };
 

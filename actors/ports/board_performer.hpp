@@ -1,0 +1,63 @@
+#pragma once
+// What the ports on a board (slots, direct) offer to whoever turns a rank: one operation at a time, performed inline by the calling
+// thread. No message announces progress there, so somebody has to look: advance(), and lacks() before it sleeps.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "protocols/collective.hpp"
+#include "protocols/perform/performer.hpp"
+
+namespace troupe {
+
+class slot_board;
+
+/// One for each rank and port, kept for its operations one after the other. One owner at a time. A port adds start() with its kind
+/// of program, with numbers greater than those of any operation of this rank before, the same at all ranks.
+class board_performer {
+public:
+  enum class status : std::uint8_t { waiting, performed, mismatch };
+
+  virtual ~board_performer() = default;
+
+  /// Runs until nothing can go on. `mismatch`: `suspect()` called something else; the performer stays so until abandon(). Throws what a
+  /// user's function throws.
+  virtual status advance() = 0;
+  /// Gives up an operation that will not be finished. When this returns, no peer touches this rank's buffers any more, and peers may
+  /// reuse what it has written. Nothing if idle().
+  virtual void abandon() = 0;
+
+  virtual bool idle() const = 0;
+  /// All ranks have come and none waits for another's message: the operation ends soon.
+  virtual bool together() const { return false; }
+  /// What each unfinished lane lacks. For verdicts; allocates.
+  virtual std::vector<lane_wait> waits() const = 0;
+  /// What a sleeper waits for: messages of `writer`, or `finishes` having finished an earlier operation (−1: nobody).
+  static constexpr rank_t anybody = -1;
+  struct lack {
+    rank_t writer = anybody;
+    rank_t finishes = -1;
+  };
+  virtual lack lacks() const = 0;
+  /// Steps of the operation that are performed. While this does not change, who was told of lacks() is told enough.
+  virtual std::size_t steps_taken() const = 0;
+
+  rank_t rank() const { return rank_; }
+  slot_board& board() const { return *board_; }
+  std::uint64_t sequence() const { return sequence_; }
+  /// Who called something else. @pre advance() returned mismatch
+  rank_t suspect() const { return suspect_; }
+
+protected:
+  board_performer(slot_board& board, rank_t rank) : board_(&board), rank_(rank) {}
+  board_performer(board_performer&&) = default;
+  board_performer& operator=(board_performer&&) = default;
+
+  slot_board* board_;
+  std::uint64_t sequence_ = 0;  ///< of the last operation that was started
+  rank_t rank_;
+  rank_t suspect_ = -1;
+};
+
+}  // namespace troupe

@@ -1,0 +1,75 @@
+#pragma once
+// One rank's end of the boards: performs its operations over slots and over the direct board, one after the other, on the port that
+// their plan names.
+//
+// On the slot board a *message* is a few cache lines in the receiver's half of a slot channel; its header is the stamp of the *epoch*
+// (sequence) beside the data. The *credit* is the receiver's word `done`: it has finished the epoch that used the half before. On the
+// direct board the message is a rank's mark of the epoch: its buffers may be used. The mark of the end gives them back, which is the
+// credit. The proofs are in slot_board.hpp and direct_board.hpp.
+//
+// Not synchronised: whoever has the rank's turn uses it. Remembers the rank's last calls, so that a repeated one costs no plan, no
+// program and no allocation. Which port performs a call is asked when it is remembered, not when it is repeated.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "actors/ports/direct/direct_performer.hpp"
+#include "actors/ports/remembered_calls.hpp"
+#include "actors/ports/slots/slot_performer.hpp"
+#include "protocols/call.hpp"
+#include "protocols/plan.hpp"
+
+namespace troupe::actors {
+
+class board_port {
+public:
+  board_port(slot_board& board, rank_t rank)
+      : board_(&board), rank_(rank), slots_(board, rank), direct_(board, rank), performer_(&slots_) {}
+  board_port(const board_port&) = delete;
+  board_port& operator=(const board_port&) = delete;
+
+  // -- calls --
+  /// Makes the remembered call that is like this one the last. False: there is none.
+  bool recall(const call& what) { return calls_.recall(what); }
+  /// The plan of such a call; null if none is remembered.
+  std::shared_ptr<const plan> plan_of(const call& what) const;
+  /// Makes it the last. Throws error(out_of_memory …). @pre how->on_board()
+  void remember(const call& what, const std::shared_ptr<const plan>& how);
+  /// @pre something was recalled or remembered
+  remembered_calls::entry& last() { return calls_.last(); }
+
+  // -- one operation --
+  /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
+  void start(const void* input, void* output, std::uint64_t sequence);
+  /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
+  /// so this is a branch and no virtual call.
+  board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
+  /// Brings the result into the form that the caller wants. @pre performed
+  void conclude(void* output) const;
+  /// The operation is not performed, and peers may reuse its slots. Ends when no peer touches its buffers. @pre started or not
+  void drop(std::uint64_t sequence);
+
+  /// Of the last operation.
+  board_performer& performer() { return *performer_; }
+  slot_board& board() { return *board_; }
+  bool idle() const { return performer_->idle(); }
+
+private:
+  const void* apart(const remembered_calls::entry& known, const void* input, const void* output);
+
+  slot_board* board_;
+  rank_t rank_;
+  slot_performer slots_;
+  direct_performer direct_;
+  board_performer* performer_;
+  remembered_calls calls_;
+  // What is performed outlives its place among the remembered.
+  std::shared_ptr<const slot_program> slots_code_;
+  std::shared_ptr<const direct_program> direct_code_;
+  std::vector<std::byte> scratch_, l0_;
+  std::vector<std::byte> apart_;  ///< the input of a root in place, whose plan is made for separate buffers
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,55 @@
+#include "topology/reach.hpp"
+
+#include "memory/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace troupe;
+
+TEST_CASE("ranks of one process reach each other, unless the layout puts servers between them") {
+  const reach_map flat{layout::flat(5)};
+  CHECK(flat.between(0, 4) == reach::process);
+  CHECK(flat.farthest() == reach::process);
+  CHECK_FALSE(flat.routed());
+  CHECK(flat.why_apart().empty());
+
+  // Core groups and cards of a server share its memory, but what they send goes through its elements.
+  for (const char* text : {"1x4", "1x1x4", "0.0.0,0.0.1,0.0.0"}) {
+    CAPTURE(text);
+    const reach_map server{layout::parse(text)};
+    CHECK(server.farthest() == reach::process);
+    CHECK(server.why_apart().empty());
+    CHECK(server.routed());
+  }
+
+  const reach_map servers{layout::parse("2x4")};
+  CHECK(servers.between(0, 3) == reach::process);
+  CHECK(servers.between(3, 4) == reach::network);
+  CHECK(servers.between(4, 0) == reach::network);
+  CHECK(servers.farthest() == reach::network);
+  CHECK(servers.routed());
+  CHECK(servers.why_apart() == "ranks 0 and 4 are on different servers, which share no memory");
+}
+
+TEST_CASE("processes of a host share segments, hosts nothing") {
+  const std::vector<residence> homes{{0, 0}, {0, 0}, {0, 1}, {1, 2}};
+  const reach_map joined{layout::flat(4), homes};
+  CHECK(joined.between(0, 1) == reach::process);
+  CHECK(joined.between(1, 2) == reach::segment);
+  CHECK(joined.between(2, 3) == reach::network);
+  CHECK(joined.between(3, 3) == reach::process);
+  CHECK(joined.farthest() == reach::network);
+  CHECK(joined.why_apart() == "ranks 0 and 3 are on different hosts, which share no memory");
+
+  const reach_map host{layout::flat(3), {{7, 3}, {7, 3}, {7, 9}}};
+  CHECK(host.farthest() == reach::segment);
+  CHECK(host.why_apart().empty());
+  CHECK_FALSE(host.routed());
+
+  // What the layout keeps apart, a common process does not bring together.
+  CHECK(reach_map{layout::parse("2x1"), {{0, 0}, {0, 0}}}.farthest() == reach::network);
+  CHECK_THROWS_WITH_AS(reach_map(layout::flat(4), {{0, 0}}), doctest::Contains("the homes of 1 ranks"), error);
+}

@@ -1,0 +1,54 @@
+#pragma once
+// Who shares memory with whom. Whoever chooses a port or a choreography asks here instead of guessing from the form of a layout.
+//
+// Two things decide. Where the ranks run: in one process, in several processes of a host, or on several hosts. And the layout, which
+// may describe a machine that this computer is not: its servers share no memory, and what passes from one core group to another goes
+// through elements of that machine (machine/routes.hpp), which nothing may bypass.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memory/export.hpp"
+#include "topology/layout/layout.hpp"
+
+namespace troupe {
+
+/// How a rank gets at another one's memory, nearest first.
+enum class reach : std::uint8_t {
+  process,  ///< by address
+  segment,  ///< through what both processes map; by address only what lies there
+  network,  ///< not at all
+};
+
+/// Where a rank runs. Only which numbers are equal counts.
+struct residence {
+  int host = 0;
+  int process = 0;  ///< no two hosts have one of the same number
+};
+
+/// A value; any thread.
+class TROUPE_API reach_map {
+public:
+  /// @param homes by rank, as the join knows them; empty: all ranks run in this process.
+  /// O(ranks). Throws error(invalid_argument) if there are not as many as the layout has ranks.
+  explicit reach_map(layout on, std::vector<residence> homes = {});
+
+  /// Throws error(invalid_argument) for an unknown rank.
+  reach between(int a, int b) const;
+  /// Of the two ranks that are farthest from each other.
+  reach farthest() const noexcept { return farthest_; }
+  /// What one rank sends to another may have to go through elements of the layout.
+  bool routed() const noexcept { return routed_; }
+  /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.
+  const std::string& why_apart() const noexcept { return why_apart_; }
+
+private:
+  layout layout_;
+  std::vector<residence> homes_;
+  reach farthest_ = reach::process;
+  bool routed_ = false;
+  std::string why_apart_;
+};
+
+}  // namespace troupe
