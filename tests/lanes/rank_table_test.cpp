@@ -145,9 +145,9 @@ plan_ptr planned(const plan_ptr& how, const char* name) {
 
 TEST_CASE("ranks that planned the same call differently, on one port or two, get both plans in the error") {
   const std::array<std::array<plan_ptr, 2>, 4> pairs{
-      {{planned(mailbox_plan(2, 4), "doubling"), planned(mailbox_plan(2, 4, "ring"), "ring")},
-       {planned(sum_plan(2, 4), "shot"), planned(mailbox_plan(2, 4), "doubling")},
-       {planned(sum_plan(2, 4), "shot"), planned(direct_plan(2, 4), "fused")},
+      {{planned(mailbox_sum_plan(2, 4), "doubling"), planned(mailbox_sum_plan(2, 4, "ring"), "ring")},
+       {planned(sum_plan(2, 4), "shot"), planned(mailbox_sum_plan(2, 4), "doubling")},
+       {planned(sum_plan(2, 4), "shot"), planned(direct_sum_plan(2, 4), "fused")},
        // Their messages are alike.
        {planned(sum_plan(2, 4), "shot"), planned(sum_plan(2, 4), "other shot")}}};
   for (const auto& plans : pairs) {
