@@ -14,6 +14,7 @@ set(public_headers
   engine/api/caf_actors.hpp  # programs made of CAF actors
   # Authors of choreographies (docs/choreographies.md).
   protocols/choreographies/patterns.hpp
+  protocols/choreographies/plugin.hpp
   protocols/lower/lowering.hpp
   protocols/score/score_builder.hpp
   protocols/verify/verifier.hpp)

@@ -7,10 +7,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "protocols/call_description.hpp"
 
 namespace troupe {
+
+struct choreography;
 
 /// Seeded mischief, for tests of what an application does when things go wrong. Probabilities are per chunk message, 0 … 1.
 struct fault_options {
@@ -32,6 +35,10 @@ struct engine_options {
   std::string choreography = "auto";  ///< of every collective that offers it; "auto": the planner chooses
   std::map<std::string, std::string> choreography_of;  ///< collective name → choreography, stronger than `choreography`
   std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
+  /// Choreographies of your own, as code; register_choreography() says what that means.
+  std::vector<const struct choreography*> choreographies;
+  std::map<std::string, std::string>
+      choreography_libraries;  ///< the same in shared libraries (plugin.hpp): any name → file
   /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
   /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
   /// possible. "auto": the planner decides. A wish, as `choreography`: call_options::protocol insists.

@@ -44,6 +44,8 @@ constexpr std::array schema{
     config_setting{"engine.choreography_of.*", text, "",
                    "choreography of one collective, stronger than engine.choreography"},
     config_setting{"engine.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"engine.choreography_libraries.*", text, "",
+                   "a shared library with choreographies of your own: any name = its file"},
     config_setting{"engine.faults.seed", integer, "0", "of the mischief below", 0, unlimited},
     config_setting{"engine.faults.drop", real, "0", "probability that a chunk message is lost", 0, 1},
     config_setting{"engine.faults.duplicate", real, "0", "probability that it comes twice", 0, 1},

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "engine/api/engine.hpp"
+#include "engine/planning/choreography_library.hpp"
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -316,7 +317,8 @@ private:
 
   void put(const config_setting& s, const std::string& key, const toml::node& node) {
     config_value value = checked_value(s, key, node, at(node));
-    if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") || key == "engine.tuning") &&
+    if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") ||
+         key.starts_with("engine.choreography_libraries.") || key == "engine.tuning") &&
         !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
       const bool word = key == "engine.tuning" && (file.empty() || file == "none");
@@ -575,6 +577,15 @@ engine_options configuration::engine() const {
     fail(place_of(at("engine.layout").origin), std::string{"engine.layout: "} + wrong.what());
   }
   o.nic_ports = number("engine.nic_ports");
+  // Before names are looked up.
+  for (const auto& [name, entry] : under("engine.choreography_libraries")) {
+    o.choreography_libraries[name] = std::get<std::string>(entry.value);
+    try {
+      load_choreographies(o.choreography_libraries[name].c_str());
+    } catch (const error& wrong) {
+      fail(place_of(entry.origin), "engine.choreography_libraries." + name + ": " + wrong.what());
+    }
+  }
   o.choreography = text("engine.choreography");
   check_choreography("engine.choreography", at("engine.choreography"));
   for (const auto& [name, entry] : under("engine.choreography_of")) {

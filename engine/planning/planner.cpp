@@ -9,6 +9,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "engine/planning/choreography_library.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "engine/planning/planner_log.hpp"
 #include "memory/error.hpp"
@@ -89,6 +90,8 @@ struct planner::impl {
   }
 
   static engine_options checked(engine_options o) {
+    for (const choreography* mine : o.choreographies) register_choreography(*mine);
+    for (const auto& [name, file] : o.choreography_libraries) load_choreographies(file.c_str());
     const auto wrong = [](const std::string& text) { throw error(errc::bad_config, text); };
     if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
     if (o.channels < 0 || o.channels > 1024)

@@ -228,9 +228,22 @@ std::string score_library::refusal(std::string_view name, const stage& on) const
   return {};
 }
 
+namespace {
+
+/// What others have written is proved to be a score before anything takes its indices for granted.
+score written(const choreography& which, const stage& on) {
+  score s = write_score(which, on);
+  if (!is_built_in(which))
+    if (const verdict v = verify(s); !v.ok())
+      throw error(errc::bad_score, std::string{which.name} + " does not verify: " + to_string(*v.first_fault));
+  return s;
+}
+
+}  // namespace
+
 std::optional<score> score_library::draft(const score_key& key) const {
   const auto mine = own_.find(key.choreography);
-  score s = mine != own_.end() ? mine->second : lower_syncs(write_score(*find_choreography(key.choreography), key.on));
+  score s = mine != own_.end() ? mine->second : lower_syncs(written(*find_choreography(key.choreography), key.on));
   s.choreography = key.choreography;
   if (key.rank_order_fold) s = fold_in_rank_order(s);
   if (key.one_cell) s = one_cell_per_step(s);

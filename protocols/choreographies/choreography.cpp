@@ -2,30 +2,75 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cctype>
+#include <mutex>
+#include <string>
 
 #include "memory/error.hpp"
+#include "memory/short_lock.hpp"
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/patterns.hpp"
 
 namespace troupe {
 
+namespace {
+
+namespace c = choreographies;
+constexpr auto built_in = std::to_array<const choreography*>(
+    {&c::ring, &c::double_binary_tree, &c::binomial, &c::recursive_doubling, &c::halving_doubling, &c::pairwise,
+     &c::direct_full_mesh, &c::staged_pairwise, &c::bruck, &c::hierarchical, &c::hierarchical_pipeline, &c::csc,
+     &c::fused, &c::one_shot});
+
+/// Only grows, in place: who has a span of it keeps it.
+struct registry {
+  std::array<const choreography*, 256> all{};
+  std::atomic<std::size_t> count{built_in.size()};
+  short_lock growing;
+  registry() { std::copy(built_in.begin(), built_in.end(), all.begin()); }
+};
+registry& known() {
+  static registry them;
+  return them;
+}
+
+std::string what_is_wrong(const choreography& which) {
+  const auto letter = [](char l) { return std::isalnum(static_cast<unsigned char>(l)) || l == '_' || l == '-'; };
+  if (which.name.empty() || !std::all_of(which.name.begin(), which.name.end(), letter))
+    return "its name must be of letters, digits, _ and -";
+  if (which.name == "auto") return "auto is the planner's own choice; choose another name";
+  if (which.collectives.empty()) return "it offers no collective";
+  if (which.refuses == nullptr) return "it has no function `refuses`";
+  for (const offer& each : which.collectives)
+    if (static_cast<score (*)(const stage&)>(each.write) == nullptr)
+      return "it has no function that writes " + std::string{name(static_cast<collective>(each.what))};
+  return {};
+}
+
+}  // namespace
+
 std::span<const choreography* const> all_choreographies() {
-  namespace c = choreographies;
-  static constexpr std::array<const choreography*, 14> all = {&c::ring,
-                                                              &c::double_binary_tree,
-                                                              &c::binomial,
-                                                              &c::recursive_doubling,
-                                                              &c::halving_doubling,
-                                                              &c::pairwise,
-                                                              &c::direct_full_mesh,
-                                                              &c::staged_pairwise,
-                                                              &c::bruck,
-                                                              &c::hierarchical,
-                                                              &c::hierarchical_pipeline,
-                                                              &c::csc,
-                                                              &c::fused,
-                                                              &c::one_shot};
-  return all;
+  return {known().all.data(), known().count.load(std::memory_order_acquire)};
+}
+
+bool is_built_in(const choreography& which) {
+  return std::find(built_in.begin(), built_in.end(), &which) != built_in.end();
+}
+
+void register_choreography(const choreography& which) {
+  registry& in = known();
+  const std::lock_guard lock(in.growing);
+  const choreography* const same = find_choreography(which.name);
+  if (same == &which) return;
+  std::string wrong = what_is_wrong(which);
+  if (wrong.empty() && same != nullptr) wrong = "there is one of that name; choose another name";
+  const std::size_t count = in.count.load(std::memory_order_relaxed);
+  if (wrong.empty() && count == in.all.size())
+    wrong = "there are " + std::to_string(count) + " already, and room for no more";
+  if (!wrong.empty())
+    throw error(errc::bad_config, "the choreography '" + std::string{which.name} + "' cannot be registered: " + wrong);
+  in.all[count] = &which;
+  in.count.store(count + 1, std::memory_order_release);
 }
 
 const choreography* find_choreography(std::string_view name) {

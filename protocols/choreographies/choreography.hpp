@@ -45,8 +45,13 @@ struct choreography {
   score write(const stage& on) const;
 };
 
-/// All built-in choreographies, in the order of the documentation.
+/// All built-in choreographies, in the order of the documentation, then those that were registered. Thread-safe.
 TROUPE_API std::span<const choreography* const> all_choreographies();
+/// Makes one of your own known in this process, by its name: to engines that are made afterwards, which may choose it, and to every
+/// tool. It must live as long as the process; the same one again is ignored. What it writes is verified before it is performed.
+/// Thread-safe. Throws errc::bad_config: a name that is taken or no name, nothing offered, a function that is missing.
+TROUPE_API void register_choreography(const choreography& which);
+TROUPE_API bool is_built_in(const choreography& which);
 /// nullptr if there is none of that name.
 TROUPE_API const choreography* find_choreography(std::string_view name);
 /// Why `which` cannot do `on` ("does not offer broadcast", …), empty if it can.
