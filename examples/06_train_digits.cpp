@@ -2,7 +2,7 @@
 // (data/README.md). Every rank has the whole network and a quarter of every batch; the gradients are averaged by one
 // all_reduce a step.
 //
-// Then the same training, once with each choreography that offers all_reduce, with determinism::topology_stable: every
+// Then the same training, once with each choreography that can do it on this layout, with determinism::topology_stable: every
 // one of them must end with exactly the same bits in every weight. Usage: 06_train_digits [path of digits.csv]
 
 #include <algorithm>

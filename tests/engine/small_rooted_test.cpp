@@ -210,6 +210,7 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
         CAPTURE(missing);
         troupe::engine engine(over("ll128"));
         std::vector<seen> all(3), later(3);
+        std::atomic<bool> passed{false};  // the deadline
         engine.run(3, [&](communicator& c) {
           const auto r = static_cast<std::size_t>(c.rank());
           rooted_call one;
@@ -218,8 +219,12 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
           auto description = one.describe();
           const bool first = c.rank() == (missing + 1) % 3;
           if (first) description.options.deadline = 10ms;
-          if (c.rank() != missing) all[r] = error_of([&] { first ? c.run(description) : c.start(description).wait(); });
-          else std::this_thread::sleep_for(30ms), all[r] = error_of([&] { c.run(description); });
+          while (c.rank() == missing && !passed.load()) std::this_thread::sleep_for(1ms);
+          all[r] = error_of([&] {
+            if (first || c.rank() == missing) c.run(description);
+            else c.start(description).wait();
+          });
+          if (first) passed.store(true);
           auto again = c.start(one.describe());
           if (first) again.cancel();
           // The others may have performed it before, but then all have.
