@@ -1,0 +1,83 @@
+#pragma once
+// The memory of the pair port: sends and receives of ranks of one address space (what both ends do with it: pair_port.hpp).
+//
+// Per ordered pair (source → destination) a *lane*: a ring of slots, laid down when either end first uses it. The message of number
+// n of the pair has slot n mod depth at both ends; the numbers are the pair's own, so they are its *epochs*.
+//   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. What fits lies in the
+//   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs.
+//   A *credit* is the word `finished` of the slot's answer: message n was taken. It gives the sender its buffer and the slot back.
+//   A sender has at most `depth` messages in slots; further ones wait at their rank.
+// A receiver that does not look says where its message belongs (`offered`). Then the sender copies. Of a large message both copy:
+// whoever is there claims units.
+//
+// Invariants (mark(n) = n + 1; a word *names* n if it holds mark(n)):
+//   1. A rank's turn writes its end; one thread at a time has it.
+//   2. A sender writes the head for n only when message n − depth is over at its end: taken (it has seen `finished`), or stopped, and
+//      then the receiver has said that it does not look at it any more. So a head that names n is whole and stays until n is over.
+//   3. A receiver writes `offered` and what belongs to it for n only when message n − depth is over at its end. The sender of
+//      n − depth may still be reading these words. It believes them only if it can claim a unit of n − depth afterwards, and
+//      nobody can once that message is over.
+//   4. `finished` names n as soon as every unit of n was copied, and nothing else does before the sender has seen it (2).
+//   5. Message n is performed at both ends if all its units were claimed before the receiver closed the claims, else at neither:
+//      close() and the claims are read-modify-writes of one word. Whoever claims a unit copies it at once, within its turn.
+//   6. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
+//      four accesses are sequentially consistent, so either the end sees what was written, or the writer sees that it has to tell it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+/// One message. Each end's words on lines of their own; pairs of lines, since processors fetch the neighbour too.
+struct pair_slot {
+  static constexpr std::size_t inline_bytes = 96;
+
+  struct alignas(128) {
+    std::atomic<std::uint64_t> stamp{0};  ///< names the message that the rest is of
+    std::uint64_t shape = 0;              ///< its count and type: what must be equal at both ends
+    const std::byte* data = nullptr;      ///< of messages that do not fit
+    std::atomic<std::uint64_t> tell{0};   ///< names the message about which the sender wants to be told
+    std::byte inlined[inline_bytes] = {};
+  } head;
+  struct alignas(128) {
+    std::atomic<std::uint64_t> finished{0};  ///< names the last message of the slot that was taken
+    std::atomic<std::uint64_t> offered{0};   ///< names the message that `target`, `shape`, `claims` and `copied` are of
+    std::atomic<std::byte*> target{nullptr};
+    std::atomic<std::uint64_t> shape{0};
+    std::atomic<std::uint64_t> claims{0};  ///< mark << 16 | next unit to copy
+    std::atomic<std::uint64_t> copied{0};  ///< units
+    std::atomic<std::uint64_t> tell{0};    ///< names the message about which the receiver wants to be told
+  } answer;
+};
+
+struct pair_lane {
+  static constexpr std::size_t depth = 4;
+  pair_slot slots[depth];
+  pair_slot& at(std::uint64_t number) { return slots[number % depth]; }
+};
+
+class pair_board {
+public:
+  explicit pair_board(int ranks);
+  ~pair_board();
+  pair_board(const pair_board&) = delete;
+  pair_board& operator=(const pair_board&) = delete;
+
+  /// Lays it down at first use: 1 KiB, and a pointer for each rank that the source may send to. Any thread. Throws error(out_of_memory).
+  pair_lane& lane(rank_t source, rank_t destination);
+  /// Bytes of memory laid down so far, for reports.
+  std::size_t bytes() const;
+
+private:
+  using cell = std::atomic<pair_lane*>;
+  cell* row(rank_t source);
+
+  std::size_t ranks_;
+  std::unique_ptr<std::atomic<cell*>[]> rows_;  ///< by source; null until it sends or is received from
+};
+
+}  // namespace troupe

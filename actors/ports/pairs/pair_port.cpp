@@ -1,0 +1,129 @@
+#include "actors/ports/pairs/pair_port.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "memory/kernels/kernels.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr unsigned unit_bits = 16;
+/// As the next unit: nobody may claim any more.
+constexpr std::uint64_t closed = (std::uint64_t{1} << unit_bits) - 1;
+constexpr std::uint64_t most_units = closed - 1;
+
+}  // namespace
+
+std::size_t pair_end::unit() const { return std::max(unit_bytes, (bytes_ / most_units / unit_bytes + 1) * unit_bytes); }
+
+std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes_ + unit() - 1) / unit(); }
+
+// -- the sender -----------------------------------------------------------------------------------------------------------
+
+pair_status pair_end::post() {
+  auto& head = slot_->head;
+  head.shape = shape_;
+  head.data = data_;
+  if (bytes_ > 0 && bytes_ <= pair_slot::inline_bytes) std::memcpy(head.inlined, data_, bytes_);
+  head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
+  const pair_status now = look_sending();
+  // Away, and it was not performed for it: it has to look itself (another shape, perhaps).
+  if (now == pair_status::waiting && slot_->answer.tell.load(std::memory_order_seq_cst) == mark_) tells_ = true;
+  return now;
+}
+
+pair_status pair_end::look_sending() {
+  if (finished()) return pair_status::performed;
+  auto& answer = slot_->answer;
+  if (answer.offered.load(std::memory_order_seq_cst) != mark_ || answer.shape.load(std::memory_order_relaxed) != shape_)
+    return pair_status::waiting;
+  return copy_units(answer.target.load(std::memory_order_relaxed), data_);
+}
+
+// -- the receiver -----------------------------------------------------------------------------------------------------------
+
+pair_status pair_end::look_receiving() {
+  auto& head = slot_->head;
+  if (offered_ && finished()) return pair_status::performed;
+  if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;
+  if (head.shape != shape_) return pair_status::mismatch;
+  const std::byte* const source = bytes_ <= pair_slot::inline_bytes ? head.inlined : head.data;
+  if (!offered_ && bytes_ < shared_from) {
+    if (bytes_ > pair_slot::inline_bytes) copy(data_, source, bytes_);
+    else if (bytes_ > 0) std::memcpy(data_, source, bytes_);
+    finish();
+    return pair_status::performed;
+  }
+  if (!offered_) offer();
+  return copy_units(data_, source);
+}
+
+void pair_end::offer() {
+  if (std::exchange(offered_, true)) return;
+  auto& answer = slot_->answer;
+  answer.target.store(data_, std::memory_order_relaxed);
+  answer.shape.store(shape_, std::memory_order_relaxed);
+  answer.copied.store(0, std::memory_order_relaxed);
+  answer.claims.store(mark_ << unit_bits, std::memory_order_release);
+  answer.offered.exchange(mark_, std::memory_order_seq_cst);  // before it looks at the head again
+}
+
+bool pair_end::close() {
+  if (sending_ || !offered_) return false;
+  if (std::exchange(closed_, true)) return finished();
+  auto& answer = slot_->answer;
+  const std::uint64_t claimed = answer.claims.exchange(mark_ << unit_bits | closed, std::memory_order_acq_rel) & closed;
+  // Units are copied within a turn, so this is a copy of one unit, or the rest of it.
+  if (claimed >= units()) {
+    while (!finished()) std::this_thread::yield();
+    return true;
+  }
+  while (answer.copied.load(std::memory_order_acquire) < claimed) std::this_thread::yield();
+  return false;
+}
+
+// -- both -----------------------------------------------------------------------------------------------------------
+
+void pair_end::go_away() {
+  if (sending_) {
+    slot_->head.tell.exchange(mark_, std::memory_order_seq_cst);
+  } else {
+    offer();
+    slot_->answer.tell.exchange(mark_, std::memory_order_seq_cst);
+  }
+}
+
+bool pair_end::claim(std::uint64_t& unit) {
+  auto& claims = slot_->answer.claims;
+  const std::uint64_t all = units();
+  std::uint64_t seen = claims.load(std::memory_order_acquire);
+  while (seen >> unit_bits == mark_ && (seen & closed) < all)
+    if (claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      unit = seen & closed;
+      return true;
+    }
+  return false;
+}
+
+pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
+  const std::size_t step = unit();
+  const std::uint64_t all = units();
+  for (std::uint64_t next = 0; claim(next);) {
+    const std::size_t begin = all == 1 ? 0 : next * step;
+    const std::size_t bytes = all == 1 ? bytes_ : std::min(step, bytes_ - begin);
+    if (bytes > 0) copy(target + begin, source + begin, bytes);
+    if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all) finish();
+  }
+  return finished() ? pair_status::performed : pair_status::waiting;
+}
+
+void pair_end::finish() {
+  slot_->answer.finished.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the other end is away
+  const auto& tell = sending_ ? slot_->answer.tell : slot_->head.tell;
+  tells_ = tells_ || tell.load(std::memory_order_seq_cst) == mark_;
+}
+
+}  // namespace troupe

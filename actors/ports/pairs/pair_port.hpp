@@ -1,0 +1,84 @@
+#pragma once
+// The two ends of a message on the pair board, as transitions: each does what can be done at once and returns. The invariants that
+// they keep are told in pair_board.hpp.
+//
+// Owner of an end: its rank's pairs (actors/rank/pairs.hpp), on the rank's turn. An end is looked at again and again by whoever has
+// nothing else to do, or goes away and is told: then the other end's transition says `tell`, and its rank sends a word.
+// Cost: no allocation, no lock, no system call; one read-modify-write at each end of a small message.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "actors/ports/pairs/pair_board.hpp"
+
+namespace troupe {
+
+enum class pair_status : std::uint8_t { waiting, performed, mismatch };
+
+class pair_end {
+public:
+  pair_end() = default;
+  /// @param number of the message in its lane @param shape what must be equal at both ends
+  static pair_end of_sender(pair_lane& lane, std::uint64_t number, std::uint64_t shape, const void* data,
+                            std::size_t bytes) {
+    return {lane, number, shape, const_cast<void*>(data), bytes, true};
+  }
+  static pair_end of_receiver(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data,
+                              std::size_t bytes) {
+    return {lane, number, shape, data, bytes, false};
+  }
+
+  bool sending() const { return sending_; }
+
+  /// Writes a sender's message, and looks. @pre message number − depth is over at this end
+  pair_status post();
+  /// Does what can be done. A mismatch only receivers find. @pre posted, not closed
+  pair_status look() { return sending_ ? look_sending() : look_receiving(); }
+  /// From a receiver: others may perform it. Look again afterwards. @pre message number − depth is over at this end
+  void offer();
+  /// Wants to be told from now on. Look again afterwards.
+  void go_away();
+  /// From a receiver: nobody writes to its buffer any more. True: the message was performed before. May wait for the rest of a unit
+  /// that the sender is copying.
+  bool close();
+  /// From a sender: it was taken.
+  bool taken() const { return finished(); }
+  /// Something has changed since the last question, and the other end wants to be told.
+  bool tells() { return std::exchange(tells_, false); }
+
+  /// From here on a message is copied in units of at least this size, by both ends where both are there: twice a core's speed is worth
+  /// more than what sharing costs (some 100 ns a unit).
+  static constexpr std::size_t unit_bytes = 32 * 1024;
+  static constexpr std::size_t shared_from = 2 * unit_bytes;
+
+private:
+  pair_end(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes, bool sending)
+      : slot_(&lane.at(number)),
+        mark_(number + 1),
+        shape_(shape),
+        data_(static_cast<std::byte*>(data)),
+        bytes_(bytes),
+        sending_(sending) {}
+
+  pair_status look_sending();
+  pair_status look_receiving();
+  pair_status copy_units(std::byte* target, const std::byte* source);
+  bool claim(std::uint64_t& unit);
+  void finish();
+  bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
+  std::size_t unit() const;
+  std::uint64_t units() const;
+
+  pair_slot* slot_ = nullptr;
+  std::uint64_t mark_ = 0;
+  std::uint64_t shape_ = 0;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool sending_ = false;
+  bool offered_ = false;
+  bool closed_ = false;
+  bool tells_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,244 @@
+// Both ends of messages on the pair board: alone, and on two threads (also under ThreadSanitizer).
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actors/ports/pairs/pair_port.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::size_t inlined = pair_slot::inline_bytes;
+constexpr std::size_t large = pair_end::shared_from + 5;
+
+std::vector<std::byte> bytes_of(std::size_t count, std::uint64_t seed) {
+  std::vector<std::byte> v(count);
+  for (std::size_t i = 0; i < count; ++i) v[i] = static_cast<std::byte>((seed * 31 + i * 7 + i / 251) & 0xff);
+  return v;
+}
+
+/// Message `number` of a lane, both ends.
+struct message {
+  message(pair_board& board, std::uint64_t number, std::size_t bytes, std::uint64_t received_as = 1)
+      : given(bytes_of(bytes, number)),
+        got(bytes),
+        out(pair_end::of_sender(board.lane(0, 1), number, 1, given.data(), bytes)),
+        in(pair_end::of_receiver(board.lane(0, 1), number, received_as, got.data(), bytes)) {}
+  std::vector<std::byte> given, got;
+  pair_end out, in;
+};
+
+}  // namespace
+
+TEST_CASE("a message of any size is taken by its receiver, in whatever order the ends come") {
+  pair_board board(2);
+  std::uint64_t number = 0;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{8}, inlined - 1, inlined, inlined + 1,
+                                  std::size_t{5000}, pair_end::shared_from - 1, large, 3 * large}) {
+    for (const bool receiver_first : {false, true}) {
+      CAPTURE(bytes);
+      message m(board, number++, bytes);
+      if (receiver_first) CHECK(m.in.look() == pair_status::waiting);
+      CHECK(m.out.post() == pair_status::waiting);
+      CHECK(m.out.look() == pair_status::waiting);
+      CHECK(m.in.look() == pair_status::performed);
+      CHECK(m.out.look() == pair_status::performed);
+      CHECK(m.given == m.got);
+      CHECK_FALSE(m.in.tells());
+      CHECK_FALSE(m.out.tells());
+    }
+  }
+}
+
+TEST_CASE("an offered message is performed by its sender alone") {
+  pair_board board(2);
+  std::uint64_t number = 100;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, inlined + 1, large}) {
+    message m(board, number++, bytes);
+    m.in.offer();
+    CHECK(m.in.look() == pair_status::waiting);
+    CHECK(m.out.post() == pair_status::performed);
+    CHECK_FALSE(m.out.tells());
+    CHECK(m.given == m.got);
+    CHECK(m.in.look() == pair_status::performed);
+  }
+}
+
+TEST_CASE("an end that does not look is told") {
+  pair_board board(2);
+  {
+    message m(board, 0, 8);
+    m.in.go_away();
+    CHECK(m.in.look() == pair_status::waiting);
+    CHECK(m.out.post() == pair_status::performed);
+    CHECK(m.out.tells());
+    CHECK_FALSE(m.out.tells());
+    CHECK(m.in.look() == pair_status::performed);
+  }
+  {
+    message m(board, 1, 8);
+    CHECK(m.out.post() == pair_status::waiting);
+    m.out.go_away();
+    CHECK(m.out.look() == pair_status::waiting);
+    CHECK(m.in.look() == pair_status::performed);
+    CHECK(m.in.tells());
+    CHECK(m.out.look() == pair_status::performed);
+  }
+}
+
+TEST_CASE("another shape is found by the receiver, which is told of it") {
+  pair_board board(2);
+  message m(board, 0, 8, 2);
+  m.in.go_away();
+  CHECK(m.out.post() == pair_status::waiting);
+  CHECK(m.out.tells());
+  CHECK(m.in.look() == pair_status::mismatch);
+  CHECK_FALSE(m.in.close());
+  CHECK(m.got == std::vector<std::byte>(8));
+}
+
+TEST_CASE("what was closed is performed at neither end, what came before at both") {
+  pair_board board(2);
+  message late(board, 0, large);
+  late.in.offer();
+  CHECK_FALSE(late.in.close());
+  CHECK_FALSE(late.in.close());
+  CHECK(late.out.post() == pair_status::waiting);
+  CHECK(late.got == std::vector<std::byte>(large));
+  message early(board, 1, 8);
+  early.in.offer();
+  CHECK(early.out.post() == pair_status::performed);
+  CHECK(early.in.close());
+  CHECK(early.in.close());
+  CHECK(early.given == early.got);
+}
+
+TEST_CASE("slots are used again, and an older offer is nobody's") {
+  pair_board board(2);
+  message old(board, 0, 8);
+  old.in.offer();
+  CHECK_FALSE(old.in.close());  // refused: its sender has not heard of it yet
+  for (std::uint64_t n = 1; n < pair_lane::depth; ++n) {
+    message m(board, n, 8);
+    m.out.post();
+    CHECK(m.in.look() == pair_status::performed);
+  }
+  message next(board, pair_lane::depth, 8);
+  next.in.offer();
+  CHECK(old.out.post() == pair_status::waiting);
+  CHECK(old.out.look() == pair_status::waiting);
+  CHECK(next.in.look() == pair_status::waiting);
+  CHECK(next.out.post() == pair_status::performed);
+  CHECK(next.in.look() == pair_status::performed);
+  CHECK(next.given == next.got);
+}
+
+TEST_CASE("lanes are laid down when they are used") {
+  pair_board board(64);
+  const std::size_t empty = board.bytes();
+  CHECK(empty < 1024);
+  pair_lane& one = board.lane(3, 4);
+  CHECK(&one == &board.lane(3, 4));
+  CHECK(&one != &board.lane(4, 3));
+  CHECK(board.bytes() <= empty + 2 * (sizeof(pair_lane) + 64 * sizeof(void*)));
+}
+
+// -- two threads ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// What the two ranks would tell each other by messages.
+struct post_office {
+  std::atomic<std::uint64_t> look_sender{0}, look_receiver{0};
+  std::atomic<std::uint64_t> sender_over{0}, receiver_over{0};
+  std::vector<std::atomic<bool>> refused;
+};
+
+constexpr std::array<std::size_t, 8> sizes{0, 8, 64, inlined, inlined + 1, 4096, large, 4 * large};
+std::size_t size_of_message(std::uint64_t n) { return sizes[(n * 2654435761u >> 7) % (n % 5 == 0 ? 8 : 6)]; }
+
+}  // namespace
+
+TEST_CASE("two threads: every message arrives whole or at neither end, and nobody waits in vain") {
+  constexpr std::uint64_t count = 4000;
+  pair_board board(2);
+  post_office office;
+  office.refused = std::vector<std::atomic<bool>>(count);
+  std::vector<char> sent(count), received(count);
+  std::atomic<int> wrong{0};
+  const auto both_over = [&](std::uint64_t n, std::atomic<std::uint64_t>& mine,
+                             const std::atomic<std::uint64_t>& other) {
+    mine.store(n + 1);
+    while (other.load() + pair_lane::depth - 1 < n + 1) std::this_thread::yield();
+  };
+  std::thread sender([&] {
+    std::mt19937 dice(1);
+    for (std::uint64_t n = 0; n < count; ++n) {
+      const auto data = bytes_of(size_of_message(n), n);
+      pair_end end = pair_end::of_sender(board.lane(0, 1), n, 1, data.data(), data.size());
+      auto now = end.post();
+      const bool away = dice() % 3 == 0;
+      for (bool gone = false; now == pair_status::waiting && !office.refused[n].load();) {
+        if (end.tells()) office.look_receiver.fetch_add(1);
+        if (!away && dice() % 4 == 0) std::this_thread::yield();
+        const std::uint64_t told = office.look_sender.load();  // a word about an older message may come late
+        if (away && !std::exchange(gone, true)) end.go_away();
+        now = end.look();
+        while (gone && now == pair_status::waiting && office.look_sender.load() == told && !office.refused[n].load())
+          std::this_thread::yield();
+      }
+      if (end.tells()) office.look_receiver.fetch_add(1);
+      sent[n] = now == pair_status::performed ? 1 : 0;
+      both_over(n, office.sender_over, office.receiver_over);
+    }
+  });
+  std::thread receiver([&] {
+    std::mt19937 dice(2);
+    for (std::uint64_t n = 0; n < count; ++n) {
+      std::vector<std::byte> got(size_of_message(n));
+      pair_end end = pair_end::of_receiver(board.lane(0, 1), n, 1, got.data(), got.size());
+      const auto way = dice() % 6;
+      if (way == 1) end.offer();
+      auto now = end.look();
+      for (int looks = 0; now == pair_status::waiting; ++looks) {
+        if (end.tells()) office.look_sender.fetch_add(1);
+        if ((way == 2 || way == 3) && looks == 3) {
+          if (way == 3) end.offer();
+          if (end.close()) {
+            now = pair_status::performed;
+            break;
+          }
+          office.refused[n].store(true);
+          break;
+        }
+        const std::uint64_t told = office.look_receiver.load();
+        if (way == 4 && looks == 2) {
+          end.go_away();
+          now = end.look();
+          while (now == pair_status::waiting && office.look_receiver.load() == told) std::this_thread::yield();
+        }
+        if (dice() % 4 == 0) std::this_thread::yield();
+        if (now == pair_status::waiting) now = end.look();
+      }
+      if (end.tells()) office.look_sender.fetch_add(1);
+      received[n] = now == pair_status::performed ? 1 : 0;
+      if (received[n] != 0 && got != bytes_of(got.size(), n)) wrong.fetch_add(1);
+      std::fill(got.begin(), got.end(), std::byte{0});  // its caller has it back
+      both_over(n, office.receiver_over, office.sender_over);
+    }
+  });
+  sender.join();
+  receiver.join();
+  CHECK(wrong == 0);
+  CHECK(sent == received);
+  CHECK(std::count(sent.begin(), sent.end(), 1) > static_cast<std::ptrdiff_t>(count / 2));
+}
