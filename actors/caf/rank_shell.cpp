@@ -76,6 +76,10 @@ public:
     });
   }
 
+  void look_again(rank_t to, bool sending) override {
+    order(to, [from = rank_, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); });
+  }
+
   bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
                 std::size_t bytes) override {
     if (members_.ways == nullptr || bytes == 0) {

@@ -7,30 +7,85 @@
 
 namespace troupe::actors {
 
-pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper)
+namespace {
+
+/// Room for the inline calls that become operations, so that they allocate nothing then.
+constexpr std::size_t first_buckets = 16;
+
+/// What must be equal at both ends. No address space holds 2⁵⁸ elements, so the count loses no bit.
+std::uint64_t shape_of(const call& what) { return what.count << 6 | static_cast<std::uint64_t>(what.type); }
+static_assert(all_datatypes.size() <= 64);
+
+std::uint64_t number_of(epoch_t epoch) { return epoch & ~point_to_point; }
+
+}  // namespace
+
+pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper,
+             pair_board* board)
     : rank_(rank),
       communicator_(communicator),
       keeper_(&keeper),
       first_(first | point_to_point),
       left_(static_cast<std::size_t>(ranks)),
-      lost_(static_cast<std::size_t>(ranks)) {}
+      lost_(static_cast<std::size_t>(ranks)),
+      board_(board) {
+  under_way_.reserve(first_buckets);
+}
+
+// -- rows ---------------------------------------------------------------------------------------------------------------
+
+pairs::row& pairs::row_of(rank_t peer, bool sending) {
+  auto& rows = rows_[sending ? 1 : 0];
+  if (rows.empty()) rows.resize(left_.size());
+  std::unique_ptr<row>& at = rows[static_cast<std::size_t>(peer)];
+  if (!at) at = std::make_unique<row>(row{first_, first_, nullptr, {}});
+  if (board_ != nullptr && at->lane == nullptr)
+    at->lane = sending ? &board_->lane(rank_, peer) : &board_->lane(peer, rank_);
+  return *at;
+}
+
+pairs::row* pairs::find_row(rank_t peer, bool sending) const {
+  const auto& rows = rows_[sending ? 1 : 0];
+  return rows.empty() ? nullptr : rows[static_cast<std::size_t>(peer)].get();
+}
+
+/// The first number that was not called yet.
+epoch_t pairs::next_of(const operation_key& which) const {
+  const row* const found = find_row(which.peer, which.sending);
+  return found != nullptr ? found->next : first_;
+}
+
+/// The other end has ended the next one of the row already.
+bool pairs::ended_before(const operation_key& row_of) const {
+  const auto ended = ended_.find(pair_name(row_of));
+  return ended != ended_.end() && ended->second.contains(next_of(row_of));
+}
+
+// -- an operation begins --------------------------------------------------------------------------------------------------
 
 void pairs::submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out) {
-  const auto [next, fresh] = next_.try_emplace(pair_name({0, op->peer, op->sending}), first_);
-  op->epoch = next->second++;
+  row* found = nullptr;
+  try {
+    found = &row_of(op->peer, op->sending);
+  } catch (const std::exception& e) {  // no call: the next one has this number
+    return settle(std::move(op), make_failure(errc::out_of_memory, e.what()));
+  }
+  row& in = *found;
+  op->epoch = in.next++;
   const operation_key key{op->epoch, op->peer, op->sending};
   failure_ptr why = broken;
   broken_ = broken_ || broken;
   if (const auto ended = ended_.find(pair_name(key)); ended != ended_.end())
     if (failure_ptr early = ended->second.take(key.epoch); early && !why) why = std::move(early);
   if (why) {
-    keeper_->drop_pair(key);
+    if (board_ == nullptr) keeper_->drop_pair(key);
     return settle(std::move(op), std::move(why));
   }
   operation& entered = *(under_way_[key] = std::move(op));
   if (stopping_.contains(key)) return;  // revoked a moment ago: over as soon as it has stopped
   if (entered.stalled) return;          // cancelled before it was launched
-  keeper_->start_pair(prepare_pair(entered));
+  if (board_ != nullptr) fill(in, key.peer, key.sending, out);
+  else keeper_->start_pair(prepare_pair(entered));
   if (left_[static_cast<std::size_t>(key.peer)] && under_way_.contains(key)) stop(key, left_without(key), out);
 }
 
@@ -39,14 +94,16 @@ void pairs::performed(const operation_key& which) {
   // A stop that is under way goes on: the other end may wait for its answer.
 }
 
-void pairs::settle(operation_ptr op, failure_ptr why) { keeper_->end_pair(std::move(op), std::move(why)); }
+void pairs::settle(operation_ptr op, failure_ptr why) {
+  if (place* const at = place_of({op->epoch, op->peer, op->sending})) *at = {};
+  keeper_->end_pair(std::move(op), std::move(why));
+}
 
 bool pairs::is_over(const operation_key& which) const {
   if (stopping_.contains(which)) return true;
   if (const auto ended = ended_.find(pair_name(which)); ended != ended_.end() && ended->second.contains(which.epoch))
     return true;
-  const auto next = next_.find(pair_name(which));
-  return next != next_.end() && before(which.epoch, next->second) && !under_way_.contains(which);
+  return before(which.epoch, next_of(which)) && !under_way_.contains(which);
 }
 
 failure_ptr pairs::left_without(const operation_key& which) const {
@@ -62,7 +119,8 @@ void pairs::peer_left(rank_t peer, rank_outbox& out) {
   std::vector<operation_key> with_peer;
   for (auto& [key, op] : under_way_)
     if (key.peer == peer) with_peer.push_back(key);
-  for (const operation_key& key : with_peer) stop(key, left_without(key), out);
+  for (const operation_key& key : with_peer)
+    if (under_way_.contains(key)) stop(key, left_without(key), out);
 }
 
 void pairs::peer_lost(rank_t peer, rank_outbox& out) {
@@ -76,12 +134,14 @@ void pairs::peer_lost(rank_t peer, rank_outbox& out) {
 // -- the end of an operation ----------------------------------------------------------------------------------------------
 
 void pairs::drop(const operation_key& which, stopping& s, rank_outbox& out) {
+  if (board_ != nullptr) return;  // performed_after_all() has closed it
   keeper_->drop_pair(which);
   s.flushing = out.flush(which);
 }
 
 void pairs::stop(const operation_key& which, failure_ptr why, rank_outbox& out) {
   if (!under_way_.contains(which) || stopping_.contains(which)) return;
+  if (performed_after_all(which)) return fill(row_of(which.peer, which.sending), which.peer, which.sending, out);
   stopping& s = stopping_[which];
   s.why = std::move(why);
   if (!which.sending) {
@@ -113,8 +173,8 @@ void pairs::mismatch(const operation_key& which, rank_t from, rank_outbox& out) 
 
 void pairs::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   const operation_key key{epoch, sender, false};
-  const auto next = next_.find(pair_name(key));
-  const bool over = next != next_.end() && before(epoch, next->second) && !under_way_.contains(key);
+  performed_after_all(key);
+  const bool over = before(epoch, next_of(key)) && !under_way_.contains(key);
   const auto [at, fresh] = stopping_.try_emplace(key);
   at->second.answer_sender = true;
   if (!fresh) return;  // stopping already
@@ -162,8 +222,11 @@ void pairs::end_if_stopped(const operation_key& which, rank_outbox& out) {
   const stopping s = std::move(at->second);
   stopping_.erase(at);
   if (s.answer_sender) out.revoked(which.peer, which.epoch, s.received);
-  if (const auto op = under_way_.extract(which))
-    return settle(std::move(op.mapped()), which.sending && s.received ? nullptr : s.why);
+  if (const auto op = under_way_.extract(which)) {
+    settle(std::move(op.mapped()), which.sending && s.received ? nullptr : s.why);
+    if (board_ != nullptr) fill(row_of(which.peer, which.sending), which.peer, which.sending, out);
+    return;
+  }
   end_early(which, s.why);
 }
 
@@ -174,14 +237,174 @@ steady_time pairs::expire(steady_time now, rank_outbox& out) {
     if (op->expires > now) next = std::min(next, op->expires);
     else due.push_back(key), op->expires = no_deadline;
   }
-  for (const operation_key& key : due) stop(key, deadline_passed(*under_way_.at(key), rank_), out);
+  for (const operation_key& key : due)
+    if (const auto at = under_way_.find(key); at != under_way_.end())
+      stop(key, deadline_passed(*at->second, rank_), out);
   return next;
 }
 
+void pairs::close() {
+  if (board_ == nullptr) return;
+  std::vector<operation_key> all;
+  for (auto& [key, op] : under_way_) all.push_back(key);
+  for (const operation_key& key : all)
+    if (!stopping_.contains(key)) performed_after_all(key);
+}
+
 void pairs::drop_all(const failure_ptr& why) {
+  close();
   key_map_of_operations all;
   all.swap(under_way_);
   for (auto& [key, op] : all) settle(std::move(op), why);
+}
+
+// -- on the board -----------------------------------------------------------------------------------------------------------
+
+pair_end pairs::make_end(row& in, const operation_key& key, const call& what, const void* input, void* output) {
+  const std::size_t bytes = what.count * size_of(what.type);
+  const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
+  return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes)
+                     : pair_end::of_receiver(*in.lane, number, shape, output, bytes);
+}
+
+/// Where an operation that has its slot stands; null if it has none.
+pairs::place* pairs::place_of(const operation_key& which) {
+  row* const in = board_ == nullptr ? nullptr : find_row(which.peer, which.sending);
+  if (in == nullptr) return nullptr;
+  place& at = in->places[number_of(which.epoch) % pair_lane::depth];
+  return at.what != nullptr && at.what->epoch == which.epoch ? &at : nullptr;
+}
+
+void pairs::tell(pair_end& from, const operation_key& key, rank_outbox& out) {
+  if (from.tells()) out.look_again(key.peer, !key.sending);
+}
+
+/// Gives slots to those whose turn it is, as long as there are any. What is performed at once makes room for the next.
+void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
+  while (before(in.unplaced, in.next)) {
+    const operation_key key{in.unplaced, peer, sending};
+    const auto found = under_way_.find(key);
+    if (found != under_way_.end() && !stopping_.contains(key)) {
+      place& at = in.places[number_of(key.epoch) % pair_lane::depth];
+      if (at.what != nullptr) return;
+      operation& op = *found->second;
+      at = {&op, make_end(in, key, op.what, op.input, op.output), false};
+      pair_status now = sending ? at.end.post() : at.end.look();
+      if (now == pair_status::waiting) {
+        at.end.go_away();
+        now = at.end.look();
+      }
+      ++in.unplaced;
+      tell(at.end, key, out);
+      take_status(key, now, out);
+    } else {
+      ++in.unplaced;  // it has ended before its turn came
+    }
+  }
+}
+
+void pairs::take_status(const operation_key& key, pair_status status, rank_outbox& out) {
+  if (status == pair_status::performed) performed(key);
+  else if (status == pair_status::mismatch) mismatch(key, key.peer, out);
+}
+
+void pairs::look_again(rank_t peer, bool sending, rank_outbox& out) {
+  row* const in = board_ == nullptr ? nullptr : find_row(peer, sending);
+  if (in == nullptr) return;
+  for (place& at : in->places) {
+    if (at.what == nullptr || at.stopped) continue;
+    const operation_key key{at.what->epoch, peer, sending};
+    const pair_status now = at.end.look();
+    tell(at.end, key, out);
+    take_status(key, now, out);
+  }
+  fill(*in, peer, sending, out);
+}
+
+/// Ends it well if it was performed. Else it will not be, as far as this end goes: nobody writes to a receiver's buffer any more.
+bool pairs::performed_after_all(const operation_key& which) {
+  place* const at = place_of(which);
+  if (at == nullptr || at->stopped) return false;
+  if (which.sending ? at->end.taken() : at->end.close()) {
+    performed(which);
+    return true;
+  }
+  at->stopped = true;
+  return false;
+}
+
+// -- a blocking caller ------------------------------------------------------------------------------------------------------
+
+void pairs::begin_inline(std::span<const pair_call> calls, rank_outbox& out) {
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    row_of(calls[i].peer, calls[i].sending);
+    if (!spare_[i].empty()) continue;
+    key_map_of_operations one;
+    one.emplace(operation_key{}, std::make_shared<operation>());
+    spare_[i] = one.extract(one.begin());
+  }
+  for (const pair_call& c : calls) {
+    row& in = row_of(c.peer, c.sending);
+    inline_call& mine = inline_[inline_count_++];
+    mine.key = {in.next++, c.peer, c.sending};
+    in.unplaced = in.next;
+    mine.from = c;
+    mine.end = make_end(in, mine.key, *c.what, c.input, c.output);
+    mine.performed = c.sending && mine.end.post() == pair_status::performed;
+    tell(mine.end, mine.key, out);
+  }
+}
+
+pair_status pairs::look_inline(rank_outbox& out) {
+  bool all = true;
+  for (std::size_t i = 0; i < inline_count_; ++i) {
+    inline_call& mine = inline_[i];
+    if (mine.performed) continue;
+    const pair_status now = mine.end.look();
+    if (now == pair_status::mismatch) return now;
+    mine.performed = now == pair_status::performed;
+    all = all && mine.performed;
+    tell(mine.end, mine.key, out);
+  }
+  return all ? pair_status::performed : pair_status::waiting;
+}
+
+void pairs::offer_inline() {
+  for (std::size_t i = 0; i < inline_count_; ++i)
+    if (!inline_[i].from.sending && !inline_[i].performed) inline_[i].end.offer();
+}
+
+std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(std::optional<std::chrono::nanoseconds> deadline,
+                                                                  steady_time begun, steady_time expires,
+                                                                  rank_outbox& out) {
+  std::array<operation_ptr, most_inline> made;
+  const std::size_t count = std::exchange(inline_count_, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    inline_call& mine = inline_[i];
+    if (mine.performed) continue;
+    key_map_of_operations::node_type node = std::move(spare_[i]);
+    operation& op = *node.mapped();
+    op.epoch = mine.key.epoch;
+    op.peer = mine.key.peer;
+    op.sending = mine.key.sending;
+    op.what.what = mine.from.what->what;
+    op.what.type = mine.from.what->type;
+    op.what.count = mine.from.what->count;
+    op.input = mine.from.input;
+    op.output = mine.from.output;
+    op.deadline = deadline;
+    op.begun = begun;
+    op.expires = expires;
+    made[i] = node.mapped();
+    node.key() = mine.key;
+    under_way_.insert(std::move(node));
+    place& at = row_of(op.peer, op.sending).places[number_of(op.epoch) % pair_lane::depth];
+    at = {&op, mine.end, false};
+    at.end.go_away();
+  }
+  for (const operation_ptr& op : made)
+    if (op) look_again(op->peer, op->sending, out);
+  return made;
 }
 
 // -- nothing moves ----------------------------------------------------------------------------------------------------------

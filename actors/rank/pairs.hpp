@@ -8,12 +8,21 @@
 //
 // Owner: rank_state. Memory: what is under way, and one number for each peer and direction that ever was; what the other end has
 // ended before it was called here waits until it is called.
+//
+// By mailbox their chunks go through the rank's first channel. Where the ranks share memory they go over the pair board: then a caller
+// that waits looks at its end itself (the inline calls), and every other end is told when something has changed (look_again()).
 
+#include <array>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/ports/pairs/pair_port.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/rank_outbox.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
@@ -30,10 +39,19 @@ public:
   virtual void end_pair(operation_ptr what, failure_ptr why) = 0;
 };
 
+/// A blocking send or receive as its caller gives it.
+struct pair_call {
+  const call* what = nullptr;
+  rank_t peer = -1;
+  bool sending = false;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
 class pairs {
 public:
-  /// @param first number of the first send or receive with each peer
-  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper);
+  /// @param first number of the first send or receive with each peer @param board null: by mailbox. The others outlive it.
+  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper, pair_board* board);
 
   void submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out);
   void performed(const operation_key& which);
@@ -50,10 +68,34 @@ public:
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
   void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
   void flushed(const operation_key& which, rank_outbox& out);
+  /// The other end of a message with `peer` has changed something on the board.
+  void look_again(rank_t peer, bool sending, rank_outbox& out);
   /// Those whose time is up end. Returns when the next one's is.
   steady_time expire(steady_time now, rank_outbox& out);
+  /// The rank answers nothing more: nobody may write to its buffers. What was performed before has ended well.
+  void close();
   /// Everything is dropped: the rank is gone, and nobody refers to its buffers.
   void drop_all(const failure_ptr& why);
+
+  // -- blocking calls over the board, without operation objects --
+  static constexpr std::size_t most_inline = 2;  ///< one each way
+  /// Nothing comes before a call with this peer.
+  bool may_begin_inline(rank_t peer, bool sending) const {
+    return board_ != nullptr && inline_count_ == 0 && under_way_.empty() && stopping_.empty() && !broken_ &&
+           !left_[static_cast<std::size_t>(peer)] && (ended_.empty() || !ended_before({0, peer, sending}));
+  }
+  /// @pre may_begin_inline() for each; different rows. Throws std::bad_alloc and error: nothing has begun then.
+  void begin_inline(std::span<const pair_call> calls, rank_outbox& out);
+  /// Of all of them.
+  pair_status look_inline(rank_outbox& out);
+  /// The caller will look less often.
+  void offer_inline();
+  /// All were performed.
+  void end_inline() { inline_count_ = 0; }
+  /// They take long: those that are not performed become operations like any others. Never throws.
+  std::array<operation_ptr, most_inline> adopt_inline(std::optional<std::chrono::nanoseconds> deadline,
+                                                      steady_time begun, steady_time expires, rank_outbox& out);
+  bool inline_under_way() const { return inline_count_ > 0; }
 
   /// A chunk or credit of it is nobody's any more.
   bool is_over(const operation_key& which) const;
@@ -71,6 +113,37 @@ private:
   };
   using key_map_of_operations = std::unordered_map<operation_key, operation_ptr, operation_key_hash>;
 
+  /// An operation that has its slot of the board.
+  struct place {
+    operation* what = nullptr;
+    pair_end end;
+    bool stopped = false;  ///< not looked at any more; keeps its slot until it is over
+  };
+  /// All sends to a peer, or all receives from it.
+  struct row {
+    epoch_t next;               ///< first not called yet
+    epoch_t unplaced;           ///< first that has had no slot yet
+    pair_lane* lane = nullptr;  ///< null until its first use
+    std::array<place, pair_lane::depth> places;
+  };
+  struct inline_call {
+    operation_key key;
+    pair_call from;
+    pair_end end;
+    bool performed = false;
+  };
+
+  row& row_of(rank_t peer, bool sending);
+  row* find_row(rank_t peer, bool sending) const;
+  bool ended_before(const operation_key& row_of) const;
+  epoch_t next_of(const operation_key& which) const;
+  place* place_of(const operation_key& which);
+  pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output);
+  void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
+  void take_status(const operation_key& key, pair_status status, rank_outbox& out);
+  void tell(pair_end& from, const operation_key& key, rank_outbox& out);
+  bool performed_after_all(const operation_key& which);
+
   failure_ptr left_without(const operation_key& which) const;
   void drop(const operation_key& which, stopping& s, rank_outbox& out);
   void end_if_stopped(const operation_key& which, rank_outbox& out);
@@ -84,9 +157,15 @@ private:
   key_map_of_operations under_way_;
   std::unordered_map<operation_key, stopping, operation_key_hash> stopping_;
   std::unordered_map<std::uint64_t, ended_epochs> ended_;  ///< by pair_name: by the other end, before we called them
-  std::unordered_map<std::uint64_t, epoch_t> next_;        ///< by pair_name: first not called yet
+  std::array<std::vector<std::unique_ptr<row>>, 2> rows_;  ///< receives, sends; by peer, made at their first call
   std::vector<bool> left_, lost_;
   bool broken_ = false;
+
+  pair_board* board_;
+  std::array<inline_call, most_inline> inline_;
+  std::size_t inline_count_ = 0;
+  std::array<key_map_of_operations::node_type, most_inline>
+      spare_;  ///< so that an inline call can always become an operation
 };
 
 }  // namespace troupe::actors

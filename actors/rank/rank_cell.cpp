@@ -286,6 +286,51 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
   return {true, nullptr, std::move(op)};
 }
 
+rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls,
+                                                  std::optional<std::chrono::nanoseconds> deadline) {
+  if (!try_turn()) return {};
+  if (!inbox_.empty()) drain();
+  if (!std::all_of(calls.begin(), calls.end(),
+                   [&](const pair_call& c) { return state_.may_begin_pair_at_once(c.peer, c.sending); })) {
+    end_turn();
+    return {};
+  }
+  const auto begun = deadline ? clock::now() : steady_time{};
+  try {
+    state_.begin_pairs_inline(calls, *out_);
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+  pairs_outcome result{true, {}};
+  if (look_at_pairs()) {
+    state_.end_pairs_inline();
+  } else {
+    result.still_to_do = state_.adopt_pairs_inline(deadline, deadline ? begun : clock::now(), *out_);
+    turn();
+  }
+  end_turn();
+  return result;
+}
+
+/// Looks for as long as that has paid lately. True: all are performed. @pre begun inline
+bool rank_cell::look_at_pairs() {
+  auto status = state_.look_at_pairs(*out_);
+  for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {
+    if (i >= eager_looks) pause_core();
+    status = state_.look_at_pairs(*out_);
+  }
+  if (status != pair_status::waiting) return status == pair_status::performed;
+  // Whoever has the core meanwhile may perform it.
+  state_.offer_pairs();
+  status = state_.look_at_pairs(*out_);
+  for (int i = 0; i < waiting_.yields && status == pair_status::waiting && inbox_.empty(); ++i) {
+    std::this_thread::yield();
+    status = state_.look_at_pairs(*out_);
+  }
+  return status == pair_status::performed;
+}
+
 // -- helping ------------------------------------------------------------------------------------------------------------------
 
 void rank_cell::help_briefly() {

@@ -13,6 +13,7 @@
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
 // writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -81,6 +82,12 @@ public:
   /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const void* input, void* output,
                   std::optional<std::chrono::nanoseconds> deadline);
+  /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
+  struct pairs_outcome {
+    bool begun = false;  ///< false: something else comes first, or there is no board; submit operations
+    std::array<operation_ptr, pairs::most_inline> still_to_do;  ///< those that take long: wait for them
+  };
+  pairs_outcome perform_pairs(std::span<const pair_call> calls, std::optional<std::chrono::nanoseconds> deadline);
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
   plan_ptr plan_again(const call& what);
 
@@ -157,6 +164,7 @@ private:
   void wake_holder();
   bool drain();
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
+  bool look_at_pairs();
   outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool look_again();

@@ -46,6 +46,9 @@ public:
   /// To the other rank of one that does not move: is the other end with you?
   virtual void inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) = 0;
 
+  /// To the other rank of messages on the pair board: look at your receives from me (`sending`: sends to me) once more.
+  virtual void look_again(rank_t peer, bool sending) = 0;
+
   // -- to the rank's DMA engine --
   /// True: copied at once. False: a DMA engine copies, and rank_state::transferred() will be called.
   virtual bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,

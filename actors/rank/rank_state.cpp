@@ -76,7 +76,8 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
     : options_(std::move(options)),
       memory_(&memory),
       spaces_(&spaces),
-      pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this),
+      pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this,
+             board != nullptr && !options_.pairs_by_mailbox ? &board->pairs() : nullptr),
       next_(options_.first),
       begun_(options_.first) {
   if (board != nullptr) port_.emplace(*board, options_.rank);
@@ -92,7 +93,9 @@ rank_state::~rank_state() {
 }
 
 void rank_state::perish(rank_outbox& out) {
-  if (std::exchange(dead_, true)) return;
+  if (dead_) return;
+  pairs_.close();
+  dead_ = true;
   if (on_board_)
     port_->drop(on_board_->epoch);  // peers may reuse its slots, and none of them touches its buffers any more
   out.perished();
@@ -308,6 +311,14 @@ operation_ptr rank_state::adopt_inline(const void* input, void* output,
 void rank_state::drop_inline() {
   port_->drop(next_ - 1);
   inline_ = false;
+}
+
+std::array<operation_ptr, pairs::most_inline>
+rank_state::adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline, steady_time begun, rank_outbox& out) {
+  speaking_ = &out;
+  auto made = pairs_.adopt_inline(deadline, begun, expiry(begun, deadline), out);
+  speaking_ = nullptr;
+  return made;
 }
 
 // -- an operation goes on ---------------------------------------------------------------------------------------------
@@ -597,6 +608,12 @@ void rank_state::refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr w
 void rank_state::inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out) {
   if (dead_) return;
   pairs_.inquired(peer, epoch, sending, look, nobody_else, out);
+  when_idle(out);
+}
+
+void rank_state::look_again(rank_t peer, bool sending, rank_outbox& out) {
+  if (dead_) return;
+  pairs_.look_again(peer, sending, out);
   when_idle(out);
 }
 

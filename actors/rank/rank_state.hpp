@@ -10,7 +10,7 @@
 //   broken / peer_left / peer_lost from the membership
 //   tick / end                     from the clock or the caller; ignored when the operation is over
 //   stuck                          from the membership: somebody looked and found everything idle
-//   revoke / revoked / refused / inquired   from another rank, about a send or receive
+//   revoke / revoked / refused / inquired / look_again   from another rank, about a send or receive
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
@@ -52,6 +52,8 @@ struct rank_state_options {
   int channels = 1;
   std::string communicator = "world";
   epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
+  bool pairs_by_mailbox =
+      false;  ///< sends and receives, though there is a board; all ranks alike. Simulation has both on one board
 };
 
 class rank_state final : private pair_keeper {
@@ -87,6 +89,17 @@ public:
   void drop_inline();
   /// What is on the board cannot go on here, so nowhere.
   void stall_on_board(const std::string& why, rank_outbox& out) { stall(*on_board_, why, out); }
+  /// The same for sends and receives; a call's rows must differ.
+  bool may_begin_pair_at_once(rank_t peer, bool sending) const {
+    return !pending() && !inline_ && !broken_ && !dead_ && !leaving_ && pairs_.may_begin_inline(peer, sending);
+  }
+  /// See the functions of the same names in pairs.
+  void begin_pairs_inline(std::span<const pair_call> calls, rank_outbox& out) { pairs_.begin_inline(calls, out); }
+  pair_status look_at_pairs(rank_outbox& out) { return pairs_.look_inline(out); }
+  void offer_pairs() { pairs_.offer_inline(); }
+  void end_pairs_inline() { pairs_.end_inline(); }
+  std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline,
+                                                                   steady_time begun, rank_outbox& out);
   board_port* port() { return port_ ? &*port_ : nullptr; }
 
   // -- from the membership --
@@ -111,6 +124,7 @@ public:
   void revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out);
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
+  void look_again(rank_t peer, bool sending, rank_outbox& out);
 
   // -- the turn --
   /// Performs what is on the board as far as it goes. True: something has moved.
@@ -166,7 +180,7 @@ private:
   operation* find(epoch_t epoch);
   void settle(operation_ptr op, failure_ptr why);
   void when_idle(rank_outbox& out);
-  bool idle() const { return !pending() && !inline_; }
+  bool idle() const { return !pending() && !inline_ && !pairs_.inline_under_way(); }
 
   // -- pair_keeper --
   void start_pair(std::shared_ptr<const assignment> what) override;

@@ -1,6 +1,7 @@
 #include "engine/api/communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 
@@ -119,7 +120,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
 }
 
 bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
-  if (!table->has_boards() || what.pair || !what.what.uniform) return false;
+  if (what.pair) return run_pairs(rank, {&what});
+  if (!table->has_boards() || !what.what.uniform) return false;
   check_call(what, rank, ranks);
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
@@ -142,6 +144,24 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what, actor
     if (done->why()) throw_failure(done->why());
   }
   if (result.why) throw_failure(result.why);
+  return true;
+}
+
+bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_description*> calls) {
+  if (!table->has_boards()) return false;
+  std::array<actors::pair_call, actors::pairs::most_inline> given;
+  std::size_t count = 0;
+  for (call_description* c : calls) {
+    check_call(*c, rank, ranks);
+    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output};
+  }
+  actors::rank_cell& mine = cell(rank);
+  const auto result = mine.perform_pairs(std::span(given).first(count), deadline_for(rank, (*calls.begin())->options));
+  if (!result.begun) return false;
+  for (const actors::operation_ptr& op : result.still_to_do)
+    if (op) wait(rank, op->done);
+  for (const actors::operation_ptr& op : result.still_to_do)
+    if (op && op->done->why()) throw_failure(op->done->why());
   return true;
 }
 
@@ -265,6 +285,7 @@ void communicator::exchange(call_description incoming, call_description outgoing
     throw error(errc::buffers_overlap,
                 "send_recv: what is received would overwrite what is being sent; use separate ranges, or "
                 "send_recv_replace for one");
+  if (of.run_pairs(impl_->rank, {&incoming, &outgoing})) return;
   auto in = of.prepare(impl_->rank, std::move(incoming));
   auto out = of.prepare(impl_->rank, std::move(outgoing));
   const actors::completion_ptr received = in->done, sent = out->done;

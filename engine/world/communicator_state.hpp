@@ -2,6 +2,7 @@
 // What engine, communicators and requests share behind the public headers.
 
 #include <atomic>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
@@ -78,9 +79,11 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet
   void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
-  /// A blocking collective that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
+  /// A blocking operation that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
   /// description has been checked if `plan` is set, to the call's.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
+  /// The same for a send and a receive at once. False: neither has begun.
+  bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;

@@ -55,6 +55,9 @@ struct recording final : rank_outbox {
     reasons.push_back(why);
   }
   void inquire(rank_t r, epoch_t e, bool sending, look_t, bool) override { say("inquire_" + text({e, r, sending})); }
+  void look_again(rank_t r, bool sending) override {
+    say((sending ? "look_at_sends@" : "look_at_recvs@") + std::to_string(r));
+  }
   bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
   bool flush(const operation_key& k) override {
     if (flushing) say("flush" + text(k));
@@ -201,6 +204,7 @@ struct world {
       all.post([this, to, e, sending, reason] { all.at(to).refused(self->rank(), e, sending, reason, all.out(to)); });
     }
     void inquire(rank_t, epoch_t, bool, look_t, bool) override {}
+    void look_again(rank_t, bool) override {}
     bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
     bool flush(const operation_key&) override { return false; }
     steady_time now() const override { return steady_time{} + 1h + all.time; }

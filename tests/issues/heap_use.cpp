@@ -8,11 +8,12 @@
 
 namespace {
 
-std::atomic<std::size_t> in_use{0};
+std::atomic<std::size_t> in_use{0}, calls{0};
 
 void* counted(void* p) {
   if (p == nullptr) throw std::bad_alloc{};
   in_use.fetch_add(malloc_usable_size(p), std::memory_order_relaxed);
+  calls.fetch_add(1, std::memory_order_relaxed);
   return p;
 }
 
@@ -30,6 +31,7 @@ void* aligned(std::size_t bytes, std::align_val_t alignment) {
 }  // namespace
 
 std::size_t issues::heap_use() { return in_use.load(); }
+std::size_t issues::allocations() { return calls.load(); }
 
 // The shared library's too: the program's definitions come first.
 void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }

@@ -6,6 +6,8 @@ namespace issues {
 
 /// Bytes that new has given out in this process, and delete has not taken back; of all threads.
 std::size_t heap_use();
+/// How often new was called; of all threads.
+std::size_t allocations();
 
 /// Growth of the heap by `many` repetitions, after as many that warm everything up.
 template <class Work>

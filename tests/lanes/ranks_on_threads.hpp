@@ -128,6 +128,9 @@ private:
     void refuse(rank_t r, epoch_t e, bool sending, const failure_ptr& why) override {
       tell(r, [from = rank, e, sending, why](rank_state& s, rank_outbox& o) { s.refused(from, e, sending, why, o); });
     }
+    void look_again(rank_t r, bool sending) override {
+      tell(r, [from = rank, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); });
+    }
     void inquire(rank_t r, epoch_t e, bool sending, look_t look, bool nobody_else) override {
       tell(r, [from = rank, e, sending, look, nobody_else](rank_state& s, rank_outbox& o) {
         s.inquired(from, e, sending, look, nobody_else, o);

@@ -29,6 +29,7 @@ struct recording final : rank_outbox {
   }
   void refuse(rank_t, epoch_t e, bool, const failure_ptr&) override { say("refuse", e & ~point_to_point); }
   void inquire(rank_t, epoch_t, bool, look_t, bool) override {}
+  void look_again(rank_t, bool) override {}
   bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return true; }
   bool flush(const operation_key&) override { return false; }
   steady_time now() const override { return steady_time{} + std::chrono::hours{1}; }

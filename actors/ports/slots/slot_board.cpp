@@ -115,6 +115,7 @@ slot_board::slot_board(int ranks, bool membarrier)
     : ranks_(ranks),
       membarrier_(membarrier && slots_have_membarrier()),
       direct_(ranks),
+      pairs_(ranks),
       words_(std::make_unique<rank_words[]>(static_cast<std::size_t>(ranks))),
       channels_(std::make_unique<std::atomic<slot_channel*>[]>(static_cast<std::size_t>(ranks) *
                                                                static_cast<std::size_t>(ranks))) {}
@@ -135,7 +136,8 @@ slot_channel& slot_board::make_channel(rank_t source, rank_t destination) {
 
 std::size_t slot_board::bytes() const {
   const auto pairs = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_);
-  std::size_t total = static_cast<std::size_t>(ranks_) * sizeof(rank_words) + pairs * sizeof(channels_[0]);
+  std::size_t total =
+      static_cast<std::size_t>(ranks_) * sizeof(rank_words) + pairs * sizeof(channels_[0]) + pairs_.bytes();
   for (std::size_t i = 0; i < pairs; ++i) {
     slot_channel* channel = channels_[i].load(std::memory_order_acquire);
     if (channel == nullptr) continue;

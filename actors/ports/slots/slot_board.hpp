@@ -34,6 +34,7 @@
 #include <memory>
 
 #include "actors/ports/direct/direct_board.hpp"
+#include "actors/ports/pairs/pair_board.hpp"
 #include "protocols/collective.hpp"
 #include "protocols/program/slot_formats.hpp"
 
@@ -138,6 +139,8 @@ public:
   }
   /// Where the same ranks meet to work on each other's buffers; they share the numbers, `done` and the sleep.
   direct_board& direct() { return direct_; }
+  /// Where they send to each other, each pair for itself.
+  pair_board& pairs() { return pairs_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
 
@@ -227,6 +230,7 @@ private:
   bool membarrier_;
   slots::tear_hook tear_ = nullptr;
   direct_board direct_;
+  pair_board pairs_;
   std::unique_ptr<rank_words[]> words_;
   std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
 };

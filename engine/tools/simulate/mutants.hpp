@@ -32,6 +32,7 @@ enum class mutant : std::uint8_t {
   drop_revoked,
   drop_refuse,
   drop_inquire,
+  drop_look_again,
   drop_credit,
   drop_flushed,
   // An answer is given before what it says is true.
@@ -61,6 +62,8 @@ enum class mutant : std::uint8_t {
   always_nobody_else,
   // On the boards.
   slots_given_back_early,
+  taken_early,
+  shape_forged,
   inline_goes_on_unread,
   // Around a rank.
   no_tick,

@@ -12,7 +12,7 @@ namespace troupe::simulate {
 
 namespace {
 
-enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance };
+enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports };
 
 constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
                                      collective::broadcast,  collective::reduce,     collective::gather,
@@ -282,6 +282,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.dma = d.one_in(3);
   s.leave_late = d.one_in(3);
   s.all_async = d.one_in(5);
+  s.pairs_by_mailbox = dice(seed, {of_ports}).one_in(2);
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
   for (int i = 0; i < items; ++i) {
@@ -322,6 +323,7 @@ std::string scenario::to_string() const {
                      (channels == 1 ? " channel" : " channels");
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
+  if (pairs_by_mailbox) text += ", sends by mailbox";
   if (leave_late) text += ", handles live to the end";
   if (strangers) text += ", callers that do not know each other";
   if (all_async) text += ", all calls asynchronous";

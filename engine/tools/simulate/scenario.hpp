@@ -70,7 +70,8 @@ struct scenario {
   bool dma = false;         ///< copies between ranks' memory are done by an engine, later
   bool leave_late = false;  ///< handles live until every rank's thread has ended
   bool all_async = false;
-  bool strangers = false;  ///< nobody knows which threads there are, so that all of them wait
+  bool pairs_by_mailbox = false;  ///< sends and receives; else over the pair board
+  bool strangers = false;         ///< nobody knows which threads there are, so that all of them wait
   std::vector<item> items;
   std::vector<disturbance> disturbances;
   int lose_percent = 0, twice_percent = 0, late_percent = 0;

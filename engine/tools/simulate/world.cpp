@@ -16,10 +16,10 @@ constexpr nanoseconds_t look_period = 50 * ms;
 constexpr nanoseconds_t hopeless = 700 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
-constexpr std::array<std::string_view, 27> kind_names{
-    "called", "withdraw", "fail",    "stopped", "left",    "quiet",  "perished",  "abort",     "down",
-    "stuck",  "agreed",   "ask",     "stop",    "failed",  "broken", "peer_left", "peer_lost", "perish",
-    "bury",   "revoke",   "revoked", "refuse",  "inquire", "chunk",  "credit",    "flushed",   "order"};
+constexpr std::array<std::string_view, 28> kind_names{
+    "called",  "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down", "stuck",
+    "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury", "revoke",
+    "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
 
 }  // namespace
 
@@ -45,7 +45,8 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
     member& m = at_rank(r);
     m.out = std::make_unique<outbox>(*this, r);
     m.state = std::make_unique<actors::rank_state>(
-        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first}, memory_, spaces_, &board_);
+        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox},
+        memory_, spaces_, &board_);
     m.next_collective = what_.first;
     m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
     m.by_item.resize(what_.items.size());
@@ -95,8 +96,9 @@ bool simulation::world::complete() const { return membership_.dissolved() && in_
 
 bool simulation::world::idle() const {
   if (in_flight_ > 0) return false;
-  return std::all_of(members_.begin(), members_.end(),
-                     [](const member& m) { return !m.polled && m.inbox.empty() && m.transfers == 0; });
+  return std::all_of(members_.begin(), members_.end(), [](const member& m) {
+    return !m.polled && m.inline_pairs.empty() && m.inbox.empty() && m.transfers == 0;
+  });
 }
 
 /// As runtime::look_for_trouble(): looks begin, then everything is seen idle, then the threads are seen still to wait.
@@ -158,6 +160,7 @@ bool simulation::world::drops(message_kind kind) {
     case message_kind::revoked: return breaks(mutant::drop_revoked);
     case message_kind::refuse: return breaks(mutant::drop_refuse);
     case message_kind::inquire: return breaks(mutant::drop_inquire, 100);
+    case message_kind::look_again: return breaks(mutant::drop_look_again);
     case message_kind::credit: return breaks(mutant::drop_credit, 15);
     case message_kind::flushed: return breaks(mutant::drop_flushed);
     default: return false;

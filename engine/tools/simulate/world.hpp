@@ -48,6 +48,7 @@ enum class message_kind : std::uint8_t {
   revoked,
   refuse,
   inquire,
+  look_again,
   chunk,
   credit,
   flushed,
@@ -132,6 +133,7 @@ private:
   struct caller_step {
     enum class kind : std::uint8_t { call, queue, begin, block, wait, wait_all } what;
     int item = 0;
+    int with = -1;  ///< another item of the same blocking call: a send and a receive
   };
   struct member {
     std::unique_ptr<outbox> out;
@@ -147,6 +149,8 @@ private:
     std::map<std::pair<rank_t, bool>, std::uint64_t> pair_numbers;
     std::uint64_t next_collective = 0;
     caller_operation* inline_op = nullptr;
+    std::vector<caller_operation*> inline_pairs;  ///< sends and receives that the caller itself performs
+    int inline_looks = 0;
     nanoseconds_t inline_since = 0, blocked_since = 0;
     std::deque<actors::rank_order> inbox;
     bool polled = false;           ///< a look at the board is scheduled
@@ -165,13 +169,20 @@ private:
   void leave(rank_t rank);
   void leave_all();
   const disturbance* disturbed(disturbance::kind what, rank_t rank, int item) const;
-  void call_item(rank_t rank, int index, caller_step::kind how);
+  void call_item(rank_t rank, const caller_step& step);
+  void make_calls(rank_t rank, int index, std::vector<caller_operation*>& fresh);
+  bool may_join(rank_t rank, const caller_step& before, const item& it) const;
   caller_operation& make_collective(rank_t rank, const item& it, int index);
   caller_operation& make_pair(rank_t rank, const item& it, int index, bool sending);
   void lay_out(caller_operation& o);
   actors::operation_ptr make_operation(caller_operation& o);
   bool begin_inline(caller_operation& o);
   void adopt(rank_t rank, const std::string& problem);
+  bool begin_pairs_inline(rank_t rank, const std::vector<caller_operation*>& fresh);
+  void poll_pairs(rank_t rank);
+  void adopt_pairs(rank_t rank);
+  void poll_pairs_soon(rank_t rank);
+  bool caller_performs(const member& m) const { return m.inline_op != nullptr || !m.inline_pairs.empty(); }
   void leave_inline(rank_t rank);
   void turn(rank_t rank, const actors::rank_order& what);
   void after(rank_t rank);

@@ -60,10 +60,12 @@ void simulation::world::write_program(rank_t rank) {
     dice d(what_.seed, {0x40, static_cast<std::uint64_t>(it.id), static_cast<std::uint64_t>(rank)});
     const int index = static_cast<int>(i);
     const int how = static_cast<int>(d.below(10));
-    const bool blocks = how < 5 && !what_.all_async && !(it.pair && it.from == it.to);
+    const bool blocks = how < 5 && !what_.all_async;
     if (how < 8 || blocks) end_gathering();
     if (how >= 8 && !blocks) gathering = true;
-    m.steps.push_back({gathering ? kind::queue : blocks ? kind::block : kind::call, index});
+    if (blocks && m.steps.size() > 1 && may_join(rank, m.steps[m.steps.size() - 2], it) && d.one_in(2))
+      m.steps[m.steps.size() - 2].with = index;
+    else m.steps.push_back({gathering ? kind::queue : blocks ? kind::block : kind::call, index});
     if (blocks) m.steps.push_back({kind::wait, index});
     else if (d.one_in(2)) waits.emplace_back(i + d.below(4), index);
     for (const auto& [after, which] : waits)
@@ -71,6 +73,13 @@ void simulation::world::write_program(rank_t rank) {
   }
   end_gathering();
   m.steps.push_back({kind::wait_all, 0});
+}
+
+/// A send and a receive can be one call.
+bool simulation::world::may_join(rank_t rank, const caller_step& before, const item& it) const {
+  if (before.what != caller_step::kind::block || before.with >= 0 || !it.pair || it.from == it.to) return false;
+  const item& first = what_.items[static_cast<std::size_t>(before.item)];
+  return first.pair && first.from != first.to && (first.from == rank) != (it.from == rank);
 }
 
 const disturbance* simulation::world::disturbed(disturbance::kind what, rank_t rank, int item) const {
@@ -89,7 +98,7 @@ bool simulation::world::blocked(member& m) const {
 void simulation::world::act(rank_t rank) {
   using kind = caller_step::kind;
   member& m = at_rank(rank);
-  if (m.finished || m.inline_op != nullptr || blocked(m)) return;
+  if (m.finished || caller_performs(m) || blocked(m)) return;
   last_progress_ = now_;
   if (m.next_step == m.steps.size()) return finish(rank);
   const caller_step s = m.steps[m.next_step++];
@@ -97,7 +106,7 @@ void simulation::world::act(rank_t rank) {
     case kind::begin: turn(rank, [](rank_state& state, rank_outbox& o) { state.begin(o); }); break;
     case kind::wait: m.blocked_on = m.by_item[static_cast<std::size_t>(s.item)]; break;
     case kind::wait_all: m.blocked_on = m.mine; break;
-    default: call_item(rank, s.item, s.what); break;
+    default: call_item(rank, s); break;
   }
   m.blocked_since = now_;
   go_on(rank);
@@ -106,7 +115,7 @@ void simulation::world::act(rank_t rank) {
 /// The next step, unless it waits.
 void simulation::world::go_on(rank_t rank) {
   member& m = at_rank(rank);
-  if (m.finished || m.inline_op != nullptr || blocked(m)) return;
+  if (m.finished || caller_performs(m) || blocked(m)) return;
   nanoseconds_t think = static_cast<nanoseconds_t>(m.thinks.below(2 * us));
   if (what_.calm == 0) {
     if (m.thinks.one_in(12)) think = static_cast<nanoseconds_t>(m.thinks.below(100 * us));
@@ -151,22 +160,39 @@ bool simulation::world::all_wait() const {
 
 // -- calls ----------------------------------------------------------------------------------------------------------------------
 
-void simulation::world::call_item(rank_t rank, int index, caller_step::kind how) {
+void simulation::world::make_calls(rank_t rank, int index, std::vector<caller_operation*>& fresh) {
   member& m = at_rank(rank);
+  const std::size_t known = fresh.size();
   const item* it = &what_.items[static_cast<std::size_t>(index)];
   if (const disturbance* x = disturbed(disturbance::kind::other_call, rank, it->id)) it = &x->instead.front();
-  std::vector<caller_operation*> fresh;
   if (it->pair) {
     if (it->from == rank) fresh.push_back(&make_pair(rank, *it, index, true));
     if (it->to == rank) fresh.push_back(&make_pair(rank, *it, index, false));
   } else {
     fresh.push_back(&make_collective(rank, *it, index));
   }
+  for (std::size_t i = known; i < fresh.size(); ++i) {
+    tell([&] { return fresh[i]->title() + " is called"; });
+    m.mine.push_back(fresh[i]);
+    m.by_item[static_cast<std::size_t>(index)].push_back(fresh[i]);
+    disturb_later(*fresh[i]);
+  }
+}
+
+void simulation::world::call_item(rank_t rank, const caller_step& step) {
+  member& m = at_rank(rank);
+  const caller_step::kind how = step.what;
+  std::vector<caller_operation*> fresh;
+  make_calls(rank, step.item, fresh);
+  if (step.with >= 0) {
+    make_calls(rank, step.with, fresh);
+    // One call has one deadline.
+    for (const caller_operation* o : fresh)
+      if (o->expires >= 0) fresh.front()->expires = o->expires;
+    for (caller_operation* o : fresh) o->expires = fresh.front()->expires;
+  }
+  if (how == caller_step::kind::block && fresh.front()->peer >= 0 && begin_pairs_inline(rank, fresh)) return;
   for (caller_operation* o : fresh) {
-    tell([&] { return o->title() + " is called"; });
-    m.mine.push_back(o);
-    m.by_item[static_cast<std::size_t>(index)].push_back(o);
-    disturb_later(*o);
     if (how == caller_step::kind::block && begin_inline(*o)) return;
     const operation_ptr op = make_operation(*o);
     turn(rank, [op, how](rank_state& s, rank_outbox& out) {
@@ -348,6 +374,75 @@ void simulation::world::adopt(rank_t rank, const std::string& problem) {
   leave_inline(rank);
 }
 
+/// A blocking send, receive, or send and receive.
+bool simulation::world::begin_pairs_inline(rank_t rank, const std::vector<caller_operation*>& fresh) {
+  member& m = at_rank(rank);
+  std::vector<actors::pair_call> calls;
+  for (const caller_operation* o : fresh) {
+    if (!m.state->may_begin_pair_at_once(o->peer, o->sending)) return false;
+    calls.push_back({&o->what, o->peer, o->sending, o->in, o->out});
+  }
+  if (calls.empty() || caller_performs(m)) return false;
+  m.inline_pairs = fresh;
+  m.inline_since = now_;
+  m.inline_looks = 0;
+  m.blocked_on = fresh;
+  m.blocked_since = now_;
+  m.state->begin_pairs_inline(calls, *m.out);
+  poll_pairs_soon(rank);
+  return true;
+}
+
+/// As rank_cell does: looks, offers, looks, and gives up.
+void simulation::world::poll_pairs(rank_t rank) {
+  member& m = at_rank(rank);
+  if (m.inline_pairs.empty()) return;
+  for (const caller_operation* o : m.inline_pairs) {
+    if (!o->sending) continue;
+    pair_slot& slot = board_.pairs().lane(rank, o->peer).at(what_.first + o->sequence);
+    if (breaks(mutant::taken_early, 20)) slot.answer.finished = what_.first + o->sequence + 1;
+    if (breaks(mutant::shape_forged, 20)) slot.head.shape = slot.answer.shape;
+  }
+  const nanoseconds_t expires = m.inline_pairs.front()->expires;
+  const int looks = m.inline_looks++;
+  if (looks == 2) m.state->offer_pairs();
+  const pair_status status = m.state->look_at_pairs(*m.out);
+  if (status == pair_status::performed) {
+    m.state->end_pairs_inline();
+    for (caller_operation* o : std::exchange(m.inline_pairs, {})) o->performed_inline = true, ended(*o, nullptr);
+    return leave_inline(rank);
+  }
+  const bool may_adopt = !breaks(mutant::inline_goes_on_unread, 100);
+  const bool tired = looks > 8 || now_ - m.inline_since >= ms || (expires >= 0 && now_ >= expires);
+  if (may_adopt && (status == pair_status::mismatch || tired || (!m.inbox.empty() && looks > 3)))
+    return adopt_pairs(rank);
+  poll_pairs_soon(rank);
+}
+
+void simulation::world::poll_pairs_soon(rank_t rank) {
+  const nanoseconds_t wait = what_.calm != 0 ? 500 : static_cast<nanoseconds_t>(at_rank(rank).thinks.below(2 * us));
+  at(now_ + wait, [this, rank] { poll_pairs(rank); });
+}
+
+void simulation::world::adopt_pairs(rank_t rank) {
+  member& m = at_rank(rank);
+  const auto callers = std::exchange(m.inline_pairs, {});
+  std::optional<std::chrono::nanoseconds> deadline;
+  if (callers.front()->expires >= 0)
+    deadline = std::chrono::nanoseconds{callers.front()->expires - callers.front()->called_at};
+  const steady_time begun =
+      steady_time{} + std::chrono::nanoseconds{static_cast<nanoseconds_t>(clock_begin) + m.inline_since};
+  const auto made = m.state->adopt_pairs_inline(deadline, begun, *m.out);
+  for (std::size_t i = 0; i < callers.size(); ++i) {
+    caller_operation& o = *callers[i];
+    tell([&] { return o.title() + (made[i] ? " takes long" : " is performed by its caller"); });
+    if (!made[i]) o.performed_inline = true, ended(o, nullptr);
+    else known_[made[i].get()] = &o;
+    if (o.expires >= 0) tick_at(rank, o.expires);
+  }
+  leave_inline(rank);
+}
+
 /// What came meanwhile is read now.
 void simulation::world::leave_inline(rank_t rank) {
   member& m = at_rank(rank);
@@ -364,7 +459,7 @@ void simulation::world::leave_inline(rank_t rank) {
 
 void simulation::world::turn(rank_t rank, const actors::rank_order& what) {
   member& m = at_rank(rank);
-  if (m.inline_op != nullptr) {
+  if (caller_performs(m)) {
     m.inbox.push_back(what);
     return poll_soon(rank);
   }
@@ -380,7 +475,7 @@ bool simulation::world::on_board(const member& m) const {
 void simulation::world::after(rank_t rank) {
   member& m = at_rank(rank);
   if (m.state->has_ended()) {
-    const bool was_blocked = m.inline_op == nullptr && !m.blocked_on.empty();
+    const bool was_blocked = !caller_performs(m) && !m.blocked_on.empty();
     for (rank_state::ended& e : m.state->take_ended()) {
       const auto at = known_.find(e.what.get());
       if (at == known_.end()) return fault("rank " + std::to_string(rank) + " ended an operation that nobody called");
@@ -449,7 +544,7 @@ void simulation::world::tick_at(rank_t rank, nanoseconds_t when) {
 void simulation::world::tick(rank_t rank) {
   member& m = at_rank(rank);
   m.next_tick = -1;
-  if (m.inline_op != nullptr) return tick_at(rank, now_ + ms);
+  if (caller_performs(m)) return tick_at(rank, now_ + ms);
   const steady_time next = m.state->tick(*m.out);
   if (next != no_deadline) {
     const nanoseconds_t when = (next - (steady_time{} + std::chrono::hours{1})).count();

@@ -335,7 +335,7 @@ std::string simulation::world::who_waits() const {
             (m.finished ? ": its thread has ended" : ": its thread is in step " + std::to_string(m.next_step)) +
             (m.state->pending() ? ", something is under way" : "") +
             (membership_.has_left(r) ? ", it has left" : ", it has not left") +
-            (m.inline_op != nullptr ? ", a caller performs" : "");
+            (caller_performs(m) ? ", a caller performs" : "");
   }
   if (in_flight_ > 0) text += "\n    " + std::to_string(in_flight_) + " messages are under way";
   if (membership_.open_operations() > 0)

@@ -72,6 +72,11 @@ public:
                       s.inquired(from, epoch, sending, look, nobody_else, o);
                     });
   }
+  void look_again(rank_t peer, bool sending) override {
+    w_.post_to_rank(
+        message_kind::look_again, rank_, peer,
+        [from = rank_, sending](actors::rank_state& s, actors::rank_outbox& o) { s.look_again(from, sending, o); });
+  }
 
   bool transfer(const actors::operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
                 std::size_t bytes) override {
