@@ -18,6 +18,8 @@ struct call_options {
   std::string choreography{};  ///< empty: the engine's; a name that cannot do it: errc::unsupported
   message_protocol protocol =
       message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
+  int tag =
+      0;  ///< of sends and receives: matched with those of the same tag, 0 … 65535. Others go by mailbox, which is slower
 };
 
 /// One rank's description of one operation.

@@ -132,7 +132,8 @@ failure_ptr deadline_passed(const operation& op, rank_t rank) {
 std::string operation::title() const {
   if (peer < 0) return to_string(what);
   return std::string{sending ? "send" : "recv"} + "(count " + std::to_string(what.count) + ", " +
-         std::string{name(what.type)} + (sending ? ", to rank " : ", from rank ") + std::to_string(peer) + ")";
+         std::string{name(what.type)} + (sending ? ", to rank " : ", from rank ") + std::to_string(peer) +
+         (tag != 0 ? ", tag " + std::to_string(tag) + ")" : ")");
 }
 
 std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank,

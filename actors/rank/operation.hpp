@@ -30,6 +30,7 @@ struct operation {
   epoch_t epoch = 0;
   rank_t peer = -1;  ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;
+  int tag = 0;  ///< of a send or receive
   call what;
   const void* input = nullptr;
   void* output = nullptr;

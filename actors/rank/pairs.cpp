@@ -51,8 +51,19 @@ pairs::row* pairs::find_row(rank_t peer, bool sending) const {
 
 /// The first number that was not called yet.
 epoch_t pairs::next_of(const operation_key& which) const {
+  if (tag_of(which.epoch) != 0) {
+    const auto at = tagged_.find(pair_name(which));
+    return at != tagged_.end() ? at->second : first_ | first_with_tag(static_cast<int>(tag_of(which.epoch)));
+  }
   const row* const found = find_row(which.peer, which.sending);
   return found != nullptr ? found->next : first_;
+}
+
+/// Throws error and std::bad_alloc; then nothing was taken.
+epoch_t pairs::take_number(const operation& op) {
+  if (op.tag == 0) return row_of(op.peer, op.sending).next++;
+  const epoch_t first = first_ | first_with_tag(op.tag);
+  return tagged_.try_emplace(pair_name({first, op.peer, op.sending}), first).first->second++;
 }
 
 /// The other end has ended the next one of the row already.
@@ -64,27 +75,24 @@ bool pairs::ended_before(const operation_key& row_of) const {
 // -- an operation begins --------------------------------------------------------------------------------------------------
 
 void pairs::submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out) {
-  row* found = nullptr;
   try {
-    found = &row_of(op->peer, op->sending);
+    op->epoch = take_number(*op);
   } catch (const std::exception& e) {  // no call: the next one has this number
     return settle(std::move(op), make_failure(errc::out_of_memory, e.what()));
   }
-  row& in = *found;
-  op->epoch = in.next++;
   const operation_key key{op->epoch, op->peer, op->sending};
   failure_ptr why = broken;
   broken_ = broken_ || broken;
   if (const auto ended = ended_.find(pair_name(key)); ended != ended_.end())
     if (failure_ptr early = ended->second.take(key.epoch); early && !why) why = std::move(early);
   if (why) {
-    if (board_ == nullptr) keeper_->drop_pair(key);
+    if (!on_board(key)) keeper_->drop_pair(key);
     return settle(std::move(op), std::move(why));
   }
   operation& entered = *(under_way_[key] = std::move(op));
   if (stopping_.contains(key)) return;  // revoked a moment ago: over as soon as it has stopped
   if (entered.stalled) return;          // cancelled before it was launched
-  if (board_ != nullptr) fill(in, key.peer, key.sending, out);
+  if (on_board(key)) fill(row_of(key.peer, key.sending), key.peer, key.sending, out);
   else keeper_->start_pair(prepare_pair(entered));
   if (left_[static_cast<std::size_t>(key.peer)] && under_way_.contains(key)) stop(key, left_without(key), out);
 }
@@ -134,7 +142,7 @@ void pairs::peer_lost(rank_t peer, rank_outbox& out) {
 // -- the end of an operation ----------------------------------------------------------------------------------------------
 
 void pairs::drop(const operation_key& which, stopping& s, rank_outbox& out) {
-  if (board_ != nullptr) return;  // performed_after_all() has closed it
+  if (on_board(which)) return;  // performed_after_all() has closed it
   keeper_->drop_pair(which);
   s.flushing = out.flush(which);
 }
@@ -224,7 +232,7 @@ void pairs::end_if_stopped(const operation_key& which, rank_outbox& out) {
   if (s.answer_sender) out.revoked(which.peer, which.epoch, s.received);
   if (const auto op = under_way_.extract(which)) {
     settle(std::move(op.mapped()), which.sending && s.received ? nullptr : s.why);
-    if (board_ != nullptr) fill(row_of(which.peer, which.sending), which.peer, which.sending, out);
+    if (on_board(which)) fill(row_of(which.peer, which.sending), which.peer, which.sending, out);
     return;
   }
   end_early(which, s.why);
@@ -269,7 +277,7 @@ pair_end pairs::make_end(row& in, const operation_key& key, const call& what, co
 
 /// Where an operation that has its slot stands; null if it has none.
 pairs::place* pairs::place_of(const operation_key& which) {
-  row* const in = board_ == nullptr ? nullptr : find_row(which.peer, which.sending);
+  row* const in = on_board(which) ? find_row(which.peer, which.sending) : nullptr;
   if (in == nullptr) return nullptr;
   place& at = in->places[number_of(which.epoch) % pair_lane::depth];
   return at.what != nullptr && at.what->epoch == which.epoch ? &at : nullptr;

@@ -1,15 +1,16 @@
 #pragma once
-// The sends and receives of one rank: numbered per peer and direction, independent of the collectives and of each other.
+// The sends and receives of one rank: numbered per peer, direction and tag, independent of the collectives and of each other.
 //
 // They need no agreement. One ends (a) performed, or (b) stopped at both ends: whoever ends one takes the other end with it, also
 // before that was called. A sender revokes and waits for the answer, because the receiver reads the sender's buffer; a receiver
 // refuses, and the sender then revokes. A send that the
 // receiver had received before it heard of that is performed at both ends.
 //
-// Owner: rank_state. Memory: what is under way, and one number for each peer and direction that ever was; what the other end has
+// Owner: rank_state. Memory: what is under way, and one number for each peer, direction and tag that ever was; what the other end has
 // ended before it was called here waits until it is called.
 //
-// By mailbox their chunks go through the rank's first channel. Where the ranks share memory they go over the pair board: then a caller
+// By mailbox their chunks go through the rank's first channel. Where the ranks share memory those without a tag go over the pair
+// board, which has one row of slots for each pair and direction: then a caller
 // that waits looks at its end itself (the inline calls), and every other end is told when something has changed (look_again()).
 
 #include <array>
@@ -119,7 +120,7 @@ private:
     pair_end end;
     bool stopped = false;  ///< not looked at any more; keeps its slot until it is over
   };
-  /// All sends to a peer, or all receives from it.
+  /// All sends to a peer, or all receives from it, without a tag.
   struct row {
     epoch_t next;               ///< first not called yet
     epoch_t unplaced;           ///< first that has had no slot yet
@@ -133,6 +134,8 @@ private:
     bool performed = false;
   };
 
+  bool on_board(const operation_key& which) const { return board_ != nullptr && tag_of(which.epoch) == 0; }
+  epoch_t take_number(const operation& op);
   row& row_of(rank_t peer, bool sending);
   row* find_row(rank_t peer, bool sending) const;
   bool ended_before(const operation_key& row_of) const;
@@ -158,6 +161,8 @@ private:
   std::unordered_map<operation_key, stopping, operation_key_hash> stopping_;
   std::unordered_map<std::uint64_t, ended_epochs> ended_;  ///< by pair_name: by the other end, before we called them
   std::array<std::vector<std::unique_ptr<row>>, 2> rows_;  ///< receives, sends; by peer, made at their first call
+  std::unordered_map<std::uint64_t, epoch_t>
+      tagged_;  ///< by pair_name: first number of that tag that was not called yet
   std::vector<bool> left_, lost_;
   bool broken_ = false;
 

@@ -128,7 +128,7 @@ TROUPE_API call_description all_to_all_v(const void* input, block_list send, voi
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
 
-/// Matched with the recv of the same position in the order of this pair's calls.
+/// Matched with the recv of the same tag (call_options) and position in the order of the calls of this pair with this tag. `proc_null`: done at once.
 TROUPE_API call_description send(const void* data, std::size_t count, datatype type, rank_t to,
                                  call_options options = {});
 TROUPE_API call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options = {});

@@ -42,6 +42,7 @@ public:
   void run() {
     if (size_of(c_.type) == 0) refuse(d_, errc::invalid_argument, "unknown element type");
     if (d_.pair || has_root(c_.what)) check_ranks();
+    check_tag();
     if (is_reduction(c_.what)) check_supported(c_.type, c_.reduction);
     if (!d_.pair) infer_count();
     if (!c_.uniform) check_counts();
@@ -53,12 +54,22 @@ private:
   void check_ranks() {
     const auto within = [&](rank_t r) { return r >= 0 && static_cast<std::size_t>(r) < ranks_; };
     const std::string last = std::to_string(ranks_ - 1);
-    if (d_.pair && !within(d_.peer))
+    if (d_.pair && !within(d_.peer) && d_.peer != proc_null)
       refuse(d_, errc::invalid_argument,
              "peer " + std::to_string(d_.peer) + " is not a rank of this communicator (0 … " + last + ")");
     if (has_root(c_.what) && !d_.pair && !within(c_.root))
       refuse(d_, errc::bad_root,
              "root " + std::to_string(c_.root) + " is not a rank of this communicator (0 … " + last + ")");
+  }
+
+  void check_tag() {
+    const int tag = d_.options.tag;
+    if (tag != 0 && !d_.pair)
+      refuse(d_, errc::invalid_argument,
+             "has a tag, which is for sends and receives; collectives match by their order");
+    if (tag < 0 || tag > most_tag)
+      refuse(d_, errc::invalid_argument,
+             "tag " + std::to_string(tag) + " is not between 0 and " + std::to_string(most_tag));
   }
 
   /// all_to_all on ranges: their size says the count.

@@ -94,8 +94,11 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   call& c = op.what;
   op.deadline = deadline_for(rank, what.options);
   if (what.pair) {
+    if (what.peer == proc_null)
+      throw error(errc::unsupported, "a send or receive with proc_null is nothing to ask an actor for; leave it out");
     op.peer = what.peer;
     op.sending = what.sending;
+    op.tag = what.options.tag;
     op.open_pairs = callers[static_cast<std::size_t>(rank)]->open_pairs;
     op.open_pairs->fetch_add(1);
     if (callers[static_cast<std::size_t>(rank)]->open_pairs->load() >= caller::most_open_pairs)
@@ -148,7 +151,7 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what, actor
 }
 
 bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_description*> calls) {
-  if (!table->has_boards()) return false;
+  if (!table->has_boards() || (*calls.begin())->options.tag != 0) return false;
   std::array<actors::pair_call, actors::pairs::most_inline> given;
   std::size_t count = 0;
   for (call_description* c : calls) {
@@ -162,6 +165,12 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
     if (op) wait(rank, op->done);
   for (const actors::operation_ptr& op : result.still_to_do)
     if (op && op->done->why()) throw_failure(op->done->why());
+  return true;
+}
+
+bool communicator_state::is_nothing(rank_t rank, call_description& what) const {
+  if (!what.pair || what.peer != proc_null) return false;
+  check_call(what, rank, ranks);
   return true;
 }
 
@@ -185,7 +194,7 @@ void communicator::run(call_description what) {
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
   actors::plan_ptr plan;
-  if (of.run_on_board(impl_->rank, what, plan)) return;
+  if (of.is_nothing(impl_->rank, what) || of.run_on_board(impl_->rank, what, plan)) return;
   auto op = std::make_shared<actors::operation>();
   if (plan) of.prepare_checked(*op, impl_->rank, std::move(what), plan);
   else of.prepare(*op, impl_->rank, std::move(what));
@@ -203,6 +212,7 @@ request communicator::start(call_description what) {
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
+  if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   of.prepare(made->op, impl_->rank, std::move(what));
   request r{std::shared_ptr<request::state>(made, &made->caller)};
@@ -215,6 +225,7 @@ request communicator::join(group& in, call_description what) {
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
+  if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   of.prepare(made->op, impl_->rank, std::move(what));
   return in.add(made, impl_);
@@ -281,6 +292,9 @@ void communicator::exchange(call_description incoming, call_description outgoing
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  const bool nothing_in = of.is_nothing(impl_->rank, incoming), nothing_out = of.is_nothing(impl_->rank, outgoing);
+  if (nothing_in && nothing_out) return;
+  if (nothing_in || nothing_out) return run(std::move(nothing_in ? outgoing : incoming));
   if (overlap(incoming, outgoing))
     throw error(errc::buffers_overlap,
                 "send_recv: what is received would overwrite what is being sent; use separate ranges, or "

@@ -11,6 +11,7 @@ struct TROUPE_INTERNAL persistent::prepared {
   call_description what;
   actors::plan_ptr plan;  ///< null: the blocks' sizes are known only when all have called
   std::shared_ptr<request::started> last;
+  bool nothing = false;  ///< with proc_null
 
   std::shared_ptr<request::started> repeat();
 };
@@ -46,6 +47,7 @@ void persistent::run() {
     const gate::pass inside{member.of->core->door, member.doorway()};
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
+    if (what_->nothing) return;
     if (what_->last && !what_->last->done.done()) static_cast<void>(what_->repeat());  // throws
     actors::plan_ptr plan;
     if (member.of->run_on_board(member.rank, what_->what, plan)) return;
@@ -58,6 +60,7 @@ request persistent::start() {
   const communicator::impl& member = *what_->member;
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
+  if (what_->nothing) return {};
   const auto made = what_->repeat();
   request r{std::shared_ptr<request::state>(made, &made->caller)};
   try {
@@ -74,6 +77,7 @@ request persistent::start(group& in) {
   const communicator::impl& member = *what_->member;
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
+  if (what_->nothing) return {};
   return in.add(what_->repeat(), what_->member);
 }
 
@@ -83,6 +87,8 @@ persistent communicator::prepare(call_description what) {
   if (!inside) refuse_closed();
   auto made = std::make_unique<persistent::prepared>();
   made->member = impl_;
+  made->nothing = impl_->of->is_nothing(impl_->rank, what);
+  if (made->nothing) return persistent{std::move(made)};
   actors::operation first;  // says what is wrong now rather than at the first start, and makes the plan
   impl_->of->prepare(first, impl_->rank, call_description{what});
   first.done->complete(nullptr);

@@ -84,6 +84,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
+  /// A send to or receive from proc_null, which is done at once. Throws error as check_call().
+  bool is_nothing(rank_t rank, call_description& what) const;
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;

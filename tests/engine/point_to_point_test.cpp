@@ -187,3 +187,73 @@ TEST_CASE("every type, at any address") {
     CHECK(in == out);
   }
 }
+
+TEST_CASE("messages with tags are matched by their tags, whatever the order of the others") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  std::vector<std::vector<std::int32_t>> out, in(30);
+  std::vector<troupe::request> requests;
+  for (int i = 0; i < 30; ++i) out.push_back({i});
+  for (std::size_t i = 0; i < 30; ++i)
+    requests.push_back(comms[0].send_async(out[i], 1, {.tag = static_cast<int>(i % 3)}));
+  for (auto& v : in) v.resize(1);
+  // Tag by tag, the last one first.
+  for (const std::size_t tag : {2u, 0u, 1u})
+    for (std::size_t i = tag; i < 30; i += 3)
+      requests.push_back(comms[1].recv_async(in[i], 0, {.tag = static_cast<int>(tag)}));
+  for (auto& r : requests) r.wait();
+  CHECK(in == out);
+}
+
+TEST_CASE("blocking calls with tags, both ways") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    const int peer = 1 - comm.rank();
+    std::vector<std::int32_t> one = numbers(5, comm.rank()), two = numbers(5, 10 + comm.rank()), got(5);
+    auto later = comm.send_async(one, peer, {.tag = 65535});
+    comm.send_recv(two, peer, got, peer, {.tag = 7});
+    CHECK(got == numbers(5, 10 + peer));
+    comm.recv(got, peer, {.tag = 65535});
+    CHECK(got == numbers(5, peer));
+    later.wait();
+  });
+}
+
+TEST_CASE("tags that are out of range, or not for a send or receive, are refused") {
+  troupe::engine engine;
+  auto comms = engine.communicators(1);
+  std::vector<float> data(3);
+  CHECK(refused(errc::invalid_argument, [&] { comms[0].send(data, 0, {.tag = -1}); }).find("between 0 and 65535") !=
+        std::string::npos);
+  refused(errc::invalid_argument, [&] { comms[0].recv(data, 0, {.tag = 65536}); });
+  CHECK(refused(errc::invalid_argument, [&] {
+          comms[0].all_reduce(data, troupe::sum, {.tag = 1});
+        }).find("for sends and receives") != std::string::npos);
+}
+
+TEST_CASE("proc_null is a peer to whom nothing goes and from whom nothing comes, in every form") {
+  troupe::engine engine;
+  engine.run(3, [](communicator& comm) {
+    // A chain with open ends: what people write proc_null for.
+    const int before = comm.rank() > 0 ? comm.rank() - 1 : troupe::proc_null;
+    const int after = comm.rank() < 2 ? comm.rank() + 1 : troupe::proc_null;
+    std::vector<std::int32_t> mine(4, comm.rank()), got(4, -1);
+    comm.send_recv(mine, after, got, before);
+    CHECK(got == std::vector<std::int32_t>(4, comm.rank() - 1));
+    comm.send(mine, troupe::proc_null);
+    comm.recv(got, troupe::proc_null);
+    CHECK(got == std::vector<std::int32_t>(4, comm.rank() - 1));
+    auto r = comm.send_async(mine, troupe::proc_null);
+    CHECK(r.done());
+    troupe::group together;
+    comm.recv_async(together, got, troupe::proc_null);
+    comm.send_async(together, mine, troupe::proc_null);
+    together.wait();
+    auto again = comm.send_init(mine, troupe::proc_null);
+    again.run();
+    again.start().wait();
+    refused(errc::invalid_argument, [&] { comm.send(mine, 3); });
+    refused(errc::null_buffer,
+            [&] { comm.send(static_cast<const float*>(nullptr), 3, datatype::f32, troupe::proc_null); });
+  });
+}

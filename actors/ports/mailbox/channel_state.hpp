@@ -47,7 +47,7 @@ struct operation_key_hash {
 
 /// The row of sends or receives that the operation belongs to. @pre a send or receive
 inline std::uint64_t pair_name(const operation_key& key) {
-  return std::uint64_t{static_cast<std::uint32_t>(key.peer)} << 1 | (key.sending ? 1u : 0u);
+  return tag_of(key.epoch) << 33 | std::uint64_t{static_cast<std::uint32_t>(key.peer)} << 1 | (key.sending ? 1u : 0u);
 }
 
 /// Where a channel's messages go. Calls happen on the channel's own turn.

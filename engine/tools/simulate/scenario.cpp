@@ -7,6 +7,7 @@
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
+#include "protocols/chunk.hpp"
 
 namespace troupe::simulate {
 
@@ -120,6 +121,7 @@ item draw_pair(int id, int ranks, dice& d) {
   it.what.what = collective::broadcast;
   it.what.type = draw_type(d);
   it.what.count = draw_count(d);
+  it.tag = d.any_of({0, 0, 0, 1, 2, most_tag});
   return it;
 }
 
@@ -184,7 +186,8 @@ std::string time_text(std::int64_t ns) {
 std::string describe(const item& it) {
   if (it.pair)
     return "send " + std::to_string(it.what.count) + " × " + std::string{name(it.what.type)} + " from rank " +
-           std::to_string(it.from) + " to rank " + std::to_string(it.to);
+           std::to_string(it.from) + " to rank " + std::to_string(it.to) +
+           (it.tag != 0 ? ", tag " + std::to_string(it.tag) : "");
   call shown = it.what;
   shown.counts = it.counts;
   std::string text = to_string(shown) + " by " + std::string{name(it.how.port)} + ", " +

@@ -36,6 +36,7 @@ struct item {
   int id = 0;  ///< names its random choices; stays when others are taken out
   bool pair = false;
   rank_t from = 0, to = 0;          ///< of a pair
+  int tag = 0;                      ///< of a pair
   call what;                        ///< as all ranks call it; of a pair count and type
   std::vector<std::size_t> counts;  ///< v-forms: of all blocks
   way how;

@@ -62,7 +62,7 @@ struct caller_operation {
   rank_t rank = 0;
   rank_t peer = -1;
   bool sending = false;
-  std::uint64_t sequence = 0;  ///< of a pair's row, or of all collectives
+  std::uint64_t sequence = 0;  ///< of a pair's row, with its tag in the upper bits; or of all collectives
   actors::operation_key key;
   call what;
   actors::plan_ptr plan;
@@ -146,7 +146,7 @@ private:
     std::vector<caller_operation*> blocked_on;
     std::vector<std::vector<caller_operation*>> by_item;
     std::vector<caller_operation*> mine;
-    std::map<std::pair<rank_t, bool>, std::uint64_t> pair_numbers;
+    std::map<std::tuple<rank_t, bool, int>, std::uint64_t> pair_numbers;  ///< by peer, direction and tag
     std::uint64_t next_collective = 0;
     caller_operation* inline_op = nullptr;
     std::vector<caller_operation*> inline_pairs;  ///< sends and receives that the caller itself performs

@@ -28,7 +28,9 @@ std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
 std::string caller_operation::title() const {
   const std::string on = " on rank " + std::to_string(rank);
   if (peer < 0) return "collective " + std::to_string(sequence) + ' ' + troupe::to_string(what) + on;
-  return std::string{sending ? "send " : "recv "} + std::to_string(sequence) + (sending ? " to rank " : " from rank ") +
+  const std::uint64_t tag = tag_of(sequence), number = sequence - (tag << bits_below_tag);
+  return std::string{sending ? "send " : "recv "} + std::to_string(number) +
+         (tag != 0 ? " of tag " + std::to_string(tag) : "") + (sending ? " to rank " : " from rank ") +
          std::to_string(peer) + on;
 }
 
@@ -239,7 +241,7 @@ caller_operation& simulation::world::make_pair(rank_t rank, const item& it, int 
   o.rank = rank;
   o.peer = sending ? it.to : it.from;
   o.sending = sending;
-  o.sequence = m.pair_numbers[{o.peer, sending}]++;
+  o.sequence = m.pair_numbers[{o.peer, sending, it.tag}]++ | (first_with_tag(it.tag) & ~point_to_point);
   o.key = {(what_.first + o.sequence) | point_to_point, o.peer, sending};
   o.what = it.what;
   o.salt = mix(what_.seed ^ (static_cast<std::uint64_t>(it.from) << 48) ^ (static_cast<std::uint64_t>(it.to) << 32) ^
@@ -283,6 +285,7 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
   op->plan = o.plan;
   op->peer = o.peer;
   op->sending = o.sending;
+  op->tag = o.it->tag;
   op->input = o.in;
   op->output = o.out;
   if (o.expires >= 0) op->deadline = std::chrono::nanoseconds{o.expires - now_};
@@ -379,7 +382,7 @@ bool simulation::world::begin_pairs_inline(rank_t rank, const std::vector<caller
   member& m = at_rank(rank);
   std::vector<actors::pair_call> calls;
   for (const caller_operation* o : fresh) {
-    if (!m.state->may_begin_pair_at_once(o->peer, o->sending)) return false;
+    if (o->it->tag != 0 || !m.state->may_begin_pair_at_once(o->peer, o->sending)) return false;
     calls.push_back({&o->what, o->peer, o->sending, o->in, o->out});
   }
   if (calls.empty() || caller_performs(m)) return false;
