@@ -228,21 +228,21 @@ request communicator::join(group& in, call_description what) {
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   of.prepare(made->op, impl_->rank, std::move(what));
-  return in.add(made, impl_);
+  return in.add({made, &made->caller}, impl_);
 }
 
-request group::add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member) {
+request group::add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member) {
   if (requests_.empty()) requests_.reserve(8);
-  request r{std::shared_ptr<request::state>(what, &what->caller)};
-  auto shared = request::started::share(what);
+  request r{what};
   requests_.push_back(r);
-  what->caller.member = std::move(member);
-  what->caller.to_launch = std::move(shared);  // a circle until the group launches it, or gives it up
+  what->member = std::move(member);
+  what->to_launch = {what, what->what};  // a circle until the group launches it, or gives it up
   return r;
 }
 
 void request::state::begin(actors::operation_ptr op) {
-  of->cell(rank).submit(std::move(op));
+  if (pair != nullptr) pair->begin(op);
+  else of->cell(rank).submit(std::move(op));
   launched.store(true);
 }
 
@@ -254,6 +254,7 @@ void request::state::launch() {
   if (!inside)
     return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
   if (cancel_wanted.load()) op->stalled = true;
+  if (cancel_wanted.load() && pair != nullptr) pair->out.stalled = true;
   begin(std::move(op));
   if (cancel_wanted.load()) end_cancelled(self);  // before the launch, or at this moment
 }
@@ -263,55 +264,6 @@ void request::state::give_up() {
   member.reset();
   done->complete(
       make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
-}
-
-namespace {
-
-bool overlap(const call_description& a, const call_description& b) {
-  const auto* to = static_cast<const std::byte*>(a.output);
-  const auto* from = static_cast<const std::byte*>(b.input);
-  const std::size_t written = a.what.count * size_of(a.what.type), read = b.what.count * size_of(b.what.type);
-  return written > 0 && read > 0 && std::less<>{}(to, from + read) && std::less<>{}(from, to + written);
-}
-
-}  // namespace
-
-void communicator::replace(call_description incoming, call_description outgoing) {
-  if (!impl_) refuse_empty();
-  const std::size_t bytes = outgoing.what.count * size_of(outgoing.what.type);
-  const std::unique_ptr<std::byte[]> kept{new std::byte[bytes]};
-  if (bytes > 0 && outgoing.input != nullptr) std::memcpy(kept.get(), outgoing.input, bytes);
-  if (outgoing.input != nullptr) outgoing.input = kept.get();
-  exchange(std::move(incoming), std::move(outgoing));  // returns, or throws, when nobody reads the copy any more
-}
-
-/// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.
-void communicator::exchange(call_description incoming, call_description outgoing) {
-  if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  const gate::pass inside{of.core->door, impl_->doorway()};
-  if (!inside) refuse_closed();
-  actors::runtime::check_may_wait();
-  const bool nothing_in = of.is_nothing(impl_->rank, incoming), nothing_out = of.is_nothing(impl_->rank, outgoing);
-  if (nothing_in && nothing_out) return;
-  if (nothing_in || nothing_out) return run(std::move(nothing_in ? outgoing : incoming));
-  if (overlap(incoming, outgoing))
-    throw error(errc::buffers_overlap,
-                "send_recv: what is received would overwrite what is being sent; use separate ranges, or "
-                "send_recv_replace for one");
-  if (of.run_pairs(impl_->rank, {&incoming, &outgoing})) return;
-  auto in = of.prepare(impl_->rank, std::move(incoming));
-  auto out = of.prepare(impl_->rank, std::move(outgoing));
-  const actors::completion_ptr received = in->done, sent = out->done;
-  {
-    const actors::runtime::submitting mine{*of.core->runtime};
-    const actors::operation_ptr both[] = {std::move(in), std::move(out)};
-    of.cell(impl_->rank).submit_and_help(both);
-    of.wait(impl_->rank, received);
-    of.wait(impl_->rank, sent);
-  }
-  if (received->why()) throw_failure(received->why());
-  if (sent->why()) throw_failure(sent->why());
 }
 
 // -- group ------------------------------------------------------------------------------------------------------------

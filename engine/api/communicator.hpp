@@ -156,6 +156,37 @@ public:                                                                         
     replace(calls::recv(data, from, options), calls::send(data, to, options));
   }
 
+  /// The other forms of both, as of a collective. What is sent by a replacing one is copied when it begins.
+  template <class S, class R>
+  [[nodiscard]] request send_recv_async(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+    return start_exchange(lasting_recv(std::forward<R>(in), from, options),
+                          lasting_send(std::forward<S>(out), to, options), false);
+  }
+  template <class S, class R>
+  request send_recv_async(group& all, S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+    return join_exchange(all, lasting_recv(std::forward<R>(in), from, options),
+                         lasting_send(std::forward<S>(out), to, options), false);
+  }
+  template <class S, class R>
+  [[nodiscard]] persistent send_recv_init(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+    return prepare_exchange(lasting_recv(std::forward<R>(in), from, options),
+                            lasting_send(std::forward<S>(out), to, options), false);
+  }
+  template <class B>
+  [[nodiscard]] request send_recv_replace_async(B&& data, rank_t to, rank_t from, call_options options = {}) {
+    return start_exchange(lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options), true);
+  }
+  template <class B>
+  request send_recv_replace_async(group& all, B&& data, rank_t to, rank_t from, call_options options = {}) {
+    return join_exchange(all, lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options),
+                         true);
+  }
+  template <class B>
+  [[nodiscard]] persistent send_recv_replace_init(B&& data, rank_t to, rank_t from, call_options options = {}) {
+    return prepare_exchange(lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options),
+                            true);
+  }
+
   /// Any operation, described; what the forms above do.
   void run(call_description what);
   [[nodiscard]] request start(call_description what);
@@ -188,6 +219,9 @@ private:
   explicit communicator(std::shared_ptr<impl> i);
   void exchange(call_description incoming, call_description outgoing);
   void replace(call_description incoming, call_description outgoing);
+  request start_exchange(call_description incoming, call_description outgoing, bool replaces);
+  request join_exchange(group& in, call_description incoming, call_description outgoing, bool replaces);
+  persistent prepare_exchange(call_description incoming, call_description outgoing, bool replaces);
   std::shared_ptr<impl> impl_;
 };
 
@@ -210,7 +244,7 @@ public:
 private:
   friend class communicator;
   friend class persistent;
-  request add(const std::shared_ptr<request::started>& what, std::shared_ptr<const void> member);
+  request add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member);
   void launch_all();
   std::vector<request> requests_;
   std::size_t launched_ = 0;  ///< of them, from the first

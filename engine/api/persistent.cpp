@@ -1,33 +1,28 @@
 #include "engine/api/persistent.hpp"
 
 #include "engine/world/communicator_state.hpp"
+#include "engine/world/persistent_prepared.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
 
-/// What a repetition needs. On the boards the last repetition's memory serves the next one, once nobody else refers to it.
-struct TROUPE_INTERNAL persistent::prepared {
-  std::shared_ptr<communicator::impl> member;
-  call_description what;
-  actors::plan_ptr plan;  ///< null: the blocks' sizes are known only when all have called
-  std::shared_ptr<request::started> last;
-  bool nothing = false;  ///< with proc_null
-
-  std::shared_ptr<request::started> repeat();
-};
-
-std::shared_ptr<request::started> persistent::prepared::repeat() {
-  if (last && !last->done.done())
+std::shared_ptr<request::state> persistent::prepared::repeat() {
+  if (under_way())
     throw error(errc::invalid_argument,
                 "this persistent operation is still under way; wait for it before it is started again");
+  if (outgoing) {
+    last_pair = std::make_shared<request::started_pair>(member->of, member->rank, call_description{what},
+                                                        call_description{*outgoing}, replaces);
+    return latest();
+  }
   if (last && last.use_count() == 1 && on_board(last->op)) {
     last->again();
-    return last;
+    return latest();
   }
   auto made = std::make_shared<request::started>(member->of, member->rank);
   member->of->prepare(made->op, member->rank, call_description{what}, plan);
-  last = made;
-  return made;
+  last = std::move(made);
+  return latest();
 }
 
 persistent::persistent() = default;
@@ -36,8 +31,8 @@ persistent& persistent::operator=(persistent&&) noexcept = default;
 persistent::persistent(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
 
 persistent::~persistent() {
-  if (!what_ || !what_->last || what_->last->done.done() || !actors::runtime::may_wait()) return;
-  static_cast<void>(request{std::shared_ptr<request::state>(what_->last, &what_->last->caller)}.try_wait());
+  if (!what_ || !what_->under_way() || !actors::runtime::may_wait()) return;
+  static_cast<void>(request{what_->latest()}.try_wait());
 }
 
 void persistent::run() {
@@ -48,9 +43,11 @@ void persistent::run() {
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
     if (what_->nothing) return;
-    if (what_->last && !what_->last->done.done()) static_cast<void>(what_->repeat());  // throws
+    if (what_->under_way()) static_cast<void>(what_->repeat());  // throws
     actors::plan_ptr plan;
-    if (member.of->run_on_board(member.rank, what_->what, plan)) return;
+    if (!what_->outgoing && member.of->run_on_board(member.rank, what_->what, plan)) return;
+    if (what_->outgoing && !what_->replaces && member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
+      return;
   }
   start().wait();
 }
@@ -61,12 +58,11 @@ request persistent::start() {
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
   if (what_->nothing) return {};
-  const auto made = what_->repeat();
-  request r{std::shared_ptr<request::state>(made, &made->caller)};
+  request r{what_->repeat()};
   try {
-    r.state_->begin(request::started::share(made));
+    r.state_->begin({r.state_, r.state_->what});
   } catch (...) {
-    what_->last.reset();  // not begun, and never done
+    what_->forget();  // not begun, and never done
     throw;
   }
   return r;

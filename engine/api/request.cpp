@@ -119,9 +119,11 @@ void request::then(std::function<void(std::error_code)> callback) {
 
 void request::state::end_cancelled(const std::shared_ptr<state>& which) {
   auto why = make_failure(errc::cancelled, "rank " + std::to_string(which->rank) + " cancelled it");
-  which->of->cell(which->rank)
-      .post(actors::rank_order{[op = actors::operation_ptr{which, which->what},
-                                why](actors::rank_state& s, actors::rank_outbox& out) { s.end(op, why, out); }});
+  for (actors::operation* part : {which->what, which->pair != nullptr ? &which->pair->out : nullptr})
+    if (part != nullptr)
+      which->of->cell(which->rank)
+          .post(actors::rank_order{[op = actors::operation_ptr{which, part},
+                                    why](actors::rank_state& s, actors::rank_outbox& out) { s.end(op, why, out); }});
 }
 
 void request::cancel() {

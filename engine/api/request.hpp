@@ -57,6 +57,7 @@ private:
   friend class persistent;
   struct state;
   struct started;
+  struct started_pair;
   explicit request(std::shared_ptr<state> s);
   std::shared_ptr<state> state_;
 };

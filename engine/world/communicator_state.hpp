@@ -102,6 +102,7 @@ struct TROUPE_INTERNAL request::state {
   std::shared_ptr<communicator_state> of;
   rank_t rank = 0;
   actors::operation* what = nullptr;  ///< in the same piece of memory
+  started_pair* pair = nullptr;       ///< the piece of memory, if a send is in it, too
   std::atomic<bool> launched{false};
   std::atomic<bool> cancel_wanted{false};
   actors::completion_ptr done;
@@ -144,6 +145,25 @@ struct TROUPE_INTERNAL request::started {
   actors::completion done;
   state caller;
   actors::operation op;  // last: when it is destroyed it completes `done`
+};
+
+/// The same for a send_recv: two operations, and one end.
+struct TROUPE_INTERNAL request::started_pair {
+  /// @param replaces the send is of a copy of what the receive is going to replace
+  started_pair(const std::shared_ptr<communicator_state>& of, rank_t rank, call_description&& incoming,
+               call_description&& outgoing, bool replaces);
+
+  /// @param whole shares this
+  void begin(const actors::operation_ptr& whole);
+  void part_ended();
+  static std::shared_ptr<state> share(const std::shared_ptr<started_pair>& all) { return {all, &all->caller}; }
+
+  actors::completion done, received, sent;
+  state caller;
+  std::atomic<int> left{2};
+  std::unique_ptr<std::byte[]> copy;  ///< filled when it begins
+  std::size_t copied_bytes = 0;
+  actors::operation in, out;  // last: when they are destroyed they complete their parts
 };
 
 /// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts

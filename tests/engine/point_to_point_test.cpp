@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <numeric>
 #include <thread>
 
 #include "tests/engine/jobs.hpp"
@@ -256,4 +258,107 @@ TEST_CASE("proc_null is a peer to whom nothing goes and from whom nothing comes,
     refused(errc::null_buffer,
             [&] { comm.send(static_cast<const float*>(nullptr), 3, datatype::f32, troupe::proc_null); });
   });
+}
+
+TEST_CASE("send_recv in every form, with one range or two") {
+  troupe::engine engine;
+  auto comms = engine.communicators(3);
+  const auto next = [](std::size_t r) { return static_cast<int>((r + 1) % 3); };
+  const auto before = [](std::size_t r) { return static_cast<int>((r + 2) % 3); };
+  std::vector<std::vector<std::int32_t>> out, in(3), both;
+  const auto fill = [&] {
+    out.clear(), both.clear();
+    for (int r = 0; r < 3; ++r) out.push_back(numbers(500, r)), both.push_back(numbers(500, r));
+    for (auto& v : in) v.assign(500, -1);
+  };
+  const auto write = [](std::vector<std::int32_t>& where, std::size_t r) {
+    std::iota(where.begin(), where.end(), static_cast<std::int32_t>(r));
+  };
+  const auto check = [&] {
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(in[r] == numbers(500, before(r)));
+      CHECK(both[r] == numbers(500, before(r)));
+    }
+  };
+  fill();
+  {
+    std::vector<troupe::request> requests;
+    for (std::size_t r = 0; r < 3; ++r) {
+      requests.push_back(comms[r].send_recv_async(out[r], next(r), in[r], before(r)));
+      requests.push_back(comms[r].send_recv_replace_async(both[r], next(r), before(r), {.tag = 3}));
+    }
+    std::atomic<int> told{0};
+    for (auto& r : requests) r.then([&](std::error_code e) { told += e ? 100 : 1; });
+    for (auto& r : requests) r.wait();
+    while (told.load() < 6) std::this_thread::yield();  // possibly a little later
+    CHECK(told.load() == 6);
+    check();
+  }
+  fill();
+  {
+    troupe::group together;
+    for (std::size_t r = 0; r < 3; ++r) {
+      comms[r].send_recv_async(together, out[r], next(r), in[r], before(r));
+      both[r].assign(500, -5);
+      comms[r].send_recv_replace_async(together, both[r], next(r), before(r));
+      write(both[r], r);  // read at the launch
+    }
+    together.wait();
+    check();
+  }
+  std::vector<troupe::persistent> one, two;
+  for (std::size_t r = 0; r < 3; ++r) {
+    one.push_back(comms[r].send_recv_init(out[r], next(r), in[r], before(r)));
+    two.push_back(comms[r].send_recv_replace_init(both[r], next(r), before(r)));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t r = 0; r < 3; ++r) {
+      write(out[r], r), write(both[r], r);
+      in[r].assign(500, -1);
+    }
+    troupe::group together;
+    for (auto& p : one) p.start(together);
+    for (auto& p : two) p.start(together);
+    together.wait();
+    check();
+  }
+}
+
+TEST_CASE("persistent send_recv, blocking") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    const int peer = 1 - comm.rank();
+    std::vector<std::int32_t> out = numbers(40, comm.rank()), in(40), both = out;
+    auto exchange = comm.send_recv_init(out, peer, in, peer);
+    auto replace = comm.send_recv_replace_init(both, peer, peer);
+    for (int round = 0; round < 20; ++round) {
+      exchange.run();
+      CHECK(in == numbers(40, peer));
+      replace.run();
+      CHECK(both == numbers(40, round % 2 == 0 ? peer : comm.rank()));
+    }
+  });
+}
+
+TEST_CASE("a send_recv that is cancelled, out of time or without its other half fails as a whole") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  std::vector<std::int32_t> out(9, 1), in(9), got(9);
+  auto waiting = comms[0].send_recv_async(out, 1, in, 1);
+  comms[1].recv(got, 0);  // its send is performed, its receive never
+  CHECK(got == out);
+  CHECK_FALSE(waiting.done());
+  waiting.cancel();
+  refused(errc::cancelled, [&] { waiting.wait(); });
+  refused(errc::cancelled, [&] { comms[1].send(out, 0); });
+  auto late = comms[0].send_recv_async(out, 1, in, 1, {.deadline = std::chrono::milliseconds(10)});
+  refused(errc::timed_out, [&] { late.wait(); });
+  refused(errc::buffers_overlap, [&] { static_cast<void>(comms[0].send_recv_async(out, 1, out, 1)); });
+  {
+    troupe::group never;
+    auto given_up = comms[0].send_recv_async(never, out, 1, in, 1);
+    given_up.cancel();
+    never.launch();
+    refused(errc::cancelled, [&] { given_up.wait(); });
+  }
 }
