@@ -283,10 +283,6 @@ pairs::place* pairs::place_of(const operation_key& which) {
   return at.what != nullptr && at.what->epoch == which.epoch ? &at : nullptr;
 }
 
-void pairs::tell(pair_end& from, const operation_key& key, rank_outbox& out) {
-  if (from.tells()) out.look_again(key.peer, !key.sending);
-}
-
 /// Gives slots to those whose turn it is, as long as there are any. What is performed at once makes room for the next.
 void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
   while (before(in.unplaced, in.next)) {
@@ -344,15 +340,17 @@ bool pairs::performed_after_all(const operation_key& which) {
 // -- a blocking caller ------------------------------------------------------------------------------------------------------
 
 void pairs::begin_inline(std::span<const pair_call> calls, rank_outbox& out) {
+  std::array<row*, most_inline> rows{};
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    row_of(calls[i].peer, calls[i].sending);
+    rows[i] = &row_of(calls[i].peer, calls[i].sending);
     if (!spare_[i].empty()) continue;
     key_map_of_operations one;
     one.emplace(operation_key{}, std::make_shared<operation>());
     spare_[i] = one.extract(one.begin());
   }
-  for (const pair_call& c : calls) {
-    row& in = row_of(c.peer, c.sending);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const pair_call& c = calls[i];
+    row& in = *rows[i];
     inline_call& mine = inline_[inline_count_++];
     mine.key = {in.next++, c.peer, c.sending};
     in.unplaced = in.next;
@@ -361,20 +359,6 @@ void pairs::begin_inline(std::span<const pair_call> calls, rank_outbox& out) {
     mine.performed = c.sending && mine.end.post() == pair_status::performed;
     tell(mine.end, mine.key, out);
   }
-}
-
-pair_status pairs::look_inline(rank_outbox& out) {
-  bool all = true;
-  for (std::size_t i = 0; i < inline_count_; ++i) {
-    inline_call& mine = inline_[i];
-    if (mine.performed) continue;
-    const pair_status now = mine.end.look();
-    if (now == pair_status::mismatch) return now;
-    mine.performed = now == pair_status::performed;
-    all = all && mine.performed;
-    tell(mine.end, mine.key, out);
-  }
-  return all ? pair_status::performed : pair_status::waiting;
 }
 
 void pairs::offer_inline() {

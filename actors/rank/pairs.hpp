@@ -88,7 +88,19 @@ public:
   /// @pre may_begin_inline() for each; different rows. Throws std::bad_alloc and error: nothing has begun then.
   void begin_inline(std::span<const pair_call> calls, rank_outbox& out);
   /// Of all of them.
-  pair_status look_inline(rank_outbox& out);
+  pair_status look_inline(rank_outbox& out) {
+    bool all = true;
+    for (std::size_t i = 0; i < inline_count_; ++i) {
+      inline_call& mine = inline_[i];
+      if (mine.performed) continue;
+      const pair_status now = mine.end.look();
+      if (now == pair_status::mismatch) return now;
+      mine.performed = now == pair_status::performed;
+      all = all && mine.performed;
+      tell(mine.end, mine.key, out);
+    }
+    return all ? pair_status::performed : pair_status::waiting;
+  }
   /// The caller will look less often.
   void offer_inline();
   /// All were performed.
@@ -144,7 +156,10 @@ private:
   pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
-  void tell(pair_end& from, const operation_key& key, rank_outbox& out);
+  /// If it has to be told.
+  void tell(pair_end& from, const operation_key& key, rank_outbox& out) {
+    if (from.tells()) out.look_again(key.peer, !key.sending);
+  }
   bool performed_after_all(const operation_key& which);
 
   failure_ptr left_without(const operation_key& which) const;

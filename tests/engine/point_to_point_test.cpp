@@ -362,3 +362,25 @@ TEST_CASE("a send_recv that is cancelled, out of time or without its other half 
     refused(errc::cancelled, [&] { given_up.wait(); });
   }
 }
+
+TEST_CASE("by mailbox and over the board alike: sizes, rings, and more threads than cores") {
+  for (const char* protocol : {"auto", "simple"}) {
+    CAPTURE(protocol);
+    troupe::engine_options options;
+    options.protocol = protocol;
+    troupe::engine engine(options);
+    engine.run(9, [](communicator& comm) {
+      const int next = (comm.rank() + 1) % 9, before = (comm.rank() + 8) % 9;
+      for (const std::size_t count : {0u, 1u, 24u, 25u, 5000u, 16'384u, 70'001u}) {
+        for (int round = 0; round < 20; ++round) {
+          std::vector<std::int32_t> out = numbers(count, comm.rank() + round), in(count);
+          comm.send_recv(out, next, in, before);
+          CHECK(in == numbers(count, before + round));
+          if (comm.rank() % 3 == 0) comm.send(out, next);
+          if (comm.rank() % 3 == 1) comm.recv(in, before);
+          if (comm.rank() % 3 == 1) CHECK(in == numbers(count, before + round));
+        }
+      }
+    });
+  }
+}

@@ -29,23 +29,22 @@ pair_status pair_end::post() {
   head.data = data_;
   if (bytes_ > 0 && bytes_ <= pair_slot::inline_bytes) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
-  const pair_status now = look_sending();
+  const pair_status now = look();
   // Away, and it was not performed for it: it has to look itself (another shape, perhaps).
   if (now == pair_status::waiting && slot_->answer.tell.load(std::memory_order_seq_cst) == mark_) tells_ = true;
   return now;
 }
 
-pair_status pair_end::look_sending() {
-  if (finished()) return pair_status::performed;
+/// The receiver has said where the message belongs.
+pair_status pair_end::help() {
   auto& answer = slot_->answer;
-  if (answer.offered.load(std::memory_order_seq_cst) != mark_ || answer.shape.load(std::memory_order_relaxed) != shape_)
-    return pair_status::waiting;
+  if (answer.shape.load(std::memory_order_relaxed) != shape_) return pair_status::waiting;
   return copy_units(answer.target.load(std::memory_order_relaxed), data_);
 }
 
 // -- the receiver -----------------------------------------------------------------------------------------------------------
 
-pair_status pair_end::look_receiving() {
+pair_status pair_end::take() {
   auto& head = slot_->head;
   if (offered_ && finished()) return pair_status::performed;
   if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;

@@ -34,7 +34,12 @@ public:
   /// Writes a sender's message, and looks. @pre message number − depth is over at this end
   pair_status post();
   /// Does what can be done. A mismatch only receivers find. @pre posted, not closed
-  pair_status look() { return sending_ ? look_sending() : look_receiving(); }
+  pair_status look() {
+    // Most looks find nothing, and whoever waits for a message looks as fast as it can.
+    if (sending_) return finished() ? pair_status::performed : is_offered() ? help() : pair_status::waiting;
+    if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
+    return take();
+  }
   /// From a receiver: others may perform it. Look again afterwards. @pre message number − depth is over at this end
   void offer();
   /// Wants to be told from now on. Look again afterwards.
@@ -61,8 +66,9 @@ private:
         bytes_(bytes),
         sending_(sending) {}
 
-  pair_status look_sending();
-  pair_status look_receiving();
+  pair_status help();
+  pair_status take();
+  bool is_offered() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   pair_status copy_units(std::byte* target, const std::byte* source);
   bool claim(std::uint64_t& unit);
   void finish();
