@@ -293,7 +293,8 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
       if (at.what != nullptr) return;
       operation& op = *found->second;
       at = {&op, make_end(in, key, op.what, op.input, op.output), false};
-      pair_status now = sending ? at.end.post() : at.end.look();
+      if (sending) at.end.post();
+      pair_status now = at.end.look();
       if (now == pair_status::waiting) {
         at.end.go_away();
         now = at.end.look();
@@ -339,7 +340,7 @@ bool pairs::performed_after_all(const operation_key& which) {
 
 // -- a blocking caller ------------------------------------------------------------------------------------------------------
 
-void pairs::begin_inline(std::span<const pair_call> calls, rank_outbox& out) {
+void pairs::begin_inline(std::span<const pair_call> calls) {
   std::array<row*, most_inline> rows{};
   for (std::size_t i = 0; i < calls.size(); ++i) {
     rows[i] = &row_of(calls[i].peer, calls[i].sending);
@@ -356,8 +357,9 @@ void pairs::begin_inline(std::span<const pair_call> calls, rank_outbox& out) {
     in.unplaced = in.next;
     mine.from = c;
     mine.end = make_end(in, mine.key, *c.what, c.input, c.output);
-    mine.performed = c.sending && mine.end.post() == pair_status::performed;
-    tell(mine.end, mine.key, out);
+    mine.performed = false;
+    if (c.sending) mine.end.post();
+    else mine.end.prepare_answer();
   }
 }
 

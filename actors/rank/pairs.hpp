@@ -85,14 +85,16 @@ public:
     return board_ != nullptr && inline_count_ == 0 && under_way_.empty() && stopping_.empty() && !broken_ &&
            !left_[static_cast<std::size_t>(peer)] && (ended_.empty() || !ended_before({0, peer, sending}));
   }
-  /// @pre may_begin_inline() for each; different rows. Throws std::bad_alloc and error: nothing has begun then.
-  void begin_inline(std::span<const pair_call> calls, rank_outbox& out);
-  /// Of all of them.
-  pair_status look_inline(rank_outbox& out) {
+  /// @pre may_begin_inline() for each; different rows, receives first. Throws std::bad_alloc and error: nothing has begun then.
+  void begin_inline(std::span<const pair_call> calls);
+  /// Of all of them. @param sends_too false: a send is looked at when what is received at the same time has come. A look reads the
+  /// line that the peer is about to write its answer to.
+  pair_status look_inline(rank_outbox& out, bool sends_too = true) {
     bool all = true;
     for (std::size_t i = 0; i < inline_count_; ++i) {
       inline_call& mine = inline_[i];
       if (mine.performed) continue;
+      if (mine.key.sending && !sends_too && !all) continue;
       const pair_status now = mine.end.look();
       if (now == pair_status::mismatch) return now;
       mine.performed = now == pair_status::performed;

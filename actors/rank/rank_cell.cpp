@@ -24,6 +24,11 @@ bool takes_long(const operation& op, int ranks) {
   return on_board(op) && op.what.count > long_bytes / size_of(op.what.type) / static_cast<std::size_t>(ranks);
 }
 
+/// As eager_looks, of sends and receives: such a look is one load.
+constexpr int eager_pair_looks = 8 * eager_looks;
+/// About what it takes a line to get to another core and back.
+constexpr int pauses_before_answer = 2;
+
 /// Looks in a row that find nothing, with a yield between, before a group's wait gives up.
 constexpr int most_yields = 32;
 
@@ -297,13 +302,13 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
   }
   const auto begun = deadline ? clock::now() : steady_time{};
   try {
-    state_.begin_pairs_inline(calls, *out_);
+    state_.begin_pairs_inline(calls);
   } catch (...) {
     end_turn();
     throw;
   }
   pairs_outcome result{true, {}};
-  if (look_at_pairs()) {
+  if (look_at_pairs(calls.size() == 1 && calls.front().sending)) {
     state_.end_pairs_inline();
   } else {
     result.still_to_do = state_.adopt_pairs_inline(deadline, deadline ? begun : clock::now(), *out_);
@@ -313,12 +318,14 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
   return result;
 }
 
-/// Looks for as long as that has paid lately. True: all are performed. @pre begun inline
-bool rank_cell::look_at_pairs() {
-  auto status = state_.look_at_pairs(*out_);
+/// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send @pre begun inline
+bool rank_cell::look_at_pairs(bool send) {
+  auto status = pair_status::waiting;
+  // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.
+  for (int i = 0; send && i < pauses_before_answer && spin_ > 0; ++i) pause_core();
   for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {
-    if (i >= eager_looks) pause_core();
-    status = state_.look_at_pairs(*out_);
+    if (i >= eager_pair_looks) pause_core();
+    status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
   // Whoever has the core meanwhile may perform it.

@@ -164,7 +164,7 @@ private:
   void wake_holder();
   bool drain();
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
-  bool look_at_pairs();
+  bool look_at_pairs(bool send);
   outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool look_again();

@@ -94,8 +94,8 @@ public:
     return !pending() && !inline_ && !broken_ && !dead_ && !leaving_ && pairs_.may_begin_inline(peer, sending);
   }
   /// See the functions of the same names in pairs.
-  void begin_pairs_inline(std::span<const pair_call> calls, rank_outbox& out) { pairs_.begin_inline(calls, out); }
-  pair_status look_at_pairs(rank_outbox& out) { return pairs_.look_inline(out); }
+  void begin_pairs_inline(std::span<const pair_call> calls) { pairs_.begin_inline(calls); }
+  pair_status look_at_pairs(rank_outbox& out, bool sends_too = true) { return pairs_.look_inline(out, sends_too); }
   void offer_pairs() { pairs_.offer_inline(); }
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline,

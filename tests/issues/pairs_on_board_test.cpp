@@ -114,8 +114,8 @@ TEST_CASE("blocking sends and receives that are repeated allocate nothing and sa
       const pair_call send{&what, 1, true, given.data(), nullptr}, recv{&what, 0, false, nullptr, got.data()};
       REQUIRE(both.zero.may_begin_pair_at_once(1, true));
       REQUIRE(both.one.may_begin_pair_at_once(0, false));
-      both.zero.begin_pairs_inline({&send, 1}, both.from_zero);
-      both.one.begin_pairs_inline({&recv, 1}, both.from_one);
+      both.zero.begin_pairs_inline({&send, 1});
+      both.one.begin_pairs_inline({&recv, 1});
       CHECK(both.zero.look_at_pairs(both.from_zero) == pair_status::waiting);
       CHECK(both.one.look_at_pairs(both.from_one) == pair_status::performed);
       CHECK(both.zero.look_at_pairs(both.from_zero) == pair_status::performed);
@@ -167,14 +167,14 @@ TEST_CASE("a call that takes long becomes an operation, and the other end tells 
   operation_ptr waiting, other;
   SUBCASE("a send") {
     const pair_call send{&what, 1, true, given.data(), nullptr};
-    both.zero.begin_pairs_inline({&send, 1}, both.from_zero);
+    both.zero.begin_pairs_inline({&send, 1});
     CHECK(both.zero.look_at_pairs(both.from_zero) == pair_status::waiting);
     waiting = both.zero.adopt_pairs_inline(std::nullopt, {}, both.from_zero)[0];
     other = both.submit(1, false, got);
   }
   SUBCASE("a receive") {
     const pair_call recv{&what, 0, false, nullptr, got.data()};
-    both.one.begin_pairs_inline({&recv, 1}, both.from_one);
+    both.one.begin_pairs_inline({&recv, 1});
     CHECK(both.one.look_at_pairs(both.from_one) == pair_status::waiting);
     waiting = both.one.adopt_pairs_inline(std::nullopt, {}, both.from_one)[0];
     other = both.submit(0, true, given);

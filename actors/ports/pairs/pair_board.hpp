@@ -34,14 +34,17 @@ namespace troupe {
 
 /// One message. Each end's words on lines of their own; pairs of lines, since processors fetch the neighbour too.
 struct pair_slot {
-  static constexpr std::size_t inline_bytes = 96;
+  /// What fits the line of the stamp. A second line would have to change hands like the sender's own, and be copied besides.
+  static constexpr std::size_t inline_bytes = 48;
 
   struct alignas(128) {
-    std::atomic<std::uint64_t> stamp{0};  ///< names the message that the rest is of
+    std::atomic<std::uint64_t> stamp{0};  ///< names the message that the rest of this line is of
     std::uint64_t shape = 0;              ///< its count and type: what must be equal at both ends
-    const std::byte* data = nullptr;      ///< of messages that do not fit
-    std::atomic<std::uint64_t> tell{0};   ///< names the message about which the sender wants to be told
-    std::byte inlined[inline_bytes] = {};
+    union {
+      std::byte inlined[inline_bytes] = {};
+      const std::byte* data;  ///< of messages that do not fit
+    };
+    alignas(64) std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
   } head;
   struct alignas(128) {
     std::atomic<std::uint64_t> finished{0};  ///< names the last message of the slot that was taken

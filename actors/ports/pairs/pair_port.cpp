@@ -23,23 +23,24 @@ std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes
 
 // -- the sender -----------------------------------------------------------------------------------------------------------
 
-pair_status pair_end::post() {
+void pair_end::post() {
   auto& head = slot_->head;
   head.shape = shape_;
-  head.data = data_;
-  if (bytes_ > 0 && bytes_ <= pair_slot::inline_bytes) std::memcpy(head.inlined, data_, bytes_);
+  if (bytes_ > pair_slot::inline_bytes) head.data = data_;
+  else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
-  const pair_status now = look();
-  // Away, and it was not performed for it: it has to look itself (another shape, perhaps).
-  if (now == pair_status::waiting && slot_->answer.tell.load(std::memory_order_seq_cst) == mark_) tells_ = true;
-  return now;
 }
 
 /// The receiver has said where the message belongs.
 pair_status pair_end::help() {
   auto& answer = slot_->answer;
-  if (answer.shape.load(std::memory_order_relaxed) != shape_) return pair_status::waiting;
-  return copy_units(answer.target.load(std::memory_order_relaxed), data_);
+  pair_status now = pair_status::waiting;
+  if (answer.shape.load(std::memory_order_relaxed) == shape_)
+    now = copy_units(answer.target.load(std::memory_order_relaxed), data_);
+  // Not performed for it, so it has to look itself: another shape, perhaps.
+  if (now == pair_status::waiting && answer.tell.load(std::memory_order_seq_cst) == mark_)
+    tells_ = tells_ || !std::exchange(told_, true);
+  return now;
 }
 
 // -- the receiver -----------------------------------------------------------------------------------------------------------
@@ -58,6 +59,15 @@ pair_status pair_end::take() {
   }
   if (!offered_) offer();
   return copy_units(data_, source);
+}
+
+void pair_end::prepare_answer() {
+#if defined(__x86_64__)
+  // The line that the answer will be in, to write: GCC's builtin asks for it to read.
+  __asm__ volatile("prefetchw %0" : : "m"(slot_->answer.finished));
+#else
+  __builtin_prefetch(&slot_->answer.finished, 1);
+#endif
 }
 
 void pair_end::offer() {

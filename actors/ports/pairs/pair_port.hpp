@@ -31,12 +31,17 @@ public:
 
   bool sending() const { return sending_; }
 
-  /// Writes a sender's message, and looks. @pre message number − depth is over at this end
-  pair_status post();
+  /// From a receiver: there will be an answer to write soon.
+  void prepare_answer();
+  /// Writes a sender's message; look afterwards. @pre message number − depth is over at this end
+  void post();
   /// Does what can be done. A mismatch only receivers find. @pre posted, not closed
   pair_status look() {
     // Most looks find nothing, and whoever waits for a message looks as fast as it can.
-    if (sending_) return finished() ? pair_status::performed : is_offered() ? help() : pair_status::waiting;
+    if (sending_) {
+      if (finished()) return pair_status::performed;
+      return is_away() ? help() : pair_status::waiting;
+    }
     if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
     return take();
   }
@@ -68,7 +73,8 @@ private:
 
   pair_status help();
   pair_status take();
-  bool is_offered() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
+  /// From a sender: the receiver is not looking, or will not be for long.
+  bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   pair_status copy_units(std::byte* target, const std::byte* source);
   bool claim(std::uint64_t& unit);
   void finish();
@@ -85,6 +91,7 @@ private:
   bool offered_ = false;
   bool closed_ = false;
   bool tells_ = false;
+  bool told_ = false;  ///< that there is a message
 };
 
 }  // namespace troupe

@@ -391,7 +391,7 @@ bool simulation::world::begin_pairs_inline(rank_t rank, const std::vector<caller
   m.inline_looks = 0;
   m.blocked_on = fresh;
   m.blocked_since = now_;
-  m.state->begin_pairs_inline(calls, *m.out);
+  m.state->begin_pairs_inline(calls);
   poll_pairs_soon(rank);
   return true;
 }
@@ -409,7 +409,7 @@ void simulation::world::poll_pairs(rank_t rank) {
   const nanoseconds_t expires = m.inline_pairs.front()->expires;
   const int looks = m.inline_looks++;
   if (looks == 2) m.state->offer_pairs();
-  const pair_status status = m.state->look_at_pairs(*m.out);
+  const pair_status status = m.state->look_at_pairs(*m.out, looks % 2 == 1);
   if (status == pair_status::performed) {
     m.state->end_pairs_inline();
     for (caller_operation* o : std::exchange(m.inline_pairs, {})) o->performed_inline = true, ended(*o, nullptr);
