@@ -32,6 +32,7 @@
 #include "memory/kernels/kernels.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/chunk.hpp"
+#include "protocols/perform/received.hpp"
 #include "protocols/program/program.hpp"
 
 namespace troupe {
@@ -127,6 +128,8 @@ private:
   outcome fan_once(Port& port, int lane);
   template <class Port>
   outcome perform(Port& port, int lane, const instruction& i);
+  template <class Port>
+  void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries);
   bool ready(const instruction& i) const;
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
@@ -225,32 +228,6 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
 
   switch (i.kind) {
     case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
-    case step_kind::recv:
-      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
-      port.consume(lane, i.from);
-      break;
-    case step_kind::recv_reduce:
-      if (carries) combine(i, incoming->data, memory_.at(i.target), memory_.at(i.target));
-      port.consume(lane, i.from);
-      break;
-    case step_kind::recv_copy_send:
-      if (carries) troupe::copy(memory_.at(i.target), incoming->data, bytes);
-      port.consume(lane, i.from);
-      port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
-      break;
-    case step_kind::recv_reduce_send: {
-      std::byte* out = port.slot(lane, i.to, bytes);
-      if (carries) combine(i, incoming->data, memory_.at(i.source), out);
-      port.consume(lane, i.from);
-      port.send(lane, i.to, out, bytes);
-      break;
-    }
-    case step_kind::recv_reduce_copy:
-    case step_kind::recv_reduce_copy_send:
-      if (carries) combine(i, incoming->data, memory_.at(i.source), memory_.at(i.target));
-      port.consume(lane, i.from);
-      if (sends(i.kind)) port.send(lane, i.to, carries ? memory_.at(i.target) : nullptr, bytes);
-      break;
     case step_kind::dma_get:
     case step_kind::dma_put:
       if (timed_port<Port> && !carries) break;
@@ -260,10 +237,28 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
       l.transfer = transfer_state::none;
       break;
     default:
-      if (carries) perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+      if (incoming != nullptr) receive(port, lane, i, *incoming, carries);
+      else if (carries) perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
       break;
   }
   return outcome::moved;
+}
+
+template <class Code>
+template <class Port>
+void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries) {
+  as_received(i.kind, [&](auto step) {
+    std::byte* result = nullptr;
+    if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
+    else if (carries) result = memory_.at(i.target);
+    if (carries) {
+      if constexpr (!step.combines) troupe::copy(result, incoming.data, incoming.bytes);
+      else if constexpr (step.with_target) combine(i, incoming.data, result, result);
+      else combine(i, incoming.data, memory_.at(i.source), result);
+    }
+    port.consume(lane, i.from);
+    if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);
+  });
 }
 
 template <class Code>

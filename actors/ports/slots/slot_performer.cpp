@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "protocols/perform/received.hpp"
+
 namespace troupe {
 
 namespace {
@@ -286,22 +288,19 @@ slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_
 
 /// Bytes [at, at + bytes) of the message have come.
 TROUPE_INLINE void slot_performer::deliver(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes) {
-  switch (s.kind) {
-    case step_kind::recv: move_bytes(target(s) + at, in, bytes); break;
-    case step_kind::recv_reduce: combine(s, in, target(s) + at, target(s) + at, bytes); break;
-    case step_kind::recv_copy_send:
-      move_bytes(target(s) + at, in, bytes);
-      write(s, at, target(s) + at, bytes);
-      break;
-    case step_kind::recv_reduce_copy: combine(s, in, source(s) + at, target(s) + at, bytes); break;
-    case step_kind::recv_reduce_copy_send:
-      combine(s, in, source(s) + at, target(s) + at, bytes);
-      write(s, at, target(s) + at, bytes);
-      break;
-    default: reduce_and_send(s, at, in, bytes);
-  }
+  as_received(s.kind, [&](auto step) {
+    if constexpr (!step.keeps) {
+      reduce_and_send(s, at, in, bytes);
+    } else {
+      std::byte* const result = target(s) + at;
+      if constexpr (!step.combines) move_bytes(result, in, bytes);
+      else combine(s, in, step.with_target ? result : source(s) + at, result, bytes);
+      if constexpr (step.forwards) write(s, at, result, bytes);
+    }
+  });
 }
 
+/// Out of line: its room on the stack would be every step's.
 void slot_performer::reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes) {
   alignas(64) std::byte sums[slots::ll_tile];
   combine(s, in, source(s) + at, sums, bytes);
