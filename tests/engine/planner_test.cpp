@@ -16,6 +16,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
+#include "protocols/perform/program_proof.hpp"
 
 using namespace troupe;
 
@@ -102,8 +103,16 @@ void compile_for(const plan& p, rank_t r) {
   else p.direct_program_of_all();
 }
 
+/// They are made, and on the boards do what the verifier has seen.
 void check_programs(const plan& p) {
   for (rank_t r = 0; r < p.notes->ranks; ++r) CHECK_NOTHROW(compile_for(p, r));
+  if (p.count > 200) return;  // symbols take long
+  const proof_subject what{*p.notes, *p.verified, p.shape()};
+  if (p.direct()) CHECK(why_not_the_score(what, *p.direct_program_of_all()) == "");
+  if (!p.slots()) return;
+  std::vector<slot_program> all;
+  for (rank_t r = 0; r < p.notes->ranks; ++r) all.push_back(*p.slot_program_of(r));
+  CHECK(why_not_the_score(what, all) == "");
 }
 
 }  // namespace

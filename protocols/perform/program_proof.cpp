@@ -1,0 +1,538 @@
+#include "protocols/perform/program_proof.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "protocols/perform/received.hpp"
+#include "protocols/program/cell_places.hpp"
+#include "protocols/verify/reduction_forest.hpp"
+
+namespace troupe {
+
+namespace {
+
+using node_id = reduction_forest::node_id;
+using values = std::vector<node_id>;
+
+std::string text(std::size_t n) { return std::to_string(n); }
+
+/// Thrown where the first difference is found; caught by why_not_the_score().
+struct difference {
+  std::string what;
+};
+
+/// Entry of a list that a broken program may name wrongly.
+template <class List>
+auto& entry(List& list, std::size_t index) {
+  if (index >= list.size()) throw difference{"names something that does not exist"};
+  return list[index];
+}
+
+/// A range of elements of a rank's buffer.
+struct element_span {
+  rank_t owner = 0;
+  buffer_kind buffer = buffer_kind::none;
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+
+std::string to_string(const element_span& s, std::size_t at) {
+  return std::string{name(s.buffer)} + " element " + text(s.begin + at) + " of rank " + std::to_string(s.owner);
+}
+
+// -- memory -----------------------------------------------------------------------------------------------------------
+
+/// All ranks' buffers, where elements that are one memory in an in-place call have one place. An element's symbol is the tree of what
+/// was combined in it.
+class symbolic_memory {
+public:
+  /// @param scratch_bytes, l0_bytes by rank
+  symbolic_memory(const proof_subject& what, std::span<const std::size_t> scratch_bytes,
+                  std::span<const std::size_t> l0_bytes)
+      : what_(what), forest(what.notes.ranks) {
+    const score& s = what.notes;
+    block_begin_.push_back(0);
+    for (std::int64_t b = 0; b < block_count(s.what, s.ranks); ++b)
+      block_begin_.push_back(block_begin_.back() + what.shape.elements(b));
+    buffers_.resize(static_cast<std::size_t>(s.ranks));
+    for (rank_t r = 0; r < s.ranks; ++r) {
+      add_user_buffers(r);
+      add(buffer_of(r, buffer_kind::scratch), scratch_bytes[static_cast<std::size_t>(r)] / what.shape.element_size);
+      add(buffer_of(r, buffer_kind::l0), l0_bytes[static_cast<std::size_t>(r)] / what.shape.element_size);
+    }
+  }
+
+  std::size_t places() const { return held_.size(); }
+  element_span span_of(rank_t rank, buffer_kind buffer, std::size_t offset, std::size_t bytes) const {
+    const std::size_t width = what_.shape.element_size;
+    if (offset % width != 0 || bytes % width != 0) throw difference{"an operand begins or ends within an element"};
+    return {rank, buffer, offset / width, bytes / width};
+  }
+  /// @pre k < at.count
+  std::size_t place(const element_span& at, std::size_t k) const {
+    const bool known = at.buffer == buffer_kind::input || at.buffer == buffer_kind::output ||
+                       at.buffer == buffer_kind::scratch || at.buffer == buffer_kind::l0;
+    if (!known || at.owner < 0 || at.owner >= what_.notes.ranks)
+      throw difference{"an operand lies in memory that the port does not have"};
+    const auto& all = buffers_[static_cast<std::size_t>(at.owner)][static_cast<std::size_t>(at.buffer)];
+    if (at.begin + k >= all.size()) throw difference{to_string(at, k) + " does not exist"};
+    return all[at.begin + k];
+  }
+  node_id read(const element_span& at, std::size_t k) const {
+    const node_id held = held_[place(at, k)];
+    if (held == reduction_forest::none) throw difference{to_string(at, k) + " is read before it is written"};
+    return held;
+  }
+  void write(const element_span& at, std::size_t k, node_id value) { held_[place(at, k)] = value; }
+
+  node_id combine(node_id left, node_id right) {
+    if (forest.chunk(left) != forest.chunk(right)) throw difference{"combines elements that do not belong together"};
+    if (!forest.disjoint(left, right)) throw difference{"combines a contribution with itself"};
+    return forest.combine(left, right);
+  }
+
+  /// Every output element holds what the verifier says of its cell.
+  void check_outputs() {
+    const score& s = what_.notes;
+    for (rank_t r = 0; r < s.ranks; ++r) {
+      const block_run out = output_blocks(s.what, s.ranks, s.root, r);
+      for (int i = 0; i < out.count; ++i) {
+        const std::int64_t block = out.first + static_cast<std::int64_t>(i) * out.stride;
+        for (std::int32_t part = 0; part < s.parts; ++part) check_cell(r, i, block, part);
+      }
+    }
+  }
+
+private:
+  using places_of_elements = std::vector<std::size_t>;
+
+  places_of_elements& buffer_of(rank_t r, buffer_kind b) {
+    return buffers_[static_cast<std::size_t>(r)][static_cast<std::size_t>(b)];
+  }
+  void add(places_of_elements& to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to.push_back(held_.size()), held_.push_back(reduction_forest::none);
+  }
+
+  void add_user_buffers(rank_t r) {
+    const score& s = what_.notes;
+    const std::array both{buffer_kind::input, buffer_kind::output};
+    // First the buffer that the other one is part of, then the other.
+    for (const bool part : {false, true})
+      for (const buffer_kind b : both) {
+        const block_run run = b == buffer_kind::input ? input_blocks(s.what, s.ranks, s.root, r)
+                                                      : output_blocks(s.what, s.ranks, s.root, r);
+        if (run.count == 0) continue;
+        const bool is_part = canonical(s, r, {b, self, 0, 1}).buffer != b;
+        if (is_part != part) continue;
+        for (int i = 0; i < run.count; ++i) add_block(r, b, i, run.first + static_cast<std::int64_t>(i) * run.stride);
+      }
+  }
+  void add_block(rank_t r, buffer_kind b, int index, std::int64_t block) {
+    const score& s = what_.notes;
+    const std::size_t count = what_.shape.elements(block);
+    places_of_elements& mine = buffer_of(r, b);
+    const struct place named = canonical(s, r, {b, self, index * s.parts, 1});
+    if (named.buffer != b) {
+      const std::size_t begin = begin_of(r, named.buffer, named.cell / s.parts);
+      const places_of_elements& other = buffer_of(r, named.buffer);
+      for (std::size_t k = 0; k < count; ++k) mine.push_back(other.at(begin + k));
+    } else {
+      add(mine, count);
+    }
+    if (b == buffer_kind::input)
+      for (std::size_t k = 0; k < count; ++k) held_[mine[mine.size() - count + k]] = forest.leaf(r, identity(block, k));
+  }
+  std::size_t begin_of(rank_t r, buffer_kind b, int index) const {
+    const score& s = what_.notes;
+    const block_run run =
+        b == buffer_kind::input ? input_blocks(s.what, s.ranks, s.root, r) : output_blocks(s.what, s.ranks, s.root, r);
+    std::size_t begin = 0;
+    for (int i = 0; i < index; ++i)
+      begin += what_.shape.elements(run.first + static_cast<std::int64_t>(i) * run.stride);
+    return begin;
+  }
+  std::int64_t identity(std::int64_t block, std::size_t k) const {
+    return static_cast<std::int64_t>(block_begin_[static_cast<std::size_t>(block)] + k);
+  }
+
+  void check_cell(rank_t r, int index, std::int64_t block, std::int32_t part) const {
+    const score& s = what_.notes;
+    const element_range cell =
+        cut_range({0, what_.shape.elements(block)}, static_cast<std::size_t>(s.parts), static_cast<std::size_t>(part));
+    const element_span at{r, buffer_kind::output, begin_of(r, buffer_kind::output, index) + cell.begin, cell.size()};
+    for (std::size_t k = 0; k < cell.size(); ++k) {
+      const node_id held = held_[place(at, k)];
+      if (held == reduction_forest::none) throw difference{to_string(at, k) + " is never written"};
+      if (forest.chunk(held) != identity(block, cell.begin + k))
+        throw difference{to_string(at, k) + " ends with another element"};
+      const node_id wanted =
+          is_reduction(s.what) ? what_.verified.forest->output(r, index * s.parts + part) : reduction_forest::none;
+      const bool same = is_reduction(s.what)
+                            ? same_tree(held, *what_.verified.forest, wanted)
+                            : forest.is_leaf(held) &&
+                                  forest.contributor(held) == contributors(s.what, s.ranks, s.root, r, block).first;
+      if (!same)
+        throw difference{to_string(at, k) + " ends with " + forest.text(held) +
+                         (is_reduction(s.what) ? " instead of " + what_.verified.forest->text(wanted)
+                                               : ", which is another rank's")};
+    }
+  }
+
+  /// Element and cell were combined from the same ranks' contributions in the same order.
+  bool same_tree(node_id mine, const reduction_forest& other, node_id theirs) const {
+    if (forest.is_leaf(mine) || other.is_leaf(theirs))
+      return forest.is_leaf(mine) && other.is_leaf(theirs) && forest.contributor(mine) == other.contributor(theirs);
+    return same_tree(forest.right(mine), other, other.right(theirs)) &&
+           same_tree(forest.left(mine), other, other.left(theirs));
+  }
+
+  const proof_subject& what_;
+  std::vector<std::size_t> block_begin_;  ///< in all blocks, one behind the other
+  std::vector<std::array<places_of_elements, 6>> buffers_;
+  values held_;
+
+public:
+  reduction_forest forest;
+};
+
+/// A fold or a local copy or reduction on symbols, element by element, as one pass of the kernels does it.
+void perform_pass(symbolic_memory& memory, std::span<const element_span> in, std::span<const element_span> out) {
+  for (std::size_t k = 0; k < in.front().count; ++k) {
+    node_id sum = memory.read(in.front(), k);
+    for (const element_span& more : in.subspan(1)) sum = memory.combine(sum, memory.read(more, k));
+    for (const element_span& to : out) memory.write(to, k, sum);
+  }
+}
+
+/// What is written at one element and touched at another would depend on how many elements a kernel takes at once.
+void check_pass(const symbolic_memory& memory, std::span<const element_span> in, std::span<const element_span> out) {
+  if (in.empty()) throw difference{"a pass has nothing to read"};
+  std::map<std::size_t, std::size_t> written;  // place → element
+  for (const element_span& to : out)
+    for (std::size_t k = 0; k < to.count; ++k)
+      if (!written.emplace(memory.place(to, k), k).second)
+        throw difference{to_string(to, k) + " is written twice in one pass"};
+  for (const element_span& from : in)
+    for (std::size_t k = 0; k < from.count; ++k)
+      if (const auto at = written.find(memory.place(from, k)); at != written.end() && at->second != k)
+        throw difference{to_string(from, k) + " is read in the pass that overwrites it"};
+}
+
+// -- slots ------------------------------------------------------------------------------------------------------------
+
+using clock = std::vector<std::uint32_t>;  ///< by lane of all ranks: how many of its steps are known
+
+struct message {
+  std::size_t bytes = 0;
+  std::size_t lines = 0;
+  std::uint32_t salt = 0;
+  bool read = false;
+  values carried;
+  clock known;
+};
+
+/// Runs all ranks' slot programs. Like the verifier's run, one interleaving decides for all: lanes never choose.
+class slot_run {
+public:
+  slot_run(const proof_subject& what, std::span<const slot_program> programs)
+      : programs_(programs),
+        memory_(what, sizes(programs, &slot_program::scratch_bytes), sizes(programs, &slot_program::l0_bytes)) {
+    for (std::size_t r = 0; r < programs.size(); ++r) {
+      first_lane_.push_back(lanes_.size());
+      for (const slot_program::lane_range& l : programs[r].lanes)
+        lanes_.push_back({static_cast<rank_t>(r), l.begin, l.begin, l.end, {}, {}});
+    }
+    for (lane& l : lanes_) l.known.resize(lanes_.size());
+    touched_.resize(memory_.places());
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t l = 0; l < lanes_.size(); ++l)
+        while (lanes_[l].next < lanes_[l].end && step(l)) moved = true;
+    }
+    at_ = lanes_.size();
+    for (const lane& l : lanes_)
+      if (l.next < l.end) throw difference{where(l) + " never comes to pass"};
+    for (const auto& [pair, all] : sent_)
+      for (const auto& [line, m] : all)
+        if (!m.read)
+          throw difference{"rank " + std::to_string(pair.second) + " never reads a message of rank " +
+                           std::to_string(pair.first)};
+    check_heard();
+    memory_.check_outputs();
+  }
+
+  std::string at_fault() const { return at_ < lanes_.size() ? where(lanes_[at_]) + ": " : ""; }
+
+private:
+  struct lane {
+    rank_t rank;
+    std::uint32_t begin, next, end;
+    clock known;
+    std::vector<clock> known_after;  ///< each step
+  };
+  struct access {
+    std::size_t lane = 0;
+    std::uint32_t time = 0;
+  };
+  struct accesses {
+    std::optional<access> write;
+    std::vector<access> reads;
+  };
+
+  static std::vector<std::size_t> sizes(std::span<const slot_program> all, std::size_t slot_program::*bytes) {
+    std::vector<std::size_t> list;
+    for (const slot_program& p : all) list.push_back(p.*bytes);
+    return list;
+  }
+  static std::string where(const lane& l) {
+    return "rank " + std::to_string(l.rank) + ", step " + std::to_string(l.next);
+  }
+  const slot_program& code(const lane& l) const { return programs_[static_cast<std::size_t>(l.rank)]; }
+
+  /// False: something is missing.
+  bool step(std::size_t number) {
+    at_ = number;
+    lane& me = lanes_[number];
+    const slot_program& mine = code(me);
+    const slot_step& s = entry(mine.steps, me.next);
+    if (s.after_lane >= 0) {
+      static_cast<void>(entry(mine.lanes, static_cast<std::size_t>(s.after_lane)));
+      const lane& other =
+          lanes_[first_lane_[static_cast<std::size_t>(me.rank)] + static_cast<std::size_t>(s.after_lane)];
+      if (other.next <= s.after_index) return false;
+      learn(me, entry(other.known_after, s.after_index - other.begin));
+    }
+    if (receives(s.kind)) {
+      message* const in = incoming(me, s);
+      if (in == nullptr) return false;
+      in->read = true;
+      learn(me, in->known);
+      ++me.known[number];
+      receive(number, s, in->carried);
+    } else {
+      ++me.known[number];
+      if (s.kind == step_kind::send) send(number, s, fetch(number, span(me, s.source, s.source_offset, s.bytes)));
+      else local(number, s);
+    }
+    me.known_after.push_back(me.known);
+    ++me.next;
+    return true;
+  }
+
+  static void learn(lane& me, const clock& other) {
+    for (std::size_t i = 0; i < other.size(); ++i) me.known[i] = std::max(me.known[i], other[i]);
+  }
+
+  message* incoming(const lane& me, const slot_step& s) {
+    const auto& use = entry(code(me).channels, s.in_channel);
+    if (use.outgoing) throw difference{"receives from a channel that it sends on"};
+    auto& channel = sent_[{use.peer, me.rank}];
+    const auto at = channel.find(s.in_line);
+    if (at == channel.end()) return nullptr;
+    if (at->second.bytes != s.bytes || at->second.salt != s.salt)
+      throw difference{"meets a message of " + text(at->second.bytes) + " bytes where it expects " + text(s.bytes)};
+    if (at->second.read) throw difference{"reads a message twice"};
+    return &at->second;
+  }
+
+  void receive(std::size_t number, const slot_step& s, const values& in) {
+    as_received(s.kind, [&](auto step) {
+      const lane& me = lanes_[number];
+      values result = in;
+      if constexpr (step.combines) {
+        const values own = fetch(number, step.with_target ? span(me, s.target, s.target_offset, s.bytes)
+                                                          : span(me, s.source, s.source_offset, s.bytes));
+        for (std::size_t k = 0; k < result.size(); ++k)
+          result[k] = s.swapped ? memory_.combine(own[k], in[k]) : memory_.combine(in[k], own[k]);
+      }
+      if constexpr (step.keeps) store(number, span(me, s.target, s.target_offset, s.bytes), result);
+      if constexpr (step.forwards) send(number, s, std::move(result));
+    });
+  }
+
+  void send(std::size_t number, const slot_step& s, values carried) {
+    const lane& me = lanes_[number];
+    const auto& use = entry(code(me).channels, s.out_channel);
+    if (!use.outgoing) throw difference{"sends on a channel that it receives from"};
+    const std::size_t lines = slots::lines_of(code(me).format, s.bytes);
+    if (s.out_line + lines > use.lines) throw difference{"writes beyond its channel's lines"};
+    auto& channel = sent_[{me.rank, use.peer}];
+    const auto after = channel.lower_bound(s.out_line);
+    const bool hits =
+        (after != channel.end() && after->first < s.out_line + lines) ||
+        (after != channel.begin() && std::prev(after)->first + std::prev(after)->second.lines > s.out_line);
+    if (hits) throw difference{"writes over another message of the same operation"};
+    channel.emplace(s.out_line, message{s.bytes, lines, s.salt, false, std::move(carried), me.known});
+  }
+
+  void local(std::size_t number, const slot_step& s) {
+    const lane& me = lanes_[number];
+    if (s.kind == step_kind::wait || s.bytes == 0) return;
+    std::vector<element_span> in, out;
+    if (s.fold) {
+      const instruction& i = entry(code(me).instructions, me.next);
+      for (std::size_t k = 0; k < std::size_t{i.inputs} + i.outputs; ++k) {
+        const location& at = entry(code(me).operands, i.operands + k);
+        if (at.owner != self) throw difference{"folds another rank's memory"};
+        (k < i.inputs ? in : out).push_back(span(me, at.buffer, at.offset, s.bytes));
+      }
+    } else {
+      in.push_back(span(me, s.source, s.source_offset, s.bytes));
+      out.push_back(span(me, s.target, s.target_offset, s.bytes));
+      if (s.kind == step_kind::reduce) in.insert(s.swapped ? in.end() : in.begin(), out.front());
+    }
+    check_pass(memory_, in, out);
+    for (const element_span& from : in) note(number, from, false);
+    perform_pass(memory_, in, out);
+    for (const element_span& to : out) note(number, to, true);
+  }
+
+  element_span span(const lane& me, buffer_kind buffer, std::size_t offset, std::size_t bytes) const {
+    return bytes == 0 ? element_span{me.rank} : memory_.span_of(me.rank, buffer, offset, bytes);
+  }
+  values fetch(std::size_t number, const element_span& from) {
+    note(number, from, false);
+    values read;
+    for (std::size_t k = 0; k < from.count; ++k) read.push_back(memory_.read(from, k));
+    return read;
+  }
+  void store(std::size_t number, const element_span& to, const values& what) {
+    note(number, to, true);
+    for (std::size_t k = 0; k < to.count; ++k) memory_.write(to, k, what[k]);
+  }
+
+  /// Whatever conflicts must have been before, whatever the other lanes do.
+  void note(std::size_t number, const element_span& at, bool writes) {
+    const lane& me = lanes_[number];
+    const auto before = [&](const access& other) { return me.known[other.lane] >= other.time; };
+    for (std::size_t k = 0; k < at.count; ++k) {
+      accesses& seen = touched_[memory_.place(at, k)];
+      const bool ordered = (!seen.write || before(*seen.write)) &&
+                           (!writes || std::all_of(seen.reads.begin(), seen.reads.end(), before));
+      if (!ordered) throw difference{to_string(at, k) + " is touched by another lane at the same time"};
+      const access now{number, me.known[number]};
+      if (writes) seen.write = now, seen.reads.clear();
+      else seen.reads.push_back(now);
+    }
+  }
+
+  void check_heard() const {
+    for (std::size_t r = 0; r < programs_.size(); ++r) {
+      std::vector<bool> heard(programs_.size(), false);
+      heard[r] = true;
+      for (const lane& l : lanes_)
+        for (std::size_t other = 0; l.rank == static_cast<rank_t>(r) && other < lanes_.size(); ++other)
+          if (l.known[other] > 0) heard[static_cast<std::size_t>(lanes_[other].rank)] = true;
+      for (std::size_t q = 0; q < heard.size(); ++q)
+        if (!heard[q]) throw difference{"rank " + text(r) + " may end before it has heard of rank " + text(q)};
+    }
+  }
+
+  std::span<const slot_program> programs_;
+  symbolic_memory memory_;
+  std::vector<lane> lanes_;
+  std::vector<std::size_t> first_lane_;                                       ///< by rank
+  std::map<std::pair<rank_t, rank_t>, std::map<std::size_t, message>> sent_;  ///< by line of the channel's half
+  std::vector<accesses> touched_;
+  std::size_t at_ = ~std::size_t{0};
+};
+
+// -- direct -----------------------------------------------------------------------------------------------------------
+
+class direct_run {
+public:
+  direct_run(const proof_subject& what, const direct_program& program)
+      : program_(program),
+        memory_(what, scratch(what, program), std::vector<std::size_t>(static_cast<std::size_t>(what.notes.ranks), 0)),
+        touched_(memory_.places()) {}
+
+  void run() {
+    std::size_t units = 0;
+    for (std::size_t b = 0; b < program_.bodies.size(); ++b) {
+      const direct_program::body& body = program_.bodies[b];
+      for (std::uint32_t u = 0; u < body.units; ++u) perform(body, static_cast<std::int32_t>(units++), u);
+    }
+    if (units != program_.units || units == 0)
+      throw difference{"the bodies have " + text(units) + " units, but " + text(program_.units) + " are waited for"};
+    memory_.check_outputs();
+  }
+
+private:
+  struct touch {
+    std::int32_t writer = -1, reader = -1;  ///< the unit; of several readers that are not one unit, many_units
+  };
+  static constexpr std::int32_t many_units = -2;
+
+  static std::vector<std::size_t> scratch(const proof_subject& what, const direct_program& p) {
+    if (p.bodies.size() != static_cast<std::size_t>(what.notes.ranks)) throw difference{"not every rank has a body"};
+    std::vector<std::size_t> list;
+    for (const auto& b : p.bodies) list.push_back(b.scratch_bytes);
+    return list;
+  }
+
+  void perform(const direct_program::body& body, std::int32_t number, std::uint32_t unit) {
+    for (const direct_program::pass& p : body.passes) {
+      const std::size_t begin = part_begin(p.elements, body.units, unit),
+                        end = part_begin(p.elements, body.units, unit + 1);
+      if (begin == end) continue;
+      std::vector<element_span> in, out;
+      std::size_t operand = p.operands;
+      const auto next = [&] {
+        const location& at = entry(program_.operands, operand++);
+        return memory_.span_of(at.owner, at.buffer, at.offset + begin * program_.element_size,
+                               (end - begin) * program_.element_size);
+      };
+      for (int k = 0; k < p.inputs; ++k) in.push_back(next());
+      for (int k = 0; k < p.outputs; ++k) out.push_back(next());
+      check_pass(memory_, in, out);
+      for (const element_span& from : in) note(number, from, false);
+      for (const element_span& to : out) note(number, to, true);
+      perform_pass(memory_, in, out);
+    }
+  }
+
+  void note(std::int32_t unit, const element_span& at, bool writes) {
+    for (std::size_t k = 0; k < at.count; ++k) {
+      touch& seen = touched_[memory_.place(at, k)];
+      const bool alone = seen.writer < 0 || seen.writer == unit, unread = seen.reader == -1 || seen.reader == unit;
+      if (!alone || (writes && !unread))
+        throw difference{to_string(at, k) + " is touched by two units, of which one writes"};
+      if (writes) seen.writer = unit;
+      else seen.reader = seen.reader == -1 || seen.reader == unit ? unit : many_units;
+    }
+  }
+
+  const direct_program& program_;
+  symbolic_memory memory_;
+  std::vector<touch> touched_;
+};
+
+}  // namespace
+
+std::string why_not_the_score(const proof_subject& what, std::span<const slot_program> programs) {
+  slot_run run{what, programs};
+  try {
+    run.run();
+  } catch (const difference& first) {
+    return run.at_fault() + first.what;
+  }
+  return {};
+}
+
+std::string why_not_the_score(const proof_subject& what, const direct_program& program) {
+  try {
+    direct_run{what, program}.run();
+  } catch (const difference& first) {
+    return first.what;
+  }
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,253 @@
+// What the boards perform is what was verified: of all built-in choreographies, in every form in which plans use them. And broken
+// programs are not.
+
+#include "protocols/perform/program_proof.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "tests/seed.hpp"
+
+using namespace troupe;
+
+namespace {
+
+/// A score as it is performed, and a call of it.
+struct subject {
+  score notes;
+  verdict verified;
+  call_shape shape;
+  score aliased;  ///< the score with the buffers of the call; else as `notes`
+
+  subject(score s, std::size_t count) : notes(std::move(s)), verified(verify(notes)), aliased(notes) {
+    shape.count = count;
+    shape.element_size = 8;
+  }
+  proof_subject proof() const { return {aliased, verified, shape}; }
+  std::vector<std::shared_ptr<const program>> programs() const {
+    std::vector<std::shared_ptr<const program>> all;
+    for (rank_t r = 0; r < notes.ranks; ++r)
+      all.push_back(std::make_shared<const program>(compile(notes, r, shape, {})));
+    return all;
+  }
+};
+
+std::optional<std::vector<slot_program>> over_slots(const subject& of, slot_format format) {
+  std::vector<slot_program> all;
+  for (const auto& code : of.programs()) {
+    if (!why_no_slots(*code, format).empty()) return std::nullopt;
+    all.push_back(compile_slots(*code, format));
+  }
+  return all;
+}
+
+direct_program over_buffers(const subject& of) {
+  return compile_direct(of.programs(), {of.notes.what, of.aliased.in_place, of.shape.count * of.shape.element_size});
+}
+
+/// The forms in which plans perform a choreography on slots: as it is or folded in rank order, with an agreement where its messages
+/// do not tell everybody of everybody.
+std::vector<score> forms_of(const choreography& who, const stage& on) {
+  std::vector<score> forms;
+  const score plain = lower_syncs(write_score(who, on));
+  std::vector<score> lowered{plain};
+  if (is_reduction(on.what)) try {
+      lowered.push_back(fold_in_rank_order(plain));
+    } catch (const std::exception&) {  // this one cannot be
+    }
+  for (const score& s : lowered) {
+    if (everybody_hears_of_everybody(s)) forms.push_back(s);
+    for (const agreement_form form : agreement_forms)
+      if (auto with = with_agreement(s, form); with && on.ranks > 1) forms.push_back(std::move(*with));
+  }
+  return forms;
+}
+
+void for_each_stage(const choreography& who, const std::function<void(const stage&)>& act) {
+  for (int ranks = 2; ranks <= 9; ++ranks)
+    for (const collective what : who.collectives)
+      for (const rank_t root : {0, ranks / 2, ranks - 1})
+        for (const bool in_place : {false, true}) {
+          if (root > 0 && !has_root(what)) continue;
+          const stage on = flat_stage(what, ranks, root, in_place);
+          if (in_place && !agrees_on_place(what, true)) continue;
+          if (refusal(who, on).empty()) act(on);
+        }
+}
+
+std::string title(const subject& of) {
+  return of.notes.choreography + ' ' + std::string{name(of.notes.what)} + ", " + std::to_string(of.notes.ranks) +
+         " ranks, root " + std::to_string(of.notes.root) + ", " + std::to_string(of.shape.count) + " elements" +
+         (of.aliased.in_place ? ", in place" : "");
+}
+
+/// The same score at a root whose call is in place, if it may be performed so.
+std::optional<subject> at_root_in_place(const subject& of) {
+  if (traits_of(of.notes.what).place != in_place_rule::at_root) return std::nullopt;
+  const verdict v = verify(root_in_place(of.notes));
+  if (!v.ok()) return std::nullopt;
+  for (std::int32_t c = 0; is_reduction(of.notes.what) && c < of.notes.parts; ++c)
+    if (tree_of(v, of.notes.root, c) != tree_of(of.verified, of.notes.root, c)) return std::nullopt;
+  subject same = of;
+  same.aliased.in_place = true;
+  return same;
+}
+
+}  // namespace
+
+TEST_CASE("what slots perform is the score: all choreographies, in every form that plans use") {
+  std::size_t checked = 0, in_place_at_root = 0, offered = 0;
+  for (const choreography* who : all_choreographies()) {
+    for_each_stage(*who, [&](const stage& on) {
+      for (score& s : forms_of(*who, on))
+        for (const std::size_t count : {1U, 5U, 40U}) {
+          const subject of{s, count};
+          INFO(title(of));
+          REQUIRE_MESSAGE(of.verified.ok(), to_string(*of.verified.first_fault));
+          ++offered;
+          const slot_format format = offered % 2 == 0 ? slot_format::ll : slot_format::ll128;
+          const auto programs = over_slots(of, format);
+          if (!programs) continue;
+          ++checked;
+          CHECK(why_not_the_score(of.proof(), *programs) == "");
+          if (const auto same = at_root_in_place(of)) {
+            ++in_place_at_root;
+            CHECK(why_not_the_score(same->proof(), *programs) == "");
+          }
+        }
+    });
+  }
+  MESSAGE(checked << " of " << offered << " go over slots; " << in_place_at_root
+                  << " of those at a root in place, too");
+  CHECK(checked > offered / 2);
+  CHECK(in_place_at_root > 0);
+}
+
+TEST_CASE("what the direct port's units do is the score: every collective that it performs") {
+  std::size_t checked = 0, cut = 0;
+  const choreography& fused = *find_choreography("fused");
+  for_each_stage(fused, [&](const stage& on) {
+    for (const std::size_t count : {1U, 5U, 40U, 70'001U}) {
+      if (count > 1000 && on.ranks > 3) continue;
+      const subject of{lower_syncs(write_score(fused, on)), count};
+      INFO(title(of));
+      REQUIRE(of.verified.ok());
+      const direct_program program = over_buffers(of);
+      ++checked;
+      cut += program.units > of.notes.players.size();
+      CHECK(why_not_the_score(of.proof(), program) == "");
+      if (const auto same = at_root_in_place(of)) CHECK(why_not_the_score(same->proof(), over_buffers(*same)) == "");
+    }
+  });
+  CHECK(checked > 200);
+  CHECK(cut > 10);
+}
+
+TEST_CASE("broken slot programs are not the score") {
+  const auto all_of = [](const char* name, collective what, int ranks, std::size_t count = 40) {
+    return subject{lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks))), count};
+  };
+  const subject summing = all_of("one_shot", collective::all_reduce, 3);
+  const subject doubling = all_of("recursive_doubling", collective::all_reduce, 4);
+  const subject ring = all_of("ring", collective::all_reduce, 4);
+  const subject trees = all_of("double_binary_tree", collective::all_reduce, 6);
+  using breaker = std::function<void(std::vector<slot_program>&)>;
+  const auto broken = [](const subject& of, const breaker& how) {
+    auto programs = over_slots(of, slot_format::ll128).value();
+    REQUIRE(why_not_the_score(of.proof(), programs) == "");
+    how(programs);
+    return why_not_the_score(of.proof(), programs);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  const auto first = [](slot_program& code, const std::function<bool(const slot_step&)>& is) -> slot_step& {
+    return *std::find_if(code.steps.begin(), code.steps.end(), is);
+  };
+  const auto receiving = [](const slot_step& s) { return receives(s.kind); };
+  const auto combining = [](const slot_step& s) { return receives(s.kind) && reduces(s.kind); };
+
+  has(broken(ring, [&](auto& all) { first(all[1], combining).source_offset += 8; }), "do not belong together");
+  has(broken(ring, [&](auto& all) { first(all[1], combining).swapped ^= true; }), " instead of ");
+  has(broken(ring, [&](auto& all) { all[2].steps.back().target_offset += 8; }), "is never written");
+  has(broken(ring, [&](auto& all) { first(all[1], receiving).bytes -= 8; }), "meets a message of");
+  has(broken(ring, [&](auto& all) { first(all[1], receiving).salt ^= 1; }), "meets a message of");
+  has(broken(ring, [&](auto& all) { first(all[1], receiving).in_line += 7; }), "never comes to pass");
+  has(broken(ring, [&](auto& all) { all[0].steps.back().kind = step_kind::wait; }), "never reads a message");
+  has(broken(ring, [&](auto& all) { first(all[3], combining).kind = step_kind::recv; }),
+      "memory that the port does not have");
+  has(broken(summing,
+             [&](auto& all) {
+               for (slot_step& s : all[1].steps)
+                 if (sends(s.kind)) s.out_line = 0;
+               all[1].channels.clear();
+               for (slot_step& s : all[1].steps) s.out_channel = 0;
+               all[1].channels.push_back({0, true, 100, -1});
+             }),
+      "writes over another message");
+  has(broken(doubling, [&](auto& all) { first(all[0], receiving).target = buffer_kind::l2; }), "memory");
+  has(broken(doubling,
+             [&](auto& all) {
+               for (auto& use : all[0].channels) use.lines = 0;
+             }),
+      "beyond its channel's lines");
+  // Lanes of a rank that are not ordered any more.
+  CHECK(broken(trees, [](auto& all) {
+          for (auto& code : all)
+            for (slot_step& s : code.steps) s.after_lane = -1;
+        }) != "");
+  // A barrier, whose bytes are all right whatever it leaves out.
+  const subject barrier = all_of("recursive_doubling", collective::barrier, 5);
+  has(broken(barrier,
+             [&](auto& all) {
+               for (auto& code : all) code.lanes.clear(), code.steps.clear();
+             }),
+      "may end before it has heard of");
+}
+
+TEST_CASE("broken units are not the score") {
+  const subject sum{lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, 3))), 40};
+  const subject in_place{
+      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::reduce_scatter, 3, 0, true))), 40};
+  using breaker = std::function<void(direct_program&)>;
+  const auto broken = [](const subject& of, const breaker& how) {
+    direct_program program = over_buffers(of);
+    REQUIRE(why_not_the_score(of.proof(), program) == "");
+    how(program);
+    return why_not_the_score(of.proof(), program);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  has(broken(sum, [](auto& p) { p.operands[0].offset += 8; }), "do not belong together");
+  has(broken(sum, [](auto& p) { p.operands[1].owner = p.operands[0].owner; }), "a contribution with itself");
+  has(broken(sum, [](auto& p) { std::swap(p.operands[0], p.operands[1]); }), " instead of ");
+  has(broken(sum, [](auto& p) { p.operands[0].offset = 1; }), "within an element");
+  has(broken(sum, [](auto& p) { p.operands[0].offset = 100'000; }), "does not exist");
+  has(broken(sum, [](auto& p) { p.operands[0].buffer = buffer_kind::l2; }), "memory that the port does not have");
+  has(broken(sum, [](auto& p) { p.bodies[1] = p.bodies[0]; }), "touched by two units");
+  has(broken(sum, [](auto& p) { p.bodies[1].passes.clear(); }), "is never written");
+  has(broken(sum, [](auto& p) { --p.bodies[2].passes[0].elements; }), "is never written");
+  has(broken(sum, [](auto& p) { --p.units; }), "are waited for");
+  has(broken(sum, [](auto& p) { p.bodies.pop_back(); }), "not every rank has a body");
+  // A pass that reads an element which it has written at another place, and units that are not apart.
+  const auto shift = [](auto& p) {
+    direct_program::pass& first = p.bodies[0].passes[0];
+    p.operands[first.operands + first.inputs] = p.operands[first.operands];
+    p.operands[first.operands + first.inputs].offset += 8;
+  };
+  has(broken(sum, shift), "is read in the pass that overwrites it");
+  CHECK(broken(in_place, [](auto& p) {
+          for (auto& body : p.bodies) p.units -= body.units, body.units = 2, p.units += 2;
+          p.operands[p.bodies[1].passes[0].operands].offset += 8;
+        }) != "");
+}
