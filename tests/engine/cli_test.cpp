@@ -398,6 +398,11 @@ TEST_CASE("verify --all counts what it verified") {
   std::istringstream{o.out} >> scores;
   CHECK(scores > 300);
   check_says(o.out, "scores verified");
+  const std::string before = "programs for slots or the direct board: ";
+  check_says(o.out, before);
+  std::size_t programs = 0;
+  std::istringstream{o.out.substr(o.out.find(before) + before.size())} >> programs;
+  CHECK(programs > 100);
   const outcome fewer = run("verify --all --ranks 4 --collective all_reduce --choreography ring");
   std::size_t few = 0;
   std::istringstream{fewer.out} >> few;

@@ -14,8 +14,10 @@
 
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/agreement_round.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/rewriting.hpp"
+#include "protocols/perform/program_proof.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -32,7 +34,8 @@ constexpr const char* footer = R"(Examples:
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
 placing the ranks on servers × cards and on the core groups of one card. A score that one credit does not let through as it
-is written is checked as it will be performed then: with its sends paced.
+is written is checked as it will be performed then: with its sends paced. What slots or the direct board would perform of it, blocks of
+one size, is performed on symbols, too, and must come to the same.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one.)";
 
@@ -102,18 +105,43 @@ public:
     std::ostringstream time;
     time.precision(1);
     time << std::fixed << seconds;
-    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step") << ", " << time.str()
+    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step")
+              << "; programs for slots or the direct board: " << programs << "; " << time.str()
               << " s): " << (faults_ == 0 ? "all right" : std::to_string(faults_) + " FAILED") << '\n';
     return faults_ == 0 ? exit_ok : exit_wrong;
   }
 
   std::atomic<std::size_t> scores{0}, steps{0};
+  std::atomic<std::size_t> programs{0};  ///< sets of them, for all ranks
 
 private:
   std::mutex mutex_;
   std::size_t faults_ = 0;
   std::vector<std::string> texts_;
 };
+
+/// Programs for slots and for the direct board, made of it for a small call, do what the verifier has seen.
+void prove_programs(const std::string& title, const score& whole, const verdict& v, tally& into) {
+  call_shape shape;
+  shape.count = 2 * static_cast<std::size_t>(whole.parts) + 1;
+  std::vector<std::shared_ptr<const program>> programs;
+  for (rank_t r = 0; r < whole.ranks; ++r)
+    programs.push_back(std::make_shared<const program>(compile(whole, r, shape, cutting{})));
+  const proof_subject what{whole, v, shape};
+  const auto add = [&](const char* port, const std::string& difference) {
+    ++into.programs;
+    if (!difference.empty()) into.fail(title + ", " + port + ": " + difference);
+  };
+  if (why_not_direct(programs).empty()) {
+    const direct_setting setting{whole.what, whole.in_place, shape.count * shape.element_size};
+    add("over the direct board", why_not_the_score(what, compile_direct(programs, setting)));
+  }
+  std::vector<slot_program> over_slots;
+  for (const auto& code : programs)
+    if (why_no_slots(*code, slot_format::ll128).empty()) over_slots.push_back(compile_slots(*code, slot_format::ll128));
+  if (over_slots.size() == programs.size() && everybody_hears_of_everybody(whole))
+    add("over slots", why_not_the_score(what, over_slots));
+}
 
 /// A score as it is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
 void verify_under_all_limits(const std::string& title, const score& written, bool uniform, tally& into) {
@@ -129,6 +157,7 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
         v = verify(*paced, limits);
       }
       into.add(title, limits, v);
+      if (v.ok() && uniform && slices == 1 && credits == 8) prove_programs(title, whole, v, into);
     }
 }
 
