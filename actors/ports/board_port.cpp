@@ -21,7 +21,9 @@ void board_port::start(const void* input, void* output, std::uint64_t sequence) 
   if (board_->done(rank_) < sequence) [[unlikely]]
     board_->finish(rank_, sequence - 1);
   memory_map memory;
-  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(apart(known, input, output)));
+  if (what.count > 0 && root_needs_copy(*known.how, what, rank_, input, output)) [[unlikely]]
+    input = set_apart(known, input);
+  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(input));
   memory.output = static_cast<std::byte*>(output);
   const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
     if (where.size() < bytes) where.resize(bytes);
@@ -41,10 +43,9 @@ void board_port::start(const void* input, void* output, std::uint64_t sequence) 
   }
 }
 
-/// The input, or a copy of it where the plan must not be performed in place.
-const void* board_port::apart(const remembered_calls::entry& known, const void* input, const void* output) {
+/// A copy of the input, where the plan must not be performed in place.
+const void* board_port::set_apart(const remembered_calls::entry& known, const void* input) {
   const call& what = known.what;
-  if (what.count == 0 || !root_needs_copy(*known.how, what, rank_, input, output)) return input;
   const auto blocks = static_cast<std::size_t>(input_blocks(what.what, board_->ranks(), what.root, rank_).count);
   const auto* begin = static_cast<const std::byte*>(input);
   apart_.assign(begin, begin + blocks * what.count * size_of(known.how->work_type));

@@ -57,7 +57,7 @@ public:
   bool idle() const { return performer_->idle(); }
 
 private:
-  const void* apart(const remembered_calls::entry& known, const void* input, const void* output);
+  const void* set_apart(const remembered_calls::entry& known, const void* input);
 
   slot_board* board_;
   rank_t rank_;
