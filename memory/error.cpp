@@ -29,6 +29,7 @@ const char* text_of(errc code) noexcept {
     case errc::message_lost: return "a message was lost";
     case errc::io: return "input or output failed";
     case errc::out_of_memory: return "out of memory";
+    case errc::peer_refused: return "another rank's call was refused";
   }
   return "unknown error";
 }

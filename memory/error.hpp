@@ -31,6 +31,7 @@ enum class errc : int {
   message_lost,          // nothing moves any more although every rank has come
   io,                    // reading or writing a file failed
   out_of_memory,         // an allocation failed
+  peer_refused,          // another rank made this call with arguments that were refused there
 };
 
 /// Category "troupe". Where a std::errc means the same, codes compare equal to it (timed_out, operation_canceled …).

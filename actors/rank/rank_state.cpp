@@ -29,6 +29,10 @@ call told(call what, const plan_ptr& how) {
   return what;
 }
 
+failure_ptr refused_by(rank_t rank, const operation& op) {
+  return make_failure(errc::peer_refused, "rank " + std::to_string(rank) + " refused its call: " + op.refusal->text);
+}
+
 steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
   return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
 }
@@ -169,6 +173,11 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   op->epoch = next_++;
   failure_ptr why = broken_;
   if (failure_ptr early = failed_.take(op->epoch); early && !why) why = std::move(early);
+  if (op->refusal) {
+    // The others would wait for it. Who has stopped it for another reason has said all there is to say.
+    if (!why && !stopping_.contains(op->epoch)) out.fail(op->epoch, op->title(), refused_by(options_.rank, *op));
+    why = op->refusal;
+  }
   if (why && queue_.empty()) {
     begun_ = next_;
     drop(collective_key(op->epoch));

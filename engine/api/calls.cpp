@@ -24,12 +24,6 @@ void require_reduces(arithmetic reduces, const op& with) {
     refuse("std::complex", "sum, average and pre_mul_sum");
 }
 
-void require_same_size(const char* name, std::size_t in, std::size_t out) {
-  if (in == out) return;
-  throw error(errc::invalid_argument, std::string{name} + ": input and output must have the same size, not " +
-                                          std::to_string(in) + " and " + std::to_string(out));
-}
-
 block_list in_elements(block_list objects, std::size_t width) {
   for (auto* list : {&objects.counts, &objects.displacements})
     for (std::size_t& n : *list)

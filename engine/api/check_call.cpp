@@ -187,6 +187,11 @@ private:
     const std::size_t in = extent(true), out = extent(false);
     multiply(in, size);
     multiply(out, size);
+    if (c_.what == collective::all_reduce && c_.uniform && d_.input_limit != unknown &&
+        d_.input_limit != d_.output_limit)
+      refuse(d_, errc::invalid_argument,
+             "input and output must have the same size, not " + std::to_string(d_.input_limit) + " and " +
+                 std::to_string(d_.output_limit));
     check_buffer("input", d_.input, in, d_.input_limit);
     check_buffer("output", d_.output, out, d_.output_limit);
     check_overlap({static_cast<const std::byte*>(d_.input), in * size},

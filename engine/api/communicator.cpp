@@ -74,12 +74,22 @@ std::optional<std::chrono::nanoseconds> communicator_state::deadline_for(rank_t 
 
 actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what) {
   auto op = std::make_shared<actors::operation>();
-  prepare(*op, rank, std::move(what));
+  prepare(*op, rank, what);
   return op;
 }
 
-void communicator_state::prepare(actors::operation& op, rank_t rank, call_description&& what,
-                                 const actors::plan_ptr& known) {
+void communicator_state::prepare(actors::operation& op, rank_t rank, call_description& what,
+                                 const actors::plan_ptr& known, bool checked) {
+  try {
+    if (!checked) check_call(what, rank, ranks);
+    prepare_checked(op, rank, std::move(what), known);
+  } catch (...) {
+    refuse(rank, what);
+  }
+}
+
+void communicator_state::describe(actors::operation& op, rank_t rank, call_description& what,
+                                  const actors::plan_ptr& known) {
   check_call(what, rank, ranks);
   prepare_checked(op, rank, std::move(what), known);
 }
@@ -122,9 +132,46 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   }
 }
 
-bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
-  if (what.pair) return run_pairs(rank, {&what});
-  if (!table->has_boards() || !what.what.uniform) return false;
+namespace {
+
+/// Of the exception under way.
+failure_ptr refusal_by(rank_t rank) {
+  const std::string who = "rank " + std::to_string(rank) + ": ";
+  try {
+    throw;
+  } catch (const error& e) {
+    return make_failure(e.code_value(), who + e.what());
+  } catch (const std::bad_alloc& e) {
+    return make_failure(errc::out_of_memory, who + e.what());
+  } catch (const std::exception& e) {
+    return make_failure(errc::invalid_argument, who + e.what());
+  }
+}
+
+/// `submit` gives `op` its place. @pre in a handler
+template <class Submit>
+[[noreturn]] void refuse_as(actors::operation& op, rank_t rank, const call_description& what, Submit&& submit) {
+  op.what = what.what;
+  op.plan = nullptr;
+  const failure_ptr why = op.refusal = refusal_by(rank);
+  submit();
+  try {
+    throw;
+  } catch (const error&) {
+    throw_failure(why);
+  }
+}
+
+}  // namespace
+
+void communicator_state::refuse(rank_t rank, const call_description& what) {
+  if (what.pair) throw;
+  auto op = std::make_shared<actors::operation>();
+  refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
+}
+
+actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_description& what,
+                                                              actors::plan_ptr& plan) {
   check_call(what, rank, ranks);
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
@@ -137,10 +184,20 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what, actor
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
     if (plan->on_board()) result = mine.perform(c, plan, what.input, what.output, deadline);
   }
-  if (!result.begun) {
-    std::swap(c.choreography, what.options.choreography);
-    return false;
+  if (!result.begun) std::swap(c.choreography, what.options.choreography);
+  return result;
+}
+
+bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
+  if (what.pair) return run_pairs(rank, {&what});
+  if (!table->has_boards() || !what.what.uniform) return false;
+  actors::rank_cell::outcome result;
+  try {
+    result = begin_on_board(rank, what, plan);
+  } catch (...) {
+    refuse(rank, what);
   }
+  if (!result.begun) return false;
   if (result.still_to_do) {
     const actors::completion_ptr done = result.still_to_do->done;
     wait(rank, done);
@@ -196,8 +253,7 @@ void communicator::run(call_description what) {
   actors::plan_ptr plan;
   if (of.is_nothing(impl_->rank, what) || of.run_on_board(impl_->rank, what, plan)) return;
   auto op = std::make_shared<actors::operation>();
-  if (plan) of.prepare_checked(*op, impl_->rank, std::move(what), plan);
-  else of.prepare(*op, impl_->rank, std::move(what));
+  of.prepare(*op, impl_->rank, what, plan, plan != nullptr);
   const actors::completion_ptr done = op->done;
   {
     const actors::runtime::submitting mine{*of.core->runtime};
@@ -214,7 +270,7 @@ request communicator::start(call_description what) {
   if (!inside) refuse_closed();
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
-  of.prepare(made->op, impl_->rank, std::move(what));
+  of.prepare(made->op, impl_->rank, what);
   request r{std::shared_ptr<request::state>(made, &made->caller)};
   r.state_->begin(request::started::share(made));
   return r;
@@ -227,8 +283,19 @@ request communicator::join(group& in, call_description what) {
   if (!inside) refuse_closed();
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
-  of.prepare(made->op, impl_->rank, std::move(what));
+  try {
+    of.describe(made->op, impl_->rank, what);
+  } catch (...) {
+    in.refuse(impl_, what);
+  }
   return in.add({made, &made->caller}, impl_);
+}
+
+/// The refused call keeps its place among the group's.
+void group::refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what) {
+  if (what.pair) throw;
+  const auto made = std::make_shared<request::started>(member->of, member->rank);
+  refuse_as(made->op, member->rank, what, [&] { add({made, &made->caller}, member); });
 }
 
 request group::add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member) {

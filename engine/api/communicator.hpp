@@ -26,8 +26,9 @@ class group;
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
 /// The last three outlive the call, so they take no temporaries that own what they refer to: name the range, or pass a std::span.
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
-/// A call that is refused on one rank alone (a null buffer, a bad root …) throws there and is no call: the rank may call again,
-/// and until it does, or leaves, or a deadline passes, the others wait for it.
+/// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
+/// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with
+/// the next one. In a group it keeps its place. A refused …_init is no call; nor is a refused send or receive, whose peer waits on.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
 ///
@@ -245,6 +246,7 @@ private:
   friend class communicator;
   friend class persistent;
   request add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member);
+  [[noreturn]] void refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what);
   void launch_all();
   std::vector<request> requests_;
   std::size_t launched_ = 0;  ///< of them, from the first

@@ -74,8 +74,8 @@ request::started_pair::started_pair(const std::shared_ptr<communicator_state>& o
   caller.done = {actors::completion_ptr{}, &done};
   caller.what = &in;
   caller.pair = this;
-  of->prepare(in, rank, std::move(incoming));
-  of->prepare(out, rank, std::move(outgoing));
+  of->prepare(in, rank, incoming);
+  of->prepare(out, rank, outgoing);
   if (replaces) {
     copied_bytes = out.what.count * size_of(out.what.type);
     copy.reset(new std::byte[copied_bytes]);

@@ -20,7 +20,8 @@ std::shared_ptr<request::state> persistent::prepared::repeat() {
     return latest();
   }
   auto made = std::make_shared<request::started>(member->of, member->rank);
-  member->of->prepare(made->op, member->rank, call_description{what}, plan);
+  call_description again = what;
+  member->of->describe(made->op, member->rank, again, plan);
   last = std::move(made);
   return latest();
 }
@@ -43,7 +44,7 @@ void persistent::run() {
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
     if (what_->nothing) return;
-    if (what_->under_way()) static_cast<void>(what_->repeat());  // throws
+    if (what_->under_way()) static_cast<void>(what_->call());  // throws
     actors::plan_ptr plan;
     if (!what_->outgoing && member.of->run_on_board(member.rank, what_->what, plan)) return;
     if (what_->outgoing && !what_->replaces && member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
@@ -58,7 +59,7 @@ request persistent::start() {
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
   if (what_->nothing) return {};
-  request r{what_->repeat()};
+  request r{what_->call()};
   try {
     r.state_->begin({r.state_, r.state_->what});
   } catch (...) {
@@ -74,7 +75,13 @@ request persistent::start(group& in) {
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
   if (what_->nothing) return {};
-  return in.add(what_->repeat(), what_->member);
+  std::shared_ptr<request::state> made;
+  try {
+    made = what_->repeat();
+  } catch (...) {
+    in.refuse(what_->member, what_->what);
+  }
+  return in.add(made, what_->member);
 }
 
 persistent communicator::prepare(call_description what) {
@@ -86,7 +93,8 @@ persistent communicator::prepare(call_description what) {
   made->nothing = impl_->of->is_nothing(impl_->rank, what);
   if (made->nothing) return persistent{std::move(made)};
   actors::operation first;  // says what is wrong now rather than at the first start, and makes the plan
-  impl_->of->prepare(first, impl_->rank, call_description{what});
+  call_description checked = what;
+  impl_->of->describe(first, impl_->rank, checked);  // not a call yet: nobody else hears of a refusal
   first.done->complete(nullptr);
   made->plan = first.plan;
   made->what = std::move(what);

@@ -25,7 +25,7 @@ public:
 
   /// Starts and waits; throws error if the operation failed.
   void run();
-  /// Begins the next repetition. Throws errc::invalid_argument while the one before is not done.
+  /// Begins the next repetition. Throws errc::invalid_argument while the one before is not done; that counts as a refused call.
   request start();
   /// The same, launched with the group.
   request start(group& in);

@@ -17,7 +17,6 @@ concept output_for = output_buffer<O> && same_objects<O, I>;
 
 namespace detail {
 
-TROUPE_API void require_same_size(const char* name, std::size_t in, std::size_t out);
 /// Counts of objects as counts of elements. Throws errc::size_overflow.
 TROUPE_API block_list in_elements(block_list objects, std::size_t width);
 template <buffer B>
@@ -46,8 +45,10 @@ call_description all_reduce(B&& data, call_options options) {
 /// Sizes: equal.
 template <buffer I, output_for<I> O>
 call_description all_reduce(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
-  troupe::detail::require_same_size("all_reduce", size_of_buffer(in), size_of_buffer(out));
-  return all_reduce(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), std::move(options));
+  auto d = all_reduce(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), std::move(options));
+  d.input_limit = size_of_buffer(in);
+  d.output_limit = size_of_buffer(out);
+  return d;
 }
 template <buffer I, output_for<I> O>
 call_description all_reduce(I&& in, O&& out, call_options options) {

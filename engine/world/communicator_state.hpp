@@ -73,12 +73,18 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::mutex divisions_mutex;
   std::map<std::pair<epoch_t, int>, division> divisions;  ///< (which operation, color)
 
-  /// Checks the description and makes an operation of it, without its place in the order. Throws error.
-  void prepare(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known = nullptr);
+  /// Checks the description and makes an operation of it, without its place in the order. Throws error; then it is no call.
+  void describe(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr);
+  /// The same for a call: one that is refused is told to the others. @param checked the description has been checked before
+  void prepare(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr,
+               bool checked = false);
   actors::operation_ptr prepare(rank_t rank, call_description what);
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet
   void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
+  /// A call was refused here, and the others would wait for it. It takes its place in the order, where it fails on every rank, and what
+  /// was thrown goes on to the caller, with the rank's name. Of sends and receives nobody is told. @pre in a handler
+  [[noreturn]] void refuse(rank_t rank, const call_description& what);
   /// A blocking operation that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
   /// description has been checked if `plan` is set, to the call's.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
@@ -86,6 +92,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
   /// A send to or receive from proc_null, which is done at once. Throws error as check_call().
   bool is_nothing(rank_t rank, call_description& what) const;
+  /// Its first part, which throws only if nothing was begun.
+  actors::rank_cell::outcome begin_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;

@@ -31,6 +31,14 @@ struct TROUPE_INTERNAL persistent::prepared {
   void forget() { last.reset(), last_pair.reset(); }
   /// Makes the next repetition ready to be begun. Throws error while the last one is under way.
   std::shared_ptr<request::state> repeat();
+  /// The same as a call: a refused one takes its place in the order, too.
+  std::shared_ptr<request::state> call() {
+    try {
+      return repeat();
+    } catch (...) {
+      member->of->refuse(member->rank, what);
+    }
+  }
 };
 
 }  // namespace troupe

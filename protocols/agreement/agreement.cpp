@@ -90,7 +90,9 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
 void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
   record& r = open(epoch);
   if (r.title.empty()) r.title = title;
+  // A refusal is the reason why the others timed out or gave up, if they just did.
   if (!r.stopping) begin_stop(epoch, r, std::move(why), out);
+  else if (why->code == errc::peer_refused && r.why->code != errc::mismatch && r.why != broken_) r.why = std::move(why);
 }
 
 void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out, presence came) {
@@ -205,6 +207,7 @@ failure_ptr agreement::departure(rank_t rank) const {
 
 std::string agreement::describe(epoch_t epoch, const record& r) const {
   std::string text = name_of(epoch, r) + ": " + r.why->text;
+  if (r.why->code == errc::peer_refused) return text;  // it says who is missing, and nobody waits any more
   // Without any call in the record the operation was agreed on before it failed: everybody had come.
   if (r.called > 0 && r.called < ranks_) {
     std::vector<rank_t> here, missing;

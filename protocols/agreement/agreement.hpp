@@ -3,7 +3,7 @@
 //
 // On the good path nobody asks: agreement travels with the data (protocols/lower/agreement_round.hpp). A rank says `called` when
 // an operation takes long, when it meets a message of another call, or when it must know everybody's counts first. When all ranks
-// have called the same, all hear `agreed`, with the counts. When they have not, or anything fails (deadline, cancel, abort, a rank
+// have called the same, all hear `agreed`, with the counts. When they have not, or anything fails (deadline, cancel, abort, a call refused, a rank
 // that left, an actor that died), the operation ends in two steps, so that no rank's buffers are given back to the caller while a
 // peer may still read them:
 //   1. `stop` to every rank, each of which drops the operation and answers `stopped`, with what it called;

@@ -343,13 +343,15 @@ TEST_CASE("deadlines of a call, a communicator and an engine; the closer one win
 
 // -- arguments that are wrong on one rank -----------------------------------------------------------------------------
 
-TEST_CASE("wrong arguments are refused with a sentence, before anybody else is involved") {
+TEST_CASE("wrong arguments are refused with a sentence, and the call takes its place in the order") {
   troupe::engine engine;
   auto comms = engine.communicators(4);
   communicator& c = comms[1];
   std::vector<float> a(64), b(64);
   float* const null = nullptr;
-  const auto refused = [&](errc code, const std::string& part, auto body) {
+  int collectives = 0;
+  const auto refused = [&](errc code, const std::string& part, auto body, bool collective = true) {
+    collectives += collective;
     const seen e = error_of(body);
     INFO(e.text);
     CHECK(e.code == code);
@@ -357,12 +359,16 @@ TEST_CASE("wrong arguments are refused with a sentence, before anybody else is i
   };
   refused(errc::null_buffer, "input is null", [&] { c.all_reduce(null, a.data(), 1, datatype::f32); });
   refused(errc::null_buffer, "output is null", [&] { c.all_reduce(a.data(), null, 1, datatype::f32); });
-  refused(errc::null_buffer, "null", [&] { c.send(null, 3, datatype::f32, 0); });
-  refused(errc::null_buffer, "null", [&] { c.recv(null, 3, datatype::f32, 0); });
+  refused(
+      errc::null_buffer, "null", [&] { c.send(null, 3, datatype::f32, 0); }, false);
+  refused(
+      errc::null_buffer, "null", [&] { c.recv(null, 3, datatype::f32, 0); }, false);
   refused(errc::bad_root, "root 4 is not a rank of this communicator (0 … 3)", [&] { c.broadcast(a, 4); });
   refused(errc::bad_root, "root -1", [&] { c.reduce(a, b, troupe::sum, -1); });
-  refused(errc::invalid_argument, "peer 4 is not a rank", [&] { c.send(a, 4); });
-  refused(errc::invalid_argument, "peer -1 is not a rank", [&] { c.recv(a, -1); });
+  refused(
+      errc::invalid_argument, "peer 4 is not a rank", [&] { c.send(a, 4); }, false);
+  refused(
+      errc::invalid_argument, "peer -1 is not a rank", [&] { c.recv(a, -1); }, false);
   refused(errc::buffers_overlap, "overlap", [&] { c.all_reduce(a.data(), a.data() + 1, 8, datatype::f32); });
   refused(errc::buffers_overlap, "overlap",
           [&] { c.all_gather(a.data(), a.data(), 8, datatype::f32); });  // rank 1's place is a + 8
@@ -374,7 +380,8 @@ TEST_CASE("wrong arguments are refused with a sentence, before anybody else is i
     refused(errc::size_overflow, "address space", [&] { c.all_reduce(a.data(), b.data(), huge, datatype::f32); });
     refused(errc::size_overflow, "address space", [&] { c.all_gather(a.data(), b.data(), huge, datatype::f32); });
     refused(errc::size_overflow, "address space", [&] { c.all_to_all(a.data(), b.data(), huge, datatype::u8); });
-    refused(errc::size_overflow, "address space", [&] { c.send(a.data(), huge, datatype::f32, 0); });
+    refused(
+        errc::size_overflow, "address space", [&] { c.send(a.data(), huge, datatype::f32, 0); }, false);
     refused(errc::size_overflow, "address space", [&] {
       c.all_gather_v(a.data(), b.data(), blocks{{huge, 1, 1, 1}}, datatype::f32);
     });
@@ -411,7 +418,10 @@ TEST_CASE("wrong arguments are refused with a sentence, before anybody else is i
     options.choreography = "bruck";
     c.all_reduce(a, b, troupe::sum, options);
   });
-  // None of these took a place in the order of the rank's calls.
+  // The others are told of each collective, one by one.
+  for (communicator& other : comms)
+    for (int i = 0; i < collectives && &other != &c; ++i)
+      CHECK(error_of([&] { other.barrier(); }).code == errc::peer_refused);
   troupe::group together;
   for (auto& comm : comms) comm.barrier_async(together);
   together.wait();

@@ -139,6 +139,8 @@ TEST_CASE("in place, the blocks of the larger buffer must be apart, since the sc
   CHECK(refused(
       [&] { static_cast<void>(comms[0].reduce_scatter_v_async(data, std::span(data).first(3), overlapping)); }));
   CHECK(refused([&] { static_cast<void>(comms[0].scatter_v_async(data, overlapping, std::span(data).first(3), 0)); }));
+  for (int i = 0; i < 2; ++i)  // the other rank hears of both
+    CHECK(comms[1].barrier_async().try_wait() == make_error_code(errc::peer_refused));
   // Apart from the output they may: they are only read.
   std::vector<float> other = data, out0(3), out1(3);
   group both;

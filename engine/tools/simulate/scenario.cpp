@@ -137,6 +137,7 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
   if (may.deadline) kinds.insert(kinds.end(), {kind::deadline, kind::deadline});
   if (may.leave) kinds.push_back(kind::leave);
   if (may.raise) kinds.push_back(kind::raise);
+  if (may.refuse) kinds.push_back(kind::refuse);
   if (may.kill) kinds.push_back(kind::kill);
   if (may.abort) kinds.push_back(kind::abort);
   if (kinds.empty() || s.items.empty()) return;
@@ -151,6 +152,7 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
   if (at.pair &&
       (x.what == kind::skip || x.what == kind::other_call || x.what == kind::cancel || x.what == kind::deadline))
     x.rank = d.one_in(2) ? at.from : at.to;
+  if (at.pair && x.what == kind::refuse) return;  // of these nobody is told
   if (x.what == kind::raise) {
     const auto has_user = [](const item& it) {
       return !it.pair && is_reduction(it.what.what) && it.what.reduction.kind == op_kind::user;
@@ -214,19 +216,20 @@ std::string_view name(disturbance::kind what) {
     case disturbance::kind::raise: return "throw";
     case disturbance::kind::kill: return "kill";
     case disturbance::kind::abort: return "abort";
+    case disturbance::kind::refuse: return "refused call";
   }
   return "?";
 }
 
 fault_kinds parse_faults(const std::string& text) {
   if (text == "all") return {};
-  fault_kinds none{false, false, false, false, false, false, false, false, false, false};
+  fault_kinds none{false, false, false, false, false, false, false, false, false, false, false};
   if (text == "none") return none;
   struct named {
     std::string_view name;
     bool fault_kinds::*which;
   };
-  static constexpr std::array<named, 10> known{{{"lose", &fault_kinds::lose},
+  static constexpr std::array<named, 11> known{{{"lose", &fault_kinds::lose},
                                                 {"twice", &fault_kinds::twice},
                                                 {"delay", &fault_kinds::delay},
                                                 {"kill", &fault_kinds::kill},
@@ -235,7 +238,8 @@ fault_kinds parse_faults(const std::string& text) {
                                                 {"deadline", &fault_kinds::deadline},
                                                 {"leave", &fault_kinds::leave},
                                                 {"mismatch", &fault_kinds::mismatch},
-                                                {"throw", &fault_kinds::raise}}};
+                                                {"throw", &fault_kinds::raise},
+                                                {"refuse", &fault_kinds::refuse}}};
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);

@@ -24,8 +24,9 @@ struct fault_kinds {
   bool leave = true;     ///< a rank leaves early
   bool mismatch = true;  ///< a rank calls something else, or leaves a call out
   bool raise = true;     ///< a user's reduction throws
+  bool refuse = true;    ///< a rank's call is refused there
   bool any() const {
-    return lose || twice || delay || kill || abort || cancel || deadline || leave || mismatch || raise;
+    return lose || twice || delay || kill || abort || cancel || deadline || leave || mismatch || raise || refuse;
   }
 };
 /// "all", "none", or names with commas between. Throws error(bad_config).
@@ -53,6 +54,7 @@ struct disturbance {
     raise,       ///< its reduction throws at its `number`-th call
     kill,        ///< its actor ends, at the virtual time `after`
     abort,       ///< at the virtual time `after`
+    refuse,      ///< the rank's call is refused there
   };
   kind what = kind::skip;
   rank_t rank = 0;

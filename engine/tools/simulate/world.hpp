@@ -76,6 +76,7 @@ struct caller_operation {
   nanoseconds_t called_at = 0, over_at = -1;
   nanoseconds_t expires = -1;  ///< −1: no deadline
   bool cancelled = false;
+  bool refused = false;  ///< its caller was told so at once
   countdown thrower;
   bool throws = false;
   bool performed_inline = false;

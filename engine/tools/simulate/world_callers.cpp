@@ -178,6 +178,7 @@ void simulation::world::make_calls(rank_t rank, int index, std::vector<caller_op
     m.mine.push_back(fresh[i]);
     m.by_item[static_cast<std::size_t>(index)].push_back(fresh[i]);
     disturb_later(*fresh[i]);
+    fresh[i]->refused = fresh[i]->peer < 0 && disturbed(disturbance::kind::refuse, rank, it->id) != nullptr;
   }
 }
 
@@ -195,8 +196,12 @@ void simulation::world::call_item(rank_t rank, const caller_step& step) {
   }
   if (how == caller_step::kind::block && fresh.front()->peer >= 0 && begin_pairs_inline(rank, fresh)) return;
   for (caller_operation* o : fresh) {
-    if (how == caller_step::kind::block && begin_inline(*o)) return;
+    if (how == caller_step::kind::block && !o->refused && begin_inline(*o)) return;
     const operation_ptr op = make_operation(*o);
+    if (o->refused) {
+      op->plan = nullptr;
+      op->refusal = make_failure(errc::null_buffer, "rank " + std::to_string(rank) + ": its buffer is null");
+    }
     turn(rank, [op, how](rank_state& s, rank_outbox& out) {
       if (how == caller_step::kind::queue) s.enqueue(op, out);
       else s.submit(op, out);

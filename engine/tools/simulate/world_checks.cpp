@@ -98,6 +98,7 @@ void simulation::world::check_reason(const caller_operation& o) {
     const auto& ends = pairs_[{from, to, o.sequence}];
     return (ends.first != nullptr && holds(*ends.first)) || (ends.second != nullptr && holds(*ends.second));
   };
+  if (o.refused && o.why->code == errc::null_buffer) return;
   if (o.peer < 0) check_named(o);
   const auto pair_name_of = [&] {
     return std::tuple{o.sending ? o.rank : o.peer, o.sending ? o.peer : o.rank, o.key.epoch};
@@ -128,6 +129,9 @@ void simulation::world::check_reason(const caller_operation& o) {
     case errc::message_lost:
       if (o.peer < 0 ? !lost_in_.contains(o.key.epoch) : !lost_between_.contains(pair_name_of()))
         untrue("no message of it was lost");
+      return;
+    case errc::peer_refused:
+      if (!any([](const caller_operation& p) { return p.refused; })) untrue("no call of it was refused");
       return;
     case errc::rank_missing: return check_missing(o);
     default: return untrue("there is no such reason here");
@@ -255,18 +259,21 @@ void simulation::world::check_equal(std::uint64_t sequence) {
   const auto& parts = parts_of(sequence);
   const caller_operation* first = nullptr;
   const bool different = differ(parts),
-             incomplete = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p == nullptr; });
+             incomplete = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p == nullptr; }),
+             refused = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p != nullptr && p->refused; });
   for (const caller_operation* p : parts) {
     if (p == nullptr) continue;
     if (!p->over) return fault(p->title() + " is not over\n" + who_waits());
     if (!p->why) {
       if (different) return fault(p->title() + " was performed although the ranks called different operations");
       if (incomplete) return fault(p->title() + " was performed although not every rank has called it");
+      if (refused) return fault(p->title() + " was performed although a rank's call was refused");
       for (const caller_operation* other : parts)
         if (other->called_at > p->over_at) return fault(p->title() + " was performed before every rank had called it");
       continue;
     }
     if (at_rank(p->rank).shell_gone && killed_) continue;  // no survivor
+    if (p->refused) continue;                              // it was told its own reason
     // Who heard of the end of the communicator first has that as the reason.
     const bool of_communicator = p->why->code == errc::actor_lost || p->why->code == errc::communicator_aborted;
     if (of_communicator) continue;
