@@ -157,6 +157,16 @@ auto spawn_actor(Where& where, Function function) {
 #endif
 }
 
+/// Spawn while one of these lives. CAF leaves the spawning thread a reference to the system's logger, until the thread spawns in
+/// another system or ends; and the destructor of a system waits until nobody has one. So an engine that another thread destroys than
+/// the one that made it would wait for ever.
+struct lets_go_of_logger {
+  lets_go_of_logger() = default;
+  ~lets_go_of_logger();
+  lets_go_of_logger(const lets_go_of_logger&) = delete;
+  lets_go_of_logger& operator=(const lets_go_of_logger&) = delete;
+};
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored                                                                                         \
     "-Wdeprecated-declarations"  // 1.x wants a callback for each monitored actor, and no handler of exits

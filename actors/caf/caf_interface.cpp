@@ -1,5 +1,7 @@
 #include "actors/caf/caf_interface.hpp"
 
+#include <caf/logger.hpp>
+
 #include "actors/caf/runtime_hidden.hpp"
 
 namespace troupe::actors {
@@ -7,5 +9,7 @@ namespace troupe::actors {
 caf::actor_system& system_of(runtime& of) { return of.inside().system; }
 
 caf::actor rank_actor_of(const communicator_actors& of, int rank) { return of.rank[static_cast<std::size_t>(rank)]; }
+
+lets_go_of_logger::~lets_go_of_logger() { CAF_SET_LOGGER_SYS(nullptr); }
 
 }  // namespace troupe::actors

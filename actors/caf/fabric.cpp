@@ -3,6 +3,8 @@
 #include <caf/send.hpp>
 #include <spdlog/spdlog.h>
 
+#include "actors/caf/caf_compat.hpp"
+
 namespace troupe::actors {
 
 path_ptr fabric::path_between(int from, int to, int channel) {
@@ -23,6 +25,7 @@ caf::actor fabric::dma_of(int rank) {
 caf::actor fabric::element_actor(element_id id) {
   caf::actor& found = elements_[id];
   if (!found) {
+    const lets_go_of_logger of_this_thread;
     switch (machine_.at(id).kind) {
       case element_kind::dma: found = spawn_dma_engine(system_, *this); break;
       case element_kind::nic: found = spawn_nic(system_, *this); break;

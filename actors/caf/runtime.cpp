@@ -195,6 +195,7 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
+  const lets_go_of_logger of_this_thread;
   for (rank_t r = 0; r < ranks; ++r) members->rank.push_back(spawn_rank_shell(hidden_->system, members, r));
   members->membership = spawn_membership(hidden_->system, members);
   const std::lock_guard lock(hidden_->communicators_mutex);

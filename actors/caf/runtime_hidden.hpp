@@ -10,6 +10,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include "actors/caf/caf_compat.hpp"
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/runtime.hpp"
@@ -30,6 +31,7 @@ struct runtime::hidden {
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
       : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)) {
+    const lets_go_of_logger of_this_thread;
     if (reach_map{hardware.ranks()}.routed())
       ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
   }

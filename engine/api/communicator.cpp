@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <forward_list>
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
@@ -335,6 +338,33 @@ void request::state::give_up() {
 
 // -- group ------------------------------------------------------------------------------------------------------------
 
+/// The doors of the engines that requests belong to, each held open once. A closed one is left: the launch of its requests finds that
+/// out for itself. Nearly always it is one engine; then nothing is allocated.
+class TROUPE_INTERNAL group::open_doors {
+public:
+  explicit open_doors(std::span<const request> requests) {
+    for (const request& r : requests) {
+      if (is_held(*r.state_->of->core)) continue;
+      if (!first_) first_.emplace(*r.state_);
+      else more_.emplace_front(*r.state_);
+    }
+  }
+
+private:
+  struct door {
+    explicit door(const request::state& through)
+        : core(through.of->core), inside(core->door, static_cast<std::size_t>(through.rank)) {}
+    const std::shared_ptr<engine_core> core;  ///< the last of the requests may go before the pass does
+    const gate::pass inside;
+  };
+  bool is_held(const engine_core& core) const {
+    if (first_ && first_->core.get() == &core) return true;
+    return std::any_of(more_.begin(), more_.end(), [&](const door& d) { return d.core.get() == &core; });
+  }
+  std::optional<door> first_;
+  std::forward_list<door> more_;
+};
+
 group::~group() {
   if (!actors::runtime::may_wait()) {
     // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
@@ -347,7 +377,9 @@ group::~group() {
 
 void group::launch() {
   if (launched_ == requests_.size()) return;
-  const actors::rank_cell::gathering together;  // all are queued before the first begins
+  const open_doors inside{
+      std::span(requests_).subspan(launched_)};  // until `together` ends, which begins what is queued
+  const actors::rank_cell::gathering together;   // all are queued before the first begins
   launch_all();
 }
 
@@ -358,6 +390,7 @@ void group::launch_all() {
 void group::wait() {
   actors::runtime::check_may_wait();
   if (launched_ < requests_.size()) {
+    const open_doors inside{std::span(requests_).subspan(launched_)};
     actors::rank_cell::gathering together;
     launch_all();
     together.drive();
