@@ -1,17 +1,16 @@
 #pragma once
 // What the ports on a board (slots, direct) offer to whoever turns a rank: one operation at a time, performed inline by the calling
-// thread. No message announces progress there, so somebody has to look: advance(), and lacks() before it sleeps.
+// thread. No message announces progress there, so somebody has to look: advance(), and announce() before it sleeps.
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "actors/ports/slots/slot_board.hpp"
 #include "protocols/collective.hpp"
 #include "protocols/perform/performer.hpp"
 
 namespace troupe {
-
-class slot_board;
 
 /// One for each rank and port, kept for its operations one after the other. One owner at a time. A port adds start() with its kind
 /// of program, with numbers greater than those of any operation of this rank before, the same at all ranks.
@@ -33,14 +32,9 @@ public:
   virtual bool together() const { return false; }
   /// What each unfinished lane lacks. For verdicts; allocates.
   virtual std::vector<lane_wait> waits() const = 0;
-  /// What a sleeper waits for: messages of `writer`, or `finishes` having finished an earlier operation (−1: nobody).
-  static constexpr rank_t anybody = -1;
-  struct lack {
-    rank_t writer = anybody;
-    rank_t finishes = -1;
-  };
-  virtual lack lacks() const = 0;
-  /// Steps of the operation that are performed. While this does not change, who was told of lacks() is told enough.
+  /// Tells a sleep what the rank waits for: a message of one peer or of anybody, and every peer whose credit a lane lacks.
+  virtual void announce(slot_board::sleep& to) const = 0;
+  /// Steps of the operation that are performed. While this does not change, an announcement is still true.
   virtual std::size_t steps_taken() const = 0;
 
   rank_t rank() const { return rank_; }

@@ -268,9 +268,8 @@ void attendant::sleep_on_board(steady_time until, std::uint64_t asked) {
   {
     slot_board::sleep sleep{*board_, leader};
     for (rank_cell* cell : mine_) {
-      const bool stalled = cell->state().on_board()->stalled;
-      const board_performer::lack lack = stalled ? board_performer::lack{} : cell->state().port()->performer().lacks();
-      sleep.announce(cell->rank(), lack.writer, lack.finishes);
+      if (cell->state().on_board()->stalled) sleep.announce(cell->rank(), slot_board::anybody);
+      else cell->state().port()->performer().announce(sleep);
     }
     sleeping_.store(leader);
     sleep.fence();

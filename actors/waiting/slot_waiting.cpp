@@ -61,11 +61,8 @@ private:
     {
       slot_board& board = performers_.front()->board();
       slot_board::sleep sleep{board, performers_.front()->rank()};
-      for (board_performer* p : performers_) {
-        if (p->idle()) continue;
-        const board_performer::lack lack = p->lacks();
-        sleep.announce(p->rank(), lack.writer, lack.finishes);
-      }
+      for (const board_performer* p : performers_)
+        if (!p->idle()) p->announce(sleep);
       sleep.fence();
       const std::size_t before = steps_taken();
       if (look() || stopped()) return true;

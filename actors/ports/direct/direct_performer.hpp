@@ -35,7 +35,7 @@ public:
   bool together() const override { return stage_ > stage::at_odds; }
   std::vector<lane_wait> waits() const override;
   /// Whoever finishes the last unit wakes everybody.
-  lack lacks() const override { return {}; }
+  void announce(slot_board::sleep& to) const override { to.announce(rank_, slot_board::anybody); }
   std::size_t steps_taken() const override {
     return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0);
   }

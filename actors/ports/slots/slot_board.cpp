@@ -24,6 +24,9 @@ constexpr std::size_t level_begin(std::size_t level) { return slot_channel::firs
 constexpr std::size_t level_lines(std::size_t level) { return level_begin(level + 1) - level_begin(level); }
 static_assert(level_begin(slot_channel::level_count) == slot_channel::most_lines);
 
+/// How late a sleeper may be whose announcement a writer has missed.
+constexpr std::chrono::nanoseconds unsure_nap = std::chrono::milliseconds{1};
+
 [[noreturn]] void no_memory(std::size_t bytes) {
   throw error(errc::out_of_memory,
               "the slots of a channel need " + std::to_string(bytes) +
@@ -46,10 +49,16 @@ bool ask_for_membarrier() {
 
 }  // namespace
 
-bool slots_have_membarrier() {
-  static const bool have = ask_for_membarrier();
-  return have;
+namespace {
+
+std::atomic<bool>& membarrier_works() {
+  static std::atomic<bool> works{ask_for_membarrier()};
+  return works;
 }
+
+}  // namespace
+
+bool slots_have_membarrier() { return membarrier_works().load(std::memory_order_relaxed); }
 
 // -- slot_channel -----------------------------------------------------------------------------------------------------
 
@@ -174,22 +183,27 @@ void slot_board::wake_who_want_done(rank_t rank) {
 slot_board::sleep::sleep(slot_board& board, rank_t leader)
     : board_(board), leader_(leader), ticket_(board.words(leader).ticket.load(std::memory_order_acquire)) {}
 
-void slot_board::sleep::announce(rank_t rank, rank_t writer, rank_t finishes) {
+void slot_board::sleep::announce(rank_t rank, rank_t writer) {
   rank_words& mine = board_.words(rank);
   const std::uint64_t value = static_cast<std::uint64_t>(static_cast<std::uint32_t>(writer + 1)) << 32 |
                               static_cast<std::uint32_t>(leader_ + 1);
   mine.next = first_;
   first_ = rank;
   mine.sleeping.exchange(value, std::memory_order_acq_rel);
-  if (finishes >= 0) board_.words(finishes).wanted.exchange(1, std::memory_order_acq_rel);
 }
 
+/// After `sleeping`: who sees `wanted` looks at that.
+void slot_board::sleep::want_finished(rank_t of) { board_.words(of).wanted.exchange(1, std::memory_order_acq_rel); }
+
 void slot_board::sleep::fence() {
-  if (board_.membarrier_) ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!board_.membarrier_ || ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+  sure_ = false;
+  membarrier_works().store(false, std::memory_order_relaxed);
 }
 
 void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {
   using namespace std::chrono;
+  if (!sure_) deadline = std::min(deadline, steady_clock::now() + unsure_nap);
   std::atomic<std::uint32_t>& ticket = board_.words(leader_).ticket;
   if (deadline == steady_clock::time_point::max()) {
     ::syscall(SYS_futex, &ticket, FUTEX_WAIT_BITSET_PRIVATE, ticket_, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);

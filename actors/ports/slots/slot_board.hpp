@@ -26,6 +26,8 @@
 // W1, and S3 sees the slots. So the price is paid by the one who is going to sleep anyway, and a writer pays one load.
 // Without membarrier (an old kernel, another system, ThreadSanitizer, which does not know it) S1 and W3 are read-modify-writes of
 // `sleeping`: they come in one order, and the later one sees the earlier one and all that was before it.
+// Where S2 fails (a system call filter that was set after the process had registered for membarrier), a wake-up may be lost. Boards
+// that are made from then on do without; a sleep on this board is cut into naps.
 
 #include <atomic>
 #include <chrono>
@@ -120,7 +122,7 @@ private:
   alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
 };
 
-/// Whether the two ends of a sleep can be ordered by the sleeper alone; decided once for the process.
+/// Whether the two ends of a sleep can be ordered by the sleeper alone; for the process, and until a membarrier has failed.
 bool slots_have_membarrier();
 
 class slot_board {
@@ -170,7 +172,7 @@ public:
 
   static constexpr rank_t anybody = -1;
   /// One thread's sleep for one or more ranks; the first rank's ticket is what it sleeps on. In this order:
-  ///   sleep s{board, leader}; s.announce(rank, waits_for) …; s.fence(); look again; s.until(deadline) or not
+  ///   sleep s{board, leader}; s.announce(rank, writer) …; s.fence(); look again; s.until(deadline) or not
   /// The destructor takes the announcements back. @pre no other thread sleeps for these ranks.
   class sleep {
   public:
@@ -178,8 +180,10 @@ public:
     ~sleep() { retract(); }
     sleep(const sleep&) = delete;
     sleep& operator=(const sleep&) = delete;
-    /// Be woken by messages from `writer` only, or from anybody; `done` of `finishes` changing wakes too unless it is −1.
-    void announce(rank_t rank, rank_t writer, rank_t finishes);
+    /// Be woken by messages to `rank` from `writer` only, or from anybody. Once for each rank.
+    void announce(rank_t rank, rank_t writer);
+    /// Be woken when `done` of `of` changes, too. @pre something was announced
+    void want_finished(rank_t of);
     void fence();
     /// Somebody has woken the leader since the constructor.
     bool woken() const { return board_.words(leader_).ticket.load(std::memory_order_acquire) != ticket_; }
@@ -192,6 +196,7 @@ public:
     rank_t leader_;
     std::uint32_t ticket_;
     rank_t first_ = -1;  ///< announced ranks, linked through rank_words::next
+    bool sure_ = true;   ///< writers that do not see the announcement have been seen
   };
 
   bool uses_membarrier() const { return membarrier_; }
@@ -202,9 +207,10 @@ public:
 private:
   struct alignas(128) rank_words {
     std::atomic<std::uint64_t> done{0};
-    // Another line: read by every writer, written only by a thread that goes to sleep.
+    std::atomic<std::uint64_t> wanted{
+        0};  ///< somebody sleeps until `done` changes; looked at by who has just changed it
+    // Another line: read by every writer, written only by a thread that goes to sleep. Without membarrier every writer writes to it.
     alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
-    std::atomic<std::uint64_t> wanted{0};                ///< somebody sleeps until `done` changes
     std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on
     rank_t next = -1;                                    ///< belongs to the sleeper
   };

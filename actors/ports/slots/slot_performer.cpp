@@ -361,19 +361,21 @@ std::vector<lane_wait> slot_performer::waits() const {
   return result;
 }
 
-slot_performer::lack slot_performer::lacks() const {
-  if (unfinished_ == 0) return {};
-  lack result;
+void slot_performer::announce(slot_board::sleep& to) const {
+  if (unfinished_ == 0) return to.announce(rank_, slot_board::anybody);
+  rank_t writer = slot_board::anybody;
   int lanes = 0;
+  bool credits = false;
   for (const lane_state& lane : lanes_) {
     if (lane.next == lane.end) continue;
-    const instruction& i = code_->instructions[lane.next];
-    if (lane.why == outcome::credit) result.finishes = i.to;
-    else if (lane.why == outcome::chunk) result.writer = i.from;
     ++lanes;
+    credits = credits || lane.why == outcome::credit;
+    if (lane.why == outcome::chunk) writer = code_->instructions[lane.next].from;
   }
-  if (lanes > 1 || result.finishes >= 0) result.writer = anybody;
-  return result;
+  to.announce(rank_, lanes > 1 || credits ? slot_board::anybody : writer);
+  if (!credits) return;
+  for (const lane_state& lane : lanes_)
+    if (lane.next != lane.end && lane.why == outcome::credit) to.want_finished(code_->instructions[lane.next].to);
 }
 
 std::size_t slot_performer::steps_taken() const {

@@ -40,7 +40,7 @@ public:
 
   bool idle() const override { return unfinished_ == 0; }
   std::vector<lane_wait> waits() const override;
-  lack lacks() const override;
+  void announce(slot_board::sleep& to) const override;
   std::size_t steps_taken() const override;
 
 private:
