@@ -49,6 +49,7 @@ public:
   }
   void left(epoch_t operations) override { tell(left_message{rank_, operations}); }
   void quiet() override { tell(quiet_message{rank_}); }
+  void abort(const failure_ptr& why) override { tell(abort_message{why}); }
   void perished() override { tell(perished_message{rank_}); }
 
   void deliver(rank_t to, int channel, chunk&& what) override {

@@ -70,8 +70,14 @@ public:
     auto& scheduled = scheduled_[static_cast<std::size_t>(which.rank())];
     if (scheduled.load() || scheduled.exchange(true)) return;
     // Nobody is left who could be told anything once the last reference is gone.
-    if (auto members = members_.weak_from_this().lock())
+    auto members = members_.weak_from_this().lock();
+    if (!members) return;
+    try {
       of_.agenda.enqueue(new rank_job(std::move(members), which, scheduled));
+    } catch (...) {
+      scheduled.store(false);  // else it would never be scheduled again
+      throw;
+    }
   }
   bool help_one() override { return of_.agenda.has_ready() && !scheduler::in_handler() && of_.agenda.help_one(); }
   void start_attendant() override { of_.start_attendant(members_.shared_from_this()); }

@@ -1,6 +1,7 @@
 #include "actors/rank/attendant.hpp"
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 #include "memory/error.hpp"
@@ -32,6 +33,9 @@ attendant::attendant(const std::vector<std::unique_ptr<rank_cell>>& cells, slot_
     : cells_(cells), board_(board), start_(std::move(start)), nap_(shortest_nap) {
   asked_for_.reserve(static_cast<std::size_t>(ranks));
   taken_.reserve(static_cast<std::size_t>(ranks));
+  mine_.reserve(static_cast<std::size_t>(ranks));
+  rest_.reserve(static_cast<std::size_t>(ranks));
+  timers_.reserve(static_cast<std::size_t>(ranks));
 }
 
 // -- any thread ---------------------------------------------------------------------------------------------------------------
@@ -46,14 +50,24 @@ bool attendant::start_if_none() {
   try {
     start_();
     return true;
-  } catch (const std::exception& e) {  // no thread: nobody can go on here, nor anywhere
+  } catch (const std::exception& e) {
+    no_thread(e.what());
+    return false;
+  }
+}
+
+/// Nobody can go on here, nor anywhere.
+void attendant::no_thread(const char* reason) noexcept {
+  try {
     const auto why = make_failure(
-        errc::out_of_memory, std::string{"no thread can be started for operations that nobody waits for: "} + e.what());
+        errc::out_of_memory, std::string{"no thread can be started for operations that nobody waits for: "} + reason);
     for (const auto& cell : cells_)
       cell->post(rank_order{[why](rank_state& s, rank_outbox& out) { s.broken(why, out); }});
     close();
     work();
-    return false;
+  } catch (const std::bad_alloc&) {  // not even for that: whoever comes next tries again
+    const std::lock_guard lock(mutex_);
+    started_ = false;
   }
 }
 
@@ -136,7 +150,7 @@ void attendant::work() {
     idle = moved ? 0 : idle + 1;
     if (moved) continue;
     steady_time next = next_timer();
-    for (rank_cell* cell : mine_) next = std::min(next, cell->state().tick(cell->out()));
+    for (rank_cell* cell : mine_) next = std::min(next, cell->tick());
     if (idle <= most_yields) std::this_thread::yield();
     else sleep_on_board(next, asked);
   }
@@ -178,9 +192,9 @@ void attendant::adopt(bool closed, steady_time now) {
 
 /// What is on the board needs somebody who looks. For the rest it is enough to come back in time. @pre its turn was just taken
 void attendant::care_for(rank_cell& cell) {
-  cell.state().begin(cell.out());
+  cell.begin_queued();
   cell.turn();
-  const steady_time next = cell.state().tick(cell.out());
+  const steady_time next = cell.tick();
   if (cell.state().on_board() != nullptr) {
     mine_.push_back(&cell);
     return;
@@ -212,14 +226,14 @@ steady_time attendant::next_timer() const {
 /// Every rank's turn; those with nothing left on the board are let go. True: something has moved.
 bool attendant::turn_all() {
   bool moved = false;
-  std::vector<rank_cell*> rest;
+  rest_.clear();
   std::erase_if(mine_, [&](rank_cell* cell) {
     moved = cell->turn() || moved;
     if (cell->state().on_board() != nullptr && !cell->state().has_ended()) return false;
-    rest.push_back(cell);
+    rest_.push_back(cell);
     return true;
   });
-  for (rank_cell* cell : rest) {
+  for (rank_cell* cell : rest_) {
     cell->end_turn(care::none);
     if (cell->try_turn()) care_for(*cell);
   }
@@ -228,7 +242,8 @@ bool attendant::turn_all() {
 
 /// Closed: everything is failing.
 void attendant::let_all_go() {
-  for (rank_cell* cell : std::exchange(mine_, {})) cell->end_turn();
+  for (rank_cell* cell : mine_) cell->end_turn();
+  mine_.clear();
   timers_.clear();
 }
 
@@ -273,9 +288,8 @@ void attendant::sleep_on_board(steady_time until, std::uint64_t asked) {
     }
     sleeping_.store(leader);
     sleep.fence();
-    const bool moved = std::any_of(mine_.begin(), mine_.end(), [](rank_cell* cell) {
-      return !cell->inbox_empty() || cell->state().advance(cell->out());
-    });
+    const bool moved = std::any_of(mine_.begin(), mine_.end(),
+                                   [](rank_cell* cell) { return !cell->inbox_empty() || cell->advance(); });
     if (!moved && !fresh_.load() && asked_.load() == asked) {
       if (asleep_.load()) answered_.store(asked), idle_.store(true);
       sleep.until(until);

@@ -47,6 +47,7 @@ private:
   };
 
   bool start_if_none();
+  void no_thread(const char* reason) noexcept;
   void wake();
   bool any_left() const;
   void care_for(rank_cell& cell);
@@ -79,6 +80,7 @@ private:
 
   // Its own.
   std::vector<rank_cell*> mine_;  ///< whose turns it has: something is on their boards
+  std::vector<rank_cell*> rest_;  ///< room for those it lets go
   std::vector<timer> timers_;     ///< of ranks whose turns it has given back
   steady_time next_look_{};       ///< at ranks that are left
   int restless_ = 0;              ///< how many more naps …

@@ -13,6 +13,7 @@
 // board, which has one row of slots for each pair and direction: then a caller
 // that waits looks at its end itself (the inline calls), and every other end is told when something has changed (look_again()).
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -115,6 +116,9 @@ public:
   /// A chunk or credit of it is nobody's any more.
   bool is_over(const operation_key& which) const;
   bool idle() const { return under_way_.empty(); }
+  bool holds(const operation_ptr& op) const {
+    return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& known) { return known.second == op; });
+  }
   std::size_t stopping_count() const { return stopping_.size(); }
 
 private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <thread>
 
 #include "actors/waiting/slot_waiting.hpp"
@@ -41,6 +42,10 @@ rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& s
     : state_(std::move(options), memory, spaces, board),
       out_(std::move(out)),
       host_(&host),
+      no_memory_(
+          make_failure(errc::out_of_memory, state_.communicator() + ": rank " + std::to_string(state_.rank()) +
+                                                " had no memory left to go on; the communicator cannot be used any "
+                                                "more")),
       waiting_(waiting),
       spin_(waiting.spin) {}
 
@@ -62,9 +67,17 @@ void rank_cell::push(What&& what, bool urgent) {
   inbox_.push(std::forward<What>(what));
   if (urgent) urgent_.store(true);
   if (held_.load()) return wake_holder();
-  if (!urgent && !pending_.load()) return;
-  if (waited_for_.load()) place_.wake();
-  else host_->schedule(*this);
+  if (urgent || pending_.load()) summon();
+}
+
+/// Somebody shall take the turn.
+void rank_cell::summon() noexcept {
+  if (waited_for_.load()) return place_.wake();
+  try {
+    host_->schedule(*this);
+  } catch (...) {  // no memory for that; to ask the attendant takes none
+    host_->attend(*this);
+  }
 }
 
 void rank_cell::post(chunk_message&& what) { push(std::move(what), false); }
@@ -76,26 +89,59 @@ void rank_cell::wake_holder() {
     state_.port()->board().wake(rank());
 }
 
-bool rank_cell::drain() {
+/// True: done. False: it was left in the middle.
+template <class Step>
+bool rank_cell::transit(Step&& step) noexcept {
+  try {
+    std::forward<Step>(step)();
+    return true;
+  } catch (...) {
+    break_down();
+    return false;
+  }
+}
+
+void rank_cell::break_down() noexcept {
+  broke_down_ = true;
+  try {
+    state_.break_down(no_memory_, *out_);
+    broke_down_ = false;
+  } catch (...) {}
+}
+
+/// An operation that could not even be queued ends here.
+void rank_cell::enter(const operation_ptr& op) noexcept {
+  if (transit([&] { state_.enqueue(op, *out_); }) || state_.holds(op)) return;
+  op->done->complete(no_memory_);
+}
+
+void rank_cell::read(rank_message& what) noexcept {
+  if (what.what.index() == 2) {
+    enter(std::get<2>(what.what));
+    return begin_queued();
+  }
+  transit([&] {
+    switch (what.what.index()) {
+      case 0: {
+        auto& c = std::get<0>(what.what);
+        return state_.on_chunk(c.channel, std::move(c.what), *out_);
+      }
+      case 1: {
+        auto& c = std::get<1>(what.what);
+        return state_.on_credit(c.channel, c.what, *out_);
+      }
+      default: return std::get<3>(what.what)(state_, *out_);
+    }
+  });
+}
+
+bool rank_cell::drain() noexcept {
   if (urgent_.load(std::memory_order_relaxed)) urgent_.store(false);
   rank_message* m = inbox_.take_all();
   if (m == nullptr) return false;
   while (m != nullptr) {
     rank_message* const next = m->next;
-    switch (m->what.index()) {
-      case 0: {
-        auto& c = std::get<0>(m->what);
-        state_.on_chunk(c.channel, std::move(c.what), *out_);
-        break;
-      }
-      case 1: {
-        auto& c = std::get<1>(m->what);
-        state_.on_credit(c.channel, c.what, *out_);
-        break;
-      }
-      case 2: state_.submit(std::move(std::get<2>(m->what)), *out_); break;
-      default: std::get<3>(m->what)(state_, *out_);
-    }
+    read(*m);
     inbox::give_back(m);
     m = next;
   }
@@ -110,30 +156,53 @@ bool rank_cell::try_turn() noexcept {
   return true;
 }
 
-bool rank_cell::turn() {
+bool rank_cell::turn() noexcept {
+  if (broke_down_) [[unlikely]]
+    break_down();
   bool moved = drain();
-  if (state_.on_board() != nullptr) moved = state_.advance(*out_) || moved;
+  if (state_.on_board() != nullptr) moved = advance() || moved;
   return moved;
 }
 
-void rank_cell::end_turn(care of_rest) {
+/// To be left in the middle is to move, too.
+bool rank_cell::advance() noexcept {
+  bool moved = false;
+  return !transit([&] { moved = state_.advance(*out_); }) || moved;
+}
+
+void rank_cell::begin_queued() noexcept {
+  transit([&] { state_.begin(*out_); });
+}
+
+steady_time rank_cell::tick() noexcept {
+  steady_time next = no_deadline;
+  if (transit([&] { next = state_.tick(*out_); }) && !broke_down_) return next;
+  return clock::now() + long_wait;
+}
+
+void rank_cell::end_turn(care of_rest) noexcept {
   const bool pending = state_.pending();
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
   std::vector<rank_state::ended> ended;
   if (state_.has_ended()) ended = state_.take_ended();
-  if (pending && of_rest != care::none) unattended.store(of_rest);
+  const bool again = broke_down_;
+  if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   held_.exchange(false);
-  if (urgent_.load() || (pending && !inbox_.empty())) {
-    if (waited_for_.load()) place_.wake();
-    else host_->schedule(*this);
-  }
-  if (pending && of_rest == care::left) host_->unattended(*this);
-  if (ended.empty()) return;
-  // What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
+  if (urgent_.load() || (pending && !inbox_.empty())) summon();
+  if (again && of_rest != care::timed) [[unlikely]]
+    host_->attend(*this);
+  else if (pending && of_rest == care::left) host_->unattended(*this);
+  if (!ended.empty()) tell(std::move(ended));
+}
+
+/// What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
+void rank_cell::tell(std::vector<rank_state::ended> ended) noexcept {
   static thread_local std::vector<rank_state::ended> later;
   if (callbacks > 0) {
-    std::move(ended.begin(), ended.end(), std::back_inserter(later));
-    return;
+    try {
+      later.reserve(later.size() + ended.size());
+      return static_cast<void>(std::move(ended.begin(), ended.end(), std::back_inserter(later)));
+    } catch (const std::bad_alloc&) {}  // at once, then
   }
   ++callbacks;
   for (; !ended.empty(); ended = std::exchange(later, {}))
@@ -151,21 +220,17 @@ void rank_cell::run() {
 
 void rank_cell::submit(operation_ptr op) {
   const bool later = takes_long(*op, state_.ranks()) || callbacks > 0;
+  if (my_gathering != nullptr) my_gathering->add(*this);  // may throw, so first
   if (!try_turn()) return push(std::move(op), true);
   drain();
-  if (my_gathering != nullptr) {
-    state_.enqueue(std::move(op), *out_);
-    auto& cells = my_gathering->cells_;
-    if (std::find(cells.begin(), cells.end(), this) == cells.end()) cells.push_back(this);
-    return end_turn(care::none);
-  }
+  enter(op);
+  if (my_gathering != nullptr) return end_turn(care::none);
   if (later) {
     // Begun here inside a callback, it could end here, and its callback begin the next …
-    state_.enqueue(std::move(op), *out_);
     end_turn(care::none);
     return host_->attend(*this);
   }
-  state_.submit(std::move(op), *out_);
+  begin_queued();
   end_turn();
 }
 
@@ -277,15 +342,13 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
   operation_ptr op;
   try {
     op = state_.adopt_inline(input, output, deadline, deadline ? begun : clock::now());
-    if (!problem.empty()) state_.stall_on_board(problem, *out_);
   } catch (...) {  // peers wait for this rank, and nobody can go on for it
     state_.drop_inline();
-    const auto why =
-        make_failure(errc::out_of_memory, "there is no memory left to go on with an operation that peers have begun");
-    state_.broken(why, *out_);
+    break_down();
     end_turn();
-    return {true, why, nullptr};
+    return {true, no_memory_, nullptr};
   }
+  if (!problem.empty()) transit([&] { state_.stall_on_board(problem, *out_); });
   turn();
   end_turn();
   return {true, nullptr, std::move(op)};
@@ -358,7 +421,10 @@ void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
     if (callbacks > 0) return;
   } else {
     drain();
-    for (const operation_ptr& op : ops) state_.submit(op, *out_);
+    for (const operation_ptr& op : ops) {
+      enter(op);
+      begin_queued();
+    }
     if (!help_in_turn(no_deadline, ops)) return;
   }
   while (!done() && try_turn() && help_in_turn(no_deadline, ops)) {}
@@ -381,16 +447,25 @@ bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> o
   return !later && more && (until == no_deadline || clock::now() < until);
 }
 
+/// False also where there is no memory to help with.
+bool rank_cell::help_one() noexcept {
+  try {
+    return host_->help_one();
+  } catch (...) {
+    return false;
+  }
+}
+
 /// Looks for as long as that has paid lately. True: something has moved.
-bool rank_cell::look_again() {
+bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
   const int looks = board ? std::max(spin_, 1) : spin_;
   for (int i = 0; i < looks + waiting_.yields; ++i) {
     if (!inbox_.empty()) return true;
-    if (board && state_.advance(*out_)) return true;
+    if (board && advance()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     if (i % 16 == 0) {
-      if (host_->help_one()) return true;
+      if (help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
     if (i >= looks) std::this_thread::yield();
@@ -410,14 +485,16 @@ bool rank_cell::sleep_on_board(steady_time until) {
   how.patience = std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, long_wait);
   how.watch = &tired;
   const auto asleep = clock::now();
-  try {
-    wait_slots(state_.port()->performer(), how);
-    learn(clock::now() - asleep);
-  } catch (const std::exception& e) {
-    state_.stall_on_board(e.what(), *out_);
-  } catch (...) {
-    state_.stall_on_board("a function threw something that is no std::exception", *out_);
-  }
+  transit([&] {
+    try {
+      wait_slots(state_.port()->performer(), how);
+      learn(clock::now() - asleep);
+    } catch (const std::exception& e) {
+      state_.stall_on_board(e.what(), *out_);
+    } catch (...) {
+      state_.stall_on_board("a function threw something that is no std::exception", *out_);
+    }
+  });
   return !tired.tired() || clock::now() >= until;
 }
 
@@ -425,29 +502,43 @@ bool rank_cell::sleep_on_board(steady_time until) {
 
 rank_cell::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
 
+void rank_cell::gathering::add(rank_cell& which) {
+  if (std::find(cells_.begin(), cells_.end(), &which) == cells_.end()) cells_.push_back(&which);
+}
+
+/// Of what was only queued, where nobody here takes the turn.
+void rank_cell::begin_soon() noexcept {
+  try {
+    post(rank_order{[](rank_state& s, rank_outbox& out) { s.begin(out); }});
+  } catch (...) {
+    host_->attend(*this);  // which begins what is queued
+  }
+}
+
 rank_cell::gathering::~gathering() {
   my_gathering = outer_;
   for (rank_cell* cell : cells_) {
     if (my_gathering != nullptr) {
-      auto& outer = my_gathering->cells_;
-      if (std::find(outer.begin(), outer.end(), cell) == outer.end()) outer.push_back(cell);
-    } else {
-      cell->post(rank_order{[](rank_state& s, rank_outbox& out) { s.begin(out); }});
-      cell->help_briefly();
+      try {
+        my_gathering->add(*cell);
+        continue;
+      } catch (const std::bad_alloc&) {}
     }
+    cell->begin_soon();
+    cell->help_briefly();
   }
 }
 
 void rank_cell::gathering::drive() {
-  my_gathering = outer_;  // what callbacks begin is not part of it
   std::vector<rank_cell*> here;
-  std::vector<rank_cell*> cells;
-  cells.swap(cells_);
+  here.reserve(cells_.size());
+  my_gathering = outer_;  // what callbacks begin is not part of it
+  const std::vector<rank_cell*> cells = std::exchange(cells_, {});
   for (rank_cell* cell : cells) {
     if (cell->try_turn()) here.push_back(cell);
-    else cell->post(rank_order{[](rank_state& s, rank_outbox& out) { s.begin(out); }});
+    else cell->begin_soon();
   }
-  for (rank_cell* cell : here) cell->state_.begin(*cell->out_);
+  for (rank_cell* cell : here) cell->begin_queued();
   const int spin = here.empty() ? 0 : here.front()->waiting_.spin / 4;
   for (int idle = 0; !here.empty() && idle <= spin + most_yields; ++idle) {
     bool moved = false;

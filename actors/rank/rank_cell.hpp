@@ -12,6 +12,10 @@
 // looks at the inbox the last time (S1 `asleep_`, S2 inbox), and a writer that finds the turn held reads `asleep_` after W1.
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
 // writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
+//
+// Out of memory. A turn is given back whatever happens in it, and what has ended is told. A transition that throws (users' functions are
+// caught where they are called) leaves the state in between: the rank ends its communicator everywhere (rank_state::break_down), and if
+// there is no memory for that either, tries again at its next turn. What is left of the inbox is still read.
 
 #include <array>
 #include <atomic>
@@ -122,6 +126,7 @@ public:
 
   private:
     friend class rank_cell;
+    void add(rank_cell& which);
     std::vector<rank_cell*> cells_;  ///< each once
     gathering* outer_;
   };
@@ -130,7 +135,13 @@ public:
 
   bool try_turn() noexcept;
   /// Everything that can be done now. True: something has moved. @pre the turn is held
-  bool turn();
+  bool turn() noexcept;
+  /// Begins what was only queued. @pre held
+  void begin_queued() noexcept;
+  /// rank_state::advance(). @pre held
+  bool advance() noexcept;
+  /// rank_state::tick(). @pre held
+  steady_time tick() noexcept;
   /// Who sees to what is left under way when a turn is given back.
   enum class care : std::uint8_t {
     none,   ///< whoever gives it back
@@ -139,7 +150,7 @@ public:
     timed,  ///< the attendant, at some time
   };
   /// Gives the turn back, tells callers what has ended, and sees to what is left. @pre held
-  void end_turn(care of_rest = care::left);
+  void end_turn(care of_rest = care::left) noexcept;
   /// @pre held
   rank_state& state() { return state_; }
   rank_outbox& out() { return *out_; }
@@ -162,12 +173,21 @@ private:
   template <class What>
   void push(What&& what, bool urgent);
   void wake_holder();
-  bool drain();
+  void summon() noexcept;
+  void begin_soon() noexcept;
+  template <class Step>
+  bool transit(Step&& step) noexcept;
+  void break_down() noexcept;
+  void enter(const operation_ptr& op) noexcept;
+  static void tell(std::vector<rank_state::ended> ended) noexcept;
+  void read(rank_message& what) noexcept;
+  bool drain() noexcept;
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
-  bool look_again();
+  bool help_one() noexcept;
+  bool look_again() noexcept;
   bool sleep_on_board(steady_time until);
   void learn(std::chrono::nanoseconds slept);
 
@@ -182,6 +202,8 @@ private:
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;
   rank_host* host_;
+  failure_ptr no_memory_;    ///< made while there was some
+  bool broke_down_ = false;  ///< and could not say so
   waiting_policy waiting_;
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };

@@ -30,6 +30,8 @@ public:
   virtual void left(epoch_t operations) = 0;
   /// The communicator is broken and nothing of ours is under way any more: we refer to nobody's buffers.
   virtual void quiet() = 0;
+  /// The rank cannot go on, so nobody can: end the communicator on every rank.
+  virtual void abort(const failure_ptr& why) = 0;
   /// The actor is gone, and nothing here touches a peer's memory any more, nor will.
   virtual void perished() = 0;
 

@@ -1,6 +1,7 @@
 #include "actors/rank/rank_state.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "memory/error.hpp"
 
@@ -120,7 +121,21 @@ void rank_state::bury(const failure_ptr& why) {
   pairs_.drop_all(why);
 }
 
-void rank_state::settle(operation_ptr op, failure_ptr why) { ended_.push_back({std::move(op), std::move(why)}); }
+/// Loses no operation: where there is no memory to keep it, its caller is told at once.
+void rank_state::settle(operation_ptr op, failure_ptr why) {
+  try {
+    ended_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return op->done->complete(std::move(why));
+  }
+  ended_.back() = {std::move(op), std::move(why)};
+}
+
+bool rank_state::holds(const operation_ptr& op) const {
+  return on_board_ == op || std::find(queue_.begin(), queue_.end(), op) != queue_.end() ||
+         std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& known) { return known.second == op; }) ||
+         std::any_of(ended_.begin(), ended_.end(), [&](const ended& e) { return e.what == op; }) || pairs_.holds(op);
+}
 
 bool rank_state::have_ended(std::span<const operation_ptr> ops) const {
   std::size_t ours = 0;
@@ -207,24 +222,24 @@ void rank_state::begin_queued(rank_outbox& out) {
 bool rank_state::begin_one(rank_outbox& out) {
   operation& op = *queue_.front();
   const epoch_t epoch = op.epoch;
-  const bool over = op.over;
-  if (!over && troupe::actors::on_board(op) && (on_board_ || inline_)) return false;
+  const bool over = op.over, board = troupe::actors::on_board(op);
+  if (!over && board && (on_board_ || inline_)) return false;
   if (!over && under_way_.size() >= most_under_way) return false;
-  operation_ptr mine = std::move(queue_.front());
+  if (!over && !board) under_way_.emplace(epoch, queue_.front());  // may throw: it keeps its place then
+  const operation_ptr mine = std::move(queue_.front());
   queue_.pop_front();
-  begun_ = mine->epoch + 1;
+  begun_ = epoch + 1;
   if (over) {
     drop(collective_key(epoch));
     return true;
   }
   // `failed` will come, or it was cancelled before it was launched.
   op.stalled = op.stalled || stopping_.contains(epoch);
-  if (troupe::actors::on_board(op)) {
-    on_board_ = std::move(mine);
+  if (board) {
+    on_board_ = mine;
     begin_on_board(out);
     return true;
   }
-  under_way_.emplace(epoch, std::move(mine));
   if (op.stalled) return true;
   // The membership tells everybody's counts, or that all agree, where the data do not.
   if (!op.plan || !op.plan->agrees()) enroll(op, out);
@@ -411,9 +426,10 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
       why = make_failure(e.code_value(), e.what());
     }
   }
-  drop(collective_key(epoch));  // what came twice
-  if (op->registered) out.withdraw(epoch);
+  const bool registered = op->registered;
   settle(std::move(op), std::move(why));
+  drop(collective_key(epoch));  // what came twice
+  if (registered) out.withdraw(epoch);
   begin_queued(out);
 }
 
@@ -421,8 +437,10 @@ void rank_state::finish_on_board(failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(on_board_);
   if (why) port_->drop(op->epoch);
   else port_->conclude(op->output);
-  if (op->registered) out.withdraw(op->epoch);
+  const bool registered = op->registered;
+  const epoch_t epoch = op->epoch;
   settle(std::move(op), std::move(why));
+  if (registered) out.withdraw(epoch);
 }
 
 /// Everything of it leaves the channels. Returns what its lanes lacked.
@@ -494,15 +512,29 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
 void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
   if (broken_ || dead_) return;
   broken_ = why;
-  if (on_board_) finish_on_board(why, out);
-  for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), why);
+  end_all(out);
+}
+
+/// Broken: what can end at once does, the rest once all ranks have let go of it. May be repeated.
+void rank_state::end_all(rank_outbox& out) {
+  if (on_board_) finish_on_board(broken_, out);
+  for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), broken_);
   begun_ = next_;
-  for (operation_ptr& op : std::exchange(queue_, {}))
-    if (!op->over) settle(std::move(op), why);
+  for (; !queue_.empty(); queue_.pop_front())
+    if (operation_ptr& op = queue_.front(); !op->over) settle(std::move(op), broken_);
   speaking_ = &out;
-  pairs_.stop_all(why, out);
+  pairs_.stop_all(broken_, out);
   speaking_ = nullptr;
   when_idle(out);
+}
+
+void rank_state::break_down(const failure_ptr& why, rank_outbox& out) {
+  if (dead_) return;
+  beginning_ = false;
+  speaking_ = nullptr;
+  if (!broken_) broken_ = why;
+  out.abort(broken_);
+  end_all(out);
 }
 
 void rank_state::end(const operation_ptr& op, failure_ptr why, rank_outbox& out) {

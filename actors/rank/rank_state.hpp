@@ -109,6 +109,9 @@ public:
   void stop(epoch_t epoch, rank_outbox& out);
   void failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void broken(const failure_ptr& why, rank_outbox& out);
+  /// A transition was left in the middle, for want of memory: nobody goes on here, so nobody can anywhere. Throws std::bad_alloc if
+  /// there is none for that either; call it again then.
+  void break_down(const failure_ptr& why, rank_outbox& out);
   void peer_left(rank_t peer, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
   /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
@@ -140,6 +143,8 @@ public:
     failure_ptr why;  ///< null: success
   };
   bool has_ended() const { return !ended_.empty(); }
+  /// Queued, under way, or ended and not taken.
+  bool holds(const operation_ptr& op) const;
   /// Somebody has to be told: all of these have ended, or another one has.
   bool have_ended(std::span<const operation_ptr> ops) const;
   std::vector<ended> take_ended() { return std::exchange(ended_, {}); }
@@ -174,6 +179,7 @@ private:
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
   void finish_on_board(failure_ptr why, rank_outbox& out);
   void stall(operation& op, const std::string& why, rank_outbox& out);
+  void end_all(rank_outbox& out);
   void enroll(operation& op, rank_outbox& out);
   void answer_stop(epoch_t epoch, rank_outbox& out);
   std::vector<lane_wait> drop(const operation_key& which);

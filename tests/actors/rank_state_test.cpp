@@ -41,6 +41,7 @@ struct recording final : rank_outbox {
   }
   void left(epoch_t n) override { say("left" + std::to_string(n)); }
   void quiet() override { say("quiet"); }
+  void abort(const failure_ptr&) override { say("abort"); }
   void perished() override { say("perished"); }
   void deliver(rank_t to, int, chunk&& what) override {
     const bool pair = (what.epoch & point_to_point) != 0;
@@ -185,6 +186,7 @@ struct world {
     }
     void left(epoch_t) override {}
     void quiet() override {}
+    void abort(const failure_ptr&) override {}
     void perished() override {}
     void deliver(rank_t to, int channel, chunk&& what) override {
       all.post([this, to, channel, what] { all.at(to).on_chunk(channel, chunk{what}, all.out(to)); });

@@ -108,6 +108,9 @@ private:
       to.member_.post([this, n] { to.state_.left(rank, n, to); });
     }
     void quiet() override {}
+    void abort(const failure_ptr& why) override {
+      to.member_.post([this, why] { to.state_.abort(why, to); });
+    }
     void perished() override {}
     void deliver(rank_t r, int channel, chunk&& c) override {
       to.table_.at(r).post(chunk_message{channel, std::move(c)});

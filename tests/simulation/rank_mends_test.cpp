@@ -20,6 +20,7 @@ struct recording final : rank_outbox {
   void stopped(epoch_t e, std::vector<std::string>, presence) override { say("stopped", e); }
   void left(epoch_t n) override { say("left", n); }
   void quiet() override {}
+  void abort(const failure_ptr&) override {}
   void perished() override {}
   void deliver(rank_t, int, chunk&& what) override { say("chunk", what.epoch); }
   void give_back(rank_t, int, const credit&) override {}

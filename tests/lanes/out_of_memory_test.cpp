@@ -1,0 +1,128 @@
+// An allocation that fails in the middle of a turn: the turn was kept for ever, what had ended was never told, and what was left in the inbox
+// was lost. Here one allocation after the other fails on the thread that turns a rank, once, and every rank must hear of an end.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdlib>
+#include <new>
+
+#include "tests/lanes/ranks_on_threads.hpp"
+
+namespace {
+
+thread_local int allocations_until_failure = -1;
+
+void* allocate(std::size_t bytes) {
+  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0) throw std::bad_alloc{};
+  if (void* const p = std::malloc(bytes)) return p;
+  throw std::bad_alloc{};
+}
+
+}  // namespace
+
+// Aligned forms are left alone.
+void* operator new(std::size_t bytes) { return allocate(bytes); }
+void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+
+using namespace ranks_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// False: it has not ended in time. A correct run never waits for that.
+bool ends(const completion_ptr& done) {
+  parker place;
+  const auto limit = std::chrono::steady_clock::now() + 20s;
+  if (!done->enter(place)) return true;
+  while (!done->done() && std::chrono::steady_clock::now() < limit) place.park(limit);
+  done->leave(place);
+  return done->done();
+}
+
+/// Allocation `which` of what `work` does on this thread fails. True: there was one.
+template <class Work>
+bool fails_at(int which, Work work) {
+  allocations_until_failure = which;
+  try {
+    work();
+  } catch (const std::bad_alloc&) {}
+  return std::exchange(allocations_until_failure, -1) < 0;
+}
+
+/// An operation that could not be begun is ended in order, with what was thrown.
+bool is_told(const failure_ptr& why) {
+  return !why || why->code == errc::out_of_memory ||
+         (why->code == errc::aborted && why->text.find("bad_alloc") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("whichever allocation of a turn fails, every rank hears of an end") {
+  for (const plan_ptr& how : {mailbox_sum_plan(2, 4), sum_plan(2, 4), direct_sum_plan(2, 4)})
+    for (const bool waits : {false, true}) {
+      bool failed = true;
+      int failures = 0;
+      for (int which = 0; failed; ++which) {
+        CAPTURE(which);
+        CAPTURE(waits);
+        REQUIRE(which < 500);
+        house all{2};
+        std::array<std::int32_t, 4> in{1, 2, 3, 4}, a{}, b{};
+        const auto mine = make_operation(how, in.data(), a.data(), std::nullopt, sum);
+        const auto other = make_operation(how, in.data(), b.data(), std::nullopt, sum);
+        const completion_ptr first = mine->done, second = other->done;
+        bool begun = false;
+        all.table().at(1).submit(other);
+        failed = fails_at(which, [&] {
+          if (waits) all.table().at(0).submit_and_help({&mine, 1});
+          else all.table().at(0).submit(mine);
+          begun = true;
+          if (waits) all.table().at(0).help(*first, no_deadline);
+          all.table().at(1).run();
+        });
+        if (begun || all.table().at(0).state().holds(mine)) REQUIRE(ends(first));
+        else all.table().broken(make_failure(errc::out_of_memory, "rank 0 could not call it"));
+        REQUIRE(ends(second));
+        CHECK(is_told(first->why()));
+        CHECK(is_told(second->why()));
+        failures += second->why() != nullptr;
+        if (!second->why()) CHECK(b == std::array{2, 4, 6, 8});
+      }
+      CHECK(failures > 0);
+    }
+}
+
+TEST_CASE("a blocking operation that takes long and has no memory to go on ends on all ranks") {
+  const plan_ptr how = sum_plan(2, 4);
+  house all{2};
+  std::array<std::int32_t, 4> in{1, 2, 3, 4}, a{}, b{};
+  {
+    std::thread peer([&] { CHECK(run(all.table(), 1, how, in.data(), b.data()) == nullptr); });
+    CHECK(run(all.table(), 0, how, in.data(), a.data()) == nullptr);
+    peer.join();
+  }
+  failure_ptr mine, theirs;
+  std::atomic<bool> begun{false};
+  std::thread peer([&] {
+    call what = call_of(*how);
+    begun = true;
+    allocations_until_failure = 0;
+    rank_cell::outcome result = all.table().at(1).perform_again(what, in.data(), b.data(), std::nullopt);
+    CHECK(allocations_until_failure < 0);
+    CHECK(result.begun);
+    theirs = result.why;
+  });
+  peer.join();  // after long_wait
+  REQUIRE(theirs);
+  CHECK(theirs->code == errc::out_of_memory);
+  // Its message was there, so the other may have performed this one before it hears; but not the next.
+  mine = run(all.table(), 0, how, in.data(), a.data(), 20s);
+  if (!mine) mine = run(all.table(), 0, how, in.data(), a.data(), 20s);
+  REQUIRE(mine);
+  CHECK(mine->code == errc::out_of_memory);
+}
