@@ -192,7 +192,6 @@ void slot_board::sleep::announce(rank_t rank, rank_t writer) {
   mine.sleeping.exchange(value, std::memory_order_acq_rel);
 }
 
-/// After `sleeping`: who sees `wanted` looks at that.
 void slot_board::sleep::want_finished(rank_t of) { board_.words(of).wanted.exchange(1, std::memory_order_acq_rel); }
 
 void slot_board::sleep::fence() {
