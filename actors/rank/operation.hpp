@@ -49,7 +49,8 @@ struct operation {
   bool stalled = false;     ///< cannot go on, and waits to be told that it failed
   bool over = false;        ///< has failed before its turn came; it only keeps its place in the order
   int channels = 0;         ///< that have not performed their part yet
-  look_t suspected = 0;     ///< see confirm()
+  look_t suspected = 0;     ///< see confirm() …
+  std::uint64_t moved = 0;  ///< … and how far its chunks and credits were then
   steady_time begun{};      ///< when somebody first looked at the clock for it
   steady_time expires = no_deadline;
   scratch_block staged_input, staged_output, scratch, l0;

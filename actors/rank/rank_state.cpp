@@ -616,12 +616,21 @@ steady_time rank_state::tick(rank_outbox& out) {
   return next;
 }
 
+/// Since it was suspected. If so, the suspicion was wrong, and begins anew.
+bool rank_state::has_moved(operation& op) const {
+  std::uint64_t moved = 0;
+  for (const channel_state& c : channels_) moved += c.moves(collective_key(op.epoch));
+  if (std::exchange(op.moved, moved) == moved || op.suspected == 0) return false;
+  op.suspected = 0;
+  return true;
+}
+
 void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out) {
   if (dead_) return;
   const auto why =
       make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
   for (auto& [epoch, op] : under_way_)
-    if (op->agreed && !stopping_.contains(epoch) && confirm(op->suspected, look, latest))
+    if (op->agreed && !stopping_.contains(epoch) && !has_moved(*op) && confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);
 }

@@ -180,6 +180,7 @@ private:
   void finish_on_board(failure_ptr why, rank_outbox& out);
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);
+  bool has_moved(operation& op) const;
   void enroll(operation& op, rank_outbox& out);
   void answer_stop(epoch_t epoch, rank_outbox& out);
   std::vector<lane_wait> drop(const operation_key& which);

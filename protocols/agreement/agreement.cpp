@@ -43,7 +43,7 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
   record& r = open(epoch);
   if (!r.calls[index(rank)]) ++r.called;
   r.calls[index(rank)] = std::move(what);
-  r.suspected = 0;
+  r.suspected = r.doomed = 0;
   if (r.stopping) return;
   if (broken_) return begin_stop(epoch, r, broken_, out);
   if (r.called < ranks_)
@@ -78,7 +78,7 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
   if (at == records_.end() || at->second.stopping) return;
   record& r = at->second;
   r.performed[index(rank)] = true;
-  r.suspected = 0;  // who has performed it had heard of everybody
+  r.suspected = r.doomed = 0;  // who has performed it had heard of everybody
   if (r.calls[index(rank)]) {
     r.calls[index(rank)].reset();
     --r.called;
@@ -88,6 +88,7 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
 }
 
 void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
+  for (auto& [other, waits] : records_) waits.suspected = waits.doomed = 0;
   record& r = open(epoch);
   if (r.title.empty()) r.title = title;
   // A refusal is the reason why the others timed out or gave up, if they just did.
@@ -148,11 +149,30 @@ void agreement::stuck(look_t look, look_t latest, bool nobody_else, audience& ou
       if (!known) out.ask(epoch);
       continue;
     }
+    // The ranks hear of this look, too, and may find that another operation has lost a message. Then that one fails, and who waits for
+    // it goes on, and may call this one: fail() begins anew.
+    if (r.doomed == 0) r.doomed = look;
+    if (look == r.doomed) continue;
     begin_stop(epoch, r,
                make_failure(errc::rank_missing,
                             "every rank waits and nothing is under way, so this operation can never complete"),
                out);
   }
+}
+
+std::vector<std::string> agreement::overdue(int looks) {
+  std::vector<std::string> result;
+  for (auto& [epoch, r] : records_) {
+    if (r.stopping || r.called == 0 || ++r.seen_open != looks) continue;
+    std::vector<rank_t> here, missing;
+    for (rank_t rank = 0; rank < ranks_; ++rank)
+      if (r.calls[index(rank)]) here.push_back(rank);
+      else if (!r.performed[index(rank)]) missing.push_back(rank);
+    result.push_back(name_of(epoch, r) + ": " + list_ranks(here) + (here.size() == 1 ? " waits" : " wait") + "; " +
+                     list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it" +
+                     partial_table(r));
+  }
+  return result;
 }
 
 // -- records ----------------------------------------------------------------------------------------------------------

@@ -85,6 +85,10 @@ public:
   /// @param nobody_else every rank's own thread waits, too: whoever has not called, never will.
   void stuck(look_t look, look_t latest, bool nobody_else, audience& out);
 
+  /// Operations that not all ranks have called, and had not at each of the `looks` − 1 calls of this before; each is told once, for a
+  /// log: who waits, for what, and who has not called it.
+  std::vector<std::string> overdue(int looks);
+
   /// Why the communicator cannot be used any more; null while it can.
   const failure_ptr& broken() const { return broken_; }
   std::size_t open_operations() const { return records_.size(); }
@@ -100,6 +104,8 @@ private:
     std::string title;
     std::vector<std::string> waits;
     look_t suspected = 0;
+    look_t doomed = 0;  ///< the look that confirmed the suspicion; the next one ends it
+    int seen_open = 0;  ///< by overdue()
   };
 
   record& open(epoch_t epoch);

@@ -829,6 +829,19 @@ TEST_CASE_FIXTURE(fixture, "stuck: an agreed operation has lost a message if a l
   CHECK(out.take() == "");
 }
 
+TEST_CASE_FIXTURE(fixture, "stuck: what has moved since it was suspected is suspected anew") {
+  submit(barrier());
+  rank.agreed(0, nullptr, out);
+  out.take();
+  rank.stuck(1, 1, false, out);
+  arrives(token(0));
+  rank.stuck(2, 2, false, out);
+  rank.stuck(3, 3, false, out);
+  CHECK(out.take() == "");
+  rank.stuck(4, 4, false, out);
+  CHECK(out.take() == "fail0");
+}
+
 TEST_CASE_FIXTURE(fixture, "stuck: sends and receives ask the other end") {
   submit(pair(false));
   rank.stuck(1, 1, false, out);

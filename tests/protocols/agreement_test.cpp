@@ -343,7 +343,7 @@ TEST_CASE("nobody waits for the answer of a rank whose actor is gone") {
   CHECK(out.all.size() == before);
 }
 
-TEST_CASE("stuck: who has not said anything is asked, and only what a second look finds unmoved fails") {
+TEST_CASE("stuck: who has not said anything is asked, and only what two more looks find unmoved fails") {
   agreement a{2, "world"};
   recording out;
   a.called(0, 0, some_call(), out);
@@ -354,12 +354,25 @@ TEST_CASE("stuck: who has not said anything is asked, and only what a second loo
   CHECK(out.words() == "ask");
   SUBCASE("nobody came") {
     a.stuck(4, 4, true, out);
+    CHECK(out.words() == "ask");
+    a.stuck(5, 5, true, out);
     CHECK(out.words() == "ask stop");
     stop_all(a, 2, 0, out);
     CHECK(out.all.back().why->code == errc::rank_missing);
     CHECK(has(out.all.back().why->text, "rank 1 has not called it, rank 0 waits"));
-    a.stuck(5, 5, true, out);
+    a.stuck(6, 6, true, out);
     CHECK(out.words() == "ask stop failed");
+  }
+  SUBCASE("another operation turns out to have lost a message: who waits for that one may call this one") {
+    a.stuck(4, 4, true, out);
+    a.fail(7, "barrier", make_failure(errc::message_lost, "lost"), out);
+    stop_all(a, 2, 7, out);
+    CHECK(out.words() == "ask stop failed");
+    a.stuck(5, 5, true, out);
+    a.stuck(6, 6, true, out);
+    CHECK(out.words() == "ask stop failed ask");
+    a.stuck(7, 7, true, out);
+    CHECK(out.words() == "ask stop failed ask stop");
   }
   SUBCASE("somebody came in between") {
     a.called(0, 1, some_call(), out);
@@ -390,7 +403,29 @@ TEST_CASE("stuck: while a thread may still call, nothing fails, and a new call b
   a.stuck(5, 5, true, out);
   CHECK(out.words() == "ask ask ask ask ask");
   a.stuck(6, 6, true, out);
+  a.stuck(7, 7, true, out);
   CHECK(out.words() == "ask ask ask ask ask stop");
+}
+
+TEST_CASE("overdue: what lacks somebody's call at so many looks is told once, and nothing else is") {
+  agreement a{3, "world"};
+  recording out;
+  a.called(0, 0, some_call(), out);
+  CHECK(a.overdue(3).empty());
+  a.called(1, 2, some_call(), out);
+  CHECK(a.overdue(3).empty());
+  const auto first = a.overdue(3);
+  REQUIRE(first.size() == 1);
+  CHECK(has(first[0], "world, operation #0 "));
+  CHECK(has(first[0], "rank 0 waits; ranks 1 and 2 have not called it"));
+  a.withdraw(1, 0, out);  // performed there, so rank 1 alone is late
+  const auto second = a.overdue(3);
+  REQUIRE(second.size() == 1);
+  CHECK(has(second[0], "rank 2 waits; rank 1 has not called it"));
+  CHECK(a.overdue(3).empty());
+  a.called(2, 1, some_call(), out);
+  a.fail(2, "all_reduce", make_failure(errc::cancelled, "enough"), out);
+  for (int i = 0; i < 5; ++i) CHECK(a.overdue(3).empty());
 }
 
 TEST_CASE("partly called and different: the table is told with the failure") {

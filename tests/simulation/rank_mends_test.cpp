@@ -187,5 +187,6 @@ TEST_CASE("an operation that a rank has performed is not suspected of a rank tha
   state.stuck(2, 2, true, out);
   CHECK(out.stops == 0);
   state.stuck(3, 3, true, out);
+  state.stuck(4, 4, true, out);
   CHECK(out.stops == 1);
 }

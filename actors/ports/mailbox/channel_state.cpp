@@ -130,6 +130,16 @@ std::vector<lane_wait> channel_state::stop(const operation_key& which) {
   return lacked;
 }
 
+std::uint64_t channel_state::moves(const operation_key& which) const {
+  const auto at = active_.find(which);
+  if (at == active_.end()) return 0;
+  std::uint64_t total = 1;
+  for (const link& l : at->second.in) total += l.next;
+  for (const link& l : at->second.out)
+    total += std::uint64_t{l.next} + l.returned + static_cast<std::uint64_t>(std::popcount(l.came_back));
+  return total;
+}
+
 std::vector<lane_wait> channel_state::waits(const operation_key& which) const {
   const auto at = active_.find(which);
   if (at == active_.end()) return {};

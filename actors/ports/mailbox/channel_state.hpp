@@ -82,6 +82,9 @@ public:
   /// What the lanes of an operation wait for now; empty if it is not under way.
   std::vector<lane_wait> waits(const operation_key& which) const;
 
+  /// Chunks and credits that have moved an operation so far; 0 if it is not under way. For those who suspect that nothing moves.
+  std::uint64_t moves(const operation_key& which) const;
+
   std::size_t under_way() const { return active_.size(); }
   std::size_t early_chunks() const;
 
