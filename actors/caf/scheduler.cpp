@@ -24,14 +24,6 @@ using steady = std::chrono::steady_clock;
 // A handler must be able to outlast this many others before a busy helper looks at the time (25 ns) again.
 constexpr unsigned runs_per_deadline_check = 32;
 
-void relax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 void name_thread(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
 
 /// Threads get numbers so that each starts looking for a free execution unit at its own place.
@@ -169,12 +161,18 @@ void scheduler::found_work(bool searching) noexcept {
   if (nobody_else && !queue_.empty()) wake();
 }
 
-/// True: look at the queue again. False: spun enough, or others spin already.
-bool scheduler::spin(std::uint32_t& looks, bool& searching) noexcept {
-  if (looks >= options_.spin) return false;
-  if (!searching && !(searching = idle_.start_search(options_.searchers))) return false;
-  ++looks;
-  relax();
+/// True: it has waited a little and looks at the queue again. False: it shall sleep.
+bool scheduler::look_again(wait_course& course, bool& searching) noexcept {
+  auto step = course.next();
+  if (step == wait_course::step::pause && !searching && !(searching = idle_.start_search(options_.searchers)))
+    step = course.next_without_spin();
+  if (step == wait_course::step::sleep) return false;
+  if (step == wait_course::step::pause) {
+    pause_core();
+    return true;
+  }
+  if (!searching) searching = idle_.start_search(~std::uint32_t{0});
+  std::this_thread::yield();
   return true;
 }
 
@@ -200,8 +198,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
   const driving scope(*this);
   driver& self = *static_cast<driver*>(current_driver);
   bool was_idle = searching;
-  std::uint32_t looks = 0;
-  int yielded = 0;
+  wait_course course{{static_cast<int>(options_.spin), yields}, 0};
   unsigned runs = 0;
   for (;;) {
     if (done()) {
@@ -215,21 +212,14 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
     if (caf::resumable* job = queue_.pop()) {
       if (was_idle) found_work(std::exchange(searching, false));
       was_idle = false;
-      looks = 0;
-      yielded = 0;
+      course.restart();
       run(self, job);
       if (++runs % runs_per_deadline_check == 0 && deadline != no_deadline && steady::now() >= deadline)
         return done() ? help_result::done : help_result::timeout;
       continue;
     }
     was_idle = true;
-    if (spin(looks, searching)) continue;
-    if (yielded < yields) {
-      if (!searching) searching = idle_.start_search(~std::uint32_t{0});
-      ++yielded;
-      std::this_thread::yield();
-      continue;
-    }
+    if (look_again(course, searching)) continue;
     if (!queue_.empty()) {
       std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
       continue;
@@ -238,7 +228,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
       leave(searching);
       return done() ? help_result::done : help_result::timeout;
     }
-    looks = 0;
+    course.woken();
   }
 }
 

@@ -3,6 +3,7 @@
 #include "actors/caf/caf_compat.hpp"
 #include "actors/caf/ready_queue.hpp"
 #include "actors/waiting/parking.hpp"
+#include "actors/waiting/policy.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -20,7 +21,7 @@ struct scheduler_options {
   std::size_t workers = 0;
   /// Messages an actor may consume before it goes to the end of the queue.
   std::size_t max_throughput = 32;
-  /// How often an idle thread looks again before it sleeps; one look costs about 10–50 ns. 0 on a machine with one core.
+  /// How often an idle thread looks again before it sleeps (waiting_policy); one look costs about 10–50 ns. 0 on a machine with one core.
   std::uint32_t spin = 64;
   /// Threads that may look at the same time; the others sleep at once. 0: half of the cores, at least one.
   std::uint32_t searchers = 0;
@@ -176,7 +177,7 @@ private:
   help_result drive(parker& place, condition done, steady_time deadline, bool searching, int yields);
   void run(driver& self, caf::resumable* job) noexcept;
   void found_work(bool searching) noexcept;
-  bool spin(std::uint32_t& looks, bool& searching) noexcept;
+  bool look_again(wait_course& course, bool& searching) noexcept;
   bool sleep(parker& place, condition done, steady_time deadline, bool& searching) noexcept;
   void leave(bool searching) noexcept;
   void wake() noexcept;

@@ -13,16 +13,8 @@ namespace {
 using clock = std::chrono::steady_clock;
 using care = rank_cell::care;
 
-/// Between two looks at ranks that are left: what an operation that nobody waits for is late by, at most twice. Looks that find nothing
-/// to take become rarer: callers wait for what they begin then, and a thread that wakes every 50 µs keeps Linux from moving one of
-/// two callers that share a core to the other core (a core that is never idle for long looks for no work).
-constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds{50},
-                                   longest_nap = std::chrono::milliseconds{2};
-constexpr int short_naps = 4;
-/// Then nothing has been left for a while.
-constexpr int most_naps = 100;
-/// Looks with a yield between, before it sleeps.
-constexpr int most_yields = 32;
+/// Between two looks at a board, before it sleeps: the ranks whose turns it has share its core.
+constexpr waiting_policy at_boards{0, 32};
 /// Until it asks again for the turn of a rank whose time has come while somebody else had it.
 constexpr std::chrono::nanoseconds again = std::chrono::milliseconds{1};
 
@@ -30,7 +22,7 @@ constexpr std::chrono::nanoseconds again = std::chrono::milliseconds{1};
 
 attendant::attendant(const std::vector<std::unique_ptr<rank_cell>>& cells, slot_board* board, int ranks,
                      std::function<void()> start)
-    : cells_(cells), board_(board), start_(std::move(start)), nap_(shortest_nap) {
+    : cells_(cells), board_(board), start_(std::move(start)) {
   asked_for_.reserve(static_cast<std::size_t>(ranks));
   taken_.reserve(static_cast<std::size_t>(ranks));
   mine_.reserve(static_cast<std::size_t>(ranks));
@@ -129,7 +121,7 @@ bool attendant::stands_still() {
 
 void attendant::work() {
   asleep_.store(false);
-  for (int idle = 0;;) {
+  for (wait_course course{at_boards};;) {
     const std::uint64_t asked = asked_.load();
     const bool closed = take_asked();
     const auto now = clock::now();
@@ -147,11 +139,13 @@ void attendant::work() {
       wait_for_work(asked);
       continue;
     }
-    idle = moved ? 0 : idle + 1;
-    if (moved) continue;
+    if (moved) {
+      course.restart();
+      continue;
+    }
     steady_time next = next_timer();
     for (rank_cell* cell : mine_) next = std::min(next, cell->tick());
-    if (idle <= most_yields) std::this_thread::yield();
+    if (course.next() == wait_course::step::yield) std::this_thread::yield();
     else sleep_on_board(next, asked);
   }
 }
@@ -175,19 +169,16 @@ bool attendant::take_asked() {
 /// Takes the ranks that have been left for a nap.
 void attendant::adopt(bool closed, steady_time now) {
   if (now < next_look_ && !closed) return;
-  restless_ = std::max(0, restless_ - 1);
-  bool taken = false;
+  bool left = false, taken = false;
   for (const auto& cell : cells_) {
     care seen = cell->unattended.load();
     if (seen == care::none || (seen == care::timed && !closed)) continue;
-    restless_ = most_naps;
+    left = true;
     if (seen == care::left && !closed) cell->unattended.compare_exchange_strong(seen, care::seen);
     else if (cell->try_turn()) care_for(*cell), taken = true;
   }
-  futile_looks_ = taken ? 0 : futile_looks_ + 1;
-  if (taken) nap_ = shortest_nap;
-  else if (futile_looks_ > short_naps) nap_ = std::min(nap_ * 2, longest_nap);
-  next_look_ = now + nap_;
+  naps_.looked(left, taken);
+  next_look_ = now + naps_.next();
 }
 
 /// What is on the board needs somebody who looks. For the rest it is enough to come back in time. @pre its turn was just taken
@@ -252,7 +243,7 @@ bool attendant::fall_asleep() {
   asleep_.store(true);
   if (!any_left()) return true;
   asleep_.store(false);
-  restless_ = most_naps;
+  naps_.missed();
   return false;
 }
 
@@ -260,8 +251,8 @@ void attendant::wait_for_work(std::uint64_t asked) {
   std::unique_lock lock(mutex_);
   const auto called = [&] { return fresh_.load() || asked_.load() != asked; };
   const steady_time next = next_timer();
-  if (restless_ > 0) {
-    something_.wait_until(lock, std::min(next, clock::now() + nap_), called);
+  if (!naps_.over()) {
+    something_.wait_until(lock, std::min(next, clock::now() + naps_.next()), called);
     return;
   }
   if (!fall_asleep()) return;
@@ -269,14 +260,13 @@ void attendant::wait_for_work(std::uint64_t asked) {
   idle_.store(true);
   if (next == no_deadline) something_.wait(lock, called);
   else something_.wait_until(lock, next, called);
-  nap_ = shortest_nap;
-  futile_looks_ = 0;
+  naps_.woken();
   idle_.store(false);
   asleep_.store(false);
 }
 
 void attendant::sleep_on_board(steady_time until, std::uint64_t asked) {
-  if (restless_ > 0) until = std::min(until, clock::now() + nap_);
+  if (!naps_.over()) until = std::min(until, clock::now() + naps_.next());
   else if (!fall_asleep()) return;
   const rank_t leader = mine_.front()->rank();
   for (rank_cell* cell : mine_) cell->falls_asleep(true);

@@ -2,8 +2,8 @@
 // The thread of a communicator that cares for ranks which nobody turns: it performs what is on their boards, and keeps their time
 // (deadlines; telling the membership what takes long). It sleeps while nothing is left to it, and is started when something is.
 //
-// Starting an operation should wake nobody. So the attendant naps instead of sleeping as long as ranks were left unattended lately: it
-// looks now and then, and takes what it finds for the second time. A thread that gives a turn back marks the rank as left, then
+// Starting an operation should wake nobody. So the attendant naps instead of sleeping as long as ranks were left unattended lately
+// (nap_course): it looks now and then, and takes what it finds for the second time. A thread that gives a turn back marks the rank as left, then
 // checks whether the attendant sleeps; the attendant says that it sleeps, then looks for marks (all sequentially consistent): one of
 // them sees the other.
 
@@ -83,9 +83,7 @@ private:
   std::vector<rank_cell*> rest_;  ///< room for those it lets go
   std::vector<timer> timers_;     ///< of ranks whose turns it has given back
   steady_time next_look_{};       ///< at ranks that are left
-  int restless_ = 0;              ///< how many more naps …
-  int futile_looks_ = 0;          ///< … in a row it found nothing to take …
-  std::chrono::nanoseconds nap_;  ///< … and how long the next one is
+  nap_course naps_;
 };
 
 }  // namespace troupe::actors

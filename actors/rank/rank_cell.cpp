@@ -459,17 +459,18 @@ bool rank_cell::help_one() noexcept {
 /// Looks for as long as that has paid lately. True: something has moved.
 bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
-  const int looks = board ? std::max(spin_, 1) : spin_;
-  for (int i = 0; i < looks + waiting_.yields; ++i) {
+  wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
+  for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;
     if (board && advance()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
+    const int i = course.taken() - 1;
     if (i % 16 == 0) {
       if (help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
-    if (i >= looks) std::this_thread::yield();
-    else if (i >= eager_looks) pause_core();
+    if (step == wait_course::step::yield) std::this_thread::yield();
+    else if (step == wait_course::step::pause) pause_core();
   }
   return false;
 }
@@ -539,8 +540,9 @@ void rank_cell::gathering::drive() {
     else cell->begin_soon();
   }
   for (rank_cell* cell : here) cell->begin_queued();
-  const int spin = here.empty() ? 0 : here.front()->waiting_.spin / 4;
-  for (int idle = 0; !here.empty() && idle <= spin + most_yields; ++idle) {
+  wait_course course{{here.empty() ? 0 : here.front()->waiting_.spin / 4, most_yields}};
+  for (auto step = wait_course::step::look; !here.empty() && step != wait_course::step::sleep;) {
+    if (step == wait_course::step::yield) std::this_thread::yield();
     bool moved = false;
     for (std::size_t i = 0; i < here.size();) {
       rank_cell* const cell = here[i];
@@ -552,8 +554,8 @@ void rank_cell::gathering::drive() {
       here.erase(here.begin() + static_cast<std::ptrdiff_t>(i));
       cell->end_turn();
     }
-    if (moved) idle = 0;
-    else if (idle > spin) std::this_thread::yield();
+    if (moved) course.restart();
+    step = course.next();
   }
   for (rank_cell* cell : here) {
     const bool attend = cell->state_.on_board() != nullptr;

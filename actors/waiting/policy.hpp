@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace troupe {
 
@@ -33,6 +34,74 @@ inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) 
 inline int learn_spin(int spin, const waiting_policy& most, std::chrono::nanoseconds slept) {
   return slept < brief_sleep ? most.spin : std::max(spin / 4, std::min(most.spin, eager_looks));
 }
+
+/// One wait, in the order above: what its thread does before it looks once more. Pure: the thread pauses, yields and sleeps itself.
+class wait_course {
+public:
+  enum class step : std::uint8_t { look, pause, yield, sleep };
+
+  /// @param eager looks without a pause; 0 where a look costs as much as a pause
+  explicit wait_course(const waiting_policy& most, int eager = eager_looks) : most_(most), eager_(eager) {}
+
+  /// It has looked and found nothing.
+  step next() {
+    if (looks_ < most_.spin) return looks_++ < eager_ ? step::look : step::pause;
+    if (yields_ < most_.yields) return ++yields_, step::yield;
+    return step::sleep;
+  }
+  /// Others spin already, and one is enough to find what comes.
+  step next_without_spin() {
+    looks_ = most_.spin;
+    return next();
+  }
+  /// It has found something to do.
+  void restart() { looks_ = yields_ = 0; }
+  /// It was woken, and something else than what it waits for had come. It does not yield once more: its core was free.
+  void woken() { looks_ = 0; }
+  /// Looks so far.
+  int taken() const { return looks_ + yields_; }
+
+private:
+  waiting_policy most_;
+  int eager_;
+  int looks_ = 0, yields_ = 0;
+};
+
+/// The looks of a thread that cares for what others leave and may come back to. To leave something should wake nobody, so the thread naps
+/// as long as things were left lately, and takes what it finds a second time. Looks that find nothing to take become rarer: callers
+/// wait for what they begin then, and a thread that wakes every 50 µs keeps Linux from moving one of two callers that share a core to
+/// the other core (a core that is never idle for long looks for no work).
+class nap_course {
+public:
+  /// What is left is taken late by twice that at most, while things are taken.
+  static constexpr std::chrono::nanoseconds shortest = std::chrono::microseconds{50};
+  static constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds{2};
+
+  /// It has looked. @param left something was there to be taken, now or the next time @param taken something was taken
+  void looked(bool left, bool taken) {
+    naps_ = left ? most_naps : std::max(0, naps_ - 1);
+    futile_ = taken ? 0 : futile_ + 1;
+    if (taken) nap_ = shortest;
+    else if (futile_ > short_naps) nap_ = std::min(nap_ * 2, longest);
+  }
+  /// Something was left as it was about to sleep.
+  void missed() { naps_ = most_naps; }
+  /// It was woken from a sleep.
+  void woken() {
+    nap_ = shortest;
+    futile_ = 0;
+  }
+  /// Nothing was left for a while: it sleeps until it is woken.
+  bool over() const { return naps_ == 0; }
+  std::chrono::nanoseconds next() const { return nap_; }
+
+private:
+  static constexpr int short_naps = 4;
+  static constexpr int most_naps = 100;
+  std::chrono::nanoseconds nap_ = shortest;
+  int naps_ = 0;    ///< to come
+  int futile_ = 0;  ///< looks in a row
+};
 
 /// Between two idle looks: leaves the core's resources to its other hyper-thread, and the power to others.
 inline void pause_core() noexcept {

@@ -21,22 +21,24 @@ public:
       : performers_(performers), options_(options) {}
 
   slot_wait_result run() {
-    if (look()) return result_;
-    for (int i = 1; i <= options_.spin; ++i) {
-      if (i > eager_looks) pause_core();
-      if (look()) return result_;
-      if (i % looks_between_questions == 0 && stopped()) return result_;
+    wait_course course{{options_.spin, options_.yields}};
+    while (!look()) {
+      const auto step = course.next();
+      if (step == wait_course::step::sleep) return sleep();
+      if (step == wait_course::step::pause) pause_core();
+      if (step == wait_course::step::yield) std::this_thread::yield();
+      if (course.taken() % looks_between_questions == 0 && stopped()) return result_;
     }
-    for (int i = 0; i < options_.yields; ++i) {
-      std::this_thread::yield();
-      if (look()) return result_;
-    }
+    return result_;
+  }
+
+private:
+  slot_wait_result sleep() {
     next_impatience_ = clock::now() + options_.patience;
     while (!sleep_once()) {}
     return result_;
   }
 
-private:
   /// One turn over all performers. True: the wait is over.
   bool look() {
     bool all = true;

@@ -1,0 +1,99 @@
+// How a thread waits, step by step: the policy alone, without a thread.
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "actors/waiting/policy.hpp"
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The steps until the sleep, as "3l 5p 2y".
+std::string steps_of(wait_course& course) {
+  const char* const letters = "lpy";
+  std::string text;
+  int count = 0;
+  auto last = wait_course::step::sleep;
+  while (true) {
+    const auto next = course.next();
+    if (next != last && count > 0)
+      text += (text.empty() ? "" : " ") + std::to_string(count) + letters[static_cast<int>(last)];
+    if (next == wait_course::step::sleep) return text;
+    count = next == last ? count + 1 : 1;
+    last = next;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("waiting: threads that have cores look, those that share them yield") {
+  CHECK(waiting_for(2, 2).spin == 4096);
+  CHECK(waiting_for(2, 2).yields == 0);
+  CHECK(waiting_for(3, 2).spin == 0);
+  CHECK(waiting_for(3, 2).yields == 32);
+  CHECK(waiting_for(1, 64, 100).spin == 100);
+  CHECK(waiting_for(1, 64, 1 << 20).spin == 4096);
+  CHECK(waiting_for(1, 64, 0).spin == 0);
+}
+
+TEST_CASE("waiting: a wait spins, yields, sleeps") {
+  wait_course alone{waiting_for(2, 2)};
+  CHECK(steps_of(alone) == "64l 4032p");
+  CHECK(steps_of(alone) == "");  // it was told to sleep
+  wait_course sharing{waiting_for(8, 2)};
+  CHECK(steps_of(sharing) == "32y");
+  wait_course both{{5, 3}, 2};
+  CHECK(steps_of(both) == "2l 3p 3y");
+  CHECK(both.taken() == 8);
+}
+
+TEST_CASE("waiting: who finds something begins again; who is woken for nothing does not yield again") {
+  wait_course course{{4, 2}, 0};
+  CHECK(steps_of(course) == "4p 2y");
+  course.woken();
+  CHECK(steps_of(course) == "4p");
+  course.restart();
+  CHECK(steps_of(course) == "4p 2y");
+}
+
+TEST_CASE("waiting: who need not spin, as others do, yields at once") {
+  wait_course course{{4, 2}, 0};
+  CHECK(course.next_without_spin() == wait_course::step::yield);
+  CHECK(steps_of(course) == "1y");
+  course.restart();
+  CHECK(steps_of(course) == "4p 2y");
+}
+
+TEST_CASE("waiting: a sleep that was too short to be worth it brings the looks back, a long one quarters them") {
+  const waiting_policy most{4096, 0};
+  int spin = most.spin;
+  for (const int expected : {1024, 256, 64, 64}) CHECK((spin = learn_spin(spin, most, 1ms)) == expected);
+  CHECK(learn_spin(spin, most, 10us) == most.spin);
+  CHECK(learn_spin(10, waiting_policy{10, 0}, 1ms) == 10);
+}
+
+TEST_CASE("naps: short while something is taken, longer when nothing is, and none when nothing was left for a while") {
+  nap_course naps;
+  CHECK(naps.over());
+  naps.missed();
+  CHECK_FALSE(naps.over());
+  for (int i = 0; i < 4; ++i) {
+    naps.looked(true, false);
+    CHECK(naps.next() == nap_course::shortest);
+  }
+  naps.looked(true, false);
+  CHECK(naps.next() == 2 * nap_course::shortest);
+  for (int i = 0; i < 20; ++i) naps.looked(true, false);
+  CHECK(naps.next() == nap_course::longest);
+  naps.looked(true, true);
+  CHECK(naps.next() == nap_course::shortest);
+  int until_over = 0;
+  for (; !naps.over(); ++until_over) naps.looked(false, false);
+  CHECK(until_over == 100);
+  CHECK(naps.next() == nap_course::longest);
+  naps.woken();
+  CHECK(naps.next() == nap_course::shortest);
+}
