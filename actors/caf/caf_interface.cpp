@@ -8,7 +8,7 @@ namespace troupe::actors {
 
 caf::actor_system& system_of(runtime& of) { return of.inside().system; }
 
-caf::actor rank_actor_of(const communicator_actors& of, int rank) { return of.rank[static_cast<std::size_t>(rank)]; }
+caf::actor rank_actor_of(communicator_actors& of, int rank) { return of.shell(rank); }
 
 lets_go_of_logger::~lets_go_of_logger() { CAF_SET_LOGGER_SYS(nullptr); }
 

@@ -32,7 +32,7 @@ namespace actors {
 class runtime;
 struct communicator_actors;
 TROUPE_API caf::actor_system& system_of(runtime& of);
-TROUPE_API caf::actor rank_actor_of(const communicator_actors& of, int rank);
+TROUPE_API caf::actor rank_actor_of(communicator_actors& of, int rank);
 }  // namespace actors
 
 }  // namespace troupe

@@ -4,10 +4,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <caf/actor.hpp>
+#include <caf/fwd.hpp>
 
 #include "actors/caf/messages.hpp"
 #include "actors/caf/runtime.hpp"
@@ -18,10 +21,12 @@ namespace troupe::actors {
 class fabric;
 
 /// Written while the communicator is made, before any of its actors has a message; read-only afterwards, but for the members that
-/// say so. Actors hold it until they end, which breaks the circle of references.
+/// say so. Refers to itself until all ranks have left, so that what is under way goes on when its callers have dropped everything.
+///
+/// The actors themselves, a shell for each rank and the membership, are made when there is something to say to one of them: an
+/// operation that takes long, a failure, a program that asks for a rank's actor. Most communicators come and go without.
 struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
-  communicator_actors(std::string called, int n, int channel_count, arena& m, fabric* way)
-      : name(std::move(called)), ranks(n), channels(channel_count), memory(m), ways(way) {}
+  communicator_actors(caf::actor_system& system, std::string called, int n, int channel_count, arena& m, fabric* way);
 
   std::string name;
   int ranks;
@@ -29,9 +34,8 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   arena& memory;
   fabric* ways;  ///< null on a flat layout: references go directly
   fault_settings faults;
-  std::vector<int> machine_rank;  ///< rank of the communicator → rank of the machine's layout
-  caf::actor membership;
-  std::vector<caf::actor> rank;  ///< the ranks' shells
+  std::vector<int> machine_rank;   ///< rank of the communicator → rank of the machine's layout
+  std::vector<caf::actor> shells;  ///< the ranks'; for the membership, others ask shell()
   std::unique_ptr<rank_threads> threads;
   std::unique_ptr<rank_table> table;  ///< thread-safe
   /// Makes an operation of a request that came as a message to a rank actor; set by the engine. Thread-safe.
@@ -41,6 +45,37 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   std::atomic<std::uint64_t> held_back{0}, let_go{0};
   std::atomic<look_t> looks{0};    ///< that have begun: see confirm()
   std::atomic<bool> ended{false};  ///< all ranks have left or the communicator was dissolved
+
+  // -- any thread; whoever calls holds a reference ------------------------------------------------------------------------
+
+  bool has_actors() const noexcept { return made_.load(std::memory_order_acquire); }
+  /// Made now if they are not there yet. Null when the communicator has ended without.
+  const caf::actor& membership();
+  const caf::actor& shell(rank_t rank);
+  /// A rank will call nothing more. When all have said so, a communicator without actors has ended.
+  void left(rank_t rank, epoch_t operations);
+  /// A rank refers to nobody's buffers any more, and the communicator is broken.
+  void quiet(rank_t rank);
+  void abort(const failure_ptr& why);
+  /// Ends all actors.
+  void dissolve();
+  /// It lives until it ends. Once, when all is made.
+  void live() { alive_ = shared_from_this(); }
+  void end();
+
+private:
+  bool make();
+  template <class Word>
+  bool keep(Word&& what);
+
+  caf::actor_system& system_;
+  std::atomic<bool> made_{false};
+  std::atomic<int> left_{0};  ///< while there are no actors
+  std::mutex mutex_;          // when actors are made, and for what comes seldom
+  caf::actor membership_;
+  std::vector<std::variant<left_message, quiet_message, abort_message>>
+      early_;  ///< for the membership: two a rank, and one
+  std::shared_ptr<communicator_actors> alive_;
 };
 using communicator_actors_ptr = std::shared_ptr<communicator_actors>;
 

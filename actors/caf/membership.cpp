@@ -1,8 +1,10 @@
 #include "actors/caf/membership.hpp"
 
+#include <chrono>
 #include <string>
 
 #include <caf/event_based_actor.hpp>
+#include <spdlog/spdlog.h>
 
 #include "actors/caf/fabric.hpp"
 #include "actors/rank/membership_state.hpp"
@@ -10,6 +12,10 @@
 namespace troupe::actors {
 
 namespace {
+
+/// How long ranks wait for another one's call before the log says so: looks, and the time between them.
+constexpr int looks_until_overdue = 5;
+constexpr std::chrono::seconds between_looks{1};
 
 /// Unpacks messages for the state, and sends what it says.
 class membership_actor final : public caf::event_based_actor, private membership_outbox {
@@ -21,9 +27,12 @@ public:
   }
 
   caf::behavior make_behavior() override {
-    for (const caf::actor& rank : members_->rank) watch_actor(*this, rank);
+    for (const caf::actor& rank : members_->shells) watch_actor(*this, rank);
     return {
-        [this](called_message& m) { state_.called(m.epoch, m.rank, std::move(m.what), *this); },
+        [this](called_message& m) {
+          state_.called(m.epoch, m.rank, std::move(m.what), *this);
+          watch();
+        },
         [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank, *this); },
         [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
         [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), std::move(m.came), *this); },
@@ -32,6 +41,11 @@ public:
         [this](const perished_message& m) { state_.perished(m.rank, *this); },
         [this](abort_message& m) { state_.abort(std::move(m.why), *this); },
         [this](const stuck_message& m) { state_.stuck(m.look, members_->looks.load(), m.nobody_else, *this); },
+        [this](const overdue_message&) {
+          watching_ = false;
+          warn();
+          watch();
+        },
         [this](const dissolve_message&) { state_.dissolve(*this); },
     };
   }
@@ -43,7 +57,7 @@ public:
 private:
   void down(const caf::down_msg& m) {
     for (rank_t rank = 0; rank < members_->ranks; ++rank)
-      if (members_->rank[static_cast<std::size_t>(rank)].address() == m.source)
+      if (members_->shells[static_cast<std::size_t>(rank)].address() == m.source)
         state_.down(rank, caf::to_string(m.reason), *this);
   }
 
@@ -65,19 +79,39 @@ private:
   }
   void dissolve() override {
     const communicator_actors_ptr members = members_;
-    for (const caf::actor& rank : members->rank) post_exit(rank, caf::exit_reason::user_shutdown);
-    members->ended.store(true);
+    for (const caf::actor& rank : members->shells) post_exit(rank, caf::exit_reason::user_shutdown);
     members->table->close();
+    members->end();
     quit();
   }
 
   template <class Message>
   void tell_all(const Message& what) {
-    for (const caf::actor& rank : members_->rank) post(rank, what);
+    for (const caf::actor& rank : members_->shells) post(rank, what);
+  }
+
+  // -- what takes suspiciously long -----------------------------------------------------------------------------------
+
+  /// Looks again after a while, as long as some operation is neither agreed on nor failed. Most are, before it looks.
+  void watch() {
+    if (watching_ || state_.dissolved() || state_.open_operations() == 0) return;
+    watching_ = true;
+    post_later(caf::actor_cast<caf::actor>(this), between_looks, overdue_message{});
+  }
+
+  /// A program that hangs because a rank never calls should not do so without a word.
+  void warn() {
+    const auto overdue = state_.overdue(looks_until_overdue);
+    if (overdue.empty()) return;
+    const auto own = spdlog::get("troupe");
+    const auto after = (between_looks * looks_until_overdue).count();
+    for (const std::string& text : overdue)
+      (own ? own : spdlog::default_logger())->warn("waiting for more than {} s: {}", after, text);
   }
 
   communicator_actors_ptr members_;
   membership_state state_;
+  bool watching_ = false;  ///< an overdue_message is under way
 };
 
 }  // namespace

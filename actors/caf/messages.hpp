@@ -76,6 +76,7 @@ struct peer_left_message {
 struct peer_lost_message {
   rank_t rank;
 };
+struct overdue_message {};   ///< membership → itself: what has been waiting for calls all the time?
 struct dissolve_message {};  ///< engine → membership: end every actor of the communicator
 
 // -- a rank's outbox → its shell ----------------------------------------------------------------------------------------
@@ -109,6 +110,7 @@ TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::failed_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::broken_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::peer_left_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::peer_lost_message)
+TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::overdue_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::dissolve_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::flush_order_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::held_back_message)

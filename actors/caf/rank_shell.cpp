@@ -47,8 +47,8 @@ public:
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override {
     tell(stopped_message{epoch, rank_, std::move(waits), std::move(came)});
   }
-  void left(epoch_t operations) override { tell(left_message{rank_, operations}); }
-  void quiet() override { tell(quiet_message{rank_}); }
+  void left(epoch_t operations) override { members_.left(rank_, operations); }
+  void quiet() override { members_.quiet(rank_); }
   void abort(const failure_ptr& why) override { tell(abort_message{why}); }
   void perished() override { tell(perished_message{rank_}); }
 
@@ -141,7 +141,7 @@ private:
 
   template <class Message>
   void tell(Message&& what) {
-    post(members_.membership, std::forward<Message>(what));
+    if (const caf::actor& membership = members_.membership()) post(membership, std::forward<Message>(what));
   }
   template <class Order>
   void order(rank_t to, Order&& what) {
@@ -149,7 +149,7 @@ private:
   }
   int place(rank_t rank) const { return members_.machine_rank[static_cast<std::size_t>(rank)]; }
   rank_cell& peer(rank_t rank) const { return members_.table->at(rank); }
-  const caf::actor& shell() const { return members_.rank[static_cast<std::size_t>(rank_)]; }
+  const caf::actor& shell() const { return members_.shell(rank_); }
 
   communicator_actors& members_;
   rank_t rank_;

@@ -162,7 +162,7 @@ runtime::~runtime() {
   for (parker nobody; !idle() && std::chrono::steady_clock::now() < idle_by;)
     hidden_->agenda.help_until(nobody, idle, std::min(idle_by, std::chrono::steady_clock::now() + 1ms));
   for (const auto& m : members)
-    if (!m->ended.load()) post(m->membership, dissolve_message{});
+    if (!m->ended.load()) m->dissolve();
   if (hidden_->ways) hidden_->ways->close();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
   for (const auto& m : members) m->table->bury();
@@ -182,8 +182,8 @@ std::shared_ptr<communicator_actors>
 runtime::make_actors(std::string name, int ranks, int channels, bool boards, std::vector<int> machine_ranks,
                      const std::shared_ptr<run_threads>& run,
                      std::function<operation_ptr(rank_t, const call_description&)> accept) {
-  auto members =
-      std::make_shared<communicator_actors>(std::move(name), ranks, channels, hidden_->memory, hidden_->ways.get());
+  auto members = std::make_shared<communicator_actors>(hidden_->system, std::move(name), ranks, channels,
+                                                       hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
   members->accept = std::move(accept);
@@ -201,50 +201,71 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
-  const lets_go_of_logger of_this_thread;
-  for (rank_t r = 0; r < ranks; ++r) members->rank.push_back(spawn_rank_shell(hidden_->system, members, r));
-  members->membership = spawn_membership(hidden_->system, members);
   const std::lock_guard lock(hidden_->communicators_mutex);
   std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
-  hidden_->communicators.push_back({members, members->membership, run});
+  hidden_->communicators.push_back({members, run});
+  members->live();
   return members;
 }
 
 rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table; }
 
-void runtime::abort(const communicator_actors& to, failure_ptr why) {
-  to.table->broken(why);  // at once: what its caller begins next fails already
-  post(to.membership, abort_message{std::move(why)});
-}
+void runtime::abort(communicator_actors& to, const failure_ptr& why) { to.abort(why); }
 
 void runtime::abort_all(const failure_ptr& why) {
   const std::lock_guard lock(hidden_->communicators_mutex);
   for (const auto& c : hidden_->communicators)
-    if (const auto m = c.members.lock(); m && !m->ended.load()) {
-      m->table->broken(why);
-      post(c.membership, abort_message{why});
-    }
+    if (const auto m = c.members.lock(); m && !m->ended.load()) m->abort(why);
 }
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Where a caller sleeps: known to what it waits for, and to the rank that this is an operation of.
+class sleeping_caller {
+public:
+  sleeping_caller(completion& what, rank_cell* own) : what_(what), own_(own) {
+    if (own_ != nullptr) own_->enter_wait(place);
+    try {
+      static_cast<void>(what_.enter(place));  // false: done, which its caller sees
+    } catch (...) {
+      leave();
+      throw;
+    }
+  }
+  ~sleeping_caller() {
+    what_.leave(place);
+    leave();
+    // It may have been woken for what others wait for, or nobody does.
+    if (own_ != nullptr && own_->wants_turn()) own_->help_briefly();
+  }
+  sleeping_caller(const sleeping_caller&) = delete;
+  sleeping_caller& operator=(const sleeping_caller&) = delete;
+
+  parker place;
+
+private:
+  void leave() {
+    if (own_ != nullptr) own_->leave_wait(place);
+  }
+  completion& what_;
+  rank_cell* own_;
+};
+
+}  // namespace
 
 bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields,
                    rank_cell* own) {
   if (what->done()) return true;
   check_may_wait();
-  parker elsewhere;
-  const bool here = own != nullptr && own->begin_wait();
-  parker& place = here ? own->place() : elsewhere;
-  if (!what->enter(place)) {
-    if (here) own->end_wait();
-    return true;
-  }
-  const auto over = [&] { return what->done() || (here && own->has_message()); };
+  sleeping_caller here{*what, own};
+  const auto over = [&] { return what->done() || (own != nullptr && own->wants_turn()); };
   const bool for_good = run != nullptr && my_place.in.get() == run && deadline == no_deadline;
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
-    const help_result result = hidden_->agenda.help_until(place, over, look, yields);
+    const help_result result = hidden_->agenda.help_until(here.place, over, look, yields);
     if (result == help_result::done && !what->done()) {
       own->help(*what, deadline);
       continue;
@@ -254,13 +275,9 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
       my_place.in->waits(my_place.rank, what);
       registered = true;
     }
+    if (own != nullptr) own->help_briefly();  // it may be short of memory, and have nobody else
     look_for_trouble();
     pause = std::min(pause * 3 / 2, longest_patience);
-  }
-  what->leave(place);
-  if (here) {
-    own->end_wait();
-    own->help_briefly();  // a message may have come for an operation that nobody waits for
   }
   if (registered) my_place.in->waits(my_place.rank, nullptr);
   return what->done();
@@ -299,7 +316,7 @@ void runtime::look_for_trouble() {
   hidden_->next_look = now + patience / 2;
   for (const hidden::known_communicator& c : hidden_->communicators) {
     const auto members = c.members.lock();
-    if (!members || members->ended.load()) continue;
+    if (!members || members->ended.load() || !(members->has_actors() || members->table->any_pending())) continue;
     const auto run = c.run.lock();
     views.push_back({members, run, members->looks.fetch_add(1) + 1, run && run->all_wait(), members->let_go.load()});
   }
@@ -307,7 +324,8 @@ void runtime::look_for_trouble() {
   if (hidden_->agenda.active() != 0) return;
   for (const view& v : views)
     if (v.members->held_back.load() == v.let_go && v.members->table->stands_still())
-      post(v.members->membership, stuck_message{v.look, v.nobody_else && v.run->all_wait()});
+      if (const caf::actor& membership = v.members->membership())
+        post(membership, stuck_message{v.look, v.nobody_else && v.run->all_wait()});
 }
 
 runtime::submitting::submitting(runtime& on) {

@@ -76,7 +76,7 @@ public:
               std::function<operation_ptr(rank_t, const call_description&)> accept);
 
   static rank_table& ranks_of(const communicator_actors& of);
-  void abort(const communicator_actors& to, failure_ptr why);
+  void abort(communicator_actors& to, const failure_ptr& why);
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
 

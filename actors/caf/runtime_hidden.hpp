@@ -25,7 +25,6 @@ struct runtime::hidden {
   };
   struct known_communicator {
     std::weak_ptr<communicator_actors> members;
-    caf::actor membership;
     std::weak_ptr<run_threads> run;
   };
 

@@ -72,6 +72,8 @@ public:
   bool is_lost(rank_t rank) const { return lost_.contains(rank); }
   bool dissolved() const { return dissolved_; }
   const failure_ptr& broken() const { return agreement_.broken(); }
+  /// agreement::overdue()
+  std::vector<std::string> overdue(int looks) { return agreement_.overdue(looks); }
   std::size_t open_operations() const { return agreement_.open_operations(); }
 
 private:

@@ -123,6 +123,17 @@ void operation::dropped() {
     done->complete(make_failure(errc::actor_lost, "the rank's actor ended before it could take this operation"));
 }
 
+void operation::end(failure_ptr why) noexcept {
+  if (last_step) [[unlikely]] {
+    try {
+      why = std::exchange(last_step, nullptr)(*this, std::move(why));
+    } catch (...) {
+      why = make_failure(errc::out_of_memory, "there was no memory left to end it");
+    }
+  }
+  done->complete(std::move(why));
+}
+
 failure_ptr deadline_passed(const operation& op, rank_t rank) {
   std::string text = std::to_string(std::chrono::duration<double, std::milli>(*op.deadline).count());
   text.erase(text.find('.') + 2);

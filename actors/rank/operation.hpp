@@ -40,6 +40,8 @@ struct operation {
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
   completion_ptr done;
   failure_ptr refusal;                           ///< its caller was told so: it only takes its number
+  /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
+  std::function<failure_ptr(const operation&, failure_ptr)> last_step;
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
@@ -67,6 +69,8 @@ struct operation {
     dropped();
   }
   void dropped();
+  /// Tells the outcome. @pre nobody refers to the caller's buffers any more
+  void end(failure_ptr why) noexcept;
   /// A send or receive is over: it does not count as open any more.
   void close_pair() {
     if (const auto open = std::exchange(open_pairs, nullptr)) open->fetch_sub(1);

@@ -1,6 +1,7 @@
 #include "actors/rank/rank_cell.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <new>
 #include <thread>
@@ -29,6 +30,22 @@ bool takes_long(const operation& op, int ranks) {
 constexpr int eager_pair_looks = 8 * eager_looks;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
+std::string text_of(const std::exception_ptr& problem) {
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "a function threw something that is no std::exception";
+  }
+}
+
+/// Made with the first rank, as long as there is some.
+const failure_ptr& out_of_memory() {
+  static const failure_ptr why =
+      make_failure(errc::out_of_memory, "a rank had no memory left to go on; the communicator cannot be used any more");
+  return why;
+}
 
 /// Looks in a row that find nothing, with a yield between, before a group's wait gives up.
 constexpr int most_yields = 32;
@@ -42,10 +59,7 @@ rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& s
     : state_(std::move(options), memory, spaces, board),
       out_(std::move(out)),
       host_(&host),
-      no_memory_(
-          make_failure(errc::out_of_memory, state_.communicator() + ": rank " + std::to_string(state_.rank()) +
-                                                " had no memory left to go on; the communicator cannot be used any "
-                                                "more")),
+      no_memory_(&out_of_memory()),
       waiting_(waiting),
       spin_(waiting.spin) {}
 
@@ -70,9 +84,30 @@ void rank_cell::push(What&& what, bool urgent) {
   if (urgent || pending_.load()) summon();
 }
 
+void rank_cell::enter_wait(parker& place) {
+  const std::lock_guard lock(waiting_mutex_);
+  sleepers_.push_back(&place);
+  waiters_.fetch_add(1);
+}
+
+void rank_cell::leave_wait(parker& place) {
+  const std::lock_guard lock(waiting_mutex_);
+  std::erase(sleepers_, &place);
+  waiters_.fetch_sub(1);
+}
+
+/// False: none waits. Under the lock: a caller's place goes when it has left.
+bool rank_cell::wake_caller() noexcept {
+  if (waiters_.load() == 0) return false;
+  const std::lock_guard lock(waiting_mutex_);
+  if (sleepers_.empty()) return false;
+  sleepers_.front()->wake();
+  return true;
+}
+
 /// Somebody shall take the turn.
 void rank_cell::summon() noexcept {
-  if (waited_for_.load()) return place_.wake();
+  if (wake_caller()) return;
   try {
     host_->schedule(*this);
   } catch (...) {  // no memory for that; to ask the attendant takes none
@@ -83,6 +118,7 @@ void rank_cell::summon() noexcept {
 void rank_cell::post(chunk_message&& what) { push(std::move(what), false); }
 void rank_cell::post(const credit_message& what) { push(credit_message{what}, false); }
 void rank_cell::post(rank_order&& what) { push(std::move(what), true); }
+void rank_cell::leave_word(rank_order&& what) { push(std::move(what), false); }
 
 void rank_cell::wake_holder() {
   if (asleep_.load()) [[unlikely]]
@@ -104,7 +140,7 @@ bool rank_cell::transit(Step&& step) noexcept {
 void rank_cell::break_down() noexcept {
   broke_down_ = true;
   try {
-    state_.break_down(no_memory_, *out_);
+    state_.break_down(*no_memory_, *out_);
     broke_down_ = false;
   } catch (...) {}
 }
@@ -112,7 +148,7 @@ void rank_cell::break_down() noexcept {
 /// An operation that could not even be queued ends here.
 void rank_cell::enter(const operation_ptr& op) noexcept {
   if (transit([&] { state_.enqueue(op, *out_); }) || state_.holds(op)) return;
-  op->done->complete(no_memory_);
+  op->end(*no_memory_);
 }
 
 void rank_cell::read(rank_message& what) noexcept {
@@ -153,6 +189,7 @@ bool rank_cell::drain() noexcept {
 bool rank_cell::try_turn() noexcept {
   if (held_.load() || held_.exchange(true)) return false;
   if (unattended.load(std::memory_order_relaxed) != care::none) unattended.store(care::none);
+  if (deserted_.load(std::memory_order_relaxed)) deserted_.store(false);
   return true;
 }
 
@@ -187,8 +224,11 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (state_.has_ended()) ended = state_.take_ended();
   const bool again = broke_down_;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
+  const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
+  if (deserted) deserted_.store(true);
   held_.exchange(false);
   if (urgent_.load() || (pending && !inbox_.empty())) summon();
+  else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
   else if (pending && of_rest == care::left) host_->unattended(*this);
@@ -206,8 +246,16 @@ void rank_cell::tell(std::vector<rank_state::ended> ended) noexcept {
   }
   ++callbacks;
   for (; !ended.empty(); ended = std::exchange(later, {}))
-    for (rank_state::ended& e : ended) e.what->done->complete(std::move(e.why));
+    for (rank_state::ended& e : ended) e.what->end(std::move(e.why));
   --callbacks;
+}
+
+/// Nearly always nobody else is here, and nobody need be woken.
+void rank_cell::leave() {
+  if (!try_turn()) return post(rank_order{[](rank_state& s, rank_outbox& out) { s.leave(out); }});
+  drain();
+  transit([&] { state_.leave(*out_); });
+  end_turn();
 }
 
 void rank_cell::run() {
@@ -327,17 +375,15 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
     end_turn();
     throw;
   }
-  std::string problem;
+  std::exception_ptr problem;  // taking it needs no memory that might be lacking
   try {
     if (perform_here(deadline, begun)) {
       state_.end_inline(output);
       end_turn();
       return {true, nullptr, nullptr};
     }
-  } catch (const std::exception& e) {
-    problem = e.what();
   } catch (...) {
-    problem = "a function threw something that is no std::exception";
+    problem = std::current_exception();
   }
   operation_ptr op;
   try {
@@ -346,9 +392,9 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
     state_.drop_inline();
     break_down();
     end_turn();
-    return {true, no_memory_, nullptr};
+    return {true, *no_memory_, nullptr};
   }
-  if (!problem.empty()) transit([&] { state_.stall_on_board(problem, *out_); });
+  if (problem) transit([&] { state_.stall_on_board(text_of(problem), *out_); });
   turn();
   end_turn();
   return {true, nullptr, std::move(op)};

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
@@ -29,6 +30,7 @@
 
 #include "actors/rank/inbox.hpp"
 #include "actors/rank/rank_state.hpp"
+#include "actors/waiting/parking.hpp"
 #include "actors/waiting/policy.hpp"
 
 namespace troupe::actors {
@@ -67,8 +69,12 @@ public:
   void post(chunk_message&& what);
   void post(const credit_message& what);
   void post(rank_order&& what);
+  /// What an idle rank need not hear before it calls next.
+  void leave_word(rank_order&& what);
   /// Submits an operation in the order of the calling thread's calls, and begins it if nobody else has the turn.
   void submit(operation_ptr op);
+  /// The caller's handle is gone. @pre nothing is submitted afterwards
+  void leave();
   /// Takes the turn if it is free, and does what there is to do.
   void run();
 
@@ -104,13 +110,13 @@ public:
   void help(const completion& done, steady_time until);
   /// As far as it goes at once.
   void help_briefly();
-  /// The place where a caller sleeps that waits for an operation of this rank: while it does, a message wakes that caller and nobody
-  /// else, since it would have to be woken anyway. False: another caller sleeps there. @pre end_wait() follows
-  bool begin_wait() noexcept { return !waited_for_.exchange(true); }
-  void end_wait() noexcept { waited_for_.store(false); }
-  parker& place() noexcept { return place_; }
-  /// There is a message that nobody reads yet.
-  bool has_message() const noexcept { return !inbox_.empty() && !held_.load(); }
+  /// A caller is about to sleep at `place` until an operation of this rank has ended: while one does, what there is to do for the rank
+  /// wakes a caller and nobody else, since one would have to be woken anyway. @pre leave_wait() follows; the caller looks at
+  /// wants_turn() in between, and takes the turn then
+  void enter_wait(parker& place);
+  void leave_wait(parker& place);
+  /// Nobody has the turn, and there is something to do with it: messages, or a board that nobody looks at.
+  bool wants_turn() const noexcept { return !held_.load() && (!inbox_.empty() || deserted_.load()); }
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;
 
@@ -156,6 +162,8 @@ public:
   rank_outbox& out() { return *out_; }
 
   bool inbox_empty() const { return inbox_.empty(); }
+  /// Something is under way, or was when the turn was given back last.
+  bool pending() const { return pending_.load(std::memory_order_relaxed); }
   /// Nobody is at work here, and there is no message that could move anything.
   bool rests() const {
     return (!held_.load() || asleep_.load()) && (inbox_.empty() || (!pending_.load() && !urgent_.load()));
@@ -173,6 +181,7 @@ private:
   template <class What>
   void push(What&& what, bool urgent);
   void wake_holder();
+  bool wake_caller() noexcept;
   void summon() noexcept;
   void begin_soon() noexcept;
   template <class Step>
@@ -196,14 +205,17 @@ private:
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
-  std::atomic<bool> waited_for_{false};
-  parker place_;
+  std::atomic<bool> deserted_{
+      false};  ///< the turn was given back with an operation on the board, to whoever comes first
+  std::atomic<int> waiters_{0};
+  std::mutex waiting_mutex_;       // next to a sleep or a wake-up
+  std::vector<parker*> sleepers_;  ///< callers, the first to come first
   alignas(128) inbox inbox_;
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;
   rank_host* host_;
-  failure_ptr no_memory_;    ///< made while there was some
-  bool broke_down_ = false;  ///< and could not say so
+  const failure_ptr* no_memory_;  ///< made while there was some
+  bool broke_down_ = false;       ///< and could not say so
   waiting_policy waiting_;
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };

@@ -94,7 +94,7 @@ rank_state::~rank_state() {
   bury(broken_ ? broken_
                : make_failure(errc::engine_closed,
                               options_.communicator + ": the engine was closed with this operation under way"));
-  for (ended& e : take_ended()) e.what->done->complete(std::move(e.why));
+  for (ended& e : take_ended()) e.what->end(std::move(e.why));
 }
 
 void rank_state::perish(rank_outbox& out) {
@@ -126,7 +126,7 @@ void rank_state::settle(operation_ptr op, failure_ptr why) {
   try {
     ended_.emplace_back();
   } catch (const std::bad_alloc&) {
-    return op->done->complete(std::move(why));
+    return op->end(std::move(why));
   }
   ended_.back() = {std::move(op), std::move(why)};
 }

@@ -40,6 +40,10 @@ void rank_table::bury() {
   }
 }
 
+bool rank_table::any_pending() const {
+  return std::any_of(cells_.begin(), cells_.end(), [](const auto& cell) { return cell->pending(); });
+}
+
 bool rank_table::stands_still() {
   const bool rest = std::all_of(cells_.begin(), cells_.end(), [](const auto& cell) { return cell->rests(); });
   return attendant_.stands_still() && rest;

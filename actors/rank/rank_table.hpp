@@ -61,6 +61,8 @@ public:
   void close();
   /// What is still under way fails. @pre nobody refers to its buffers, nor performs it
   void bury();
+  /// Something is under way on some rank.
+  bool any_pending() const;
   /// Nothing moves, and has not since the call before.
   bool stands_still();
 

@@ -18,7 +18,7 @@ namespace troupe {
 
 /// How the two functions below get inside; engine.cpp. Throw error(engine_closed) and error(invalid_argument).
 TROUPE_API actors::runtime& runtime_of(engine& of);
-TROUPE_API const actors::communicator_actors& actors_of(const communicator& of);
+TROUPE_API actors::communicator_actors& actors_of(const communicator& of);
 
 /// The engine's actor system: spawn your actors here, and they run on the engine's scheduler.
 /// End them, and let go of their handles, before the engine is destroyed: after a few seconds its destructor gives up and leaves the

@@ -22,8 +22,8 @@ communicator::~communicator() = default;
 communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 
 communicator::impl::~impl() {
-  if (const gate::pass inside{of->core->door, doorway()})
-    of->cell(rank).post(actors::rank_order{[](actors::rank_state& s, actors::rank_outbox& out) { s.leave(out); }});
+  if (!of) return;  // it was never a rank of any
+  if (const gate::pass inside{of->core->door, doorway()}) of->cell(rank).leave();
 }
 
 int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }
@@ -403,49 +403,5 @@ void group::wait() {
   if (!failed) return;
   for (request& r : requests) r.wait();  // all are done: throws the first failure
 }
-
-// -- communicators of communicators -----------------------------------------------------------------------------------
-
-communicator communicator::split(int color, int key, call_options options) {
-  if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  const std::int32_t mine[2] = {color, key};
-  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(of.ranks));
-  actors::runtime::check_may_wait();
-  request exchange = all_gather_async(mine, all, std::move(options));
-  // The operation's number names the split, the same at every rank; ranks need not have succeeded with the same splits before.
-  exchange.wait();
-  const epoch_t which = exchange.state_->what->epoch;
-  if (color < 0) return {};
-
-  std::vector<rank_t> members;
-  for (rank_t r = 0; r < of.ranks; ++r)
-    if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
-  std::stable_sort(members.begin(), members.end(), [&](rank_t a, rank_t b) {
-    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
-  });
-
-  const gate::pass inside{of.core->door, impl_->doorway()};
-  if (!inside) refuse_closed();
-  std::shared_ptr<communicator_state> made;
-  {
-    const std::lock_guard lock(of.divisions_mutex);
-    auto& division = of.divisions[{which, color}];
-    if (!division.made) {
-      std::vector<int> places;
-      for (const rank_t r : members) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
-      division.made = of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(color) + ")",
-                                     of.placement.subset(members), std::move(places), of.run);
-    }
-    made = division.made;
-    if (++division.takers == static_cast<int>(members.size())) of.divisions.erase({which, color});
-  }
-  auto i = std::make_shared<impl>();
-  i->rank = static_cast<rank_t>(std::find(members.begin(), members.end(), impl_->rank) - members.begin());
-  i->of = std::move(made);
-  return communicator{std::move(i)};
-}
-
-communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }
 
 }  // namespace troupe

@@ -199,8 +199,17 @@ public:                                                                         
   /// Ranks with the same color form a communicator, ordered by (key, rank). A negative color gets an empty one (size 0).
   /// Collective: every rank must call it, in the order of its other calls.
   communicator split(int color, int key, call_options options = {});
-  /// The same ranks, with operations of their own. Collective.
+  /// The same without exceptions.
+  [[nodiscard]] std::error_code try_split(communicator& into, int color, int key, call_options options = {}) noexcept;
+  /// The same for a thread that drives several ranks: `into` is written by the time the request is done, and must live until then.
+  [[nodiscard]] request split_async(communicator& into, int color, int key, call_options options = {});
+  request split_async(group& in, communicator& into, int color, int key, call_options options = {});
+
+  /// The same ranks, with operations of their own. Collective; in the same forms.
   communicator duplicate(call_options options = {});
+  [[nodiscard]] std::error_code try_duplicate(communicator& into, call_options options = {}) noexcept;
+  [[nodiscard]] request duplicate_async(communicator& into, call_options options = {});
+  request duplicate_async(group& in, communicator& into, call_options options = {});
 
   /// Fails every operation under way and every later one on all ranks with errc::communicator_aborted and this reason. From any
   /// thread; returns at once.
@@ -223,6 +232,8 @@ private:
   request start_exchange(call_description incoming, call_description outgoing, bool replaces);
   request join_exchange(group& in, call_description incoming, call_description outgoing, bool replaces);
   persistent prepare_exchange(call_description incoming, call_description outgoing, bool replaces);
+  struct split_call;
+  request divide(communicator& into, int color, int key, call_options options, group* in);
   std::shared_ptr<impl> impl_;
 };
 

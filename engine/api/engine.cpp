@@ -10,6 +10,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "actors/waiting/policy.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "topology/layout/placement.hpp"
@@ -98,7 +99,7 @@ void engine_core::close() {
 std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
                                                        std::vector<int> machine_ranks,
                                                        std::shared_ptr<actors::run_threads> run) {
-  auto s = std::make_shared<communicator_state>();
+  auto s = std::make_shared<communicator_state>(waiting_for(placement.size(), runtime->cores()).spin);
   s->core = shared_from_this();
   s->name = std::move(name);
   s->ranks = placement.size();
@@ -196,7 +197,7 @@ TROUPE_API actors::runtime& runtime_of(engine& of) {
   return *core.runtime;
 }
 
-TROUPE_API const actors::communicator_actors& actors_of(const communicator& of) {
+TROUPE_API actors::communicator_actors& actors_of(const communicator& of) {
   const communicator_state* s = communicator_access::state_of(of);
   if (s == nullptr) throw error(errc::invalid_argument, "this communicator is empty");
   return *s->members;

@@ -19,6 +19,7 @@
 #include "engine/api/gate.hpp"
 #include "engine/api/request.hpp"
 #include "engine/planning/planner.hpp"
+#include "engine/world/divisions.hpp"
 
 namespace troupe {
 
@@ -44,6 +45,8 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
 
 /// A communicator as all its ranks see it.
 struct communicator_state : std::enable_shared_from_this<communicator_state> {
+  explicit communicator_state(int spins) : parts(spins) {}
+
   /// What one rank's caller has set, and remembers.
   struct caller {
     /// Sends and receives under way. Each of them costs memory here and, unmatched, at the peer.
@@ -65,13 +68,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::shared_ptr<actors::run_threads> run;
   std::vector<std::unique_ptr<caller>> callers;
 
-  /// Communicators that are being made of this one, until all their ranks have theirs.
-  struct division {
-    std::shared_ptr<communicator_state> made;
-    int takers = 0;
-  };
-  std::mutex divisions_mutex;
-  std::map<std::pair<epoch_t, int>, division> divisions;  ///< (which operation, color)
+  divisions parts;
 
   /// Checks the description and makes an operation of it, without its place in the order. Throws error; then it is no call.
   void describe(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr);

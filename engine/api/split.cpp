@@ -1,0 +1,133 @@
+// Communicators made of a communicator: an all-gather of colors and keys, whose last step on each rank makes or finds the part.
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#include "engine/api/communicator.hpp"
+#include "engine/world/communicator_state.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+/// One rank's call, until it has ended. Keeps the rank in the whole until then.
+struct TROUPE_INTERNAL communicator::split_call {
+  std::shared_ptr<impl> whole;
+  communicator* into;
+  std::int32_t mine[2];           ///< color and key
+  std::vector<std::int32_t> all;  ///< everybody's
+
+  std::vector<rank_t> members() const;
+  failure_ptr conclude(epoch_t which, failure_ptr why);
+};
+
+std::vector<rank_t> communicator::split_call::members() const {
+  std::vector<rank_t> result;
+  for (rank_t r = 0; r < whole->of->ranks; ++r)
+    if (all[2 * static_cast<std::size_t>(r)] == mine[0]) result.push_back(r);
+  std::stable_sort(result.begin(), result.end(), [&](rank_t a, rank_t b) {
+    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
+  });
+  return result;
+}
+
+/// On whichever thread ends the exchange. The number of the operation names the split, the same at every rank; ranks need not have
+/// succeeded with the same splits before.
+failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
+  communicator_state& of = *whole->of;
+  const gate::pass inside{of.core->door, whole->doorway()};
+  if (!inside)
+    return why ? why : make_failure(errc::engine_closed, "the engine was destroyed before the communicator was made");
+  if (why) {
+    of.parts.give_up(which, whole->rank);
+    return why;
+  }
+  if (mine[0] < 0) {
+    *into = communicator{};
+    return nullptr;
+  }
+  try {
+    const std::vector<rank_t> ranks = members();
+    auto i = std::make_shared<impl>();
+    const auto make = [&] {
+      std::vector<int> places;
+      for (const rank_t r : ranks) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
+      return of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(mine[0]) + ")",
+                            of.placement.subset(ranks), std::move(places), of.run);
+    };
+    auto made = of.parts.take(which, mine[0], whole->rank, ranks, make);
+    i->rank = static_cast<rank_t>(std::find(ranks.begin(), ranks.end(), whole->rank) - ranks.begin());
+    i->of = std::move(made);
+    *into = communicator{std::move(i)};
+    return nullptr;
+  } catch (const error& e) {
+    why = make_failure(e.code_value(), e.what());
+  } catch (const std::exception& e) {
+    why = make_failure(errc::out_of_memory, std::string{"the communicator cannot be made: "} + e.what());
+  }
+  of.parts.give_up(which, whole->rank);
+  return why;
+}
+
+request communicator::divide(communicator& into, int color, int key, call_options options, group* in) {
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  const auto asked = std::make_shared<split_call>();
+  asked->whole = impl_;
+  asked->into = &into;
+  asked->mine[0] = color;
+  asked->mine[1] = key;
+  asked->all.resize(2 * static_cast<std::size_t>(of.ranks));
+  const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.prepare(made->op, impl_->rank, calls::all_gather(asked->mine, asked->all, std::move(options)));
+  made->op.last_step = [asked](const actors::operation& op, failure_ptr why) {
+    return asked->conclude(op.epoch, std::move(why));
+  };
+  if (in != nullptr) return in->add(made, impl_);
+  request r{std::shared_ptr<request::state>(made, &made->caller)};
+  r.state_->begin(request::started::share(made));
+  return r;
+}
+
+communicator communicator::split(int color, int key, call_options options) {
+  actors::runtime::check_may_wait();
+  communicator made;
+  divide(made, color, key, std::move(options), nullptr).wait();
+  return made;
+}
+
+std::error_code communicator::try_split(communicator& into, int color, int key, call_options options) noexcept {
+  try {
+    into = split(color, key, std::move(options));
+    return {};
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return make_error_code(errc::out_of_memory);
+  } catch (...) {
+    return make_error_code(errc::invalid_argument);
+  }
+}
+
+request communicator::split_async(communicator& into, int color, int key, call_options options) {
+  return divide(into, color, key, std::move(options), nullptr);
+}
+request communicator::split_async(group& in, communicator& into, int color, int key, call_options options) {
+  return divide(into, color, key, std::move(options), &in);
+}
+
+communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }
+std::error_code communicator::try_duplicate(communicator& into, call_options options) noexcept {
+  return try_split(into, 0, rank(), std::move(options));
+}
+request communicator::duplicate_async(communicator& into, call_options options) {
+  return split_async(into, 0, rank(), std::move(options));
+}
+request communicator::duplicate_async(group& in, communicator& into, call_options options) {
+  return split_async(in, into, 0, rank(), std::move(options));
+}
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+// Who takes a part of a communicator, and who never will.
+
+#include <doctest/doctest.h>
+
+#include "engine/world/communicator_state.hpp"
+#include "tests/engine/jobs.hpp"
+
+using namespace engine_tests;
+using troupe::communicator_state;
+using troupe::divisions;
+
+namespace {
+
+struct maker {
+  std::shared_ptr<troupe::engine_core> core = std::make_shared<troupe::engine_core>(troupe::engine_options{});
+  int made = 0;
+  std::shared_ptr<communicator_state> operator()() {
+    ++made;
+    return core->found("part", troupe::layout::flat(3), {0, 1, 2}, nullptr);
+  }
+};
+
+/// The text of what a barrier of `rank` ends with.
+std::string barrier_of(communicator_state& part, troupe::rank_t rank) {
+  const auto op = part.prepare(rank, troupe::calls::barrier());
+  part.cell(rank).submit(op);
+  part.wait(rank, op->done);
+  return op->done->why() ? op->done->why()->text : "";
+}
+
+}  // namespace
+
+TEST_CASE("a part is made once, and forgotten when all have taken it or given it up") {
+  maker make;
+  const std::function<std::shared_ptr<communicator_state>()> call = std::ref(make);
+  const std::array<troupe::rank_t, 3> members{4, 5, 6};
+  divisions parts{0};
+  const auto first = parts.take(7, 1, 5, members, call);
+  CHECK(parts.take(7, 1, 4, members, call) == first);
+  CHECK(parts.open() == 1);
+  parts.give_up(7, 6);
+  CHECK(parts.open() == 0);
+  CHECK(make.made == 1);
+  CHECK(barrier_of(*first, 0).find("rank 2 left") != std::string::npos);
+  make.core->close();
+}
+
+TEST_CASE("who gave up before anybody took has left the part, and who took and dropped it, too") {
+  maker make;
+  const std::function<std::shared_ptr<communicator_state>()> call = std::ref(make);
+  const std::array<troupe::rank_t, 3> members{4, 5, 6};
+  divisions parts{0};
+  parts.give_up(7, 4);
+  parts.give_up(8, 5);  // another operation
+  static_cast<void>(parts.take(7, 1, 5, members, call));
+  CHECK(make.made == 1);
+  const auto again = parts.take(7, 1, 6, members, call);  // the first one is gone
+  CHECK(make.made == 2);
+  CHECK(parts.open() == 0);
+  CHECK(barrier_of(*again, 2).find(" left the communicator") != std::string::npos);
+  make.core->close();
+}
+
+TEST_CASE("splits that fail everywhere leave nothing behind") {
+  divisions parts{0};
+  for (troupe::epoch_t which = 0; which < 1000; ++which)
+    for (troupe::rank_t r = 0; r < 3; ++r) parts.give_up(which, r);
+  CHECK(parts.open() == 0);
+}

@@ -1,0 +1,74 @@
+// A program whose ranks wait for one that never calls hung without a word.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <troupe.hpp>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Keeps what is logged while it lives.
+class listener final : public spdlog::sinks::base_sink<std::mutex> {
+public:
+  std::string heard() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+protected:
+  void sink_it_(const spdlog::details::log_msg& m) override {
+    text_.append(m.payload.data(), m.payload.size()).append("\n");
+  }
+  void flush_() override {}
+
+private:
+  std::string text_;
+};
+
+std::size_t times(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("whoever waits for a rank that does not call is told of in the log, once, though no thread waits") {
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    engine e;
+    const auto log = spdlog::get("troupe");
+    const auto ears = std::make_shared<listener>();
+    log->sinks().push_back(ears);
+    auto comms = e.communicators(4);
+    std::array<int, 3> data{};
+    request one = comms[1].all_reduce_async(data), other;
+    if (!waits) other = comms[2].all_reduce_async(data);
+    for (int i = 0; i < 80 && ears->heard().empty(); ++i) {
+      if (waits) CHECK_FALSE(one.wait_for(250ms));
+      else std::this_thread::sleep_for(250ms);
+    }
+    std::this_thread::sleep_for(1500ms);  // and not again
+    const std::string heard = ears->heard();
+    CAPTURE(heard);
+    CHECK(times(heard, "waiting for more than 5 s") == 1);
+    CHECK(heard.find("all_reduce") != std::string::npos);
+    CHECK(heard.find(waits ? "rank 1 waits; ranks 0, 2 and 3 have not called it"
+                           : "ranks 1 and 2 wait; ranks 0 and 3 have not called it") != std::string::npos);
+    std::erase(log->sinks(), ears);
+    comms[0].abort();
+    static_cast<void>(one.try_wait());
+    static_cast<void>(other.try_wait());
+  }
+}

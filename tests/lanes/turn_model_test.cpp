@@ -1,0 +1,175 @@
+// A model of a rank's turn being given back (rank_cell.hpp) while a peer writes to the rank and a caller of it is falling asleep: neither a
+// message that moves something nor an operation on the board is left to nobody. All accesses in question are sequentially consistent.
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "tests/lanes/explorer.hpp"
+
+namespace {
+
+struct rules {
+  bool looks_after_release = true;     ///< H2: the holder looks at the inbox when it has given the turn back
+  bool enters_before_look = true;      ///< the caller says that it waits, then looks for something to do
+  bool tells_of_board = true;          ///< the holder wakes a caller for what it leaves on the board
+  bool deserts_before_release = true;  ///< and says so before it gives the turn back
+};
+
+struct state {
+  std::uint8_t holder = 0, writer = 0, caller = 0, worker = 0;  ///< next step of each
+  std::uint8_t board = 1;     ///< the caller's operation is on the board; else the message ends it
+  std::uint8_t done = 0;      ///< it has ended
+  std::uint8_t messages = 0;  ///< in the inbox
+  std::uint8_t held = 1, pending = 0, deserted = 0, waiters = 0;
+  std::uint8_t token = 0, parked = 0;  ///< of the caller's parker
+  std::uint8_t job = 0;                ///< the rank is in the scheduler's queue
+  std::uint8_t seen = 0;               ///< what a step has read and a later one uses: bit by thread
+};
+
+enum : std::uint8_t { by_holder = 1, by_worker = 2 };
+
+void wake(state& s) {
+  s.token = 1;
+  s.parked = 0;
+}
+void summon(state& s) {
+  if (s.waiters) wake(s);
+  else s.job = 1;
+}
+
+/// Somebody who has the turn reads the inbox.
+void drain(state& s) {
+  if (!std::exchange(s.messages, 0) || s.board) return;
+  s.done = 1;
+  wake(s);
+}
+
+/// Has the turn, and an operation on the board that is not its own; gives the turn back and goes.
+bool holder(state& s, const rules& r) {
+  switch (s.holder) {
+    case 0: drain(s); break;
+    case 1: s.pending = 1; break;
+    case 2:
+      if (r.deserts_before_release) s.deserted = s.board;
+      break;
+    case 3: s.held = 0; break;
+    case 4:
+      if (!r.deserts_before_release) s.deserted = s.board;
+      break;
+    case 5: s.seen = static_cast<std::uint8_t>(s.seen | (r.looks_after_release && s.messages ? by_holder : 0)); break;
+    case 6:
+      if (s.seen & by_holder) summon(s);
+      else if (r.tells_of_board && s.board && s.waiters) wake(s);
+      break;
+    default: return false;
+  }
+  ++s.holder;
+  return true;
+}
+
+bool writer(state& s) {
+  switch (s.writer) {
+    case 0: s.messages = 1; break;
+    case 1:
+      // A holder that is awake sees it.
+      if (s.held || !s.pending) s.writer = 8;
+      break;
+    case 2: summon(s); break;
+    default: return false;
+  }
+  ++s.writer;
+  return true;
+}
+
+/// Waits for the operation on the board; whoever has the turn then stays until it is over, so its taking the turn is the end.
+bool caller(state& s, const rules& r) {
+  switch (s.caller) {
+    case 0:
+      if (r.enters_before_look) s.waiters = 1;
+      break;
+    case 1:
+      if (s.done) s.caller = 7;
+      else if (!s.held && (s.messages || s.deserted)) s.caller = 4;
+      break;
+    case 2:
+      if (!r.enters_before_look) s.waiters = 1;
+      break;
+    case 3:
+      if (s.parked) return false;
+      if (std::exchange(s.token, 0)) s.caller = 0;  // to step 1
+      else s.parked = 1, s.caller = 2;              // and again, once woken
+      break;
+    case 5:
+      if (s.held) s.caller = 0;  // somebody else was faster
+      else s.held = 1, s.deserted = 0, s.messages = 0, s.caller = 7;
+      break;
+    default: return false;
+  }
+  ++s.caller;
+  return true;
+}
+
+/// Turns a rank that was put into the queue; the operation on the board does not end by that.
+bool worker(state& s, const rules& r) {
+  switch (s.worker) {
+    case 0:
+      if (!s.job) return false;
+      s.job = 0;
+      break;
+    case 1:
+      if (s.held) s.worker = 9;  // to step 0
+      else s.held = 1, s.deserted = 0;
+      break;
+    case 2: drain(s); break;
+    case 3: s.deserted = s.board; break;
+    case 4: s.held = 0; break;
+    case 5:
+      s.seen = static_cast<std::uint8_t>((s.seen & ~by_worker) | (r.looks_after_release && s.messages ? by_worker : 0));
+      break;
+    default:
+      if (s.seen & by_worker) summon(s);
+      else if (r.tells_of_board && s.board && s.waiters) wake(s);
+      s.worker = 9;
+  }
+  s.worker = s.worker == 9 ? 0 : static_cast<std::uint8_t>(s.worker + 1);
+  return true;
+}
+
+model::outcome explore(const rules& r, bool board) {
+  const auto alone = [](auto step) { return [step](state& s, int choice) { return choice == 0 && step(s); }; };
+  state start;
+  start.board = board;
+  return model::explore<state>(
+      start,
+      {{"holder", alone([&](state& s) { return holder(s, r); })},
+       {"writer", alone([&](state& s) { return writer(s); })},
+       {"caller", alone([&](state& s) { return caller(s, r); })},
+       {"worker", alone([&](state& s) { return worker(s, r); })}},
+      [](const state&) { return std::string{}; },
+      [](const state& s) { return std::string{s.caller == 8 ? "" : "the caller sleeps, and nobody has the turn"}; });
+}
+
+}  // namespace
+
+TEST_CASE("model of the turn: what is left when it is given back is left to somebody") {
+  for (const bool board : {true, false}) {
+    const auto found = explore({}, board);
+    CHECK_MESSAGE(found.wrong.empty(), model::told(found));
+    CHECK(found.states > 100);
+  }
+}
+
+TEST_CASE("model of the turn: the explorer notices each rule that is missing") {
+  const auto finds = [](bool board, auto breaks) {
+    rules r;
+    breaks(r);
+    return !explore(r, board).wrong.empty();
+  };
+  CHECK(finds(true, [](rules& r) { r.enters_before_look = false; }));
+  CHECK(finds(false, [](rules& r) { r.enters_before_look = false; }));
+  CHECK(finds(false, [](rules& r) { r.looks_after_release = false; }));
+  CHECK(finds(true, [](rules& r) { r.tells_of_board = false; }));
+  CHECK(finds(true, [](rules& r) { r.deserts_before_release = false; }));
+}
