@@ -39,7 +39,7 @@ struct operation {
   plan_ptr plan;                                                       ///< collectives with uniform blocks
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
   completion_ptr done;
-  failure_ptr refusal;                           ///< its caller was told so: it only takes its number
+  failure_ptr refusal;  ///< its caller was told so: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
   std::function<failure_ptr(const operation&, failure_ptr)> last_step;
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
