@@ -1,4 +1,5 @@
-// How fast the study mode is: chunk steps per second, and memory, by choreography and ranks. Usage: study [--quick] [--json FILE]
+// How fast the study mode is: chunk steps per second, and memory, by choreography, ranks and who performs them (the ranks' states, or the
+// player). Usage: study [--quick] [--json FILE]
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory.
 
 #include "actors/virtual/virtual_run.hpp"
@@ -34,7 +35,7 @@ double seconds_since(clock_type::time_point begin) {
   return std::chrono::duration<double>(clock_type::now() - begin).count();
 }
 
-row run_one(const char* choreography, int ranks, std::size_t bytes) {
+row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by by) {
   row r{};
   std::snprintf(r.choreography, sizeof r.choreography, "%s", choreography);
   r.ranks = ranks;
@@ -46,6 +47,7 @@ row run_one(const char* choreography, int ranks, std::size_t bytes) {
   begin = clock_type::now();
   virtual_options options;
   options.protocol = *on.protocol("simple");
+  options.by = by;
   const call_shape shape{bytes / 4, {}, {}, {}, 4};
   const virtual_outcome o = perform_virtually(notes, shape, {}, on, options);
   r.run_seconds = seconds_since(begin);
@@ -58,13 +60,13 @@ row run_one(const char* choreography, int ranks, std::size_t bytes) {
 }
 
 /// In a child, so that the peak memory is this run's alone.
-row run_apart(const char* choreography, int ranks, std::size_t bytes) {
+row run_apart(const char* choreography, int ranks, std::size_t bytes, performed_by by) {
   int ends[2];
   row r{};
   if (pipe(ends) != 0) return r;
   const pid_t child = fork();
   if (child == 0) {
-    r = run_one(choreography, ranks, bytes);
+    r = run_one(choreography, ranks, bytes, by);
     const auto written = write(ends[1], &r, sizeof r);
     _exit(written == sizeof r ? 0 : 1);
   }
@@ -88,29 +90,41 @@ int main(int argc, char** argv) {
     const char* choreography;
     int ranks;
     std::size_t bytes;
+    performed_by by;
   };
+  constexpr auto states = performed_by::states, player = performed_by::player;
   constexpr std::size_t mib = 1 << 20;
-  std::vector<task> tasks{
-      {"ring", 256, mib}, {"ring", 512, mib}, {"ring", 1024, 16 * mib}, {"double_binary_tree", 4096, mib}};
+  std::vector<task> tasks{{"ring", 256, mib, states},
+                          {"ring", 256, mib, player},
+                          {"ring", 512, mib, states},
+                          {"ring", 512, mib, player},
+                          {"ring", 1024, 16 * mib, player},
+                          {"double_binary_tree", 1024, mib, states},
+                          {"double_binary_tree", 1024, mib, player},
+                          {"double_binary_tree", 4096, mib, states},
+                          {"double_binary_tree", 4096, mib, player}};
   if (!quick) {
-    tasks.push_back({"ring", 2048, 16 * mib});
-    tasks.push_back({"ring", 4096, 64 * mib});
-    tasks.push_back({"recursive_doubling", 4096, mib});
-    tasks.push_back({"double_binary_tree", 65536, mib});
+    tasks.push_back({"ring", 1024, 16 * mib, states});
+    tasks.push_back({"ring", 2048, 16 * mib, player});
+    tasks.push_back({"ring", 4096, 64 * mib, player});
+    tasks.push_back({"recursive_doubling", 4096, mib, player});
+    tasks.push_back({"double_binary_tree", 65536, mib, player});
   }
-  std::printf("%-20s %8s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "steps", "messages",
-              "events", "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
+  std::printf("%-20s %8s %7s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "by", "steps",
+              "messages", "events", "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
   for (const task& t : tasks) {
-    const row r = run_apart(t.choreography, t.ranks, t.bytes);
+    const row r = run_apart(t.choreography, t.ranks, t.bytes, t.by);
+    const char* const by = t.by == states ? "states" : "player";
     const double rate = static_cast<double>(r.steps) / r.run_seconds;
-    std::printf("%-20s %8d %10llu %10llu %10llu %9.2f %9.2f %12.2f %14.1f %9.0f\n", r.choreography, r.ranks,
+    std::printf("%-20s %8d %7s %10llu %10llu %10llu %9.2f %9.2f %12.2f %14.1f %9.0f\n", r.choreography, r.ranks, by,
                 static_cast<unsigned long long>(r.steps), static_cast<unsigned long long>(r.messages),
                 static_cast<unsigned long long>(r.events), r.write_seconds, r.run_seconds, rate / 1e6, r.virtual_us,
                 r.megabytes);
     std::fflush(stdout);
     rows.push_back({{"choreography", r.choreography},
                     {"ranks", r.ranks},
+                    {"by", by},
                     {"steps", r.steps},
                     {"messages", r.messages},
                     {"events", r.events},

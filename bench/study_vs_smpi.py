@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""study_vs_smpi.py [BUILD] [--ranks 256] [--bytes 1048576] [--rounds 5]: the same ring all-reduce in virtual time by Troupe and by SimGrid
-SMPI (its own ring, `lr`), in turn, on the same α (1 µs) and β (10 GB/s). Medians of wall times. Nothing here asserts a time; that both say
-the same virtual time is checked. Needs libsimgrid-dev and a build of the tests (`./dev build`)."""
+"""study_vs_smpi.py [BUILD] [--ranks 256] [--bytes 1048576] [--rounds 5] [--by auto|states|player]: the same ring all-reduce in virtual time
+by Troupe and by SimGrid SMPI (its own ring, `lr`), in turn, on the same α (1 µs) and β (10 GB/s). Medians of wall times. Nothing here asserts
+a time; that both say the same virtual time is checked. Needs libsimgrid-dev and a build of the tests (`./dev build`)."""
 import argparse, pathlib, shutil, statistics, subprocess, sys, tempfile, time
 
 OPTIONS = ["smpi/bw-factor:0:1", "smpi/lat-factor:0:1", "network/weight-S:0", "network/crosstraffic:0", "network/TCP-gamma:1e15",
@@ -34,6 +34,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=256)
     parser.add_argument("--bytes", type=int, default=1 << 20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--by", default="auto", help="study.performed_by")
     a = parser.parse_args()
     smpirun, program = shutil.which("smpirun"), a.build.resolve() / "tests/oracle/smpi_collectives"
     if smpirun is None or not program.exists():
@@ -45,7 +46,7 @@ def main():
         (folder / "study.toml").write_text(STUDY.format(ranks=a.ranks, bytes=a.bytes))
         smpi = [smpirun, "-quiet", "-no-privatize", "-np", str(a.ranks), "-platform", "platform.xml", "-hostfile", "hosts", "--log=root.threshold:error",
                 *[f"--cfg={o}" for o in OPTIONS], program]
-        troupe = [a.build.resolve() / "troupe", "study", folder / "study.toml", "--csv", "-"]
+        troupe = [a.build.resolve() / "troupe", "study", folder / "study.toml", "--set", f"performed_by={a.by}", "--csv", "-"]
         whole, empty, ours, inside = [], [], [], []
         for _ in range(a.rounds):
             seconds, said = timed([*smpi, "built_in", str(a.ranks), str(a.bytes)], cwd=folder)

@@ -20,11 +20,11 @@ std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std
   if (!input_displacements.empty() || !output_displacements.empty()) {
     s.input_displacements = input_displacements;
     s.output_displacements = output_displacements;
-    return std::make_shared<const program>(compile(*notes, rank, s, cut()));
+    return std::make_shared<const program>(compile(*notes, rank, s, cut(), work()));
   }
   const auto ranks = static_cast<std::size_t>(notes->ranks);
   return mailbox()->programs.get(static_cast<std::size_t>(rank), ranks,
-                                 [&] { return compile(*notes, rank, s, cut()); });
+                                 [&] { return compile(*notes, rank, s, cut(), work()); });
 }
 
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {

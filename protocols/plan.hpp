@@ -25,6 +25,7 @@ struct mailbox_plan {
   int credits = 8;         ///< chunks under way per (source, destination, lane)
   bool any_order = false;  ///< members of a fan are performed as they come
   bool agrees = false;     ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
+  step_work work = step_work::at_once;  ///< other: in virtual time
   program_cache<program> programs{};
 };
 
@@ -81,6 +82,7 @@ public:
   bool agrees() const { return on_board() || mailbox()->agrees; }
   /// Boards know no channels and no slices.
   cutting cut() const { return on_board() ? cutting{} : mailbox()->cut; }
+  step_work work() const { return on_board() ? step_work::at_once : mailbox()->work; }
 
   /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached. @pre mailbox()
   std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},

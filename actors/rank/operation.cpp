@@ -176,6 +176,11 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->reduction = op.what.reduction;
   result->any_order = p.mailbox()->any_order;
   result->credits = p.mailbox()->credits;
+  result->work = p.work();
+  if (p.work() == step_work::timed_without_bytes) {
+    result->code = p.program_of(rank, op.input_displacements, op.output_displacements);
+    return result;
+  }
   result->memory.input = bytes_of(op.input);
   result->memory.output = bytes_of(op.output);
   if (joins_buffers(op, rank)) {
@@ -232,6 +237,7 @@ std::shared_ptr<const assignment> prepare_pair(operation& op) {
 
 void conclude(operation& op, rank_t rank, int ranks) {
   const plan& p = *op.plan;
+  if (p.work() == step_work::timed_without_bytes) return;
   const std::size_t count = output_elements(op, rank);
   if (count == 0) return;
   void* result = op.result != nullptr ? op.result : op.output;

@@ -58,6 +58,12 @@ public:
   /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
   virtual bool flush(const operation_key& which) = 0;
 
+  // -- to the clock, in virtual time --
+  /// As channel_outbox::begin_work(); rank_state::transferred() will be called.
+  virtual bool begin_work(const operation_key&, int /*channel*/, int /*lane*/, const instruction&, lane_wait::reason) {
+    return true;
+  }
+
   virtual steady_time now() const = 0;
 };
 

@@ -69,6 +69,9 @@ struct rank_state::channel_port final : channel_outbox {
                 std::size_t bytes) override {
     return out.transfer(which, channel, lane, target, source, bytes);
   }
+  bool begin_work(const operation_key& which, int lane, const instruction& i, lane_wait::reason lacked) override {
+    return out.begin_work(which, channel, lane, i, lacked);
+  }
 
   rank_state& self;
   int channel;

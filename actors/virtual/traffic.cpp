@@ -187,7 +187,7 @@ void traffic::find_followers() {
     }
 }
 
-// -- players ----------------------------------------------------------------------------------------------------------
+// -- ranks ----------------------------------------------------------------------------------------------------------
 
 std::uint32_t traffic::find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
                             std::uint32_t& hint) const {
@@ -214,7 +214,7 @@ std::uint32_t traffic::new_message() {
   return at;
 }
 
-void traffic::send(std::uint32_t at, const std::byte* data, std::uint64_t bytes) {
+std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   connection& c = connections_[at];
   const std::uint32_t index = new_message();
   virtual_message& m = messages_[index];
@@ -223,7 +223,6 @@ void traffic::send(std::uint32_t at, const std::byte* data, std::uint64_t bytes)
   m.flow = static_cast<std::int64_t>(sent_++);
   m.payload = bytes;
   m.wire = wire_ == payload_ ? bytes : (bytes * wire_ + payload_ - 1) / payload_;
-  m.data = data;
   m.connection = at;
   m.number = c.sent++;
   payload_sent_ += bytes;
@@ -233,11 +232,12 @@ void traffic::send(std::uint32_t at, const std::byte* data, std::uint64_t bytes)
       std::uint32_t* last = &c.held;
       while (*last != no_message) last = &messages_[*last].next;
       *last = index;
-      return;
+      return index;
     }
     ++c.under_way;
   }
   enter(index);
+  return index;
 }
 
 void traffic::consume(std::uint32_t at) {
@@ -247,9 +247,6 @@ void traffic::consume(std::uint32_t at) {
   messages_[index].next = free_message_;
   free_message_ = index;
   ++c.consumed;
-  if (!c.sender_waits) return;
-  c.sender_waits = false;
-  time_.at(time_.now(), players[static_cast<std::size_t>(c.from)], credit_event{c.lane});
 }
 
 std::uint32_t traffic::arrived(std::uint32_t index) {
@@ -349,12 +346,12 @@ const caf::actor& traffic::actor_of(element_index element) {
 
 void traffic::arrive(const virtual_message& m, std::uint32_t index) {
   if (m.access >= 0) {
-    time_.at(m.arrival, players[m.number], access_event{m.access});
+    time_.at(m.arrival, ranks[m.number], access_event{m.access});
     messages_[index].next = free_message_;
     free_message_ = index;
     return;
   }
-  time_.at(m.arrival, players[static_cast<std::size_t>(connections_[m.connection].to)], arrival_event{index});
+  time_.at(m.arrival, ranks[static_cast<std::size_t>(connections_[m.connection].to)], arrival_event{index});
 }
 
 void traffic::enter(std::uint32_t index) {

@@ -1,5 +1,5 @@
 #pragma once
-// Everything between the players of a virtual run: connections, messages under way, and the elements that they pass.
+// Everything between the ranks of a virtual run: connections, messages under way, and the elements that they pass.
 //
 // A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
 // that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/caf/caf_compat.hpp"
@@ -29,20 +30,17 @@ class recorder;
 
 // -- events -----------------------------------------------------------------------------------------------------------
 
-struct start_event {};  ///< to a player: its rank begins
-struct arrival_event {  ///< to a player: a message has come
+struct start_event {};  ///< to a rank: it begins
+struct arrival_event {  ///< to a rank: a message has come
   std::uint32_t message;
 };
-struct work_event {  ///< to a player: the work of a lane's step has ended
+struct work_event {  ///< to a rank: the work of a lane's step has ended
   std::int32_t lane;
 };
-struct credit_event {  ///< to a player: a lane that waited for a credit may look again
+struct access_event {  ///< to a rank: an access of its lane to others' memory has ended
   std::int32_t lane;
 };
-struct access_event {  ///< to a player: an access of its lane to others' memory has ended
-  std::int32_t lane;
-};
-struct compute_event {  ///< to a player: a block of its computation has ended
+struct compute_event {  ///< to a rank: a block of its computation has ended
   std::int32_t block;
 };
 struct head_event {  ///< to an element: a message's head comes
@@ -62,12 +60,12 @@ struct connection {
   std::int32_t lane = 0;  ///< channel × lanes per channel + lane
   std::uint32_t first_hop = 0;
   std::uint16_t hops = 0;
-  std::uint16_t window = 0;     ///< messages under way at once; 0: no limit
-  std::uint32_t under_way = 0;  ///< if there is a window
-  std::uint32_t sent = 0, consumed = 0;
-  std::uint32_t arrived = no_message;  ///< not consumed yet, in order of their numbers
-  std::uint32_t held = no_message;     ///< not yet under way because of the window, in order
-  bool sender_waits = false;           ///< for a credit
+  std::uint16_t window = 0;                            ///< messages under way at once; 0: no limit
+  std::uint32_t under_way = 0;                         ///< if there is a window
+  std::uint32_t sent = 0, consumed = 0, credited = 0;  ///< credited: consumed, and the sender has heard of it
+  std::uint32_t arrived = no_message;                  ///< not consumed yet, in order of their numbers
+  std::uint32_t held = no_message;                     ///< not yet under way because of the window, in order
+  bool sender_waits = false;                           ///< for a credit (players)
   std::int64_t handshake = 0;
 };
 
@@ -76,7 +74,6 @@ struct virtual_message {
   std::int64_t sent = 0;
   std::int64_t flow = 0;
   std::uint64_t payload = 0, wire = 0;
-  const std::byte* data = nullptr;
   std::uint32_t connection = 0;
   std::uint32_t number = 0;  ///< 0, 1, 2 … of the connection
   std::uint32_t next = no_message;
@@ -92,9 +89,9 @@ public:
           recorder* record);
   ~traffic();
 
-  // -- players --
+  // -- ranks --
 
-  std::vector<caf::actor> players;  ///< by rank; set by whoever makes them
+  std::vector<caf::actor> ranks;  ///< set by whoever makes them
 
   /// The connection of `rank`'s lane from or to `peer`. `hint` remembers the place between calls. @pre the score has it
   std::uint32_t incoming(rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
@@ -111,14 +108,22 @@ public:
     return &messages_[c.arrived];
   }
   void consume(std::uint32_t at);
-  /// False: the sender is told with a credit_event when it may look again.
+  /// Returns the message.
+  std::uint32_t send(std::uint32_t at, std::uint64_t bytes);
+
+  /// Is there a credit? If not, credit() says when to look again. For players: the states of a real run keep count themselves.
   bool can_send(std::uint32_t at) {
     connection& c = connections_[at];
-    if (c.sent - c.consumed < credits_) return true;
+    if (c.sent - c.credited < credits_) return true;
     c.sender_waits = true;
     return false;
   }
-  void send(std::uint32_t at, const std::byte* data, std::uint64_t bytes);
+  /// The sender gets the credit of the next consumed message. Returns whether it waits for it.
+  bool credit(std::uint32_t at) {
+    connection& c = connections_[at];
+    ++c.credited;
+    return std::exchange(c.sender_waits, false);
+  }
   /// A message whose arrival_event has come; returns its connection.
   std::uint32_t arrived(std::uint32_t message);
   const connection& at(std::uint32_t index) const { return connections_[index]; }
@@ -222,7 +227,6 @@ TROUPE_BEGIN_MESSAGES(troupe_virtual, 100)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::start_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::arrival_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::work_event)
-TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::credit_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::compute_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::access_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::head_event)

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/player.hpp"
 #include "actors/virtual/recorder.hpp"
+#include "actors/virtual/state_rank.hpp"
 #include "actors/virtual/traffic.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
 #include "memory/error.hpp"
@@ -51,47 +53,67 @@ void check(const score& notes, const cutting& cut, const hardware& on, const vir
         wrong("a rank works on " + on.elements[static_cast<std::size_t>(e)].name + ", which must be fifo");
 }
 
-/// Buffers besides the caller's, for payload::real.
-class provided_memory {
-public:
-  provided_memory(const virtual_options& o, int ranks)
-      : given_(o.memory), peers_(given_.size()), blocks_(static_cast<std::size_t>(ranks) * 2) {
-    for (std::size_t r = 0; r < given_.size(); ++r) peers_[r] = {given_[r].input, given_[r].output};
-  }
-  memory_map of(rank_t rank, const lazy_program& code) {
-    if (given_.empty()) return {};
-    const auto r = static_cast<std::size_t>(rank);
-    memory_map m = given_[r];
-    blocks_[2 * r].resize(code.scratch_bytes() + 1);
-    blocks_[2 * r + 1].resize(code.l0_bytes() + 1);
-    l2_.resize(code.l2_bytes() + 1);  // the same at every rank
-    m.scratch = blocks_[2 * r].data();
-    m.l0 = blocks_[2 * r + 1].data();
-    m.l2 = l2_.data();
-    m.peers = peers_.data();
-    return m;
-  }
+/// Up to here the states take at most a fifth of a second (docs/study.md, 9). Beyond, what they cost more than the player is felt.
+constexpr std::uint64_t most_steps_of_states = 200'000;
+constexpr int most_ranks_of_states = 1024;
 
-private:
-  std::span<const memory_map> given_;
-  std::vector<peer_memory> peers_;
-  std::vector<std::vector<std::byte>> blocks_;
-  std::vector<std::byte> l2_;
-};
-
-[[noreturn]] void report_stuck(const ensemble& all, const std::deque<player_state>& players) {
-  std::string text = "the lanes wait for each other:";
-  int shown = 0;
-  for (std::size_t r = 0; r < players.size() && shown < 4; ++r)
-    for (const lane_wait& w : players[r].waits()) {
-      text += "\n  rank " + std::to_string(r) + " " + to_string(w);
-      if (++shown == 4) break;
-    }
-  throw error(errc::message_lost,
-              text + "\n" + plural(static_cast<std::size_t>(all.unfinished), "rank") + " did not finish");
+bool by_states(const lazy_sizes& sizes, const virtual_options& o) {
+  const cutting& cut = sizes.cut();
+  const bool has_type = size_of(o.type) == sizes.shape().element_size ||
+                        (o.carry == payload::none && type_of_size(sizes.shape().element_size).has_value());
+  const auto wrong = [](const char* text) { throw error(errc::invalid_argument, std::string{"virtual run: "} + text); };
+  if (o.carry == payload::real && o.by == performed_by::player) wrong("only the ranks' states move bytes");
+  if (!has_type && (o.carry == payload::real || o.by == performed_by::states))
+    wrong("there is no type of that size for the elements");
+  if (o.carry == payload::real || o.by != performed_by::automatic) return o.by != performed_by::player;
+  const std::uint64_t steps = static_cast<std::uint64_t>(step_total(sizes.notes())) *
+                              static_cast<std::uint64_t>(cut.channels) * static_cast<std::uint64_t>(cut.slices);
+  return has_type && steps <= most_steps_of_states && sizes.notes().ranks <= most_ranks_of_states;
 }
 
-virtual_outcome outcome_of(const ensemble& all, const virtual_scheduler& time) {
+/// The ranks of a run, whoever performs them. Torn down before the traffic that they speak through.
+struct performing {
+  std::unique_ptr<virtual_communicator> all;
+  std::vector<virtual_rank*> ranks;  ///< owned by `all`
+  const state_communicator* states = nullptr;
+};
+
+performing make_ranks(const std::shared_ptr<const lazy_sizes>& sizes, const hardware& on, const virtual_options& o,
+                      traffic& ways, recorder* record) {
+  performing made;
+  const int n = sizes->notes().ranks;
+  made.ranks.reserve(static_cast<std::size_t>(n));
+  if (by_states(*sizes, o)) {
+    auto all = std::make_unique<state_communicator>(*sizes, on, o, ways, record);
+    for (rank_t r = 0; r < n; ++r)
+      made.ranks.push_back(all->ranks.emplace_back(std::make_unique<state_rank>(*all, r)).get());
+    made.states = all.get();
+    made.all = std::move(all);
+  } else {
+    auto all = std::make_unique<player_communicator>(*sizes, on, o, ways, record);
+    for (rank_t r = 0; r < n; ++r)
+      made.ranks.push_back(all->players.emplace_back(std::make_unique<player>(*all, r, lazy_program{sizes, r})).get());
+    made.all = std::move(all);
+  }
+  return made;
+}
+
+[[noreturn]] void report_stuck(const performing& by) {
+  std::string text = "the lanes wait for each other:";
+  int shown = 0;
+  for (std::size_t r = 0; r < by.ranks.size() && shown < 4; ++r) {
+    if (by.all->finished[r] >= 0) continue;
+    for (const std::string& w : by.ranks[r]->waits()) {
+      text += "\n  rank " + std::to_string(r) + " " + w;
+      if (++shown == 4) break;
+    }
+  }
+  throw error(errc::message_lost,
+              text + "\n" + plural(static_cast<std::size_t>(by.all->unfinished), "rank") + " did not finish");
+}
+
+virtual_outcome outcome_of(const performing& by, const virtual_scheduler& time) {
+  const virtual_communicator& all = *by.all;
   virtual_outcome o;
   o.finished = all.finished;
   o.end_ps = *std::max_element(o.finished.begin(), o.finished.end());
@@ -103,6 +125,7 @@ virtual_outcome outcome_of(const ensemble& all, const virtual_scheduler& time) {
   o.waited_chunk_ps = all.waited_chunk;
   o.waited_credit_ps = all.waited_credit;
   o.trace = time.trace();
+  o.by_states = by.states != nullptr;
   return o;
 }
 
@@ -120,29 +143,26 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   caf::actor_system system = make_virtual_actor_system(config);
   virtual_scheduler& time = virtual_scheduler::of(system);
   traffic ways{*sizes, on, options, time, record.get()};
-  ensemble all{notes, *sizes, on, options, ways, record.get()};
-  provided_memory memory{options, notes.ranks};
-  std::deque<player_state> players;
-  ways.players.reserve(static_cast<std::size_t>(notes.ranks));
-  for (rank_t r = 0; r < notes.ranks; ++r) {
-    lazy_program code{sizes, r, options.carry == payload::real};
-    const memory_map buffers = memory.of(r, code);
-    players.emplace_back(all, r, std::move(code), buffers);
-    ways.players.push_back(spawn_player(system, all, players.back()));
-    const std::int64_t late = options.skew.empty() ? 0 : options.skew[static_cast<std::size_t>(r)];
-    time.at(late + on.host.launch.count(), ways.players.back(), start_event{});
+  performing by = make_ranks(sizes, on, options, ways, record.get());
+  ways.ranks.reserve(by.ranks.size());
+  for (std::size_t r = 0; r < by.ranks.size(); ++r) {
+    ways.ranks.push_back(spawn_virtual_rank(system, *by.all, *by.ranks[r]));
+    const std::int64_t late = options.skew.empty() ? 0 : options.skew[r];
+    time.at(late + on.host.launch.count(), ways.ranks.back(), start_event{});
   }
   const bool done = time.run(events_between_looks, [&] {
-    return !all.failure && (options.go_on == nullptr || options.go_on(options.context, time.events()));
+    return !by.all->failure && (options.go_on == nullptr || options.go_on(options.context, time.events()));
   });
-  if (all.failure) std::rethrow_exception(all.failure);
+  if (by.all->failure) std::rethrow_exception(by.all->failure);
   if (!done) throw error(errc::cancelled, "the virtual run was cancelled");
   if (time.now() >= end_of_time)
     throw error(errc::size_overflow,
                 "the collective would take more than 53 days of virtual time; take smaller sizes or faster hardware");
-  if (all.unfinished > 0) report_stuck(all, players);
-  virtual_outcome result = outcome_of(all, time);
-  ways.players.clear();
+  if (by.states != nullptr) by.states->check_failed();
+  if (by.all->unfinished > 0) report_stuck(by);
+  if (by.states != nullptr) by.states->check_ended();
+  virtual_outcome result = outcome_of(by, time);
+  ways.ranks.clear();
   return result;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Performs a score in virtual time: the same performer as in real runs, an actor a rank, on modelled hardware, under a
-// deterministic scheduler with a virtual clock (virtual_scheduler.hpp). No CAF in this header.
+// Performs a score in virtual time: by the states of real runs, an actor a rank, on modelled hardware, under a deterministic
+// scheduler with a virtual clock (virtual_scheduler.hpp). No CAF in this header.
 //
 // One thread, no wall clock, no randomness: the same arguments give the same result, event by event.
 
@@ -78,9 +78,17 @@ enum class payload : std::uint8_t {
   real,  ///< the bytes are moved and reduced by the same kernels as in a real run
 };
 
+/// Who performs the ranks' parts.
+enum class performed_by : std::uint8_t {
+  automatic,  ///< the states, unless the run is so large that they would cost too much time and memory
+  states,     ///< the ranks', channels' and membership's states of a real run
+  player,     ///< what causes the same events without them; moves no bytes
+};
+
 struct virtual_options {
   protocol_costs protocol;  ///< of the hardware's table, or one's own; `slots` are the credits
   payload carry = payload::none;
+  performed_by by = performed_by::automatic;
   datatype type = datatype::f32;
   op reduction = sum;
   bool any_order = false;  ///< determinism `fast`: fans in the order of arrival
@@ -92,7 +100,7 @@ struct virtual_options {
   int compute_blocks = 1;
   std::uint64_t compute_dma_bytes = 0;  ///< a block
   bool overlap = false;
-  /// payload::real: where each rank's buffers begin (scratch, l0 and l2 are provided). By rank.
+  /// payload::real: where each rank's input and output begin. By rank.
   std::span<const memory_map> memory{};
   virtual_recording* record = nullptr;
   /// Called now and then with the number of events so far; false ends the run with error(cancelled).
@@ -118,6 +126,7 @@ struct virtual_outcome {
   std::uint64_t events = 0;
   std::int64_t waited_chunk_ps = 0;  ///< lanes' time, summed over ranks
   std::int64_t waited_credit_ps = 0;
+  bool by_states = false;   ///< performed_by: who it was
   std::uint64_t trace = 0;  ///< hash over every event in order: equal runs have equal traces
 };
 

@@ -104,6 +104,11 @@ constexpr std::array schema{
     config_setting{"study.seed", integer, "1", "of the random times", 0, unlimited},
     config_setting{"study.payload", choice, "none",
                    "real: bytes are moved, reduced and checked; none: only their time is spent", 0, 0, "none|real"},
+    config_setting{
+        "study.performed_by", choice, "auto",
+        "the ranks' states as in a real run, or the player, which takes the same times; auto: the player for "
+        "large runs that move no bytes",
+        0, 0, "auto|states|player"},
     config_setting{"study.any_order", boolean, "false",
                    "contributions may be combined in the order of arrival (determinism fast)"},
     config_setting{"study.compute", text, "0", "a computation of every rank, on its core, before the collective"},

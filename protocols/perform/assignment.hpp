@@ -41,7 +41,8 @@ struct assignment {
   datatype type = datatype::u8;
   op reduction{};
   bool any_order = false;  ///< determinism `fast`
-  int credits = 8;         ///< chunks under way per (source, destination, lane)
+  step_work work = step_work::at_once;
+  int credits = 8;  ///< chunks under way per (source, destination, lane)
 };
 
 }  // namespace troupe

@@ -13,8 +13,9 @@
 //   std::byte* slot(lane, to, bytes)          memory for the next message of this lane to `to` @pre can_send
 //   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
 // A port of a world where work takes time (virtual time) may offer besides:
-//   bool begin_work(lane, instruction)        called once the instruction lacks nothing: true if its work takes no time, false if its end
-//                                             is reported later by transferred(); only then it consumes and sends
+//   bool begin_work(lane, instruction, lacked)  called once the instruction lacks nothing: true if its work takes no time, false if its end
+//                                             is reported later by transferred(); only then it consumes and sends.
+//                                             `lacked`: what the lane waited for last
 //   bool carries_payload()                    false: no kernel is called and no memory touched
 //
 // The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, and lane(channel, l), whose
@@ -83,8 +84,8 @@ void perform_local(const instruction& i, const location* operands, const memory_
 
 /// A port under which work takes time.
 template <class Port>
-concept timed_port = requires(Port& port, int lane, const instruction& i) {
-  { port.begin_work(lane, i) } -> std::same_as<bool>;
+concept timed_port = requires(Port& port, int lane, const instruction& i, lane_wait::reason lacked) {
+  { port.begin_work(lane, i, lacked) } -> std::same_as<bool>;
   { port.carries_payload() } -> std::same_as<bool>;
 };
 
@@ -216,7 +217,8 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
   bool carries = true;
   if constexpr (timed_port<Port>) {
-    if (l.transfer == transfer_state::none && !port.begin_work(lane, i)) l.transfer = transfer_state::under_way;
+    if (l.transfer == transfer_state::none && !port.begin_work(lane, i, l.wait.why))
+      l.transfer = transfer_state::under_way;
     if (l.transfer == transfer_state::under_way) {
       const outcome result = stuck(l, lane_wait::reason::transfer, -1, lane);
       l.wait.step = i.score_step;  // of a fan not always the first one

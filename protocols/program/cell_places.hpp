@@ -1,6 +1,6 @@
 #pragma once
 // Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes. Internal to compile()
-// and lazy_program.
+// and, how cells are cut, to lazy_program.
 
 #include <cstddef>
 #include <cstdint>

@@ -25,7 +25,7 @@ std::size_t lazy_sizes::piece(std::size_t whole, int channel, int slice) const {
   return cut_range({0, whole}, cut_, channel, slice).size();
 }
 
-lazy_program::lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank, bool places)
+lazy_program::lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank)
     : lanes_per_channel(sizes->lanes()),
       element_size(sizes->shape().element_size),
       sizes_(std::move(sizes)),
@@ -33,14 +33,7 @@ lazy_program::lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank,
   const score& s = sizes_->notes();
   input_ = input_blocks(s.what, s.ranks, s.root, rank);
   output_ = output_blocks(s.what, s.ranks, s.root, rank);
-  if (places) places_ = std::make_unique<const cell_places>(s, rank, sizes_->shape(), sizes_->cut());
 }
-lazy_program::lazy_program(lazy_program&&) noexcept = default;
-lazy_program::~lazy_program() = default;
-
-std::size_t lazy_program::scratch_bytes() const { return places_ ? places_->scratch_bytes : 0; }
-std::size_t lazy_program::l0_bytes() const { return places_ ? places_->l0_bytes : 0; }
-std::size_t lazy_program::l2_bytes() const { return places_ ? places_->l2_bytes : 0; }
 
 lazy_lane lazy_program::lane(int channel, int l) const {
   const auto& lanes = sizes_->notes().players[static_cast<std::size_t>(rank_)].lanes;
@@ -88,19 +81,12 @@ instruction lazy_program::expand(const step& from, std::int32_t position, int ch
   made.fan = from.fan;
   made.from = from.from;
   made.to = from.to;
-  if (places_) {
-    std::size_t source_elements = 0;
-    made.source = places_->locate(from.source, channel, slice, source_elements);
-    made.target = places_->locate(from.target, channel, slice, made.elements);
-    made.elements = std::max(made.elements, source_elements);
-  } else {
-    made.elements = elements_of(from.target.count > 0 ? from.target : from.source, channel, slice);
-    // Whose memory it is, without the place in it: accesses of others' memory have a way of their own.
-    made.source.buffer = from.source.buffer;
-    made.source.owner = from.source.owner == rank_ ? self : from.source.owner;
-    made.target.buffer = from.target.buffer;
-    made.target.owner = from.target.owner == rank_ ? self : from.target.owner;
-  }
+  made.elements = elements_of(from.target.count > 0 ? from.target : from.source, channel, slice);
+  // Accesses of others' memory have a way of their own.
+  made.source.buffer = from.source.buffer;
+  made.source.owner = from.source.owner == rank_ ? self : from.source.owner;
+  made.target.buffer = from.target.buffer;
+  made.target.owner = from.target.owner == rank_ ? self : from.target.owner;
   made.after_lane = from.after.lane;
   if (from.after.lane >= 0) {
     const auto& other =

@@ -1,7 +1,6 @@
 #pragma once
 // A program that is never written down: each step of the score becomes an instruction when it is performed. compile() (program.hpp)
-// makes the same instructions, except that it joins runs of local steps to folds; a study of millions of steps cannot afford its
-// memory.
+// makes the same instructions for virtual time, with the places of cells; a study of millions of steps cannot afford its memory.
 //
 // Immutable once made; the score outlives it.
 
@@ -78,19 +77,11 @@ private:
 /// One rank's. The members that basic_performer reads are named as in `program`.
 class lazy_program {
 public:
-  /// @param places also say where cells lie (payload::real). Without, locations only say whose memory it is, and
-  /// the program costs no memory beyond itself.
-  lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank, bool places);
-  lazy_program(lazy_program&&) noexcept;
-  ~lazy_program();
+  lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank);
 
   lazy_lane lane(int channel, int l) const;
-  /// The instruction of `from` in this slice and channel. `index` of `after` is that of compile() without folds.
+  /// The instruction of `from` in this slice and channel. Its locations only say whose memory it is.
   instruction expand(const step& from, std::int32_t position, int channel, int slice) const;
-
-  std::size_t scratch_bytes() const;
-  std::size_t l0_bytes() const;
-  std::size_t l2_bytes() const;
 
   int lanes_per_channel = 1;
   std::size_t element_size = 1;
@@ -102,7 +93,6 @@ private:
   std::shared_ptr<const lazy_sizes> sizes_;
   rank_t rank_;
   block_run input_, output_;
-  std::unique_ptr<const class cell_places> places_;
 };
 
 // -- implementation ---------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ namespace {
 
 class compiler {
 public:
-  compiler(const score& s, rank_t rank, const call_shape& shape, const cutting& cut)
+  compiler(const score& s, rank_t rank, const call_shape& shape, const cutting& cut, step_work work)
       : score_(s),
         shape_(shape),
         cut_(cut),
+        may_join_(work == step_work::at_once),
         player_(s.players[static_cast<std::size_t>(rank)]),
         places_(s, rank, shape, cut) {}
 
@@ -67,7 +68,7 @@ private:
         result_.slot_bytes = std::max(result_.slot_bytes, checked_multiply(next.elements, shape_.element_size));
       // Single cells are the same memory or none of the same; ranges of cells may overlap in part, and one pass would then
       // write what a later step of the run has still to read.
-      const bool single = from.source.count <= 1 && from.target.count <= 1;
+      const bool single = may_join_ && from.source.count <= 1 && from.target.count <= 1;
       if (!code.empty() && single && run_is_single_ && joins(code.back(), next)) {
         join(code.back(), next);
       } else {
@@ -128,6 +129,7 @@ private:
   const score& score_;
   const call_shape& shape_;
   cutting cut_;
+  bool may_join_;
   const part& player_;
   program result_;
   cell_places places_;
@@ -151,8 +153,8 @@ std::size_t part_begin(std::size_t count, std::size_t n, std::size_t k) {
   return k == n || quotient < 16 * line ? begin : begin / line * line;
 }
 
-program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut) {
-  return compiler(s, rank, shape, cut).run();
+program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut, step_work work) {
+  return compiler(s, rank, shape, cut, work).run();
 }
 
 std::size_t input_bytes(collective what, int ranks, rank_t root, rank_t rank, const call_shape& shape) {

@@ -66,6 +66,10 @@ struct instruction {
   std::int32_t slice = 0;
 };
 
+/// What performing a step means. In virtual time its work takes time, so each step stays an instruction of its own. Where only times are
+/// of interest no bytes move, and there need not be memory for them.
+enum class step_work : std::uint8_t { at_once, timed, timed_without_bytes };
+
 struct program {
   std::vector<std::vector<instruction>> lanes;  ///< lane l of channel c is lanes[c * lanes_per_channel + l]
   std::vector<location> operands;
@@ -84,9 +88,10 @@ struct program {
   }
 };
 
-/// @pre the score is lowered (no sync) and verified; steps have one cell each unless `cut` is {1, 1} and the call is uniform
+/// @pre the score is lowered (no sync, unless `work` is timed) and verified; steps have one cell each unless `cut` is {1, 1} and the call is uniform
 /// (one_cell_per_step()). Throws error(size_overflow) when a buffer would not fit the address space.
-program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut);
+program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut,
+                step_work work = step_work::at_once);
 
 /// Bytes that the input and output buffers of `rank` have when packed. Throws error(size_overflow).
 std::size_t input_bytes(collective what, int ranks, rank_t root, rank_t rank, const call_shape& shape);

@@ -81,6 +81,17 @@ struct channel_state::port {
   }
 };
 
+/// The same where work takes time.
+struct channel_state::port_in_time : port {
+  bool carries_payload() const { return a.what->work == step_work::timed; }
+  bool begin_work(int lane, const instruction& i, lane_wait::reason lacked) {
+    return outbox.begin_work(key, lane, i, lacked);
+  }
+  std::byte* slot(int lane, rank_t to, std::size_t bytes) {
+    return carries_payload() ? port::slot(lane, to, bytes) : nullptr;
+  }
+};
+
 // -- messages ---------------------------------------------------------------------------------------------------------
 
 void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
@@ -164,10 +175,10 @@ void channel_state::advance(active_map::iterator at, channel_outbox& out) {
   active& a = at->second;
   if (a.mismatched) return;
   const operation_key key = at->first;
-  port p{*this, a, key, out};
+  port_in_time p{{*this, a, key, out}};
   auto status = performer::status::waiting;
   try {
-    status = a.lanes.advance(p);
+    status = a.what->work == step_work::at_once ? a.lanes.advance(static_cast<port&>(p)) : a.lanes.advance(p);
   } catch (const error& e) {
     a.mismatched = true;
     return out.failed(key, make_failure(e.code_value(), e.what()));

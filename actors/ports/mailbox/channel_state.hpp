@@ -9,7 +9,7 @@
 //   start(assignment)          begins an operation
 //   chunk                      from a peer     readable until we answer with a credit
 //   credit                     from a peer     our chunk has been consumed
-//   transferred(epoch, lane)   from a DMA engine
+//   transferred(epoch, lane)   from a DMA engine; in virtual time also when the work of a lane's step has ended
 //   stop(operation)            drops the operation, and what came of it; afterwards nothing here refers to its buffers
 // A chunk that comes before its operation waits in `early_`, named by (epoch, source, lane, sequence) and taken in the order of
 // the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted.
@@ -66,6 +66,9 @@ public:
   /// True: copied at once. False: a DMA engine copies and transferred() will be called.
   virtual bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                         std::size_t bytes) = 0;
+  /// Only of operations whose work takes time (step_work): a lane begins `i`, which lacks nothing. `lacked`: what the lane waited for
+  /// last. True: no time passes. False: transferred() will be called when the work has ended; only then `i` consumes and sends.
+  virtual bool begin_work(const operation_key&, int, const instruction&, lane_wait::reason) { return true; }
 };
 
 class channel_state {
@@ -104,6 +107,7 @@ private:
     bool mismatched = false;
   };
   struct port;
+  struct port_in_time;
   friend struct port;
 
   using active_map = std::unordered_map<operation_key, active, operation_key_hash>;

@@ -428,6 +428,7 @@ private:
     virtual_options o;
     o.protocol = a.protocol;
     o.carry = scenario_.carry;
+    o.by = scenario_.by;
     o.type = scenario_.type;
     o.reduction = scenario_.reduction;
     o.any_order = scenario_.any_order;

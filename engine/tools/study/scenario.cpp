@@ -124,6 +124,11 @@ private:
     s.through_scratch = flag("through_scratch");
     read_hccl(s);
     s.carry = text("payload") == "real" ? payload::real : payload::none;
+    s.by = text("performed_by") == "states"   ? performed_by::states
+           : text("performed_by") == "player" ? performed_by::player
+                                              : performed_by::automatic;
+    if (s.by == performed_by::player && s.carry == payload::real)
+      fail("performed_by", "the player moves no bytes; take payload = \"none\", or the states");
     s.any_order = flag("any_order");
     s.compute = time("compute");
     s.compute_blocks = number("compute_blocks");

@@ -55,6 +55,7 @@ struct study_scenario {
   std::uint64_t seed = 1;      ///< … drawn from this seed
 
   payload carry = payload::none;  ///< real: the result is checked
+  performed_by by = performed_by::automatic;
   bool any_order = false;
   picoseconds compute{0};
   int compute_blocks = 1;

@@ -101,10 +101,16 @@ void print_study(std::ostream& to, const study_result& r) {
   for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
   std::uint64_t steps = 0, events = 0;
   double wall = 0;
-  for (const study_row& row : r.rows)
+  std::size_t by_states = 0;
+  for (const study_row& row : r.rows) {
     steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
-  to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s\n", static_cast<unsigned long long>(steps),
-               static_cast<unsigned long long>(events), wall);
+    by_states += row.outcome.by_states ? 1 : 0;
+  }
+  const char* const by = by_states == r.rows.size() ? "the ranks' states"
+                         : by_states == 0           ? "the player"
+                                                    : "the ranks' states, larger rows by the player";
+  to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s by %s\n",
+               static_cast<unsigned long long>(steps), static_cast<unsigned long long>(events), wall, by);
 }
 
 void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
@@ -161,6 +167,7 @@ json rows_json(const study_result& r) {
                     {"channels", row.cut.channels},
                     {"slices", row.cut.slices},
                     {"verified", row.verified},
+                    {"performed_by", row.outcome.by_states ? "states" : "player"},
                     {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)}});
   return rows;
 }

@@ -1,0 +1,285 @@
+#include "actors/virtual/virtual_rank.hpp"
+
+#include <caf/event_based_actor.hpp>
+
+#include <algorithm>
+
+#include "actors/virtual/element_state.hpp"
+#include "actors/virtual/recorder.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o,
+                                           traffic& w, recorder* r)
+    : notes(sizes.notes()),
+      on(h),
+      options(o),
+      ways(w),
+      record(r),
+      lanes(sizes.lanes()),
+      channels(sizes.cut().channels),
+      shape(sizes.shape()) {
+  const host_costs& c = h.host;
+  free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 &&
+               c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 &&
+               h.places.empty();
+  barriers.resize(static_cast<std::size_t>(lanes * channels));
+  finished.assign(static_cast<std::size_t>(notes.ranks), -1);
+  unfinished = notes.ranks;
+}
+
+// -- a step -----------------------------------------------------------------------------------------------------------
+
+bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked) {
+  lane_info& l = at(channel, lane);
+  const std::int64_t now = with_.ways.time().now();
+  ++with_.steps;
+  if (now > l.since) {
+    if (lacked == lane_wait::reason::chunk) with_.waited_chunk += now - l.since;
+    else if (lacked == lane_wait::reason::credit) with_.waited_credit += now - l.since;
+  }
+  const std::int32_t global = channel * with_.lanes + lane;
+  const bool is_barrier = i.kind == step_kind::sync;
+  const std::int64_t end = with_.free_steps || is_barrier ? now : end_of_work(i, now);
+  if (with_.record) note_begin(l, global, i, lacked, now, end);
+  l.since = l.work_end = end;
+  l.stepped = true;
+  l.at_barrier = is_barrier;
+  if (is_barrier) return reach_barrier(global);
+  if (access_shared(i, global)) return false;
+  if (end == now) {
+    --unfinished_;
+    return true;
+  }
+  with_.ways.time().at(end, actor(), work_event{global});
+  return false;
+}
+
+void virtual_rank::note_begin(lane_info& l, std::int32_t lane, const instruction& i, lane_wait::reason lacked,
+                              std::int64_t now, std::int64_t end) {
+  using reason = virtual_cause::reason;
+  const bool lacked_message = lacked == lane_wait::reason::chunk || lacked == lane_wait::reason::credit;
+  // A lane that waited for neither a chunk nor a credit waited for another lane.
+  const reason waited = !lacked_message                       ? reason::other_lane
+                        : lacked == lane_wait::reason::credit ? reason::credit
+                                                              : reason::arrival;
+  const reason why = now > l.since ? waited : l.stepped || lacked_message ? reason::own_step : reason::start;
+  const virtual_message* taken =
+      receives(i.kind) ? with_.ways.front(incoming(lane / with_.lanes, lane % with_.lanes, i.from)) : nullptr;
+  with_.record->step(rank_, lane, i, i.elements * with_.shape.element_size, l.since, now, end, why,
+                     taken ? taken->flow : -1);
+}
+
+namespace {
+
+std::int64_t time_for(std::uint64_t bytes, std::uint64_t rate) {
+  if (rate == 0) return 0;
+  return std::min(link_parameters{std::chrono::nanoseconds{0}, rate}.occupancy(bytes).count(), end_of_time / 2);
+}
+
+/// Bytes that a step's kernels read and write, for work that passes the DMA engine.
+std::uint64_t touched(const instruction& i, std::uint64_t bytes) { return (reduces(i.kind) ? 3 : 2) * bytes; }
+
+bool is_shared(const location& at) {
+  return at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self);
+}
+
+}  // namespace
+
+/// Begins the step's accesses to others' memory. False: there are none.
+bool virtual_rank::access_shared(const instruction& i, std::int32_t lane) {
+  const bool local = i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get ||
+                     i.kind == step_kind::dma_put;
+  if (!local || (!is_shared(i.source) && !is_shared(i.target))) return false;
+  const std::uint64_t bytes = i.elements * with_.shape.element_size;
+  const auto begin = [&](const location& at, bool writes) {
+    ++lanes_[static_cast<std::size_t>(lane)].accesses;
+    with_.ways.access(rank_, lane, at.buffer == buffer_kind::l2 ? shared_segment : at.owner, writes, bytes);
+  };
+  if (is_shared(i.source)) begin(i.source, false);
+  if (is_shared(i.target)) begin(i.target, true);
+  if (is_shared(i.target) && i.kind == step_kind::reduce) begin(i.target, false);
+  return true;
+}
+
+/// When the step's own work is done, if it begins now.
+std::int64_t virtual_rank::end_of_work(const instruction& i, std::int64_t now) {
+  const host_costs& host = with_.on.host;
+  const rank_place at = with_.on.place_of(rank_);
+  const std::uint64_t bytes = i.elements * with_.shape.element_size;
+  std::int64_t alone = host.step.count();
+  if (receives(i.kind)) alone += host.receive.count();
+  if (sends(i.kind)) alone += host.send.count();
+  if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
+  if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
+    alone += host.transfer.count();
+    if (at.dma == no_element || is_shared(i.source) || is_shared(i.target))
+      return now + alone;  // shared: the engine is part of the way
+    const element_class& engine = with_.on.class_of(at.dma);
+    return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
+           engine.latency.count() + alone;
+  }
+  const bool lands = i.kind == step_kind::recv || i.kind == step_kind::recv_copy_send;
+  const bool copies = writes(i.kind) && !reduces(i.kind) && (!lands || !host.receive_in_place);
+  const std::int64_t fixed = alone;
+  if (reduces(i.kind)) alone += time_for(bytes, host.reduce_rate);
+  else if (copies) alone += time_for(bytes, host.copy_rate);
+  std::int64_t end = alone == 0 ? now : with_.ways.work(at.core, alone, bytes);
+  const bool in_l0 = i.source.buffer == buffer_kind::l0 && i.target.buffer == buffer_kind::l0;
+  if (host.work_uses_dma && at.dma != no_element && !in_l0 && (reduces(i.kind) || copies)) {
+    const std::uint64_t through = touched(i, bytes);
+    end = std::max(end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, through).count(), through) + fixed);
+  }
+  return end;
+}
+
+/// A hardware barrier. The last one to come lets all go on, `sync` later.
+bool virtual_rank::reach_barrier(std::int32_t lane) {
+  const std::int64_t delay = with_.on.host.sync.count();
+  if (delay < 0)
+    throw error(errc::invalid_argument,
+                "the score has sync steps, but the hardware has no barrier (host.sync); lower them to messages first");
+  auto& waiting = with_.barriers[static_cast<std::size_t>(lane)];
+  virtual_scheduler& time = with_.ways.time();
+  waiting.push_back({rank_, time.now()});
+  if (static_cast<int>(waiting.size()) < with_.notes.ranks) return false;
+  const std::int64_t end = time.now() + delay;
+  for (const auto& [rank, since] : waiting) {
+    time.at(end, with_.ways.ranks[static_cast<std::size_t>(rank)], work_event{lane});
+    if (with_.record) with_.record->synchronised(rank, lane, rank_, since, end);
+  }
+  waiting.clear();
+  return false;
+}
+
+// -- life -------------------------------------------------------------------------------------------------------------
+
+virtual_rank::virtual_rank(virtual_communicator& with, rank_t rank) : with_(with), rank_(rank) {
+  lanes_.resize(static_cast<std::size_t>(with.channels * with.lanes));
+}
+
+void virtual_rank::on_start() {
+  const virtual_options& o = with_.options;
+  if (with_.record && with_.on.host.launch.count() > 0) {
+    virtual_span span;
+    span.actor = rank_, span.kind = span_kind::launch, span.end = with_.ways.time().now();
+    span.begin = span.end - with_.on.host.launch.count();
+    with_.record->span(span);
+  }
+  if (o.compute > 0) {
+    computing_ = true;
+    compute_block(0);
+    if (!o.overlap) return;
+  }
+  begin();
+}
+
+void virtual_rank::begin() {
+  const std::int64_t now = with_.ways.time().now();
+  for (lane_info& l : lanes_) l.since = now;
+  performing_ = true;
+  perform();
+  finish_if_done();
+}
+
+void virtual_rank::finish() {
+  performing_ = false;
+  const std::int64_t end = with_.ways.time().now() + with_.on.host.finish.count();
+  with_.finished[static_cast<std::size_t>(rank_)] = end;
+  --with_.unfinished;
+  if (with_.record) with_.record->finished(rank_, end);
+}
+
+void virtual_rank::on_arrival(std::uint32_t message) {
+  arrived(with_.ways.arrived(message), message);
+  finish_if_done();
+}
+
+void virtual_rank::on_work(std::int32_t lane) {
+  lane_info& l = lanes_[static_cast<std::size_t>(lane)];
+  l.since = with_.ways.time().now();
+  if (with_.record && !l.at_barrier) with_.record->ended(rank_, lane, l.since);
+  --unfinished_;
+  work_ended(lane / with_.lanes, lane % with_.lanes);
+  finish_if_done();
+}
+
+void virtual_rank::on_access(std::int32_t lane) {
+  lane_info& l = lanes_[static_cast<std::size_t>(lane)];
+  if (--l.accesses > 0) return;
+  virtual_scheduler& time = with_.ways.time();
+  if (l.work_end > time.now()) time.at(l.work_end, actor(), work_event{lane});
+  else on_work(lane);
+}
+
+// -- computation beside the collective ----------------------------------------------------------------------------------
+
+void virtual_rank::compute_block(std::int32_t block) {
+  const virtual_options& o = with_.options;
+  const rank_place at = with_.on.place_of(rank_);
+  const std::int64_t each = o.compute / o.compute_blocks;
+  const std::int64_t begin = with_.ways.time().now();
+  std::int64_t end = with_.ways.work(at.core, each, 0);
+  if (at.dma != no_element && o.compute_dma_bytes > 0)
+    end = std::max(
+        end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, o.compute_dma_bytes).count(), o.compute_dma_bytes));
+  if (with_.record) {
+    virtual_span span;
+    span.actor = rank_, span.kind = span_kind::compute, span.begin = begin, span.end = end;
+    with_.record->span(span);
+  }
+  with_.ways.time().at(end, actor(), compute_event{block});
+}
+
+void virtual_rank::on_compute(std::int32_t block) {
+  if (block + 1 < with_.options.compute_blocks) return compute_block(block + 1);
+  computing_ = false;
+  if (!with_.options.overlap) begin();
+  else finish_if_done();
+}
+
+// -- the actor --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+class virtual_rank_actor final : public caf::event_based_actor {
+public:
+  virtual_rank_actor(caf::actor_config& config, virtual_communicator& with, virtual_rank& state)
+      : event_based_actor(config), with_(with), state_(state) {}
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](arrival_event e) { guarded([&] { state_.on_arrival(e.message); }); },
+        [this](work_event e) { guarded([&] { state_.on_work(e.lane); }); },
+        [this](access_event e) { guarded([&] { state_.on_access(e.lane); }); },
+        [this](compute_event e) { guarded([&] { state_.on_compute(e.block); }); },
+        [this](start_event) { guarded([&] { state_.on_start(); }); },
+    };
+  }
+  const char* name() const override { return "virtual_rank"; }
+
+private:
+  /// Exceptions do not cross a message: CAF would only end the actor.
+  template <class Handler>
+  void guarded(Handler handler) noexcept {
+    if (with_.failure) return;
+    try {
+      handler();
+      with_.settle();
+    } catch (...) {
+      with_.failure = std::current_exception();
+    }
+  }
+
+  virtual_communicator& with_;
+  virtual_rank& state_;
+};
+
+}  // namespace
+
+caf::actor spawn_virtual_rank(caf::actor_system& system, virtual_communicator& with, virtual_rank& state) {
+  return system.spawn<virtual_rank_actor, caf::lazy_init + caf::hidden>(std::ref(with), std::ref(state));
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,132 @@
+#pragma once
+// One rank in virtual time: when it begins, what its steps cost, when it has finished. Who performs the steps is left to
+// `state_rank` (the states of a real run) and `player` (only their times).
+//
+// Owner: the rank's actor. What may arrive, in any order after start:
+//   start              its rank begins (once)
+//   arrival(message)   a message has come to one of its lanes
+//   work(lane)         the work of the lane's present step has ended; only now the step consumes and sends
+//   access(lane)       an access of the lane's present step to other ranks' memory has ended
+//   compute(block)     a block of the computation beside the collective has ended
+// What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
+// the order in which it was said (virtual_communicator::settle).
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "actors/virtual/traffic.hpp"
+#include "protocols/perform/performer.hpp"
+#include "protocols/program/program.hpp"
+
+namespace troupe::actors {
+
+class recorder;
+
+/// What the ranks of a run share.
+class virtual_communicator {
+public:
+  virtual_communicator(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, traffic& ways,
+                       recorder* record);
+  virtual ~virtual_communicator() = default;
+  virtual_communicator(const virtual_communicator&) = delete;
+
+  /// Delivers what takes no time, until nothing is left. Between two events.
+  virtual void settle() = 0;
+
+  const score& notes;
+  const hardware& on;
+  const virtual_options& options;
+  traffic& ways;
+  recorder* record;
+  const int lanes, channels;
+  const call_shape& shape;
+  bool free_steps;  ///< a rank's own work takes no time at all
+
+  struct waiting_rank {
+    rank_t rank;
+    std::int64_t since;
+  };
+  std::vector<std::vector<waiting_rank>> barriers;  ///< hardware syncs: who waits, by channel × lanes + lane
+  std::uint64_t steps = 0;
+  std::int64_t waited_chunk = 0, waited_credit = 0;
+  std::vector<std::int64_t> finished;  ///< by rank; −1: not yet
+  int unfinished = 0;
+  std::exception_ptr failure;  ///< the first; ends the run
+};
+
+class virtual_rank {
+public:
+  virtual_rank(virtual_communicator& with, rank_t rank);
+  virtual ~virtual_rank() = default;
+  virtual_rank(const virtual_rank&) = delete;
+  virtual_rank& operator=(const virtual_rank&) = delete;
+
+  void on_start();
+  void on_arrival(std::uint32_t message);
+  void on_work(std::int32_t lane);
+  void on_access(std::int32_t lane);
+  void on_compute(std::int32_t block);
+
+  /// What its lanes wait for. For verdicts; the rank cannot go on afterwards.
+  virtual std::vector<std::string> waits() = 0;
+
+protected:
+  /// Its collective begins.
+  virtual void perform() = 0;
+  /// A message of this connection is there; it may have overtaken earlier ones.
+  virtual void arrived(std::uint32_t connection, std::uint32_t message) = 0;
+  /// The step that this lane is at may consume and send.
+  virtual void work_ended(int channel, int lane) = 0;
+
+  /// A lane begins a step, which lacks nothing. True: its work takes no time. False: work_ended() will be called.
+  bool begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked);
+  /// How many steps all its lanes have. @pre before the first of them
+  void has_steps(std::uint64_t count) { unfinished_ = count; }
+  /// After every transition that may have performed steps.
+  void finish_if_done() {
+    if (performing_ && unfinished_ == 0 && !computing_) finish();
+  }
+  std::uint32_t incoming(int channel, int lane, rank_t from) {
+    return with_.ways.incoming(rank_, channel, lane, from, at(channel, lane).in_hint);
+  }
+  std::uint32_t outgoing(int channel, int lane, rank_t to) {
+    return with_.ways.outgoing(rank_, channel, lane, to, at(channel, lane).out_hint);
+  }
+
+  virtual_communicator& with_;
+  const rank_t rank_;
+
+private:
+  struct lane_info {
+    std::int64_t since = 0;     ///< end of the lane's last step
+    std::int64_t work_end = 0;  ///< of the rank's own part of a step that accesses others' memory
+    std::uint32_t in_hint = 0, out_hint = 0;
+    int accesses = 0;  ///< under way
+    bool stepped = false, at_barrier = false;
+  };
+
+  lane_info& at(int channel, int lane) { return lanes_[static_cast<std::size_t>(channel * with_.lanes + lane)]; }
+  const caf::actor& actor() const { return with_.ways.ranks[static_cast<std::size_t>(rank_)]; }
+  void begin();
+  void finish();
+  void compute_block(std::int32_t block);
+  void note_begin(lane_info& l, std::int32_t lane, const instruction& i, lane_wait::reason lacked, std::int64_t now,
+                  std::int64_t end);
+  bool reach_barrier(std::int32_t lane);
+  std::int64_t end_of_work(const instruction& i, std::int64_t now);
+  bool access_shared(const instruction& i, std::int32_t lane);
+
+  std::vector<lane_info> lanes_;  ///< by channel × lanes + lane
+  std::uint64_t unfinished_ = 0;  ///< steps
+  bool performing_ = false, computing_ = false;
+};
+
+caf::actor spawn_virtual_rank(caf::actor_system& system, virtual_communicator& with, virtual_rank& state);
+
+}  // namespace troupe::actors
