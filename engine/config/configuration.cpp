@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <limits>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
 namespace troupe {
@@ -367,13 +367,11 @@ configuration configuration::load(const std::string& path) {
 }
 
 void configuration::add_file(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file{path, std::ios::binary};
-  std::ostringstream text;
-  if (!file || std::filesystem::is_directory(path, ignored) || !(text << file.rdbuf()))
-    throw error(errc::bad_config,
-                path + ": cannot be read; give the path of a TOML file, for example config/quickstart.toml");
-  add_text(text.str(), path, std::filesystem::path{path}.parent_path().string());
+  const file_text file = read_file(path, most_config_bytes);
+  if (!file.problem.empty())
+    throw error(errc::bad_config, path + ": cannot be read: " + file.problem +
+                                      "; give the path of a TOML file, for example config/quickstart.toml");
+  add_text(file.text, path, std::filesystem::path{path}.parent_path().string());
 }
 
 void configuration::add_text(std::string_view toml, const std::string& name, const std::string& folder) {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 #include <functional>
 #include <sstream>
 
 #include "engine/planning/planner_log.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/lower/lowering.hpp"
 
@@ -54,13 +54,10 @@ std::size_t steps_of_one_cell(const score& s) {
   return total;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw error(errc::io, "cannot read the score file " + path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) throw error(errc::io, "reading the score file " + path + " failed");
-  return text.str();
+std::string score_text(const std::string& path) {
+  file_text file = read_file(path, most_score_file_bytes);
+  if (!file.problem.empty()) throw error(errc::io, "cannot read the score file " + path + ": " + file.problem);
+  return std::move(file.text);
 }
 
 std::size_t hash_of(const score_key& key) {
@@ -171,7 +168,7 @@ score_library::score_library(const std::map<std::string, std::string>& files, in
     if (name == "auto" || find_choreography(name))
       throw error(errc::bad_config, "the score file " + path + " cannot be called " + name +
                                         ": a built-in choreography is; choose another name");
-    score s = from_json(read_file(path), path);
+    score s = from_json(score_text(path), path);
     try {
       s = lower_syncs(std::move(s));
     } catch (const error& e) {

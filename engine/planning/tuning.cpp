@@ -15,6 +15,7 @@
 
 #include "engine/planning/planner_log.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -310,12 +311,10 @@ tuning parse_tuning(std::string_view toml, const std::string& name) {
 }
 
 tuning read_tuning(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file{path, std::ios::binary};
-  std::ostringstream text;
-  if (!file || std::filesystem::is_directory(path, ignored) || !(text << file.rdbuf()))
-    fail(path, "the tuning file cannot be read; `troupe tune --output " + path + "` writes one");
-  tuning t = parse_tuning(text.str(), path);
+  const file_text file = read_file(path, most_config_bytes);
+  if (!file.problem.empty())
+    fail(path, "the tuning file cannot be read: " + file.problem + "; `troupe tune --output " + path + "` writes one");
+  tuning t = parse_tuning(file.text, path);
   t.file = path;
   return t;
 }

@@ -6,6 +6,9 @@
 #include <new>
 #include <numeric>
 
+#include <pthread.h>
+#include <sys/resource.h>
+
 #include "engine/tools/crafted_values.hpp"
 #include "memory/error.hpp"
 #include "protocols/program/program.hpp"
@@ -285,7 +288,28 @@ void bench_runner::stop_if_interrupted() const {
   if (interrupted_) throw error(errc::cancelled, "interrupted");
 }
 
+namespace {
+
+/// Threads that `ulimit -v` leaves no room for fail one by one where nobody expects it, some in glibc itself.
+void check_stacks(int threads) {
+  pthread_attr_t usual;
+  std::size_t stack = 0;
+  if (pthread_getattr_default_np(&usual) != 0) return;
+  pthread_attr_getstacksize(&usual, &stack);
+  pthread_attr_destroy(&usual);
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return;
+  const auto text = [](std::uint64_t bytes) { return bytes_text(bytes >> 20 << 20); };
+  if (const std::uint64_t need = static_cast<std::uint64_t>(threads) * stack; need > space.rlim_cur)
+    throw error(errc::out_of_memory, "the stacks of " + std::to_string(threads) + " threads take " + text(need) +
+                                         " of address space, ulimit -v allows " + text(space.rlim_cur) +
+                                         "; use fewer ranks, or one thread for all");
+}
+
+}  // namespace
+
 void bench_runner::check_memory(const job& what, const job_shape& shape) const {
+  if (!settings_.one_thread) check_stacks(settings_.ranks);
   const auto n = static_cast<double>(settings_.ranks);
   const double limit = static_cast<double>(discover().memory_limit_bytes);
   // Input and output of every rank; scratch and slots are on top of that.

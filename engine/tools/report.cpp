@@ -147,8 +147,9 @@ void write_text(const std::string& path, const std::string& text) {
     return;
   }
   std::ofstream file{path, std::ios::binary};
-  if (!(file << text << std::flush))
-    throw error(errc::io, path + ": cannot be written; is the folder there and writable?");
+  file << text;
+  file.close();  // only then a full disk is certain to have said so
+  if (!file) throw error(errc::io, path + ": cannot be written; is the folder there and writable?");
 }
 
 }  // namespace troupe

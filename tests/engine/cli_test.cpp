@@ -1,96 +1,10 @@
 // The program, as a user meets it: every subcommand, its help, its mistakes and its exit codes.
 
-#include <doctest/doctest.h>
+#include "tests/engine/program.hpp"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-#include <string>
-#include <vector>
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <nlohmann/json.hpp>
-
-using json = nlohmann::json;
+using namespace troupe_program;
 
 namespace {
-
-namespace fs = std::filesystem;
-
-/// A folder of this process, removed at its end.
-const fs::path& folder() {
-  static const struct owner {
-    fs::path path = fs::temp_directory_path() / ("troupe_cli_test_" + std::to_string(getpid()));
-    owner() { fs::create_directories(path); }
-    ~owner() {
-      std::error_code ignored;
-      fs::remove_all(path, ignored);
-    }
-  } the;
-  return the.path;
-}
-
-std::string contents(const fs::path& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string write(const std::string& name, const std::string& text) {
-  std::ofstream{folder() / name} << text;
-  return (folder() / name).string();
-}
-
-struct outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-/// @param before goes in front of the program: variables, or another program.
-outcome run(const std::string& arguments, const std::string& before = {}) {
-  const auto out = folder() / "out", err = folder() / "err";
-  const std::string line =
-      before + " '" TROUPE_PROGRAM "' " + arguments + " >'" + out.string() + "' 2>'" + err.string() + "' </dev/null";
-  const int status = std::system(line.c_str());
-  outcome o;
-  o.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  o.out = contents(out);
-  o.err = contents(err);
-  return o;
-}
-
-std::string config_folder() { return std::string{TROUPE_SOURCE_DIR} + "/config/"; }
-
-void check_says(const std::string& text, const std::string& part) {
-  INFO("\"", text, "\" lacks \"", part, "\"");
-  CHECK((text.find(part) != std::string::npos));
-}
-
-/// Refused as a mistake of the user: exit code 2, nothing on standard output, one message.
-void check_refused(const outcome& o, const std::vector<std::string>& says) {
-  CHECK(o.code == 2);
-  CHECK(o.out == "");
-  for (const std::string& part : says) check_says(o.err, part);
-  check_says(o.err, "troupe");
-  CHECK((o.err.find("terminate called") == std::string::npos));
-}
-
-/// The rows of a table: lines that are no comments, cut at blanks.
-std::vector<std::vector<std::string>> rows_of(const std::string& table) {
-  std::vector<std::vector<std::string>> rows;
-  std::istringstream lines{table};
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream words{line};
-    rows.emplace_back();
-    for (std::string word; words >> word;) rows.back().push_back(word);
-  }
-  return rows;
-}
 
 const std::string small = R"([workload]
 ranks = 3
@@ -501,7 +415,7 @@ TEST_CASE("an interrupt ends a run cleanly") {
   CHECK(v.code == 130);
   // The verification of one large score looks at no interrupt; it does not keep the user waiting either.
   const outcome long_one =
-      run("verify --all --ranks 1024 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
+      run("verify --all --ranks 512 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
   CHECK(long_one.code == 130);
   check_says(long_one.err, "interrupted");
   const outcome e = run("explain all_to_all --ranks 1024", "timeout --preserve-status -s TERM -k 60 0.5");

@@ -4,6 +4,7 @@
 
 #include <hwloc.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,6 +113,9 @@ std::uint64_t memory_limit(std::uint64_t installed) {
   if (const auto path = own_cgroup("memory"))
     walk_up("/sys/fs/cgroup/memory", *path,
             [&](const std::string& directory) { consider(directory + "/memory.limit_in_bytes"); });
+  rlimit address_space{};  // ulimit -v
+  if (getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY)
+    limit = limit == 0 ? address_space.rlim_cur : std::min<std::uint64_t>(limit, address_space.rlim_cur);
   return limit;
 }
 
@@ -217,7 +221,7 @@ std::string host::describe() const {
          << "; cores, caches and NUMA unknown)";
   if (memory_bytes != 0) text << "; " << size_text(memory_bytes) << " of memory";
   if (memory_limit_bytes != 0 && memory_limit_bytes < memory_bytes)
-    text << " of which the cgroup allows " << size_text(memory_limit_bytes);
+    text << " of which this process may use " << size_text(memory_limit_bytes);
   if (l1_bytes != 0) text << "; L1 " << size_text(l1_bytes);
   if (l2_bytes != 0) text << ", L2 " << size_text(l2_bytes);
   if (l3_bytes != 0)

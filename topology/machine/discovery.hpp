@@ -17,7 +17,7 @@ struct host {
   std::uint64_t l3_bytes = 0;  // one instance
   int l3_instances = 0;
   std::uint64_t memory_bytes = 0;        // installed
-  std::uint64_t memory_limit_bytes = 0;  // cgroup's limit if it is below memory_bytes, else memory_bytes
+  std::uint64_t memory_limit_bytes = 0;  // the least of memory_bytes, the cgroup's limit and ulimit -v
 
   std::vector<int> allowed_cpus{};  // OS indices this process may run on (affinity mask within the cgroup's cpuset)
   int allowed_cores = 1;            // physical cores that own at least one allowed cpu

@@ -78,6 +78,10 @@ private:
   bool shown_ = false;
 };
 
+/// What every process of the program begins with, before main: an interrupt ends it as the exit codes say, also where no interrupt_guard is,
+/// and so does memory that runs out.
+void prepare_process();
+
 /// While alive, an interrupt (Ctrl-C, SIGTERM) calls `then` on a thread of its own, once. If the guard is still there two seconds later
 /// (`then` is looked at between plans and scores, and one can take long), or at a second interrupt, the process ends as interrupted.
 /// One at a time. Make it before any other thread, which would otherwise get the signal.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <sstream>
 
@@ -126,23 +127,45 @@ std::int64_t now_ns() {
 
 std::atomic<std::int64_t> first_interrupt_ns{0};
 
+/// Async-signal-safe.
+void say(std::string_view text) {
+  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
+}
+
 /// Signal handler, of whatever comes after the first interrupt.
 void end_at_once(int signal) {
   // timeout(1) signals a process and its group, one right behind the other, and means one interrupt.
   if (signal != SIGALRM && now_ns() - first_interrupt_ns < one_interrupt_ns) return;
-  constexpr std::string_view text = "troupe: interrupted\n";
-  [[maybe_unused]] const auto ignored = write(STDERR_FILENO, text.data(), text.size());
+  say("troupe: interrupted\n");
   _exit(exit_interrupted);
+}
+
+/// Signal handler, where no guard is.
+void end_as_interrupted(int) { end_at_once(SIGALRM); }
+
+/// std::new_handler. Not an exception: it could come in code that must not throw, of CAF's too, and the libraries' C code does not look
+/// whether it got its memory.
+[[noreturn]] void end_without_memory() {
+  say("troupe: out of memory; use fewer ranks or smaller sizes\n");
+  _exit(exit_failed);
 }
 
 void handle(int signal, void (*handler)(int)) {
   struct sigaction how {};
+  sigaction(signal, nullptr, &how);
+  if (how.sa_handler == SIG_IGN) return;  // nohup, or a shell's &
+  how = {};
   how.sa_handler = handler;
   how.sa_flags = SA_RESTART;
   sigaction(signal, &how, nullptr);
 }
 
 }  // namespace
+
+void prepare_process() {
+  for (const int signal : {SIGINT, SIGTERM}) handle(signal, end_as_interrupted);
+  std::set_new_handler(end_without_memory);
+}
 
 interrupt_guard::interrupt_guard() : interrupt_guard([] { end_at_once(SIGALRM); }) {}
 

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -72,20 +74,27 @@ int report(const CLI::App& program, const CLI::ParseError& problem) {
   return exit_usage;
 }
 
+/// What was printed comes before what is said about it; whether it could be printed is looked at later.
+void flush_output() {
+  std::cout.exceptions(std::ios::goodbit);
+  std::cout.flush();
+}
+
 int guarded(const action& chosen) {
   try {
     return chosen();
+  } catch (const std::ios_base::failure&) {
+    throw;  // the output's
   } catch (const error& failure) {
-    std::cout.flush();
+    flush_output();
     if (failure.code_value() == errc::cancelled) {
       std::cerr << "troupe: interrupted\n";
       return exit_interrupted;
     }
     std::cerr << "troupe: " << failure.what() << '\n';
     return exit_code_of(failure);
-  } catch (const std::bad_alloc&) {
-    std::cerr << "troupe: out of memory; use fewer ranks or smaller sizes\n";
   } catch (const std::exception& failure) {
+    flush_output();
     std::cerr << "troupe: " << failure.what() << '\n';
   }
   return exit_failed;
@@ -138,8 +147,35 @@ int run(std::vector<std::string> words) {
   return guarded(chosen);
 }
 
+/// A full disk is no success: a write that fails ends the command where it happens, and the last bytes are written before the exit code is
+/// known. Of standard error only the exit code can tell.
+int checked(std::vector<std::string> words) {
+  std::cout.exceptions(std::ios::badbit);
+  int code = exit_failed;
+  int cause = 0;
+  try {
+    code = run(std::move(words));
+    std::cout.flush();
+  } catch (const std::ios_base::failure&) {
+    // Once more for the reason: whatever ended on the way here may have set another one.
+    errno = 0;
+    std::fflush(stdout);
+    cause = errno;
+  }
+  std::cout.exceptions(std::ios::goodbit);  // writing to std::cerr flushes it, too
+  if (!std::cout) {
+    std::cerr << "troupe: standard output cannot be written"
+              << (cause != 0 ? std::string{": "} + std::strerror(cause) : "") << '\n';
+    return code == exit_ok ? exit_failed : code;
+  }
+  return code == exit_ok && !std::cerr ? exit_failed : code;
+}
+
 }  // namespace
 
 }  // namespace troupe::cli
 
-int main(int argc, char** argv) { return troupe::cli::run(troupe::cli::words_of(argc, argv)); }
+// Before the program's own static objects, and so some milliseconds earlier than in main.
+[[gnu::constructor(101)]] static void begin() { troupe::cli::prepare_process(); }
+
+int main(int argc, char** argv) { return troupe::cli::checked(troupe::cli::words_of(argc, argv)); }

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
@@ -48,7 +49,11 @@ const choreography& find(const std::string& wanted) {
 
 int show(const arguments& a) {
   const interrupt_guard guard;
-  score s = write_score(find(a.choreography), stage_of(a));
+  const choreography& which = find(a.choreography);
+  const stage on = stage_of(a);
+  if (const std::string why = too_many_steps(which, on, bytes_of_a_printed_step); !why.empty())
+    throw error(errc::out_of_memory, why);
+  score s = write_score(which, on);
   if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
   if (a.as_json) {
     std::cout << to_json(s) << '\n';

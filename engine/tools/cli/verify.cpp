@@ -5,14 +5,15 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
 
+#include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
 #include "protocols/lower/lowering.hpp"
@@ -37,7 +38,8 @@ placing the ranks on servers × cards and on the core groups of one card. A scor
 is written is checked as it will be performed then: with its sends paced. What slots or the direct board would perform of it, blocks of
 one size, is performed on symbols, too, and must come to the same.
 
-It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one.)";
+It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
+is nothing to verify.)";
 
 struct arguments {
   std::string file, ranks, collective, choreography;
@@ -98,6 +100,8 @@ public:
     const std::lock_guard lock{mutex_};
     if (++faults_ <= 20) texts_.push_back(text);
   }
+
+  bool empty() const { return scores == 0 && faults_ == 0; }
 
   int report(double seconds) const {
     for (const std::string& text : texts_) std::cerr << text << '\n';
@@ -245,6 +249,14 @@ std::vector<const choreography*> selected_choreographies(const std::string& want
               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
 }
 
+/// Whoever asks for so many ranks hears at once that the score would not fit, not after minutes of swapping.
+void check_extent(const task& t) {
+  stage on = flat_stage(t.what, t.placement.size());
+  on.placement = t.placement;
+  if (const std::string why = too_many_steps(*t.which, on, bytes_of_a_verified_step); !why.empty())
+    throw error(errc::out_of_memory, why);
+}
+
 std::vector<task> tasks_of(const arguments& a) {
   std::optional<collective> only;
   if (!a.collective.empty()) only = parse_collective_option(a.collective);
@@ -255,15 +267,15 @@ std::vector<task> tasks_of(const arguments& a) {
         for (const collective what : c->collectives)
           if (!only || *only == what) tasks.push_back({c, what, placement, !placement.is_flat()});
   if (tasks.empty()) usage_error(a.choreography + " does not offer " + a.collective);
+  for (const task& t : tasks) check_extent(t);
   return tasks;
 }
 
 int verify_score_file(const std::string& path, tally& into) {
-  std::ifstream file{path, std::ios::binary};
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    usage_error(path + ": cannot be read; give a score (JSON) or a configuration (TOML)");
-  const score s = from_json(text.str(), path);
+  const file_text file = read_file(path, most_score_file_bytes);
+  if (!file.problem.empty())
+    usage_error(path + ": cannot be read: " + file.problem + "; give a score (JSON) or a configuration (TOML)");
+  const score s = from_json(file.text, path);
   try {
     verify_under_all_limits(path, s, s.uniform, into);
   } catch (const error& failure) {
@@ -289,9 +301,16 @@ std::vector<task> tasks_of_workload(const std::string& path, const std::vector<s
                                                                  : options.choreography;
       if (wanted == "auto") wanted.clear();
       if (!wanted.empty() && find_choreography(wanted) == nullptr) continue;  // the user's own
+      const auto offers = [&](const choreography* c) {
+        return std::find(c->collectives.begin(), c->collectives.end(), j.kind.what) != c->collectives.end();
+      };
+      if (!wanted.empty() && !offers(find_choreography(wanted))) {
+        if (!j.choreography.empty())
+          usage_error(path + ": " + wanted + " does not offer " + std::string{name(j.kind.what)});
+        wanted.clear();  // the engine's is a wish: the planner chooses where it offers nothing
+      }
       for (const choreography* c : selected_choreographies(wanted))
-        if (std::find(c->collectives.begin(), c->collectives.end(), j.kind.what) != c->collectives.end())
-          pairs.emplace(c, j.kind.what);
+        if (offers(c)) pairs.emplace(c, j.kind.what);
     }
   std::vector<task> tasks;
   for (const auto& [c, what] : pairs) tasks.push_back({c, what, placement, false});
@@ -303,6 +322,8 @@ int verify_all(const arguments& a) {
     usage_error(a.all ? "verify: give a FILE or --all, not both" : "verify: give a FILE, or --all");
   if (!a.file.empty() && !(a.ranks.empty() && a.collective.empty() && a.choreography.empty()))
     usage_error("verify: --ranks, --collective and --choreography belong to --all; a file says them itself");
+  if (!a.assignments.empty() && !a.file.ends_with(".toml"))
+    usage_error("verify: --set changes a configuration; give a FILE that is one (.toml)");
   std::atomic<bool> stop{false};
   const interrupt_guard guard{[&] { stop = true; }};
   tally into;
@@ -311,6 +332,10 @@ int verify_all(const arguments& a) {
   if (a.all) verify_tasks(tasks_of(a), into, stop, line);
   else if (a.file.ends_with(".toml")) verify_tasks(tasks_of_workload(a.file, a.assignments, into), into, stop, line);
   else verify_score_file(a.file, into);
+  if (into.empty() && !stop)
+    usage_error(a.all ? "verify: nothing was verified: no choreography that was asked for can do it on these ranks"
+                      : a.file + ": there is nothing to verify: it has no [[workload.run]] of a collective, and no "
+                                 "[engine.score_files]");
   const int code = into.report(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   if (!stop) return code;
   std::cerr << "troupe: interrupted\n";

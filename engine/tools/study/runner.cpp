@@ -9,6 +9,7 @@
 #include "engine/planning/cost_model.hpp"
 #include "engine/planning/score_library.hpp"
 #include "engine/tools/crafted_values.hpp"
+#include "engine/tools/extent.hpp"
 #include "engine/tools/study/bounds.hpp"
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/this_machine.hpp"
@@ -124,27 +125,6 @@ std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
     late[static_cast<std::size_t>(rank)] = time.count();
   }
   return late;
-}
-
-/// The memory of a step, and its share of players and messages.
-constexpr double bytes_of_a_step = sizeof(step) + 8;
-
-/// Steps of a choreography at `on`, guessed from smaller stages; negative: no guess. Ring and pairwise grow with the square of the
-/// ranks, and what cannot be written should be said before it is tried.
-double guessed_steps(const choreography& which, const stage& on) {
-  constexpr int small = 64;
-  if (on.ranks <= 8 * small) return -1;
-  double counts[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    stage less = on;
-    less.ranks = small << i;
-    less.root = std::min(on.root, less.ranks - 1);
-    less.placement = layout::flat(less.ranks);
-    if (!which.refuses(less).empty()) return -1;
-    counts[i] = static_cast<double>(step_total(write_score(which, less)));
-  }
-  const double exponent = std::log2(counts[1] / counts[0]);
-  return counts[1] * std::pow(static_cast<double>(on.ranks) / (2 * small), exponent);
 }
 
 class study_run {
@@ -316,12 +296,8 @@ private:
     if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
       s = *library_.get({choreography, on, false, false})->notes;
     } else {
-      if (const double steps = guessed_steps(*built_in, on);
-          steps * bytes_of_a_step > 0.7 * static_cast<double>(discover().memory_limit_bytes))
-        throw error(errc::out_of_memory, choreography + " on " + std::to_string(on.ranks) + " ranks has about " +
-                                             std::to_string(static_cast<std::uint64_t>(steps / 1e6)) +
-                                             " million steps, more than this computer's memory holds; "
-                                             "take fewer ranks, or a choreography with fewer steps");
+      if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step); !why.empty())
+        throw error(errc::out_of_memory, why);
       s = write_score(*built_in, on);
     }
     s.choreography = choreography;

@@ -1,0 +1,23 @@
+// How many steps a score would have, before it is written: ring and pairwise grow with the square of the ranks.
+#pragma once
+
+#include <string>
+
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe {
+
+/// The memory of a step, and its share of players and messages.
+inline constexpr double bytes_of_a_step = sizeof(step) + 8;
+
+/// The same where it is printed as well, and where it is verified in three slices (measured on rings of 500 to 1000 ranks).
+inline constexpr double bytes_of_a_printed_step = 525;
+inline constexpr double bytes_of_a_verified_step = 1130;
+
+/// Guessed from smaller stages, where there are more than 512 ranks; negative: no guess.
+double guessed_steps(const choreography& which, const stage& on);
+
+/// Why this computer's memory does not hold a score and what is made of it, as a sentence; empty if it does, or if there is no guess.
+std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step);
+
+}  // namespace troupe

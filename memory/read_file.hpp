@@ -1,0 +1,22 @@
+// A file that a user named, read whole, with an end to what it costs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace troupe {
+
+/// What configurations and tuning files may have at most, and score files, whose text takes ten times as much once it is read.
+inline constexpr std::size_t most_config_bytes = std::size_t{16} << 20;
+inline constexpr std::size_t most_score_file_bytes = std::size_t{256} << 20;
+
+struct file_text {
+  std::string text;
+  std::string problem;  ///< the end of a sentence, "it is a folder"; empty: it was read
+};
+
+/// Regular files, and pipes such as a shell's <(…). Reads no byte beyond `most`, and gives up a pipe or terminal in which nothing has come
+/// for ten seconds: /dev/zero and a FIFO that nobody writes to are answered, too.
+file_text read_file(const std::string& path, std::size_t most);
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+// What ends the program otherwise than by being done: output that cannot be written, input without an end, memory, interrupts; and nothing
+// to do at all.
+
+#include "tests/engine/program.hpp"
+
+using namespace troupe_program;
+
+namespace {
+
+/// Like run(), with both streams where the test wants them.
+int run_to(const std::string& arguments, const std::string& streams, const std::string& before = {}) {
+  const int status = std::system((before + " '" TROUPE_PROGRAM "' " + arguments + " " + streams).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string fifo() {
+  const fs::path path = folder() / "fifo";
+  std::system(("mkfifo '" + path.string() + "' 2>/dev/null").c_str());
+  return "'" + path.string() + "'";
+}
+
+}  // namespace
+
+TEST_CASE("output that a full disk does not take is exit code 3, of every command") {
+  const std::string ring = "'" + config_folder() + "studies/ring.toml'",
+                    own = "'" + config_folder() + "own_score.toml'";
+  for (const std::string& command : std::vector<std::string>{"--help",
+                                                             "--version",
+                                                             "help run",
+                                                             "list",
+                                                             "list --json",
+                                                             "show ring",
+                                                             "show ring --json",
+                                                             "route 0 3 --layout 1x1x4",
+                                                             "verify --all --ranks 2",
+                                                             "explain all_reduce --ranks 2",
+                                                             "explain all_reduce --ranks 2 --json",
+                                                             "run " + own,
+                                                             "run " + own + " --dump-config",
+                                                             "run " + own + " --json -",
+                                                             "bench -b 8 -e 8 -n 1 -t 2",
+                                                             "study --presets",
+                                                             "study " + ring + " --set sizes=1K",
+                                                             "study " + ring + " --set sizes=1K --csv -",
+                                                             "compare " + ring + " --set sizes=1K --set-b ranks=4",
+                                                             "simulate --seeds 1-2",
+                                                             "simulate --mutant list"}) {
+    CAPTURE(command);
+    CHECK(run_to(command, ">/dev/full 2>'" + (folder() / "err").string() + "'") == 3);
+    check_says(contents(folder() / "err"), "standard output cannot be written: No space left on device");
+  }
+  CHECK(run_to("run " + own + " --json /dev/full", ">/dev/null 2>&1") == 3);
+  CHECK(run_to("study " + ring + " --set sizes=1K --csv /dev/full", ">/dev/null 2>&1") == 3);
+  CHECK(run_to("run " + own + " --json -", ">/dev/null 2>/dev/full") == 3);  // the table
+  // What went wrong before the output did is the more important code.
+  CHECK(run_to("list --nonsense", ">/dev/full 2>/dev/null") == 2);
+}
+
+TEST_CASE("verify with nothing to verify is a mistake, not \"all right\"") {
+  check_refused(run("verify '" + config_folder() + "studies/ring.toml'"), {"ring.toml: there is nothing to verify"});
+  check_refused(run("verify '" + write("empty.toml", "[engine]\ncredits = 4\n") + "'"), {"nothing to verify"});
+  check_refused(run("verify '" + write("pairs.toml", "[[workload.run]]\ncollective = \"send_recv\"\n") + "'"),
+                {"nothing to verify"});
+  check_refused(run("verify --all --ranks 3 --choreography hierarchical --collective all_gather --set credits=2"),
+                {"--set", "a FILE"});
+  const std::string bruck = "[[workload.run]]\ncollective = \"all_reduce\"\nsizes = [8]\n";
+  check_refused(run("verify '" + write("forced.toml", bruck + "choreography = \"bruck\"\n") + "'"),
+                {"bruck does not offer all_reduce"});
+  // The engine's choreography is a wish: what it does not offer is the planner's.
+  const outcome wish = run("verify '" + write("wish.toml", "[engine]\nchoreography = \"bruck\"\n" + bruck) + "'");
+  CHECK(wish.code == 0);
+  CHECK((wish.out.find("0 scores") != 0));
+}
+
+TEST_CASE("input without an end, or without a beginning, is refused") {
+  const outcome zeros = run("run /dev/zero", "ulimit -v 4000000;");
+  check_refused(zeros, {"/dev/zero: cannot be read: it is longer than 16 MiB"});
+  check_refused(run("verify /dev/zero", "ulimit -v 4000000;"),
+                {"/dev/zero: cannot be read: it is longer than 256 MiB"});
+  check_refused(run("bench --set engine.tuning=/dev/zero"),
+                {"/dev/zero: the tuning file cannot be read: it is longer"});
+  check_refused(run("run " + fifo()), {"nobody has written to it for 10 seconds"});
+  // A pipe that somebody writes to is a file as others.
+  CHECK(run_to("run /dev/stdin --dump-config", ">/dev/null",
+               "(sleep 1; cat '" + config_folder() + "quickstart.toml') |") == 0);
+}
+
+TEST_CASE("a score that memory does not hold is refused before it is written") {
+  // Of the address space that they get they would fill all and end much later.
+  for (const char* command :
+       {"show ring --ranks 8192", "show ring --ranks 8192 --json", "show pairwise --collective all_to_all --ranks 8192",
+        "verify --all --ranks 8192 --choreography ring"}) {
+    CAPTURE(command);
+    const outcome o = run(command, "ulimit -v 4000000; timeout 60");
+    CHECK(o.code == 3);
+    check_says(o.err, " million steps, more than this computer's memory holds");
+    CHECK(o.out == "");
+  }
+  CHECK(run("show double_binary_tree --ranks 8192 --json", "ulimit -v 4000000;").code == 0);
+}
+
+TEST_CASE("memory that runs out is exit code 3") {
+  const outcome threads = run("bench -b 8 -e 8 -n 1 -t 200", "ulimit -v 100000;");
+  CHECK(threads.code == 3);
+  check_says(threads.err, "address space");
+  const outcome buffers = run("show ring --ranks 500", "ulimit -v 60000;");
+  CHECK(buffers.code == 3);
+  check_says(buffers.err, "troupe: out of memory");
+}
+
+TEST_CASE("an interrupt is exit code 130, also where nothing is to be brought to an end") {
+  // It waits for the pipe, with no guard of a run yet.
+  const outcome waiting = run("run " + fifo(), "timeout --preserve-status -s TERM -k 60 1");
+  CHECK(waiting.code == 130);
+  CHECK(waiting.err == "troupe: interrupted\n");
+  // It writes into a pipe that nobody reads.
+  const std::string full = "| (sleep 3; cat >/dev/null); exit \\${PIPESTATUS[0]}";
+  const int status = std::system(("bash -c \"timeout --preserve-status -s INT -k 60 1 '" TROUPE_PROGRAM
+                                  "' show ring --ranks 300 --json 2>/dev/null " +
+                                  full + "\"")
+                                     .c_str());
+  CHECK(WEXITSTATUS(status) == 130);
+}
