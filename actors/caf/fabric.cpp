@@ -59,7 +59,7 @@ std::shared_ptr<scratch_block> fabric::buffer(std::size_t bytes) {
   try {
     return std::make_shared<scratch_block>(memory_.acquire(bytes));
   } catch (const std::exception& e) {
-    spdlog::default_logger()->error("a chunk of {} bytes was dropped on its way: {}", bytes, e.what());
+    log_->error("a chunk of {} bytes was dropped on its way: {}", bytes, e.what());
     return nullptr;
   }
 }

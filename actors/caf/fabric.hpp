@@ -70,8 +70,8 @@ struct flushed_message {};
 /// Spawns elements on first use and remembers paths. Thread-safe.
 class fabric final : public travel_memory {
 public:
-  fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace)
-      : system_(system), machine_(std::move(hardware)), memory_(memory), trace_(trace) {}
+  fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace, std::shared_ptr<spdlog::logger> log)
+      : system_(system), machine_(std::move(hardware)), memory_(memory), trace_(trace), log_(std::move(log)) {}
 
   /// Null: both ranks share a core group and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
@@ -96,6 +96,7 @@ private:
   machine machine_;
   arena& memory_;
   bool trace_;
+  std::shared_ptr<spdlog::logger> log_;
   std::mutex mutex_;  // when a pair first talks; paths are cached by the channels
   std::unordered_map<element_id, caf::actor> elements_;
   std::vector<std::string> traced_;

@@ -169,7 +169,7 @@ runtime::~runtime() {
   if (ended) return;
   // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
   // waiting for them could take for ever.
-  spdlog::default_logger()->warn(
+  hidden_->options.log->warn(
       "the engine was destroyed while actors that the application spawned in it were alive; its actor "
       "system is left behind");
   static_cast<void>(hidden_.release());
@@ -283,13 +283,21 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   return what->done();
 }
 
-bool runtime::may_wait() noexcept { return !scheduler::in_handler() && !rank_cell::in_callback(); }
+namespace {
+thread_local int callbacks_at_once = 0;
+}
+runtime::callback_scope::callback_scope() noexcept { ++callbacks_at_once; }
+runtime::callback_scope::~callback_scope() { --callbacks_at_once; }
+
+bool runtime::may_wait() noexcept {
+  return !scheduler::in_handler() && !rank_cell::in_callback() && callbacks_at_once == 0;
+}
 
 void runtime::check_may_wait() {
   if (!may_wait())
-    throw std::logic_error(
-        "troupe: a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
-        "waits for; use the asynchronous form and react to its completion instead");
+    throw error(errc::invalid_argument,
+                "a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
+                "waits for; use the asynchronous form and react to its completion instead");
 }
 
 void runtime::help_briefly() {

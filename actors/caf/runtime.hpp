@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/log.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/waiting/completion.hpp"
 #include "protocols/call_description.hpp"
@@ -32,6 +33,7 @@ struct runtime_options {
   bool trace_routes = false;
   std::uint64_t first_operation = 0;  ///< see engine_options
   fault_settings faults;
+  std::shared_ptr<spdlog::logger> log;  ///< null: warnings and errors on standard error
 };
 
 struct communicator_actors;
@@ -80,16 +82,24 @@ public:
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
 
-  /// Runs ready actors until `what` is done; false at the deadline. Throws std::logic_error inside an actor's handler.
+  /// Runs ready actors until `what` is done; false at the deadline. Throws error(invalid_argument) inside an actor's handler.
   /// @param run the run whose ranks `what` belongs to, or null: only who waits for one of its own, and without a deadline, calls
   ///            nothing more until the others do.
   /// @param yields looks with a yield between before it sleeps (waiting_policy)
   /// @param own the rank that `what` is an operation of, so that its messages wake this thread
   bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const run_threads* run = nullptr,
             int yields = 0, rank_cell* own = nullptr);
-  /// Throws std::logic_error inside an actor's handler, where nobody may wait.
+  /// Throws error(invalid_argument) inside a callback or an actor's handler, where nobody may wait.
   static void check_may_wait();
   static bool may_wait() noexcept;
+  /// While one lives, this thread is inside a callback: also one that is called at once, because its operation is done.
+  class callback_scope {
+  public:
+    callback_scope() noexcept;
+    ~callback_scope();
+    callback_scope(const callback_scope&) = delete;
+    callback_scope& operator=(const callback_scope&) = delete;
+  };
   /// Runs what is ready; never sleeps. Does nothing inside an actor's handler.
   void help_briefly();
 

@@ -31,8 +31,9 @@ struct runtime::hidden {
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
       : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)) {
     const lets_go_of_logger of_this_thread;
+    if (!options.log) options.log = make_log("warn");
     if (reach_map{hardware.ranks()}.routed())
-      ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes);
+      ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes, options.log);
   }
 
   runtime_options options;

@@ -42,7 +42,7 @@ public:
 
   int rank() const noexcept;
   int size() const noexcept;
-  /// "world", "world.split(1)" …, as errors name it.
+  /// "world", "world.split7(1)" (the part of colour 1 that the operation 7 of world made) …, as errors name it.
   const std::string& name() const noexcept;
 
   // -- collectives ----------------------------------------------------------------------------------------------------

@@ -7,10 +7,8 @@
 #include <system_error>
 #include <thread>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include "actors/waiting/policy.hpp"
+#include "engine/config/configuration.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "topology/layout/placement.hpp"
@@ -31,15 +29,6 @@ void check_range(const char* what, double value, double least, double most) {
               std::string{what} + " is " + text(value) + " but must be from " + text(least) + " to " + text(most));
 }
 
-/// Logger "troupe" on standard error; shared by the engines of a process, the last one's level counts.
-void set_up_log(const std::string& level) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  auto log = spdlog::get("troupe");
-  if (!log) log = spdlog::stderr_color_mt("troupe");
-  log->set_level(spdlog::level::from_str(level));
-}
-
 engine_options checked(engine_options o) {
   check_range("credits", o.credits, 1, 64);
   check_range("channels", o.channels, 0, 64);
@@ -55,7 +44,6 @@ engine_options checked(engine_options o) {
   if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
     throw error(errc::bad_config,
                 "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
-  set_up_log(o.log_level);
   static constexpr std::array<std::string_view, 5> protocols = {"auto", "simple", "direct", "ll", "ll128"};
   if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
     throw error(errc::bad_config,
@@ -63,8 +51,9 @@ engine_options checked(engine_options o) {
   return o;
 }
 
-actors::runtime_options runtime_part(const engine_options& o) {
+actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<spdlog::logger> log) {
   actors::runtime_options r;
+  r.log = std::move(log);
   r.workers = o.workers;
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
@@ -82,8 +71,9 @@ engine_core::engine_core(engine_options o)
     : options(checked(std::move(o))),
       machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
       has_layout(!options.layout.empty()),
+      log(make_log(options.log_level)),
       plans(options),
-      runtime(std::make_unique<actors::runtime>(runtime_part(options),
+      runtime(std::make_unique<actors::runtime>(runtime_part(options, log),
                                                 machine{machine_layout, {options.nic_ports, true}})) {}
 
 engine_core::~engine_core() { close(); }
@@ -139,7 +129,7 @@ void close_from_anywhere(std::shared_ptr<engine_core> core) {
 }  // namespace
 
 engine::engine(engine_options options) : impl_(std::make_unique<impl>()) {
-  impl_->core = std::make_shared<engine_core>(std::move(options));
+  impl_->core = std::make_shared<engine_core>(with_environment(std::move(options)));
 }
 engine::engine(engine&&) noexcept = default;
 engine& engine::operator=(engine&& other) noexcept {
@@ -173,6 +163,11 @@ std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_cor
     throw error(errc::invalid_argument, "the layout " + core->options.layout + " has " +
                                             std::to_string(core->machine_layout.size()) + " places but " +
                                             std::to_string(ranks) + " ranks were asked for");
+  const fault_options& faults = core->options.faults;
+  if (faults.kill_after >= 0 && faults.kill_rank >= ranks)
+    throw error(errc::invalid_argument, "faults.kill_rank is " + std::to_string(faults.kill_rank) +
+                                            ", but there are ranks 0 to " + std::to_string(ranks - 1) +
+                                            ": nobody would be killed");
   std::vector<int> places(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) places[static_cast<std::size_t>(r)] = r;
   const int number = core->worlds++;

@@ -26,6 +26,7 @@ struct fault_options {
   std::int64_t kill_after = -1;  ///< a rank's actor dies at its kill_after-th chunk; −1: never
   int kill_rank = 0;             ///< of this rank
   bool any() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || kill_after >= 0; }
+  bool operator==(const fault_options&) const = default;
 };
 
 struct engine_options {
@@ -41,7 +42,7 @@ struct engine_options {
       choreography_libraries;  ///< the same in shared libraries (plugin.hpp): any name → file
   /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
   /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
-  /// possible. "auto": the planner decides. A wish, as `choreography`: call_options::protocol insists.
+  /// possible. "auto": the planner decides, as it does where a wish cannot be fulfilled. A wish, as `choreography`: call_options::protocol insists.
   std::string protocol = "auto";
   /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
   /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
@@ -60,6 +61,11 @@ struct engine_options {
   fault_options faults;
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.
   std::uint64_t first_operation = 0;
+  /// What is left at its default here is taken from the environment: the file that TROUPE_CONFIG names, then TROUPE_ENGINE_… variables, which
+  /// are stronger (docs/config.md). False: the program alone decides.
+  bool environment = true;
+
+  bool operator==(const engine_options&) const = default;
 };
 
 }  // namespace troupe

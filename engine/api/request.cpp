@@ -102,18 +102,29 @@ std::string request::message() const {
   return done() && state_ && state_->done->why() ? state_->done->why()->text : std::string{};
 }
 
+namespace {
+
+/// The same whether it comes at once or later: nothing waits inside, and what it throws goes to the log, since on an actor's turn there is
+/// nobody to pass it to.
+void call_back(const std::function<void(std::error_code)>& callback, std::error_code code, spdlog::logger& log) {
+  const actors::runtime::callback_scope inside;
+  try {
+    callback(code);
+  } catch (const std::exception& e) {
+    log.error("a callback of an operation threw: {}", e.what());
+  } catch (...) {
+    log.error("a callback of an operation threw something that is no std::exception");
+  }
+}
+
+}  // namespace
+
 void request::then(std::function<void(std::error_code)> callback) {
-  if (!state_) return callback({});
-  if (state_->done->done()) return callback(status());
-  state_->done->then([done = state_->done.get(), callback = std::move(callback)] {
-    try {
-      callback(done->why() ? make_error_code(done->why()->code) : std::error_code{});
-    } catch (const std::exception& e) {
-      // It runs on an actor's turn, which has nobody to pass an exception to.
-      spdlog::error("a callback of an operation threw: {}", e.what());
-    } catch (...) {
-      spdlog::error("a callback of an operation threw something that is no std::exception");
-    }
+  if (!state_) return call_back(callback, {}, *make_log("warn"));
+  const auto& log = state_->of->core->log;
+  if (state_->done->done()) return call_back(callback, status(), *log);
+  state_->done->then([done = state_->done.get(), callback = std::move(callback), log] {
+    call_back(callback, done->why() ? make_error_code(done->why()->code) : std::error_code{}, *log);
   });
 }
 

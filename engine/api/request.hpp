@@ -32,7 +32,7 @@ public:
   /// Performs what is ready on this thread, never sleeps. True when done. Throws error if the operation failed.
   bool test();
   /// Performs what is ready until done. Throws error if the operation failed: mismatch, rank_missing, timed_out, cancelled …
-  /// Must not be called from an actor's handler or a callback (std::logic_error).
+  /// Must not be called from an actor's handler or a callback (errc::invalid_argument).
   void wait();
   /// False if `time` passed first; the operation goes on.
   bool wait_for(std::chrono::nanoseconds time);
@@ -44,8 +44,8 @@ public:
   std::string message() const;
 
   /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation, possibly a little after
-  /// wait() has returned elsewhere. The callback must be short and must not wait for anything (std::logic_error); it may start
-  /// further operations. What it throws on another thread's behalf is logged.
+  /// wait() has returned elsewhere. The callback must be short and must not wait for anything (errc::invalid_argument); it may start
+  /// further operations. What it throws is logged, whenever it is called.
   void then(std::function<void(std::error_code)> callback);
 
   /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome.

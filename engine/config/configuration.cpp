@@ -434,6 +434,7 @@ void refuse_short_variable(std::string_view name) {
 }  // namespace
 
 void configuration::add_environment(std::span<const std::string> variables) {
+  environment_read_ = true;
   for (const std::string& variable : variables) {
     const auto equals = variable.find('=');
     const std::string_view name = std::string_view{variable}.substr(0, equals);
@@ -472,11 +473,15 @@ void configuration::set_from_command_line(std::string_view assignment) {
   set(assignment.substr(0, equals), assignment.substr(equals + 1), {source::command_line, "--set"});
 }
 
-void configuration::set(std::string_view key, std::string_view value, const config_origin& origin) {
+std::string configuration::full_key(std::string_view key) {
   std::string full{key};
   for (const char* table : {"engine.", "workload.", "study."})
     if (find_setting(full) == nullptr && find_setting(table + full) != nullptr) full = table + full;
-  if (full.starts_with("run.")) full = "workload." + full;
+  return full.starts_with("run.") ? "workload." + full : full;
+}
+
+void configuration::set(std::string_view key, std::string_view value, const config_origin& origin) {
+  std::string full = full_key(key);
   // workload.run.3.type
   std::optional<std::size_t> only;
   if (full.starts_with(run_prefix)) {
@@ -619,6 +624,11 @@ engine_options configuration::engine() const {
   o.trace_routes = std::get<bool>(at("engine.trace_routes").value);
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
+  if (const config_entry& rank = at("engine.faults.kill_rank");
+      o.faults.kill_after < 0 && rank.origin.from == source::command_line)
+    fail(place_of(rank.origin), "engine.faults.kill_rank kills nobody without engine.faults.kill_after");
+  // What was read here is not read once more, where a value that was set to the default would look as if it had not been.
+  o.environment = !environment_read_;
   return o;
 }
 

@@ -92,6 +92,8 @@ public:
            const config_origin& origin = {config_origin::source::api, "API"});
   /// "key=value" of --set.
   void set_from_command_line(std::string_view assignment);
+  /// The key that set() means by `key`: "engine.credits" of "credits".
+  static std::string full_key(std::string_view key);
 
   // -- what was said --
 
@@ -117,7 +119,14 @@ private:
 
   config_table values_;
   std::vector<config_table> runs_;
+  bool environment_read_ = false;
 };
+
+/// An engine's options as its program set them, with what it left at the default from TROUPE_CONFIG's file and from TROUPE_ENGINE_…
+/// variables, unless options.environment is false. Throws error(bad_config).
+engine_options with_environment(engine_options options);
+/// TROUPE_CONFIG: the file that counts where no other is named; empty: none.
+std::string config_file_of_environment();
 
 // -- helpers that other readers share --
 

@@ -9,9 +9,10 @@
 #include <span>
 #include <unordered_map>
 
+#include <spdlog/spdlog.h>
+
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/plan_choice.hpp"
-#include "engine/planning/planner_log.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
@@ -83,7 +84,8 @@ std::string join(const std::vector<std::string>& names) {
 struct planner::impl {
   explicit impl(const engine_options& o)
       : options(checked(o)),
-        library(options.score_files, options.credits),
+        log(make_log(options.log_level)),
+        library(options.score_files, options.credits, log),
         machine(load_tuning(options)),
         choice(options, library, machine) {
     check_names();
@@ -144,8 +146,8 @@ struct planner::impl {
       if (c.eligible() || c.faulty) return {options.choreography, "the options"};
       why = c.why_rejected;
     }
-    planner_log()->info("{}: {} is not used{}{}", to_string(what), options.choreography,
-                        why.empty() ? ", it does not offer this" : ": ", why);
+    log->info("{}: {} is not used{}{}", to_string(what), options.choreography,
+              why.empty() ? ", it does not offer this" : ": ", why);
     return {};
   }
 
@@ -193,17 +195,21 @@ struct planner::impl {
     std::vector<contender*> able;
     for (contender& c : o.all)
       if (!o.only || &c == o.chosen) able.push_back(&c);
-    std::string why;
-    if (wanted != message_protocol::direct) why = consider_slots(o, able, wanted, task);
-    if (wanted == message_protocol::direct || wanted == message_protocol::automatic)
-      why = consider_direct(o, able, wanted, task);
+    const auto consider = [&](message_protocol which) {
+      std::string why;
+      if (which != message_protocol::direct) why = consider_slots(o, able, which, task);
+      if (which == message_protocol::direct || which == message_protocol::automatic)
+        why = consider_direct(o, able, which, task);
+      return why;
+    };
+    const std::string why = consider(wanted);
     if (wanted == message_protocol::automatic || why.empty()) return;
     if (task.what.protocol != message_protocol::unset) {
       o.chosen = nullptr;
       o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
     } else {
-      planner_log()->info("{}: goes through the actors, not by protocol {}: {}", to_string(task.what), name(wanted),
-                          why);
+      log->info("{}: not by protocol {}, but as the planner chooses: {}", to_string(task.what), name(wanted), why);
+      consider(message_protocol::automatic);
     }
   }
 
@@ -363,7 +369,7 @@ struct planner::impl {
     outcome o = choose(task, false);
     if (!o.chosen) refuse(task, o);
     for (const contender& c : o.all)
-      if (c.faulty) planner_log()->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
+      if (c.faulty) log->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
     const contender& c = *o.chosen;
     auto made = std::make_shared<plan>();
     made->choreography = c.choreography;
@@ -382,9 +388,9 @@ struct planner::impl {
     made->identity = made->computed_identity(as->digest());
     const slots_plan* slots = made->slots();
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
-    planner_log()->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-                         c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
-                         made->predicted_seconds * 1e6);
+    log->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
+               c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
+               made->predicted_seconds * 1e6);
     return made;
   }
 
@@ -442,6 +448,7 @@ struct planner::impl {
   }
 
   engine_options options;
+  std::shared_ptr<spdlog::logger> log;
   score_library library;
   tuning machine;
   plan_choice choice;

@@ -5,7 +5,8 @@
 #include <functional>
 #include <sstream>
 
-#include "engine/planning/planner_log.hpp"
+#include <spdlog/spdlog.h>
+
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
@@ -82,22 +83,23 @@ bool same(const score_key& a, const score_key& b) {
 
 // -- lowered_score ----------------------------------------------------------------------------------------------------
 
-lowered_score::lowered_score(score s, int credits)
+lowered_score::lowered_score(score s, int credits, std::shared_ptr<spdlog::logger> log)
     : notes(std::make_shared<const score>(std::move(s))),
       steps(step_total(*notes)),
       single_steps(steps_of_one_cell(*notes)),
       touches_other_ranks(names_other_ranks(*notes)),
       shares_memory(touches_other_ranks || names_l2(*notes)),
       moves_chunks(carries_data(*notes)),
-      credits_(credits) {}
+      credits_(credits),
+      log_(std::move(log)) {}
 
 const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
   const auto which = static_cast<std::size_t>(std::clamp(slices, 1, 3));
   auto& answer = verdicts_[which];
   if (answer) return answer;
   if (steps * which > long_verification)
-    planner_log()->warn("verifying {} for {} ranks: {} steps in {} slices, this takes a while (once)",
-                        notes->choreography, notes->ranks, steps, which);
+    log_->warn("verifying {} for {} ranks: {} steps in {} slices, this takes a while (once)", notes->choreography,
+               notes->ranks, steps, which);
   answer = std::make_shared<const verdict>(verify(*notes, {credits_, static_cast<int>(which)}));
   return answer;
 }
@@ -162,7 +164,9 @@ double lowered_score::predict(std::size_t block_bytes, const cutting& cut, doubl
 
 // -- score_library ----------------------------------------------------------------------------------------------------
 
-score_library::score_library(const std::map<std::string, std::string>& files, int credits) : credits_(credits) {
+score_library::score_library(const std::map<std::string, std::string>& files, int credits,
+                             std::shared_ptr<spdlog::logger> log)
+    : credits_(credits), log_(std::move(log)) {
   for (const choreography* c : all_choreographies()) names_.emplace_back(c->name);
   for (const auto& [name, path] : files) {
     if (name == "auto" || find_choreography(name))
@@ -258,7 +262,7 @@ std::shared_ptr<lowered_score> score_library::get(const score_key& key) {
   for (auto at = first; at != last; ++at)
     if (same(at->second.key, key)) return at->second.lowered;
   auto drafted = draft(key);
-  auto lowered = drafted ? std::make_shared<lowered_score>(std::move(*drafted), credits_) : nullptr;
+  auto lowered = drafted ? std::make_shared<lowered_score>(std::move(*drafted), credits_, log_) : nullptr;
   const std::size_t steps = lowered ? lowered->steps : 0;
   kept_steps_ += steps;
   if (kept_steps_ > most_kept_steps) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/log.hpp"
 #include "engine/planning/cost_model.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
@@ -24,7 +25,7 @@ namespace troupe {
 /// A score of a certain choreography, stage and lowering. Used by one thread at a time, except for `notes`.
 class lowered_score {
 public:
-  lowered_score(score s, int credits);
+  lowered_score(score s, int credits, std::shared_ptr<spdlog::logger> log);
 
   const std::shared_ptr<const score> notes;
   const std::size_t steps;         ///< of all ranks
@@ -56,6 +57,7 @@ private:
   using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates
 
   int credits_;
+  std::shared_ptr<spdlog::logger> log_;
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
   std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
   std::optional<bool> one_pass_, agrees_;
@@ -77,7 +79,8 @@ struct score_key {
 class score_library {
 public:
   /// Loads and verifies the user's files. Throws error: io, bad_score, bad_config (a name that is taken).
-  score_library(const std::map<std::string, std::string>& files, int credits);
+  score_library(const std::map<std::string, std::string>& files, int credits,
+                std::shared_ptr<spdlog::logger> log = make_log("warn"));
 
   /// Built-in ones in the order of the documentation, then the user's.
   const std::vector<std::string>& names() const { return names_; }
@@ -104,6 +107,7 @@ private:
   std::optional<score> draft(const score_key& key) const;
 
   int credits_;
+  std::shared_ptr<spdlog::logger> log_;
   std::map<std::string, score, std::less<>> own_;  ///< the user's, without syncs
   std::map<std::string, std::string, std::less<>> files_;
   std::vector<std::string> names_;

@@ -10,10 +10,11 @@
 #include <set>
 #include <sstream>
 
+#include <spdlog/spdlog.h>
 #include <sys/utsname.h>
 #include <toml++/toml.h>
 
-#include "engine/planning/planner_log.hpp"
+#include "actors/log.hpp"
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
@@ -406,9 +407,9 @@ tuning load_tuning(const engine_options& options) {
     static std::set<std::string> told;
     const std::lock_guard lock(mutex);
     if (told.insert(place.path + why).second)
-      planner_log()->warn(
-          "{}: measured on another machine ({}); predictions may be wrong: measure again with `troupe tune`",
-          place.path, why);
+      make_log(options.log_level)
+          ->warn("{}: measured on another machine ({}); predictions may be wrong: measure again with `troupe tune`",
+                 place.path, why);
   }
   t.machine.cores = here.cores;  // who may run at once is known, not measured
   return t;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/caf/runtime.hpp"
+#include "actors/log.hpp"
 #include "actors/rank/rank_table.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
@@ -37,6 +38,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   engine_options options;
   layout machine_layout;  ///< of the options; size 0 ranks when none was given
   bool has_layout = false;
+  std::shared_ptr<spdlog::logger> log;
   planner plans;
   gate door;  ///< guards `runtime`
   std::unique_ptr<actors::runtime> runtime;
