@@ -1,4 +1,4 @@
-# cmake --install: the library, its public headers, the program, the config presets, and the files by which find_package and
+# cmake --install: the library, its public headers, the program with its man page and completions, the config presets with their JSON Schema, and the files by which find_package and
 # pkg-config find it.
 #
 # Public headers are the entry headers below and what they include; no others are installed. They keep their folders under
@@ -40,6 +40,11 @@ endforeach()
 file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/api/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
 install(TARGETS troupe_cli)
+install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.bash RENAME troupe
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/generated/_troupe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe)
 install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config OPTIONAL)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <numeric>
+#include <thread>
 
 #include <pthread.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "engine/tools/crafted_values.hpp"
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 #include "protocols/program/program.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -185,64 +191,158 @@ public:
 
   /// A rank's thread.
   void perform(communicator& comm) {
-    rank_job mine{result_, comm.rank(), in_place_};
-    const auto table = input_of(comm.rank());
-    mine.prepare(table);
+    const std::vector<std::byte> table = input_of(comm.rank());
+    jobs mine;
+    for (int i = 0; i < settings_.aggregated; ++i) add(mine, comm.rank(), table);
+    const auto once = [&] {
+      if (mine.size() == 1) return mine.front()->perform(comm);
+      group together;
+      for (const auto& one : mine) one->join(comm, together);
+      together.wait();
+    };
+    const auto barrier = [&] { comm.barrier(); };
     if (settings_.check) {
-      mine.perform(comm);
-      note(mine, table);
+      once();
+      for (const auto& one : mine) note(*one, table);
     }
-    if (in_place_) mine.zero();
-    for (int i = 0; i < settings_.warmup; ++i) mine.perform(comm);
-    comm.barrier();
-    auto& [begin, end] = times_[static_cast<std::size_t>(comm.rank())];
-    begin = clock::now();
-    for (int i = 0; i < settings_.iterations; ++i) mine.perform(comm);
-    end = clock::now();
-    // A late rank may not be measured with the next pass's preparation going on elsewhere.
-    comm.barrier();
+    if (in_place_)
+      for (const auto& one : mine) one->zero();
+    warm_up(comm.rank(), once, barrier);
+    time(comm.rank(), once, barrier);
   }
 
   /// One thread for all ranks.
   void perform(std::vector<communicator>& comms) {
-    std::vector<std::unique_ptr<rank_job>> all;
+    jobs all;
     std::vector<std::vector<std::byte>> tables;
     for (int r = 0; r < result_.ranks; ++r) {
-      all.push_back(std::make_unique<rank_job>(result_, r, in_place_));
       tables.push_back(input_of(r));
-      all.back()->prepare(tables.back());
+      for (int i = 0; i < settings_.aggregated; ++i) add(all, r, tables.back());
     }
     const auto once = [&] {
       group together;
-      for (std::size_t r = 0; r < all.size(); ++r) all[r]->join(comms[r], together);
+      for (const auto& one : all) one->join(comms[static_cast<std::size_t>(one->rank())], together);
       together.wait();
     };
     if (settings_.check) {
       once();
-      for (std::size_t r = 0; r < all.size(); ++r) note(*all[r], tables[r]);
+      for (const auto& one : all) note(*one, tables[static_cast<std::size_t>(one->rank())]);
     }
     if (in_place_)
       for (const auto& one : all) one->zero();
-    for (int i = 0; i < settings_.warmup; ++i) once();
-    const auto begin = clock::now();
-    for (int i = 0; i < settings_.iterations; ++i) once();
-    const auto end = clock::now();
-    times_.assign(times_.size(), {begin, end});
+    const auto nobody_else = [] {};
+    warm_up(0, once, nobody_else);
+    time(0, once, nobody_else);
+    std::fill(times_.begin(), times_.end(), times_.front());
   }
 
   measurement measured() const {
-    auto begin = times_.front().first, end = times_.front().second;
-    for (const auto& [b, e] : times_) begin = std::min(begin, b), end = std::max(end, e);
     measurement m;
-    m.time_us = std::chrono::duration<double, std::micro>(end - begin).count() / settings_.iterations;
+    m.time_us = time_us() / settings_.aggregated;
     m.algbw = m.time_us > 0 ? static_cast<double>(result_.shape.bytes) / m.time_us / 1e3 : 0;
     m.busbw = m.algbw * bus_factor(result_.what.kind, result_.ranks);
+    if (settings_.spread) m.spread = spread();
     if (settings_.check) m.wrong = wrong_.load();
     return m;
   }
   std::uint64_t out_of_bounds() const { return out_of_bounds_.load(); }
 
 private:
+  using jobs = std::vector<std::unique_ptr<rank_job>>;
+
+  void add(jobs& to, rank_t rank, const std::vector<std::byte>& table) {
+    to.push_back(std::make_unique<rank_job>(result_, rank, in_place_));
+    to.back()->prepare(table);
+  }
+
+  /// Threads may begin on one core, and stay there until the kernel balances its queues, every few milliseconds: until then a
+  /// small operation takes a hundred times as long. So the repetitions go on in rounds of a millisecond or more until two rounds
+  /// have not been faster than the best one before by a tenth.
+  template <class Once, class Barrier>
+  void warm_up(rank_t rank, Once once, Barrier barrier) {
+    using namespace std::chrono_literals;
+    constexpr auto least_round = 1ms, least = 20ms, most = 500ms;
+    const auto begun = clock::now();
+    double best = std::numeric_limits<double>::infinity();
+    int steady = 0;
+    for (int round = settings_.warmup; round > 0; round = next_round_.load()) {
+      const auto begin = clock::now();
+      for (int i = 0; i < round; ++i) once();
+      const auto now = clock::now();
+      if (!settings_.settle) return;
+      barrier();  // next_round_ is read by nobody any more
+      if (rank == 0) {
+        const double each = std::chrono::duration<double>(now - begin).count() / round;
+        steady = each < 0.9 * best ? 0 : steady + 1;
+        best = std::min(best, each);
+        const bool done = (steady >= 2 && now - begun >= least) || now - begun >= most;
+        const double wanted = std::chrono::duration<double>(least_round).count() / std::max(each, 1e-9);
+        next_round_ = done ? 0 : static_cast<int>(std::clamp(wanted, 1.0, 1e6));
+      }
+      barrier();
+    }
+  }
+
+  template <class Once, class Barrier>
+  void time(rank_t rank, Once once, Barrier barrier) {
+    barrier();
+    const double cpu = cpu_us();
+    auto& [begin, end] = times_[static_cast<std::size_t>(rank)];
+    begin = clock::now();
+    for (int i = 0; i < settings_.iterations; ++i) once();
+    end = clock::now();
+    // A late rank may not be measured with the next pass's preparation going on elsewhere.
+    barrier();
+    if (rank == 0) cpu_us_ = cpu_us() - cpu;
+    if (!settings_.spread) return;
+    // A clock around each repetition would be a part of the smallest ones: so not in the series above.
+    std::vector<float> each(static_cast<std::size_t>(std::min(settings_.iterations, most_samples)));
+    for (float& one : each) {
+      const auto from = clock::now();
+      once();
+      one = std::chrono::duration<float, std::micro>(clock::now() - from).count();
+    }
+    const std::lock_guard lock{spread_mutex_};
+    slowest_.resize(each.size());
+    for (std::size_t i = 0; i < each.size(); ++i) slowest_[i] = std::max(slowest_[i], each[i]);
+  }
+
+  static double cpu_us() {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) * 1e6 + static_cast<double>(used.tv_nsec) / 1e3;
+  }
+
+  /// Of a repetition.
+  double time_us() const {
+    if (settings_.cpu_time) return cpu_us_ / settings_.iterations;
+    const auto us = [](auto duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
+    auto begin = times_.front().first, end = times_.front().second;
+    double least = std::numeric_limits<double>::infinity(), most = 0, sum = 0;
+    for (const auto& [b, e] : times_) {
+      begin = std::min(begin, b), end = std::max(end, e);
+      least = std::min(least, us(e - b)), most = std::max(most, us(e - b)), sum += us(e - b);
+    }
+    switch (settings_.whose) {
+      case time_of::all: return us(end - begin) / settings_.iterations;
+      case time_of::rank_0: return us(times_.front().second - times_.front().first) / settings_.iterations;
+      case time_of::average: return sum / static_cast<double>(times_.size()) / settings_.iterations;
+      case time_of::least: return least / settings_.iterations;
+      case time_of::most: return most / settings_.iterations;
+    }
+    return 0;
+  }
+
+  measurement::distribution spread() const {
+    std::vector<float> sorted = slowest_;
+    std::sort(sorted.begin(), sorted.end());
+    const auto at = [&](double share) {
+      const auto last = static_cast<double>(sorted.size() - 1);
+      return static_cast<double>(sorted[static_cast<std::size_t>(std::lround(share * last))]) / settings_.aggregated;
+    };
+    return {at(0), at(0.5), at(0.99), at(1)};
+  }
+
   std::vector<std::byte> input_of(rank_t rank) const {
     return bits_.empty() ? crafted_input(result_.what.type, result_.what.reduction, result_.ranks, rank) : bits_;
   }
@@ -266,6 +366,45 @@ private:
   std::vector<std::byte> of_all_ranks_, bits_;
   std::vector<std::pair<clock::time_point, clock::time_point>> times_;
   std::atomic<std::uint64_t> wrong_{0}, out_of_bounds_{0};
+  std::atomic<int> next_round_{0};  // of the warm-up, as rank 0 decides between two barriers; 0: it is over
+  double cpu_us_ = 0;
+  static constexpr int most_samples = 10'000;
+  std::mutex spread_mutex_;  // once a rank, at its end
+  std::vector<float> slowest_;
+};
+
+/// Aborts the test under way when it has taken too long.
+class bench_runner::stopwatch {
+public:
+  explicit stopwatch(bench_runner& of) : of_(of), limit_(of.settings_.timeout) {
+    if (limit_.count() > 0) watch_ = std::thread{[this] { watch(); }};
+  }
+  ~stopwatch() {
+    {
+      const std::lock_guard lock{mutex_};
+      over_ = true;
+    }
+    ended_.notify_one();
+    if (watch_.joinable()) watch_.join();
+  }
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+
+private:
+  void watch() {
+    std::unique_lock lock{mutex_};
+    if (ended_.wait_for(lock, limit_, [this] { return over_; })) return;
+    const std::lock_guard active{of_.active_mutex_};
+    of_.timed_out_ = true;
+    if (of_.active_ != nullptr) of_.active_->abort("it has taken too long");
+  }
+
+  bench_runner& of_;
+  std::chrono::seconds limit_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::thread watch_;
 };
 
 bench_runner::bench_runner(engine& on, const workload& settings)
@@ -313,7 +452,8 @@ void bench_runner::check_memory(const job& what, const job_shape& shape) const {
   const auto n = static_cast<double>(settings_.ranks);
   const double limit = static_cast<double>(discover().memory_limit_bytes);
   // Input and output of every rank; scratch and slots are on top of that.
-  const double need = 2.2 * n * static_cast<double>(std::max(shape.bytes, shape.count * size_of(what.type)));
+  const double need =
+      2.2 * n * settings_.aggregated * static_cast<double>(std::max(shape.bytes, shape.count * size_of(what.type)));
   if (limit > 0 && need > 0.8 * limit)
     throw error(errc::out_of_memory,
                 name(what.kind) + " of " + bytes_text(shape.bytes) + " on " + std::to_string(settings_.ranks) +
@@ -343,10 +483,11 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
 measurement bench_runner::measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds) {
   stop_if_interrupted();
   pass one{result, in_place, settings_};
+  const stopwatch limit{*this};
   const auto activate = [this](communicator* comm) {
     const std::lock_guard lock{active_mutex_};
     active_ = comm;
-    if (comm != nullptr && interrupted_) comm->abort("interrupted");
+    if (comm != nullptr && (interrupted_ || timed_out_)) comm->abort("interrupted");
   };
   struct deactivate {
     decltype(activate)& set;
@@ -368,6 +509,10 @@ measurement bench_runner::measure(const job_result& result, bool in_place, std::
     }
   } catch (const error&) {
     stop_if_interrupted();
+    if (timed_out_)
+      throw error(errc::timed_out, "the test has taken more than " +
+                                       plural(static_cast<std::size_t>(settings_.timeout.count()), "second") +
+                                       " (-T); take fewer iterations or a smaller size");
     throw;
   }
   out_of_bounds += one.out_of_bounds();

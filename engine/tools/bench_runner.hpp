@@ -19,6 +19,11 @@ struct measurement {
   double algbw = 0;    ///< GB/s (1e9)
   double busbw = 0;
   std::optional<std::uint64_t> wrong;  ///< elements, over all ranks, inputs that changed included; empty: not checked
+  /// Of single repetitions, each as long as its slowest rank takes; µs.
+  struct distribution {
+    double least = 0, median = 0, p99 = 0, most = 0;
+  };
+  std::optional<distribution> spread;
 };
 
 struct job_result {
@@ -53,6 +58,7 @@ public:
 
 private:
   class pass;
+  class stopwatch;
   /// The choreography that call or options name; empty: the planner's choice.
   std::string forced(const job& what) const;
   job_result begin(const job& what) const;
@@ -65,7 +71,7 @@ private:
   workload settings_;
   layout placement_;
   planner planner_;
-  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> interrupted_{false}, timed_out_{false};
   std::mutex active_mutex_;         // interrupt() against the end of a run
   communicator* active_ = nullptr;  // of the run under way
 };

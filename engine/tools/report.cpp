@@ -1,5 +1,6 @@
 #include "engine/tools/report.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -12,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/tools/build_info.hpp"
 #include "memory/error.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -45,12 +47,27 @@ std::string op_column(const job& j) {
   return std::string{name(j.reduction.kind)};
 }
 
+std::string_view name(time_of whose) {
+  static constexpr std::array<std::string_view, 5> names{"all", "rank 0", "average", "least", "most"};
+  return names[static_cast<std::size_t>(whose)];
+}
+
 json json_of(const std::optional<measurement>& m) {
   if (!m) return nullptr;
   return {{"time_us", m->time_us},
           {"algbw", m->algbw},
           {"busbw", m->busbw},
-          {"wrong", m->wrong ? json(*m->wrong) : json(nullptr)}};
+          {"wrong", m->wrong ? json(*m->wrong) : json(nullptr)},
+          {"min_us", m->spread ? json(m->spread->least) : json(nullptr)},
+          {"median_us", m->spread ? json(m->spread->median) : json(nullptr)},
+          {"p99_us", m->spread ? json(m->spread->p99) : json(nullptr)},
+          {"max_us", m->spread ? json(m->spread->most) : json(nullptr)}};
+}
+
+std::string spread_cells(const std::optional<measurement>& m) {
+  if (!m || !m->spread) return format("  %9s  %9s  %9s  %9s", "N/A", "N/A", "N/A", "N/A");
+  const measurement::distribution& d = *m->spread;
+  return format("  %9.2f  %9.2f  %9.2f  %9.2f", d.least, d.median, d.p99, d.most);
 }
 
 json row_of(const job_result& r) {
@@ -65,7 +82,8 @@ json row_of(const job_result& r) {
            {"protocol", r.protocol}};
   if (r.what.level) row["determinism"] = name(*r.what.level);
   const json out = json_of(r.out_of_place);
-  for (const char* key : {"time_us", "algbw", "busbw", "wrong"}) row[key] = out.is_null() ? json(nullptr) : out[key];
+  for (const char* key : {"time_us", "algbw", "busbw", "wrong", "min_us", "median_us", "p99_us", "max_us"})
+    row[key] = out.is_null() ? json(nullptr) : out[key];
   row["in_place"] = json_of(r.in_place);
   row["out_of_bounds"] = r.out_of_bounds;
   return row;
@@ -73,21 +91,32 @@ json row_of(const job_result& r) {
 
 }  // namespace
 
-void print_columns(std::ostream& to, bool with_choreography) {
+void print_columns(std::ostream& to, const table_columns& columns) {
+  const auto twice = [&](const char* a, const char* b, const char* c, const char* d) {
+    const std::string once = format("  %9s  %9s  %9s  %9s", a, b, c, d);
+    return columns.spread ? once + once : std::string{};
+  };
+  const char* time = columns.cpu_time ? "cputime" : "time";
   to << "#\n"
-     << format("# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          \n", "", "",
+     << format("# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          ", "", "",
                "", "", "")
-     << format("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %5s  %7s  %6s  %6s  %5s%s\n", "size", "count", "type",
-               "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong",
-               with_choreography ? "  choreography" : "")
-     << format("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %5s  %7s  %6s  %6s  %5s\n", "(B)", "(elements)", "", "", "",
-               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+     << (columns.spread ? format("  %42s  %42s", "out-of-place, a repetition     ", "in-place, a repetition       ")
+                        : "")
+     << '\n'
+     << format("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %5s  %7s  %6s  %6s  %5s", "size", "count", "type", "redop",
+               "root", time, "algbw", "busbw", "#wrong", time, "algbw", "busbw", "#wrong")
+     << twice("min", "median", "p99", "max") << (columns.choreography ? "  choreography" : "") << '\n'
+     << format("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %5s  %7s  %6s  %6s  %5s", "(B)", "(elements)", "", "", "",
+               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "")
+     << twice("(us)", "(us)", "(us)", "(us)") << '\n';
 }
 
-void print_row(std::ostream& to, const job_result& r, bool with_choreography) {
+void print_row(std::ostream& to, const job_result& r, const table_columns& columns) {
   to << format("%12zu  %12zu  %8s  %6s  %6d", r.shape.bytes, r.shape.count, std::string{nccl_name(r.what.type)}.c_str(),
                op_column(r.what).c_str(), r.what.kind.rooted() ? r.what.root : -1)
-     << cells_of(r.out_of_place) << cells_of(r.in_place) << (with_choreography ? "  " + r.choreography : "") << '\n'
+     << cells_of(r.out_of_place) << cells_of(r.in_place)
+     << (columns.spread ? spread_cells(r.out_of_place) + spread_cells(r.in_place) : "")
+     << (columns.choreography ? "  " + r.choreography : "") << '\n'
      << std::flush;
 }
 
@@ -108,13 +137,20 @@ void report_footer::print(std::ostream& to) const {
 }
 
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::string& configuration, bool complete) {
+                    const std::string& configuration, const std::vector<std::string>& command, bool complete) {
   json meta{{"program", "troupe"},
+            {"version", version()},
+            {"schema", 1},
+            {"date", date_text()},
+            {"build", build_text()},
+            {"command", command},
             {"ranks", settings.ranks},
             {"threads", settings.one_thread ? 1 : settings.ranks},
             {"layout", options.layout},
             {"iterations", settings.iterations},
             {"warmup", settings.warmup},
+            {"aggregated", settings.aggregated},
+            {"time", settings.cpu_time ? std::string_view{"cpu"} : name(settings.whose)},
             {"checked", settings.check},
             {"determinism", name(options.level)},
             {"credits", options.credits},

@@ -11,10 +11,17 @@
 
 namespace troupe {
 
-/// The lines above the rows. `with_choreography`: one more column, behind those of nccl-tests.
-void print_columns(std::ostream& to, bool with_choreography = false);
+/// What a table has beside nccl-tests' columns.
+struct table_columns {
+  bool choreography = false;
+  bool spread = false;  ///< least, median, 99th percentile and largest time of a repetition, out of place and in place
+  bool cpu_time = false;  ///< the times are CPU times, and called so
+};
+
+/// The lines above the rows.
+void print_columns(std::ostream& to, const table_columns& columns = {});
 /// size, count, type, redop, root, then time, algbw, busbw, #wrong out of place and in place; "N/A" where there is no such call.
-void print_row(std::ostream& to, const job_result& row, bool with_choreography = false);
+void print_row(std::ostream& to, const job_result& row, const table_columns& columns = {});
 /// Totals of a table.
 class report_footer {
 public:
@@ -31,13 +38,15 @@ private:
 };
 
 /// {"meta": {…}, "rows": [{"collective", "ranks", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
-/// "algbw", "busbw", "wrong", "in_place": {"time_us", "algbw", "busbw", "wrong"}, "out_of_bounds"}]}. The times and "in_place" are null
+/// "algbw", "busbw", "wrong", "min_us", "median_us", "p99_us", "max_us", "in_place": {"time_us", "algbw", "busbw", "wrong", "min_us", …}, "out_of_bounds"}]}. The times and "in_place" are null
 /// where there is no such call, "wrong" where it was not checked. Bandwidths in GB/s (1e9).
-/// "meta" says what was run, on what, with which configuration, and whether to the end.
+/// "meta" says what was run, when, by which build, on what, with which configuration, and whether to the end; its "schema" is the number
+/// of this description.
 /// @param configuration the values that are not defaults, as TOML
+/// @param command as it was called
 /// @param complete false: interrupted, so rows are missing
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::string& configuration, bool complete);
+                    const std::string& configuration, const std::vector<std::string>& command, bool complete);
 
 /// Throws error(bad_config) if write_text() could not write there, as far as that can be known before. Writes and creates nothing.
 void check_writable(const std::string& path);

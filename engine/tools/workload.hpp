@@ -2,6 +2,7 @@
 // What to run and measure: collectives × sizes × types × operations, on so many ranks. `troupe run` reads it from a file's
 // [workload], `troupe bench` makes it from its flags.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -63,12 +64,29 @@ struct job_group {
   std::vector<job> jobs;
 };
 
+/// Whose time a repetition takes, of the ranks' own times.
+enum class time_of : std::uint8_t {
+  all,  ///< from the first rank's begin to the last rank's end
+  rank_0,
+  average,
+  least,
+  most,
+};
+
 struct workload {
   int ranks = 8;
   int iterations = 20;
   int warmup = 5;
+  bool settle =
+      false;  ///< after `warmup` repetitions, unless that is 0: go on until their times do not get shorter any more
   bool check = true;
   bool one_thread = false;
+  int aggregated =
+      1;  ///< calls that are started and waited for together, each on buffers of its own; times are a call's
+  time_of whose = time_of::all;
+  bool cpu_time = false;            ///< instead of the time that passes: what the process uses, of all threads
+  bool spread = false;              ///< also the distribution over the repetitions, from a series of its own
+  std::chrono::seconds timeout{0};  ///< of a row's test, out of place or in place; 0: none
   std::vector<job_group> groups;
 };
 

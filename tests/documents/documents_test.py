@@ -113,7 +113,7 @@ def perform(where: str, line: str) -> str | None:
         return None
     if re.search(r"\b(takes|needs)\b", comment):
         return None
-    if not re.search(r"(^|[;&|] *|[A-Z_]+=\S+ )troupe ", command):
+    if not re.search(r"(^|[;&|(] *|[A-Z_]+=\S+ )troupe ", command):
         fault(where, f"`{command}` is no command that this test knows how to run; say what it needs: # needs …")
         return None
     code, out, err = run(command)
@@ -235,6 +235,26 @@ def check_study() -> None:
             fault("docs/study.md", f"`{command}`: {wanted[0]} µs in the table, {times} printed {err}")
 
 
+def check_scores() -> None:
+    """Score files that a document shows are scores, and verify."""
+    for document in documents:
+        for where, lines in blocks(document, "json"):
+            if "troupe_score" not in "".join(lines):
+                continue
+            (work / "shown.json").write_text("\n".join(lines))
+            code, out, err = run("troupe verify shown.json")
+            if code != 0:
+                fault(where, f"the score does not verify: {err}")
+
+
+def check_refusals() -> None:
+    for cells in rows("docs/config.md", "| command | says |"):
+        command = cells[0].strip("`")
+        code, out, err = run(command)
+        if code != 0 or cells[1] not in out:
+            fault("docs/config.md", f"`{command}` does not say \"{cells[1]}\" {err}")
+
+
 def check_files() -> None:
     text = (root / "config/README.md").read_text()
     for file in sorted((root / "config").glob("*.toml")):
@@ -274,6 +294,8 @@ try:
     check_choreographies()
     check_costs()
     check_study()
+    check_scores()
+    check_refusals()
     check_files()
     check_links()
     check_targets()

@@ -337,6 +337,15 @@ TEST_CASE("docs/config.md describes exactly the keys of the schema, with their d
   for (const std::string& key : described) CHECK_MESSAGE(known.count(key) == 1, key, " is no key");
 }
 
+TEST_CASE("quickstart.toml runs every collective and every v-form, as it says") {
+  configuration quickstart;
+  quickstart.add_file(std::string{TROUPE_SOURCE_DIR} + "/config/quickstart.toml");
+  std::set<std::string> run;
+  for (const job_group& group : read_workload(quickstart).groups)
+    for (const job& j : group.jobs) run.insert(name(j.kind));
+  for (const std::string& each : all_job_names()) CHECK_MESSAGE(run.count(each) == 1, each, " is missing");
+}
+
 TEST_CASE("an engine from a file") {
   const auto path = std::filesystem::temp_directory_path() / ("troupe_config_" + std::to_string(seed()) + ".toml");
   std::ofstream{path} << "[engine]\ncredits = 3\n";
@@ -456,7 +465,7 @@ TEST_CASE("the report's columns, footer and verdict") {
   r.shape = {16, {}, 64};
   r.ranks = 4;
   r.choreography = "ring";
-  r.out_of_place = measurement{12.345, 1.5, 2.25, 0};
+  r.out_of_place = measurement{12.345, 1.5, 2.25, 0, {}};
   std::ostringstream row;
   print_row(row, r);
   CHECK(row.str() == "          64            16     float    none       2    12.35    1.50    2.25      0      N/A    "
@@ -467,7 +476,7 @@ TEST_CASE("the report's columns, footer and verdict") {
   std::ostringstream end;
   footer.print(end);
   CHECK(end.str() == "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 2.25\n#\n");
-  r.in_place = measurement{1, 1, 1, 3};
+  r.in_place = measurement{1, 1, 1, 3, {}};
   footer.add(r);
   CHECK_FALSE(footer.ok());
   CHECK(footer.wrong() == 3);

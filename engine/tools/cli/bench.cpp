@@ -2,6 +2,8 @@
 #include "engine/tools/cli/cli.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <iostream>
 #include <memory>
 
@@ -23,14 +25,17 @@ constexpr const char* footer = R"(Examples:
 
 Columns are those of nccl-tests: sizes are of the whole buffer of a rank, rounded down to whole blocks; busbw = algbw × 2(n-1)/n
 for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and all_to_all, × 1 for broadcast, reduce, scan,
-exscan and send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations.)";
+exscan and send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations; -a takes another.
+--stats and JSON have the distribution of at most 10 000 further repetitions, each as long as its slowest rank takes.)";
 
 struct arguments {
-  std::string collectives = "all_reduce", choreography, protocol, config, json, type = "f32", op = "sum", least = "8",
+  std::string collectives = "all_reduce", choreography, protocol, json, type = "f32", op = "sum", least = "8",
               most = "64M", step, root = "0";
-  std::vector<std::string> assignments;
+  configuration_options config;
+  bool root_said = false, op_said = false;
   int iterations = 20, warmup = 5, ranks = 0, check = 1, factor = 2;
-  bool one_thread = false;
+  int aggregated = 1, cycles = 1, average = -1, blocking = 1, timeout = 0, cpu_time = 0;
+  bool one_thread = false, stats = false;
 };
 
 std::vector<std::size_t> sizes_of(const arguments& a) {
@@ -142,7 +147,8 @@ void check_choreography(const std::string& wanted, const engine_options& options
 }
 
 int bench(const arguments& a) {
-  const configuration config = read_configuration(a.config, a.assignments);
+  const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine."});
+  if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
   workload work;
   const int one_a_core = std::clamp(discover().usable_cpus(), 2, most_ranks_of_a_process);
@@ -151,10 +157,29 @@ int bench(const arguments& a) {
   work.warmup = a.warmup;
   work.check = a.check != 0;
   work.one_thread = a.one_thread;
+  work.aggregated = a.aggregated;
+  work.cpu_time = a.cpu_time != 0;
+  work.timeout = std::chrono::seconds{a.timeout};
+  static constexpr std::array whose{time_of::all, time_of::rank_0, time_of::average, time_of::least, time_of::most};
+  work.whose = whose[static_cast<std::size_t>(a.average + 1)];
+  if (a.blocking == 0)
+    usage_error("-z 0: calls are blocking here, every rank waits for its own; -m has several under way at once");
+  if (a.cpu_time != 0 && a.average >= 0)
+    usage_error("-a would do nothing with -C 1: the process's CPU time is of all ranks");
+  if (a.cycles == 0 && !a.json.empty()) usage_error("-N 0 goes on without end, and its JSON would be written then");
   check_choreography(a.choreography, options);
   const auto kinds = kinds_of(a.collectives);
+  const auto none = [&](auto has) { return std::none_of(kinds.begin(), kinds.end(), has); };
+  if (a.root_said && none([](const job_kind& k) { return k.rooted(); }))
+    usage_error("-r would do nothing: " + a.collectives + " has no root");
+  if (a.op_said && none([](const job_kind& k) { return k.reduces(); }))
+    usage_error("-o would do nothing: " + a.collectives + " reduces nothing");
   for (const job_kind& kind : kinds) work.groups.push_back(group_of(a, kind, work.ranks));
-  return run_table(config, work, {false, kinds.size() > 1, false}, a.json);
+  table_style style;
+  style.titles = kinds.size() > 1;
+  style.spread_columns = a.stats;
+  style.cycles = a.cycles;
+  return run_table(config, std::move(work), style, a.json);
 }
 
 }  // namespace
@@ -163,7 +188,7 @@ void add_bench(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("bench", "measure collectives, with the flags and columns of nccl-tests");
   sub->add_option("--collective", a->collectives, "one, several with commas, or all (default all_reduce)")
-      ->type_name("NAMES");
+      ->type_name("COLLECTIVES");
   sub->add_option("-b,--minbytes", a->least, "smallest size (default 8)")->type_name("BYTES");
   sub->add_option("-e,--maxbytes", a->most, "largest size (default 64M)")->type_name("BYTES");
   auto* factor = sub->add_option("-f,--stepfactor", a->factor, "each size is so many times the one before (default 2)")
@@ -172,27 +197,46 @@ void add_bench(CLI::App& program, action& chosen) {
       ->type_name("BYTES")
       ->excludes(factor);
   sub->add_option("-n,--iters", a->iterations, "timed iterations (default 20)")->check(CLI::Range(1, 1000000000));
-  sub->add_option("-w,--warmup_iters", a->warmup, "iterations before them (default 5)")
+  sub->add_option("-w,--warmup_iters", a->warmup,
+                  "iterations before them, at least: then until times settle; 0: none (default 5)")
       ->check(CLI::Range(0, 1000000000));
+  sub->add_option("-m,--agg_iters", a->aggregated,
+                  "calls of a rank that are started and waited for together (default 1)")
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("-N,--run_cycles", a->cycles, "run all rows so often; 0: until an interrupt (default 1)")
+      ->check(CLI::Range(0, 1000000000));
+  sub->add_option(
+         "-a,--average", a->average,
+         "time of 0: rank 0, 1: the average rank, 2: the fastest, 3: the slowest (default: from the first rank's "
+         "begin to the last rank's end)")
+      ->check(CLI::Range(0, 3));
+  sub->add_option("-z,--blocking", a->blocking, "1: calls block (default, and all there is)")->check(CLI::Range(0, 1));
+  sub->add_option("-T,--timeout", a->timeout, "a row's test may take so many seconds (default 0: any)")
+      ->check(CLI::Range(0, 1000000));
+  sub->add_option("-C,--report_cputime", a->cpu_time,
+                  "1: CPU time of the process, all threads, instead of the time that passes")
+      ->check(CLI::Range(0, 1));
   sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1000000).description(""));
   sub->add_option("-d,--datatype", a->type, "element type, or all (default f32)")->type_name("TYPE");
   sub->add_option("-o,--op", a->op, "reduction, or all (default sum)")->type_name("OP");
   sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");
   sub->add_option("-c,--check", a->check, "0: do not check results (default 1)")->check(CLI::Range(0, 1));
-  sub->add_option("--choreography", a->choreography, "force one; see `troupe list`")->type_name("NAME");
+  sub->add_option("--choreography", a->choreography, "force one; see `troupe list`")->type_name("CHOREOGRAPHY");
   sub->add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "simple", "direct", "ll", "ll128"}));
-  sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
-  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  sub->add_option("--json", a->json, "write the rows as JSON; - for standard output")->type_name("FILE");
+      ->type_name("PROTOCOL")
+      ->check(CLI::IsMember({"auto", "simple", "direct", "ll", "ll128"}).description(""));
+  a->config.add_to(*sub, "take the engine's options from this file");
+  sub->add_option("-J,--json,--output_file", a->json, "write the rows as JSON; - for standard output")
+      ->type_name("FILE");
+  sub->add_flag("--stats", a->stats, "columns for the least, median, 99th percentile and largest time of a repetition");
   sub->add_flag("--one-thread", a->one_thread, "one thread drives all ranks, with groups");
   sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return bench(*a); }; });
+  sub->callback([a, sub, &chosen] {
+    a->root_said = sub->count("--root") > 0;
+    a->op_said = sub->count("--op") > 0;
+    chosen = [a] { return bench(*a); };
+  });
 }
 
 }  // namespace troupe::cli

@@ -35,12 +35,30 @@ void add_study(CLI::App& program, action& chosen);
 void add_compare(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);
+void add_generate(CLI::App& program, action& chosen);
+
+/// The words that the program was called with, as main set them; for results.
+std::vector<std::string>& command_line();
 
 /// A mistake on the command line: error(bad_config) with `sentence`.
 [[noreturn]] void usage_error(const std::string& sentence);
 
-/// --config FILE and --set key=value; empty file: defaults. File, then environment, then the command line.
-configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments);
+/// --config FILE and --set key=value; empty file: TROUPE_CONFIG's, else defaults. File, then environment, then the command line.
+/// @param read what the command looks at: "engine.", "workload.", or single keys. An assignment to another key is a mistake: it would do
+///        nothing.
+configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
+                                 std::initializer_list<std::string_view> read);
+
+/// --dump-config: what a command has read, and where it came from. Returns the exit code.
+int dump(const configuration& config);
+/// Adds --config, --set and --dump-config, as every command has them that reads a configuration.
+struct configuration_options {
+  std::string file;
+  std::vector<std::string> assignments;
+  bool dump = false;
+  /// @param file_help empty: FILE is an argument, and there is no --config
+  void add_to(CLI::App& command, const char* file_help);
+};
 
 /// "ring=4" on the command line of a study means study.ring there, not the engine's or the workload's key of that name.
 std::string in_study(const std::string& assignment);
@@ -62,8 +80,10 @@ struct table_style {
   bool choreography_column = false;
   bool titles = false;
   bool routes = false;  ///< afterwards, the ways that chunks took
+  bool spread_columns = false;
+  int cycles = 1;  ///< how often all rows are run; 0: until an interrupt
 };
-int run_table(const configuration& config, const workload& work, const table_style& style, const std::string& json);
+int run_table(const configuration& config, workload work, const table_style& style, const std::string& json);
 
 /// A line on standard error that replaces itself; nothing at all unless that is a terminal.
 class progress_line {

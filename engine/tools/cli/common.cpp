@@ -17,14 +17,55 @@
 
 namespace troupe::cli {
 
+std::vector<std::string>& command_line() {
+  static std::vector<std::string> words;
+  return words;
+}
+
 void usage_error(const std::string& sentence) { throw error(errc::bad_config, sentence); }
 
-configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments) {
+namespace {
+
+void check_read(const std::string& assignment, std::initializer_list<std::string_view> read) {
+  const std::string key = configuration::full_key(assignment.substr(0, assignment.find('=')));
+  std::string tables;
+  for (const std::string_view part : read) {
+    if (key.starts_with(part)) return;
+    if (part.ends_with('.'))
+      tables += (tables.empty() ? "[" : " and [") + std::string{part.substr(0, part.size() - 1)} + "]";
+  }
+  usage_error("--set " + key + " would do nothing: this command reads " + tables + " only" +
+              (key.starts_with("workload.") ? "; its flags say what is run" : ""));
+}
+
+}  // namespace
+
+configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
+                                 std::initializer_list<std::string_view> read) {
   configuration config;
-  if (!file.empty()) config.add_file(file);
+  const std::string path = file.empty() ? config_file_of_environment() : file;
+  if (!path.empty()) config.add_file(path);
   config.add_environment();
-  for (const std::string& assignment : assignments) config.set_from_command_line(assignment);
+  for (const std::string& assignment : assignments) {
+    config.set_from_command_line(assignment);  // first: a key that there is not has its own message
+    check_read(assignment, read);
+  }
   return config;
+}
+
+int dump(const configuration& config) {
+  static_cast<void>(config.engine());  // for its errors
+  std::cout << config.dump();
+  return exit_ok;
+}
+
+void configuration_options::add_to(CLI::App& command, const char* file_help) {
+  if (*file_help != '\0') command.add_option("--config", file, file_help)->type_name("FILE");
+  command.add_option("--set", assignments, "override a value: key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  command.add_flag("--dump-config", dump, "print every value and where it came from, and do nothing else");
 }
 
 std::vector<int> parse_ranks(const std::string& text) {
@@ -209,10 +250,15 @@ void print_settings(std::ostream& to, const engine_options& options, const workl
      << ", iterations " << work.iterations << (work.check ? ", results checked" : ", results not checked") << '\n';
 }
 
+table_columns columns_of(const workload& work, const table_style& style) {
+  return {style.choreography_column, style.spread_columns, work.cpu_time};
+}
+
 class table_run {
 public:
-  table_run(const workload& work, const table_style& style, bench_runner& runner, std::ostream& to)
-      : work_(work), style_(style), runner_(runner), to_(to) {
+  /// @param keep the rows are wanted afterwards
+  table_run(const workload& work, const table_style& style, bench_runner& runner, std::ostream& to, bool keep)
+      : work_(work), style_(style), runner_(runner), to_(to), keep_(keep) {
     for (const job_group& g : work.groups) total_ += g.jobs.size();
   }
 
@@ -231,6 +277,7 @@ public:
   }
 
   void perform() {
+    begun_ = 0;
     for (const job_group& group : work_.groups) {
       if (style_.titles) to_ << "# " << group.title << std::endl;
       for (const job& j : group.jobs) perform(j);
@@ -242,14 +289,14 @@ public:
 
 private:
   void perform(const job& j) {
-    line_.show(name(j.kind) + " " + bytes_text(j.bytes) + " (" + std::to_string(rows.size() + 1) + " of " +
+    line_.show(name(j.kind) + " " + bytes_text(j.bytes) + " (" + std::to_string(++begun_) + " of " +
                std::to_string(total_) + ")");
     job_result row;
     titled(j, [&] { row = runner_.run(j); });
     line_.clear();
-    print_row(to_, row, style_.choreography_column);
+    print_row(to_, row, columns_of(work_, style_));
     footer.add(row);
-    rows.push_back(std::move(row));
+    if (keep_) rows.push_back(std::move(row));
   }
 
   /// Errors that do not say by themselves which call they are about do then.
@@ -272,7 +319,8 @@ private:
   bench_runner& runner_;
   std::ostream& to_;
   progress_line line_;
-  std::size_t total_ = 0;
+  std::size_t total_ = 0, begun_ = 0;
+  bool keep_;
 };
 
 void print_routes(std::ostream& to, engine& on) {
@@ -328,7 +376,9 @@ bool uninterrupted(bench_runner& runner, interruption& interrupt, Action action)
 
 }  // namespace
 
-int run_table(const configuration& config, const workload& work, const table_style& style, const std::string& json) {
+int run_table(const configuration& config, workload work, const table_style& style, const std::string& json) {
+  work.settle = true;
+  work.spread = style.spread_columns || !json.empty();
   engine_options options = config.engine();
   options.trace_routes |= style.routes;
   check_writable(json);
@@ -337,18 +387,21 @@ int run_table(const configuration& config, const workload& work, const table_sty
   engine on{options};
   bench_runner runner{on, work};
   std::ostream& to = json == "-" ? std::cerr : std::cout;  // standard output is for one of them
-  table_run table{work, style, runner, to};
+  table_run table{work, style, runner, to, !json.empty()};
   bool begun = false;
   const bool complete = uninterrupted(runner, interrupt, [&] {
     table.check();
     begun = true;
     print_settings(to, options, work);
-    print_columns(to, style.choreography_column);
-    table.perform();
+    print_columns(to, columns_of(work, style));
+    for (int cycle = 0; style.cycles == 0 || cycle < style.cycles; ++cycle) {
+      if (style.cycles != 1) to << "# cycle " << cycle + 1 << std::endl;
+      table.perform();
+    }
   });
   if (begun) table.footer.print(to);
   if (options.trace_routes) print_routes(to, on);
-  if (!json.empty()) write_text(json, to_json(work, options, table.rows, config.dump(false), complete));
+  if (!json.empty()) write_text(json, to_json(work, options, table.rows, config.dump(false), command_line(), complete));
   if (complete) return table.footer.ok() ? exit_ok : exit_wrong;
   std::cerr << "troupe: interrupted\n";
   return exit_interrupted;

@@ -24,14 +24,15 @@ Virtual times of two studies side by side: who is faster, by how much, and where
 struct arguments {
   std::string a, b, json, report;
   std::vector<std::string> both, only_a, only_b;
+  bool dump = false;
 };
 
-study_scenario scenario_of(const std::string& file, const std::vector<std::string>& both,
-                           const std::vector<std::string>& own) {
+configuration configured(const std::string& file, const std::vector<std::string>& both,
+                         const std::vector<std::string>& own) {
   std::vector<std::string> assignments;
   for (const auto* list : {&both, &own})
     for (const std::string& assignment : *list) assignments.push_back(in_study(assignment));
-  return read_study(read_configuration(file, assignments));
+  return read_configuration(file, assignments, {"study.", "engine.tuning"});
 }
 
 int run(const arguments& of) {
@@ -39,8 +40,15 @@ int run(const arguments& of) {
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
   for (const std::string* path : {&of.json, &of.report})
     if (!path->empty()) check_writable(*path);
-  study_scenario a = scenario_of(of.a, of.both, of.only_a),
-                 b = scenario_of(of.b.empty() ? of.a : of.b, of.both, of.only_b);
+  const configuration config_a = configured(of.a, of.both, of.only_a),
+                      config_b = configured(of.b.empty() ? of.a : of.b, of.both, of.only_b);
+  study_scenario a = read_study(config_a), b = read_study(config_b);
+  if (of.dump) {
+    std::cout << "# A\n\n";
+    dump(config_a);
+    std::cout << "\n# B\n\n";
+    return dump(config_b);
+  }
   const std::string left_out = keep_common_sizes(a, b);
 
   std::atomic<bool> interrupted{false};
@@ -69,8 +77,8 @@ int run(const arguments& of) {
 void add_compare(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("compare", "two studies in virtual time, side by side");
-  sub->add_option("a", a->a, "TOML file with a [study] (docs/config.md)")->type_name("A")->required();
-  sub->add_option("b", a->b, "another one; without it, A again, changed by --set-b")->type_name("B");
+  sub->add_option("a", a->a, "TOML file with a [study] (docs/config.md)")->type_name("FILE")->required();
+  sub->add_option("b", a->b, "another one; without it, A again, changed by --set-b")->type_name("FILE");
   const auto settings = [&](const char* option, std::vector<std::string>& list, const char* what) {
     sub->add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")
         ->type_name("KEY=VALUE")
@@ -80,6 +88,7 @@ void add_compare(CLI::App& program, action& chosen) {
   settings("--set", a->both, "in both");
   settings("--set-a", a->only_a, "in A");
   settings("--set-b", a->only_b, "in B");
+  sub->add_flag("--dump-config", a->dump, "print every value of both and where it came from, and do nothing else");
   sub->add_option("--report", a->report, "write one HTML page with both runs on one clock")->type_name("FILE");
   sub->add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
       ->type_name("FILE");

@@ -22,10 +22,10 @@ constexpr const char* footer = R"(Examples:
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
 struct arguments {
-  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, config, level, preset;
-  std::vector<std::string> assignments;
+  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, level, preset;
+  configuration_options config;
   int ranks = 0, root = 0;
-  bool in_place = false, as_json = false, measure = false;
+  bool in_place = false, as_json = false, measure = false, root_said = false, op_said = false;
   double budget_ms = 20;
   int rounds = 5;
 };
@@ -81,7 +81,7 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
 /// The same question about a machine that one does not have.
 int explain_modelled(const arguments& a) {
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
-  auto assignments = a.assignments;
+  auto assignments = a.config.assignments;
   for (std::string& each : assignments) each = in_study(each);
   const auto say = [&](const std::string& key, const std::string& value) {
     assignments.push_back("study." + key + "=" + value);
@@ -90,12 +90,14 @@ int explain_modelled(const arguments& a) {
   say("preset", a.preset);
   say("sizes", a.bytes);
   say("type", a.type);
-  say("op", a.op);
-  say("root", std::to_string(a.root));
+  if (a.op_said) say("op", a.op);
+  if (a.root_said) say("root", std::to_string(a.root));
   if (a.ranks > 0) say("ranks", std::to_string(a.ranks));
   if (!a.placement.empty()) say("layout", a.placement);
   if (a.in_place) say("in_place", "true");
-  const study_scenario call = read_study(read_configuration(a.config, assignments));
+  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  const study_scenario call = read_study(config);
+  if (a.config.dump) return dump(config);
   progress_line line;
   const auto all = explain_on(call, [&](const std::string& text) { line.show(text); });
   line.clear();
@@ -103,15 +105,30 @@ int explain_modelled(const arguments& a) {
   return exit_ok;
 }
 
+/// Keys that only count where something is performed.
+void check_planning_keys(const arguments& a) {
+  if (a.measure) return;
+  for (const std::string& assignment : a.config.assignments) {
+    const std::string key = configuration::full_key(assignment.substr(0, assignment.find('=')));
+    for (const char* performing : {"engine.workers", "engine.spin", "engine.deadline", "engine.trace_routes"})
+      if (key == performing) usage_error("--set " + key + " would do nothing: nothing is performed without --measure");
+  }
+}
+
 int explain_call(const arguments& a) {
-  if (!a.preset.empty()) return explain_modelled(a);
   const job_kind kind = kind_of(a.collective);
+  if (a.root_said && !kind.rooted()) usage_error("--root would do nothing: " + name(kind) + " has no root");
+  if (a.op_said && !kind.reduces()) usage_error("--op would do nothing: " + name(kind) + " reduces nothing");
+  if (!a.preset.empty()) return explain_modelled(a);
   if (kind.send_recv) return explain_send_recv(a.as_json);
   const interrupt_guard guard;
-  auto assignments = a.assignments;
+  auto assignments = a.config.assignments;
+  check_planning_keys(a);
   if (!a.level.empty()) assignments.push_back("engine.determinism=" + a.level);
   if (!a.placement.empty()) assignments.push_back("engine.layout=" + a.placement);
-  const engine_options options = read_configuration(a.config, assignments).engine();
+  const configuration config = read_configuration(a.config.file, assignments, {"engine."});
+  if (a.config.dump) return dump(config);
+  const engine_options options = config.engine();
   if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
   const layout placement =
       placement_of("--ranks", a.ranks, options.layout, 0, a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
@@ -143,27 +160,29 @@ void add_explain(CLI::App& program, action& chosen) {
   sub->add_option("--bytes", a->bytes, "size as nccl-tests counts it (default 1M)")->type_name("BYTES");
   sub->add_option("--type", a->type, "element type (default f32)")->type_name("TYPE");
   sub->add_option("--op", a->op, "reduction (default sum)")->type_name("OP");
-  sub->add_option("--root", a->root, "default 0")->check(CLI::NonNegativeNumber);
+  sub->add_option("--root", a->root, "default 0")->check(CLI::Range(0, most_ranks_of_a_score - 1));
   sub->add_option("--layout", a->placement, "such as 2x4")->type_name("LAYOUT");
   sub->add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable")->type_name("LEVEL");
   sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
-  sub->add_option("--config", a->config, "take the engine's options from this file")->type_name("FILE");
-  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  a->config.add_to(*sub, "take the options from this file");
   sub->add_option("--on", a->preset,
                   "on this modelled machine, in virtual time, instead of here; --set then takes keys of [study]")
       ->type_name("PRESET");
-  sub->add_flag("--measure", a->measure,
-                "perform every candidate, and show what was measured beside what was predicted");
+  auto* measure = sub->add_flag("--measure", a->measure,
+                                "perform every candidate, and show what was measured beside what was predicted");
   sub->add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")
-      ->check(CLI::Range(1, 1000));
+      ->check(CLI::Range(1, 1000))
+      ->needs(measure);
   sub->add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")
-      ->check(CLI::Range(0.1, 10000.0));
+      ->check(CLI::Range(0.1, 10000.0))
+      ->needs(measure);
   sub->add_flag("--json", a->as_json, "as JSON");
   sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return explain_call(*a); }; });
+  sub->callback([a, sub, &chosen] {
+    a->root_said = sub->count("--root") > 0;
+    a->op_said = sub->count("--op") > 0;
+    chosen = [a] { return explain_call(*a); };
+  });
 }
 
 }  // namespace troupe::cli

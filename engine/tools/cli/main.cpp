@@ -1,14 +1,18 @@
 // The program `troupe`.
+#include "engine/tools/build_info.hpp"
 #include "engine/tools/cli/cli.hpp"
+#include "engine/tools/cli/generate.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <streambuf>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "memory/error.hpp"
 
@@ -16,7 +20,7 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr const char* footer = R"(Examples:
+constexpr const char* examples = R"(Examples:
   troupe run config/quickstart.toml
   troupe run config/quickstart.toml --set choreography=ring --set workload.ranks=5
   troupe bench --collective all_reduce -b 8 -e 64M -f 4 -t 4
@@ -29,8 +33,17 @@ constexpr const char* footer = R"(Examples:
 
 `troupe COMMAND --help` tells more. docs/config.md describes configuration files and TROUPE_… variables.
 
-Exit codes: 0 done and right; 1 wrong results or a score that does not verify; 2 the command line, a configuration or a file
-cannot be followed; 3 failed while running; 130 interrupted.)";
+Exit codes:)";
+
+std::string footer() {
+  std::string text = examples;
+  for (const exit_status& s : exit_statuses()) {
+    std::string code = std::to_string(s.code);
+    code.resize(5, ' ');
+    text += "\n  " + code + std::string{s.meaning};
+  }
+  return text;
+}
 
 int exit_code_of(const error& failure) {
   switch (failure.code_value()) {
@@ -45,6 +58,40 @@ int exit_code_of(const error& failure) {
   }
 }
 
+}  // namespace
+
+std::span<const exit_status> exit_statuses() {
+  static constexpr std::array<exit_status, 5> all{
+      {{exit_ok, "done, and right"},
+       {exit_wrong, "wrong results, or a score that does not verify"},
+       {exit_usage, "the command line, a configuration or a file cannot be followed"},
+       {exit_failed, "failed while running: also output that cannot be written, and memory that ran out"},
+       {exit_interrupted, "interrupted (SIGINT or SIGTERM)"}}};
+  return all;
+}
+
+namespace {
+
+/// Options of nccl-tests that there is nothing for, and why.
+struct foreign_option {
+  std::array<std::string_view, 2> names;
+  std::string_view answer;
+};
+std::span<const foreign_option> foreign_options() {
+  static constexpr std::array<foreign_option, 8> all{{
+      {{"-g", "--ngpus"}, "ranks are -t here, there are no GPUs"},
+      {{"-p", "--parallel_init"}, "one process makes all ranks at once"},
+      {{"-G", "--cudagraph"}, "there are no CUDA graphs; a call that is repeated is planned once anyway"},
+      {{"-R", "--local_register"}, "buffers need no registration"},
+      {{"-D", "--device_implementation"},
+       "there are no kernels of a GPU; --protocol and --choreography say how it is performed"},
+      {{"-V", "--device_cta_count"}, "there are no thread blocks of a GPU; --set channels=N cuts messages"},
+      {{"-x", "--cta_policy"}, "there are no thread blocks of a GPU"},
+      {{"-S", "--report_timestamps"}, "the JSON (-J) has the date"},
+  }};
+  return all;
+}
+
 /// A sentence and the beginning of the next, or empty if no option is unknown.
 std::string about_unknown_option(const CLI::App& command) {
   const auto rest = command.remaining();
@@ -52,8 +99,10 @@ std::string about_unknown_option(const CLI::App& command) {
       std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
   if (found == rest.end()) return {};
   std::string text = "there is no option " + *found;
-  if (command.get_name() == "bench" && (*found == "-g" || *found == "--ngpus"))
-    return text + "; ranks are -t here, there are no GPUs; see";
+  if (command.get_name() == "bench")
+    for (const auto& [names, answer] : foreign_options())
+      if (std::find(names.begin(), names.end(), found->substr(0, found->find('='))) != names.end())
+        return text + "; " + std::string{answer} + "; see";
   std::vector<std::string> all;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& known : option->get_lnames()) all.push_back("--" + known);
@@ -112,21 +161,22 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int run(std::vector<std::string> words) {
   CLI::App program{"Collective communication as verified choreographies", "troupe"};
-  program.footer(footer);
-  program.set_version_flag("--version", "troupe 0.1.0");
+  program.footer(footer());
+  program.set_version_flag("--version", "troupe " + version());
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
   for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study,
-                         add_compare, add_tune, add_simulate})
+                         add_compare, add_tune, add_simulate, add_generate})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;
   }
   // CLI11 would only say that a subcommand is missing.
-  static constexpr std::array<std::string_view, 11> names{"run",   "list",  "show",    "verify", "explain", "route",
-                                                          "bench", "study", "compare", "tune",   "simulate"};
+  std::vector<std::string> known;
+  for (const CLI::App* sub : commands_of(program)) known.push_back(sub->get_name());
+  const std::vector<std::string_view> names{known.begin(), known.end()};
   static constexpr std::array<std::string_view, 3> options{"-h", "--help", "--version"};
   const auto among = [word = std::string_view{words.front()}](const auto& list) {
     return std::find(list.begin(), list.end(), word) != list.end();
@@ -147,25 +197,54 @@ int run(std::vector<std::string> words) {
   return guarded(chosen);
 }
 
+/// Standard output, with the reason why it could not be written: errno has others by the time that a stream's failure is seen.
+class output_buffer : public std::streambuf {
+public:
+  output_buffer() { setp(bytes_.data(), bytes_.data() + bytes_.size()); }
+  int why() const { return why_; }
+
+protected:
+  int_type overflow(int_type c) override {
+    if (!write_out()) return traits_type::eof();
+    if (!traits_type::eq_int_type(c, traits_type::eof())) sputc(traits_type::to_char_type(c));
+    return traits_type::not_eof(c);
+  }
+  int sync() override { return write_out() ? 0 : -1; }
+
+private:
+  bool write_out() {
+    for (const char* from = pbase(); from != pptr();) {
+      const ssize_t written = write(STDOUT_FILENO, from, static_cast<std::size_t>(pptr() - from));
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        why_ = errno;
+        break;
+      }
+      from += written;
+    }
+    setp(bytes_.data(), bytes_.data() + bytes_.size());  // what could not be written is lost
+    return why_ == 0;
+  }
+
+  std::array<char, 16 * 1024> bytes_{};
+  int why_ = 0;
+};
+
 /// A full disk is no success: a write that fails ends the command where it happens, and the last bytes are written before the exit code is
 /// known. Of standard error only the exit code can tell.
 int checked(std::vector<std::string> words) {
+  output_buffer output;
+  std::streambuf* const usual = std::cout.rdbuf(&output);
   std::cout.exceptions(std::ios::badbit);
   int code = exit_failed;
-  int cause = 0;
   try {
     code = run(std::move(words));
     std::cout.flush();
-  } catch (const std::ios_base::failure&) {
-    // Once more for the reason: whatever ended on the way here may have set another one.
-    errno = 0;
-    std::fflush(stdout);
-    cause = errno;
-  }
+  } catch (const std::ios_base::failure&) {}
   std::cout.exceptions(std::ios::goodbit);  // writing to std::cerr flushes it, too
-  if (!std::cout) {
-    std::cerr << "troupe: standard output cannot be written"
-              << (cause != 0 ? std::string{": "} + std::strerror(cause) : "") << '\n';
+  std::cout.rdbuf(usual);
+  if (output.why() != 0) {
+    std::cerr << "troupe: standard output cannot be written: " << std::strerror(output.why()) << '\n';
     return code == exit_ok ? exit_failed : code;
   }
   return code == exit_ok && !std::cerr ? exit_failed : code;
@@ -178,4 +257,7 @@ int checked(std::vector<std::string> words) {
 // Before the program's own static objects, and so some milliseconds earlier than in main.
 [[gnu::constructor(101)]] static void begin() { troupe::cli::prepare_process(); }
 
-int main(int argc, char** argv) { return troupe::cli::checked(troupe::cli::words_of(argc, argv)); }
+int main(int argc, char** argv) {
+  troupe::cli::command_line().assign(argv, argv + argc);
+  return troupe::cli::checked(troupe::cli::words_of(argc, argv));
+}

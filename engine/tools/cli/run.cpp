@@ -22,22 +22,18 @@ Columns are those of nccl-tests, and the choreography that was performed. #wrong
 inputs for which only one result is right.)";
 
 struct arguments {
-  std::string file, json;
-  std::vector<std::string> assignments;
-  bool dump = false, routes = false;
+  configuration_options config;
+  std::string json;
+  bool routes = false;
 };
 
 int run(const arguments& a) {
-  const configuration config = read_configuration(a.file, a.assignments);
+  const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine.", "workload."});
   const workload work = read_workload(config);
-  if (a.dump) {
-    config.engine();  // for its errors
-    std::cout << config.dump();
-    return exit_ok;
-  }
+  if (a.config.dump) return dump(config);
   if (work.groups.empty())
     throw error(errc::bad_config,
-                a.file +
+                a.config.file +
                     ": there is nothing to run; add, for example, [[workload.run]] with collective = \"all_reduce\"");
   return run_table(config, work, {true, work.groups.size() > 1, a.routes}, a.json);
 }
@@ -47,12 +43,8 @@ int run(const arguments& a) {
 void add_run(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("run", "run and check the workload of a configuration file");
-  sub->add_option("file", a->file, "TOML file (docs/config.md)")->required()->type_name("FILE");
-  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  sub->add_flag("--dump-config", a->dump, "print every value and where it came from, and run nothing");
+  sub->add_option("file", a->config.file, "TOML file (docs/config.md)")->required()->type_name("FILE");
+  a->config.add_to(*sub, "");
   sub->add_flag("--routes", a->routes, "print the ways that chunks took through the layout (engine.trace_routes)");
   sub->add_option("--json", a->json, "write the rows as JSON; - for standard output")->type_name("FILE");
   sub->footer(footer);

@@ -24,6 +24,7 @@ struct arguments {
   std::string choreography, collective = "all_reduce", placement;
   int ranks = 0, root = 0, streams = 4;
   bool in_place = false, v_form = false, through_scratch = false, lowered = false, as_json = false;
+  bool root_said = false, streams_said = false;
 };
 
 stage stage_of(const arguments& a) {
@@ -47,6 +48,20 @@ const choreography& find(const std::string& wanted) {
               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
 }
 
+/// An option that changes nothing was meant for another choreography.
+void check_said(const arguments& a, const choreography& which, const stage& on, const score& written) {
+  if (a.root_said && !has_root(on.what))
+    usage_error("--root would do nothing: " + std::string{name(on.what)} + " has no root");
+  const auto check = [&](const char* option, auto change) {
+    stage other = on;
+    change(other);
+    if (refusal(which, other).empty() && write_score(which, other) == written)
+      usage_error(std::string{option} + " would do nothing: " + std::string{which.name} + " is the same without it");
+  };
+  if (a.streams_said) check("--streams", [&](stage& other) { other.streams = on.streams == 1 ? 2 : 1; });
+  if (a.through_scratch) check("--through-scratch", [](stage& other) { other.through_scratch = false; });
+}
+
 int show(const arguments& a) {
   const interrupt_guard guard;
   const choreography& which = find(a.choreography);
@@ -54,6 +69,7 @@ int show(const arguments& a) {
   if (const std::string why = too_many_steps(which, on, bytes_of_a_printed_step); !why.empty())
     throw error(errc::out_of_memory, why);
   score s = write_score(which, on);
+  check_said(a, which, on, s);
   if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
   if (a.as_json) {
     std::cout << to_json(s) << '\n';
@@ -83,9 +99,9 @@ void add_show(CLI::App& program, action& chosen) {
   CLI::App* sub =
       program.add_subcommand("show", "print a choreography's score: who sends what to whom, in which order");
   sub->add_option("choreography", a->choreography, "see `troupe list`")->required()->type_name("CHOREOGRAPHY");
-  sub->add_option("--collective", a->collective, "default all_reduce")->type_name("NAME");
+  sub->add_option("--collective", a->collective, "default all_reduce")->type_name("COLLECTIVE");
   sub->add_option("--ranks", a->ranks, "default 4, or the layout's")->check(CLI::Range(1, most_ranks_of_a_score));
-  sub->add_option("--root", a->root, "default 0")->check(CLI::NonNegativeNumber);
+  sub->add_option("--root", a->root, "default 0")->check(CLI::Range(0, most_ranks_of_a_score - 1));
   sub->add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
       ->type_name("LAYOUT");
   sub->add_option("--streams", a->streams, "of direct_full_mesh (default 4)")->check(CLI::Range(1, 64));
@@ -95,7 +111,11 @@ void add_show(CLI::App& program, action& chosen) {
   sub->add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
   sub->add_flag("--json", a->as_json, "as a score file");
   sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return show(*a); }; });
+  sub->callback([a, sub, &chosen] {
+    a->root_said = sub->count("--root") > 0;
+    a->streams_said = sub->count("--streams") > 0;
+    chosen = [a] { return show(*a); };
+  });
 }
 
 }  // namespace troupe::cli

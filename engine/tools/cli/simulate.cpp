@@ -207,8 +207,8 @@ int run(const arguments& a) {
 void add_simulate(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("simulate", "the protocol under simulated faults, from seeds");
-  sub->add_option("--seeds", a->seeds, "which runs")->type_name("A-B")->capture_default_str();
-  sub->add_option("--seed", a->seed, "one run")->type_name("N");
+  auto* seeds = sub->add_option("--seeds", a->seeds, "which runs")->type_name("A-B")->capture_default_str();
+  sub->add_option("--seed", a->seed, "one run")->type_name("N")->excludes(seeds);
   sub->add_flag("--trace", a->trace, "with --seed: tell everything that happens");
   sub->add_option("--ranks", a->ranks, "ranks of a communicator")->type_name("A-B")->capture_default_str();
   sub->add_option("--operations", a->operations, "most calls of a rank")->type_name("N")->capture_default_str();

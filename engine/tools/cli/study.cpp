@@ -32,8 +32,9 @@ constexpr const char* footer = R"(Examples:
 Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
 
 struct arguments {
-  std::string file, json, csv, trace, report;
-  std::vector<std::string> assignments, sweeps;
+  std::string json, csv, trace, report;
+  configuration_options config;
+  std::vector<std::string> sweeps;
   std::string studies = "config/studies";
   bool presets = false, path = false, published = false, calibrate = false;
   std::vector<int> ranks;  // of --calibrate, as what follows
@@ -55,9 +56,11 @@ study_sweep parse_sweep(const std::string& text) {
 
 configuration configured(const arguments& a, const std::string& also = {}) {
   std::vector<std::string> assignments;
-  for (const std::string& assignment : a.assignments) assignments.push_back(in_study(assignment));
+  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
   if (!also.empty()) assignments.push_back(in_study(also));
-  return read_configuration(a.file, assignments);
+  if (a.calibrate) return read_configuration(a.config.file, assignments, {"engine."});
+  // this_machine has the constants that an engine would load.
+  return read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
 }
 
 int list_presets() {
@@ -79,9 +82,9 @@ int list_presets() {
 /// Figures whose id begins with `file`, which the command line then means instead of a file.
 int run_published_figures(const arguments& a) {
   std::vector<published_figure> wanted = all_published_figures();
-  std::erase_if(wanted, [&](const published_figure& f) { return !f.id.starts_with(a.file); });
+  std::erase_if(wanted, [&](const published_figure& f) { return !f.id.starts_with(a.config.file); });
   if (wanted.empty())
-    usage_error("there is no published figure " + a.file +
+    usage_error("there is no published figure " + a.config.file +
                 "; `troupe study --published` shows all with their ids in --json");
   if (!a.json.empty()) check_writable(a.json);
   std::atomic<bool> interrupted{false};
@@ -122,13 +125,35 @@ bool any_wrong(const study_result& r) {
   return false;
 }
 
+/// What the listing, the published figures and the calibration do not look at.
+void check_alone(const arguments& a, const char* mode) {
+  const std::pair<bool, const char*> others[] = {{!a.sweeps.empty(), "--sweep"},
+                                                 {a.path, "--path"},
+                                                 {!a.csv.empty(), "--csv"},
+                                                 {!a.trace.empty(), "--trace"},
+                                                 {!a.report.empty(), "--report"},
+                                                 {a.config.dump, "--dump-config"},
+                                                 {!a.config.assignments.empty() && !a.calibrate, "--set"},
+                                                 {!a.json.empty() && a.presets, "--json"}};
+  for (const auto& [said, option] : others)
+    if (said) usage_error(std::string{option} + " would do nothing with " + mode);
+}
+
 int run(const arguments& a) {
+  if (a.presets || a.published || a.calibrate)
+    check_alone(a, a.presets ? "--presets" : a.published ? "--published" : "--calibrate");
   if (a.presets) return list_presets();
   if (a.published) return run_published_figures(a);
   if (a.calibrate) return compare_with_machine(a);
+  if (a.config.dump) {
+    const configuration config = configured(a);
+    static_cast<void>(read_study(config));  // for its errors
+    return dump(config);
+  }
+  if (a.json == "-" && a.csv == "-") usage_error("--json - and --csv -: standard output is for one of them");
   std::vector<study_sweep> wanted;
   for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
-  if (a.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
+  if (a.config.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
   for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
     if (!path->empty()) check_writable(*path);
   std::atomic<bool> interrupted{false};
@@ -144,7 +169,8 @@ int run(const arguments& a) {
 
   const study_result result = run_study(read_study(configured(a)), options);
   progress.clear();
-  std::ostream& table = a.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  const bool taken = a.json == "-" || a.csv == "-";  // standard output is for one of them
+  std::ostream& table = taken ? std::cerr : std::cout;
   print_study(table, result);
   bool wrong = any_wrong(result);
   options.record = false;
@@ -182,11 +208,8 @@ std::string in_study(const std::string& assignment) {
 void add_study(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("study", "perform a collective in virtual time, on modelled hardware");
-  sub->add_option("file", a->file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
-  sub->add_option("--set", a->assignments, "override a value: key=value; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  sub->add_option("file", a->config.file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
+  a->config.add_to(*sub, "");
   sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
       ->type_name("KEY=A,B,C")
       ->expected(1)
@@ -200,8 +223,9 @@ void add_study(CLI::App& program, action& chosen) {
   sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
       ->type_name("FILE");
   sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
-  sub->add_flag("--published", a->published,
-                "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
+  auto* published =
+      sub->add_flag("--published", a->published,
+                    "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
   auto* calibrate =
       sub->add_flag("--calibrate", a->calibrate,
                     "the model of this machine beside measurements; reads [engine] of FILE, if there is one");
@@ -222,6 +246,7 @@ void add_study(CLI::App& program, action& chosen) {
       ->needs(calibrate);
   sub->add_option("--studies", a->studies, "with --published: where the studies lie")
       ->type_name("FOLDER")
+      ->needs(published)
       ->capture_default_str();
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });

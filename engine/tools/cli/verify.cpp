@@ -43,7 +43,7 @@ is nothing to verify.)";
 
 struct arguments {
   std::string file, ranks, collective, choreography;
-  std::vector<std::string> assignments;
+  configuration_options config;
   bool all = false;
 };
 
@@ -285,8 +285,7 @@ int verify_score_file(const std::string& path, tally& into) {
 }
 
 /// What a workload could perform: each run's choreography, or every one that offers the collective, on the workload's ranks.
-std::vector<task> tasks_of_workload(const std::string& path, const std::vector<std::string>& assignments, tally& into) {
-  const configuration config = read_configuration(path, assignments);
+std::vector<task> tasks_of_workload(const configuration& config, const std::string& path, tally& into) {
   const engine_options options = config.engine();
   const workload work = read_workload(config);
   const layout placement = first_places(options.layout, work.ranks);
@@ -317,20 +316,27 @@ std::vector<task> tasks_of_workload(const std::string& path, const std::vector<s
   return tasks;
 }
 
+configuration workload_of(const arguments& a) {
+  return read_configuration(a.file, a.config.assignments, {"engine.", "workload."});
+}
+
 int verify_all(const arguments& a) {
   if (a.all == !a.file.empty())
     usage_error(a.all ? "verify: give a FILE or --all, not both" : "verify: give a FILE, or --all");
   if (!a.file.empty() && !(a.ranks.empty() && a.collective.empty() && a.choreography.empty()))
     usage_error("verify: --ranks, --collective and --choreography belong to --all; a file says them itself");
-  if (!a.assignments.empty() && !a.file.ends_with(".toml"))
+  if (!a.config.assignments.empty() && !a.file.ends_with(".toml"))
     usage_error("verify: --set changes a configuration; give a FILE that is one (.toml)");
+  if (a.config.dump && !a.file.ends_with(".toml"))
+    usage_error("verify: --dump-config needs a FILE that is a configuration (.toml)");
+  if (a.config.dump) return dump(workload_of(a));
   std::atomic<bool> stop{false};
   const interrupt_guard guard{[&] { stop = true; }};
   tally into;
   progress_line line;
   const auto begin = std::chrono::steady_clock::now();
   if (a.all) verify_tasks(tasks_of(a), into, stop, line);
-  else if (a.file.ends_with(".toml")) verify_tasks(tasks_of_workload(a.file, a.assignments, into), into, stop, line);
+  else if (a.file.ends_with(".toml")) verify_tasks(tasks_of_workload(workload_of(a), a.file, into), into, stop, line);
   else verify_score_file(a.file, into);
   if (into.empty() && !stop)
     usage_error(a.all ? "verify: nothing was verified: no choreography that was asked for can do it on these ranks"
@@ -350,12 +356,9 @@ void add_verify(CLI::App& program, action& chosen) {
   sub->add_option("file", a->file, "a score (JSON), or a configuration whose workload is meant")->type_name("FILE");
   sub->add_flag("--all", a->all, "all built-in choreographies");
   sub->add_option("--ranks", a->ranks, "with --all: such as 1-17,24,31 (default 1-17)")->type_name("LIST");
-  sub->add_option("--collective", a->collective, "with --all: only this one")->type_name("NAME");
-  sub->add_option("--choreography", a->choreography, "with --all: only this one")->type_name("NAME");
-  sub->add_option("--set", a->assignments, "override a value of the configuration: key=value")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  sub->add_option("--collective", a->collective, "with --all: only this one")->type_name("COLLECTIVE");
+  sub->add_option("--choreography", a->choreography, "with --all: only this one")->type_name("CHOREOGRAPHY");
+  a->config.add_to(*sub, "");
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return verify_all(*a); }; });
 }

@@ -2,6 +2,7 @@
 #include "engine/tools/study/study.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "engine/tools/study/this_machine.hpp"
@@ -161,12 +162,35 @@ private:
         std::none_of(given.begin(), given.end(), [](const auto& pair) { return pair.first == "tuning"; }))
       s.request.structure.emplace_back("tuning", file);
     for (const auto& [key, entry] : from_.under("study.hardware"))
-      s.overrides.emplace_back(key, std::get<std::string>(entry.value));
+      s.overrides.emplace_back(key_meant(s, key, entry), std::get<std::string>(entry.value));
+  }
+
+  /// A variable's name has no dots and blanks: TROUPE_STUDY_HARDWARE_LINK_LATENCY means link.latency, …SLOW_UP_3 "up 3".
+  static std::string key_meant(const study_scenario& s, const std::string& key, const config_entry& entry,
+                               bool element = false) {
+    if (entry.origin.from != config_origin::source::environment) return key;
+    const auto as_variable = [](std::string_view text) {
+      std::string made;
+      for (const char c : text)
+        made += std::isalnum(static_cast<unsigned char>(c)) != 0
+                    ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
+                    : '_';
+      return made;
+    };
+    const hardware machine = build_study_machine(s.preset_name, s.request).on;
+    if (element) {
+      for (const hardware_element& e : machine.elements)
+        if (as_variable(e.name) == key) return e.name;
+    } else {
+      for (const auto& [name, value] : machine.settings())
+        if (as_variable(name) == key) return name;
+    }
+    return key;  // whose message says what there is
   }
 
   void read_stragglers(study_scenario& s) const {
     for (const auto& [element, entry] : from_.under("study.slow"))
-      s.slow.emplace_back(element, std::get<double>(entry.value));
+      s.slow.emplace_back(key_meant(s, element, entry, true), std::get<double>(entry.value));
     for (const auto& [rank, entry] : from_.under("study.skew")) {
       int r = 0;
       const auto [end, failure] = std::from_chars(rank.data(), rank.data() + rank.size(), r);
