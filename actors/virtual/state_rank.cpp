@@ -1,6 +1,7 @@
 #include "actors/virtual/state_rank.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -277,7 +278,14 @@ bool state_rank::flush(const operation_key&) { return false; }
 
 bool state_rank::begin_work(const operation_key&, int channel, int lane, const instruction& i,
                             lane_wait::reason lacked) {
-  return virtual_rank::begin_work(channel, lane, i, lacked);
+  if (with_.failure) return false;
+  try {
+    return virtual_rank::begin_work(channel, lane, i, lacked);
+  } catch (...) {
+    // What the modelled hardware cannot do is no failure of the operation: the run ends.
+    if (!with_.failure) with_.failure = std::current_exception();
+    return false;
+  }
 }
 
 steady_time state_rank::now() const {

@@ -274,11 +274,11 @@ std::uint32_t traffic::arrived(std::uint32_t index) {
 std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
   const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank)) << 33 |
                             static_cast<std::uint64_t>(static_cast<std::uint32_t>(owner + 1)) << 1 | (writes ? 1u : 0u);
-  const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
-  if (!fresh) return at->second;
   if (!on_.memory_way)
     throw error(errc::unsupported,
                 "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
+  const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
+  if (!fresh) return at->second;
   std::vector<element_index> way;
   on_.access(rank, owner, writes, way);
   connection c;
