@@ -230,6 +230,9 @@ void state_rank::left(epoch_t operations) {
 void state_rank::quiet() {
   all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.quiet(rank, out); });
 }
+void state_rank::abort(const failure_ptr& why) {
+  all_.tell_membership([why](membership_state& m, membership_outbox& out) { m.abort(why, out); });
+}
 void state_rank::perished() {
   all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.perished(rank, out); });
 }

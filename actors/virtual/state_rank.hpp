@@ -115,6 +115,7 @@ private:
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override;
   void left(epoch_t operations) override;
   void quiet() override;
+  void abort(const failure_ptr& why) override;
   void perished() override;
   void deliver(rank_t to, int channel, chunk&& what) override;
   void give_back(rank_t to, int channel, const credit& what) override;
@@ -124,6 +125,7 @@ private:
   void inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) override;
   bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
                 std::size_t bytes) override;
+  void look_again(rank_t, bool) override {}  // of boards, which there are none of here
   bool flush(const operation_key& which) override;
   bool begin_work(const operation_key& which, int channel, int lane, const instruction& i,
                   lane_wait::reason lacked) override;

@@ -82,11 +82,12 @@ request communicator::divide(communicator& into, int color, int key, call_option
   asked->mine[1] = key;
   asked->all.resize(2 * static_cast<std::size_t>(of.ranks));
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
-  of.prepare(made->op, impl_->rank, calls::all_gather(asked->mine, asked->all, std::move(options)));
+  call_description gather = calls::all_gather(asked->mine, asked->all, std::move(options));
+  of.prepare(made->op, impl_->rank, gather);
   made->op.last_step = [asked](const actors::operation& op, failure_ptr why) {
     return asked->conclude(op.epoch, std::move(why));
   };
-  if (in != nullptr) return in->add(made, impl_);
+  if (in != nullptr) return in->add({made, &made->caller}, impl_);
   request r{std::shared_ptr<request::state>(made, &made->caller)};
   r.state_->begin(request::started::share(made));
   return r;

@@ -32,6 +32,7 @@ struct two_ranks {
     void stopped(epoch_t, std::vector<std::string>, presence) override {}
     void left(epoch_t) override {}
     void quiet() override {}
+    void abort(const failure_ptr&) override {}
     void perished() override {}
     void deliver(rank_t, int, chunk&&) override { FAIL("a chunk went by mailbox"); }
     void give_back(rank_t, int, const credit&) override { FAIL("a credit went by mailbox"); }

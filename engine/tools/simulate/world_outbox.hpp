@@ -39,7 +39,7 @@ public:
     w_.post_to_membership(message_kind::quiet, rank_, [this] { w_.membership_.quiet(rank_, w_); });
   }
   void abort(const failure_ptr& why) override {
-    w_.post_to_membership(message_kind::fail, rank_, [this, why] { w_.agreement_.abort(why, w_); });
+    w_.post_to_membership(message_kind::fail, rank_, [this, why] { w_.membership_.abort(why, w_); });
   }
   void perished() override {
     w_.post_to_membership(message_kind::perished, rank_, [this] { w_.membership_.perished(rank_, w_); });
