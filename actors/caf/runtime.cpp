@@ -275,7 +275,6 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
       my_place.in->waits(my_place.rank, what);
       registered = true;
     }
-    if (own != nullptr) own->help_briefly();  // it may be short of memory, and have nobody else
     look_for_trouble();
     pause = std::min(pause * 3 / 2, longest_patience);
   }

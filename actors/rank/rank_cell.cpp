@@ -272,6 +272,7 @@ void rank_cell::submit(operation_ptr op) {
   if (!try_turn()) return push(std::move(op), true);
   drain();
   enter(op);
+  op.reset();  // a persistent operation is repeated in place only when nobody else refers to it
   if (my_gathering != nullptr) return end_turn(care::none);
   if (later) {
     // Begun here inside a callback, it could end here, and its callback begin the next …
