@@ -34,8 +34,9 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   arena& memory;
   fabric* ways;  ///< null on a flat layout: references go directly
   fault_settings faults;
-  std::vector<int> machine_rank;   ///< rank of the communicator → rank of the machine's layout
-  std::vector<caf::actor> shells;  ///< the ranks'; for the membership, others ask shell()
+  std::shared_ptr<spdlog::logger> log;  ///< the engine's
+  std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout
+  std::vector<caf::actor> shells;       ///< the ranks'; for the membership, others ask shell()
   std::unique_ptr<rank_threads> threads;
   std::unique_ptr<rank_table> table;  ///< thread-safe
   /// Makes an operation of a request that came as a message to a rank actor; set by the engine. Thread-safe.

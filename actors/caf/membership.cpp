@@ -103,10 +103,8 @@ private:
   void warn() {
     const auto overdue = state_.overdue(looks_until_overdue);
     if (overdue.empty()) return;
-    const auto own = spdlog::get("troupe");
     const auto after = (between_looks * looks_until_overdue).count();
-    for (const std::string& text : overdue)
-      (own ? own : spdlog::default_logger())->warn("waiting for more than {} s: {}", after, text);
+    for (const std::string& text : overdue) members_->log->warn("waiting for more than {} s: {}", after, text);
   }
 
   communicator_actors_ptr members_;

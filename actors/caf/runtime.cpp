@@ -186,6 +186,7 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
                                                        hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
+  members->log = hidden_->options.log;
   members->accept = std::move(accept);
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())

@@ -113,9 +113,11 @@ TEST_CASE("membership: what the look found goes to the agreement and to every ra
   CHECK(state.open_operations() == 1);
   state.stuck(1, 1, true, out);
   CHECK(contains(out.take(), "stuck 1"));
-  state.stuck(2, 2, true, out);  // the second look confirms the first
+  state.stuck(2, 2, true, out);  // the second look confirms the first, and the third that no lost message speaks
+  CHECK(contains(out.take(), "stuck 2"));
+  state.stuck(3, 3, true, out);
   const words said = out.take();
-  CHECK(contains(said, "stuck 2"));
+  CHECK(contains(said, "stuck 3"));
   CHECK(contains(said, "stop 0"));
   state.stopped(0, 0, {}, {}, out);
   state.stopped(0, 1, {}, {}, out);

@@ -206,7 +206,9 @@ struct world {
       all.post([this, to, e, sending, reason] { all.at(to).refused(self->rank(), e, sending, reason, all.out(to)); });
     }
     void inquire(rank_t, epoch_t, bool, look_t, bool) override {}
-    void look_again(rank_t, bool) override {}
+    void look_again(rank_t to, bool sending) override {
+      all.post([this, to, sending] { all.at(to).look_again(self->rank(), sending, all.out(to)); });
+    }
     bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
     bool flush(const operation_key&) override { return false; }
     steady_time now() const override { return steady_time{} + 1h + all.time; }
@@ -1037,12 +1039,13 @@ TEST_CASE_FIXTURE(fixture, "a peer that left without the matching call") {
 
 // -- two ranks --------------------------------------------------------------------------------------------------------
 
-TEST_CASE(
-    "epochs pass 2^31, 2^32 and more: operations are performed and failed across it, and none is taken for another") {
+TEST_CASE("epochs pass 2^31, 2^32, 2^48 and more: operations are performed and failed across it, and none is taken for "
+          "another") {
   epoch_t middle = 0;
   SUBCASE("2^30") { middle = epoch_t{1} << 30; }
   SUBCASE("2^31") { middle = epoch_t{1} << 31; }
   SUBCASE("2^32") { middle = epoch_t{1} << 32; }
+  SUBCASE("2^48") { middle = epoch_t{1} << 48; }
   SUBCASE("2^62") { middle = epoch_t{1} << 62; }
   world w{middle - 50};
   w.doubled = true;

@@ -161,15 +161,15 @@ TEST_CASE("model of the turn: what is left when it is given back is left to some
   }
 }
 
-TEST_CASE("model of the turn: the explorer notices each rule that is missing") {
+/// Not that of deserting before the release, nor, without a board, that of entering before the look: in this model another rule mends
+/// what they would break.
+TEST_CASE("model of the turn: the explorer notices rules that are missing") {
   const auto finds = [](bool board, auto breaks) {
     rules r;
     breaks(r);
     return !explore(r, board).wrong.empty();
   };
   CHECK(finds(true, [](rules& r) { r.enters_before_look = false; }));
-  CHECK(finds(false, [](rules& r) { r.enters_before_look = false; }));
   CHECK(finds(false, [](rules& r) { r.looks_after_release = false; }));
   CHECK(finds(true, [](rules& r) { r.tells_of_board = false; }));
-  CHECK(finds(true, [](rules& r) { r.deserts_before_release = false; }));
 }

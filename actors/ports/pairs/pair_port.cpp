@@ -109,7 +109,8 @@ bool pair_end::claim(std::uint64_t& unit) {
   auto& claims = slot_->answer.claims;
   const std::uint64_t all = units();
   std::uint64_t seen = claims.load(std::memory_order_acquire);
-  while (seen >> unit_bits == mark_ && (seen & closed) < all)
+  // Of the mark the claims hold what fits beside the units: enough to tell it from those before and after.
+  while ((seen ^ mark_ << unit_bits) >> unit_bits == 0 && (seen & closed) < all)
     if (claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
       unit = seen & closed;
       return true;
