@@ -269,6 +269,9 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
     const help_result result = hidden_->agenda.help_until(here.place, over, look, yields);
     if (result == help_result::done && !what->done()) {
       own->help(*what, deadline);
+      // Given back by this caller itself: the attendant's from here on, until a message comes.
+      if (!what->done()) own->leave_to_attendant();
+      if (deadline != no_deadline && std::chrono::steady_clock::now() >= deadline) break;
       continue;
     }
     if (result != help_result::timeout || std::chrono::steady_clock::now() >= deadline) break;

@@ -116,6 +116,7 @@ public:
   void enter_wait(parker& place);
   void leave_wait(parker& place);
   /// Nobody has the turn, and there is something to do with it: messages, or a board that nobody looks at.
+  void leave_to_attendant() noexcept { deserted_.store(false); }
   bool wants_turn() const noexcept { return !held_.load() && (!inbox_.empty() || deserted_.load()); }
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;

@@ -167,8 +167,19 @@ template <class Submit>
 
 }  // namespace
 
+/// What no rank can do is refused to each of them alike, whichever has called it: nobody waits for anybody. @pre in a handler
+static bool refused_to_all() {
+  try {
+    throw;
+  } catch (const error& e) {
+    return e.code_value() == errc::unsupported || e.code_value() == errc::unsupported_type;
+  } catch (...) {
+    return false;
+  }
+}
+
 void communicator_state::refuse(rank_t rank, const call_description& what) {
-  if (what.pair) throw;
+  if (what.pair || refused_to_all()) throw;
   auto op = std::make_shared<actors::operation>();
   refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
 }
@@ -296,7 +307,7 @@ request communicator::join(group& in, call_description what) {
 
 /// The refused call keeps its place among the group's.
 void group::refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what) {
-  if (what.pair) throw;
+  if (what.pair || refused_to_all()) throw;
   const auto made = std::make_shared<request::started>(member->of, member->rank);
   refuse_as(made->op, member->rank, what, [&] { add({made, &made->caller}, member); });
 }

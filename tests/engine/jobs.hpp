@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -331,25 +330,15 @@ enum class form { asynchronous, grouped };
 inline std::size_t wrong_bytes(std::vector<communicator>& comms, const job& j, form how = form::grouped) {
   std::vector<rank_memory> memory;
   for (int r = 0; r < j.ranks; ++r) memory.emplace_back(j, r);
-  // What is refused is refused to every rank, and counts as its call: so every rank calls.
-  std::exception_ptr refused;
-  const auto call = [&](auto&& begin) {
-    for (std::size_t r = 0; r < memory.size(); ++r) try {
-        begin(r);
-      } catch (const troupe::error&) {
-        refused = std::current_exception();
-      }
-  };
   if (how == form::grouped) {
     troupe::group together;
-    call([&](std::size_t r) { comms[r].join(together, memory[r].call()); });
-    if (!refused) together.wait();
+    for (std::size_t r = 0; r < memory.size(); ++r) comms[r].join(together, memory[r].call());
+    together.wait();
   } else {
     std::vector<troupe::request> requests;
-    call([&](std::size_t r) { requests.push_back(comms[r].start(memory[r].call())); });
-    for (auto& r : requests) refused ? static_cast<void>(r.try_wait()) : r.wait();
+    for (std::size_t r = 0; r < memory.size(); ++r) requests.push_back(comms[r].start(memory[r].call()));
+    for (auto& r : requests) r.wait();
   }
-  if (refused) std::rethrow_exception(refused);
   std::size_t wrong = 0;
   for (const rank_memory& m : memory) wrong += m.wrong();
   return wrong;

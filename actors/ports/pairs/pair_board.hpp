@@ -51,7 +51,8 @@ struct pair_slot {
     std::atomic<std::uint64_t> offered{0};   ///< names the message that `target`, `shape`, `claims` and `copied` are of
     std::atomic<std::byte*> target{nullptr};
     std::atomic<std::uint64_t> shape{0};
-    std::atomic<std::uint64_t> claims{0};  ///< mark << 16 (its low 48 bits) | next unit to copy
+    std::atomic<std::uint64_t> claims{
+        0};  ///< mark << 16 (its low 48 bits; a number has 47 below its tag) | next unit to copy
     std::atomic<std::uint64_t> copied{0};  ///< units
     std::atomic<std::uint64_t> tell{0};    ///< names the message about which the receiver wants to be told
   } answer;
