@@ -1,13 +1,13 @@
 #pragma once
 
 /// Everything whose spelling depends on the version of CAF: 0.17 (Debian 12's) and 1.x. With caf_module.cpp, timer_clock.* and
-/// cmake/FindCAF.cmake it is the only place that knows which one it is.
+/// cmake/FindCAF.cmake it is the only place of the library that knows which one it is.
 ///
 ///  here                                       0.17                                    1.x
 ///  TROUPE_BEGIN_MESSAGES … TROUPE_END_…       CAF_ALLOW_UNSAFE_MESSAGE_TYPE           and a type id block, registered when loaded
 ///  spawn_actor(where, function)               works round a defect                    where.spawn(function)
 ///  post, post_exit, post_later, ask           anon_send, send_exit, … request         mail(…)
-///  on_down, on_exit                           set_down_handler, set_exit_handler      the same, though deprecated
+///  on_down, on_exit_message                   set_down_handler, set_exit_handler      the same, though deprecated
 ///  execution_context, job                     execution_unit, resumable               scheduler, resumable
 ///  make_actor_system                          a module of the configuration           custom set-up of the system
 ///

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <sstream>
 
 #include <spdlog/spdlog.h>
@@ -10,6 +9,7 @@
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
+#include "memory/word_hash.hpp"
 #include "protocols/lower/lowering.hpp"
 
 namespace troupe {
@@ -62,14 +62,14 @@ std::string score_text(const std::string& path) {
 }
 
 std::size_t hash_of(const score_key& key) {
-  std::size_t h = std::hash<std::string>{}(key.choreography);
-  const auto add = [&](std::size_t word) { h = (h ^ word) * 0x100000001b3u; };
-  add(static_cast<std::size_t>(key.on.what));
-  add(static_cast<std::size_t>(key.on.ranks));
-  add(static_cast<std::size_t>(key.on.root));
-  add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
-      (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4);
-  return h;
+  word_hash h;
+  h.add(key.choreography);
+  h.add(static_cast<std::uint64_t>(key.on.what));
+  h.add(static_cast<std::uint64_t>(key.on.ranks));
+  h.add(static_cast<std::uint64_t>(key.on.root));
+  h.add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
+        (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4);
+  return static_cast<std::size_t>(h.state);
 }
 
 bool same(const score_key& a, const score_key& b) {

@@ -586,9 +586,9 @@ TEST_CASE("eight threads get the same plans") {
   planner p{engine_options{}};
   constexpr int threads = 8, sizes = 20;
   std::vector<std::vector<std::shared_ptr<const plan>>> seen(threads);
-  std::vector<std::thread> crew;
+  std::vector<std::thread> callers;
   for (int t = 0; t < threads; ++t)
-    crew.emplace_back([&, t] {
+    callers.emplace_back([&, t] {
       for (int repeat = 0; repeat < 3; ++repeat)
         for (int s = 0; s < sizes; ++s) {
           const int size = (s + t * 3) % sizes;
@@ -599,7 +599,7 @@ TEST_CASE("eight threads get the same plans") {
         }
       if (t == 0) p.candidates(all_reduce_of(5), layout::flat(3));
     });
-  for (auto& t : crew) t.join();
+  for (auto& t : callers) t.join();
   for (auto& list : seen) std::sort(list.begin(), list.end());
   for (const auto& list : seen) CHECK(list == seen[0]);
   CHECK(std::set<std::shared_ptr<const plan>>(seen[0].begin(), seen[0].end()).size() == sizes);
