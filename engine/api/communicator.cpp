@@ -165,10 +165,8 @@ template <class Submit>
   }
 }
 
-}  // namespace
-
 /// What no rank can do is refused to each of them alike, whichever has called it: nobody waits for anybody. @pre in a handler
-static bool refused_to_all() {
+bool refused_to_all() {
   try {
     throw;
   } catch (const error& e) {
@@ -177,6 +175,8 @@ static bool refused_to_all() {
     return false;
   }
 }
+
+}  // namespace
 
 void communicator_state::refuse(rank_t rank, const call_description& what) {
   if (what.pair || refused_to_all()) throw;

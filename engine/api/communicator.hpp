@@ -28,7 +28,8 @@ class group;
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
 /// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with
-/// the next one. In a group it keeps its place. A refused …_init is no call; nor is a refused send or receive, whose peer waits on.
+/// the next one. In a group it keeps its place. No calls are: a refused …_init; what no rank can do (errc::unsupported,
+/// unsupported_type), which every rank is told by itself; a refused send or receive, whose peer waits on.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
 ///

@@ -82,7 +82,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
   /// A call was refused here, and the others would wait for it. It takes its place in the order, where it fails on every rank, and what
-  /// was thrown goes on to the caller, with the rank's name. Of sends and receives nobody is told. @pre in a handler
+  /// was thrown goes on to the caller, with the rank's name. Of sends and receives, and of what no rank can do, nobody is told.
+  /// @pre in a handler
   [[noreturn]] void refuse(rank_t rank, const call_description& what);
   /// A blocking operation that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
   /// description has been checked if `plan` is set, to the call's.

@@ -708,7 +708,7 @@ TEST_CASE("the protocol's option: none, or one format wherever it is possible") 
     CHECK(made->protocol() == parse_message_protocol(text));
     REQUIRE(made->slots());
     CHECK(made->slots()->format == format);
-    CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(4))->protocol() == message_protocol::simple);
+    CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(4))->direct());  // a wish: else the planner's own choice
     const auto rows = p.candidates(all_reduce_of(2), layout::flat(4));
     const auto chosen = std::find_if(rows.begin(), rows.end(), [](const candidate& c) { return c.chosen; });
     REQUIRE(chosen != rows.end());

@@ -107,14 +107,20 @@ TEST_CASE("blocking: whatever was refused, and whatever the others call") {
         c.all_reduce(a.data(), b.data(), std::numeric_limits<std::size_t>::max(), datatype::f32);
       },
       gather);
-  refused(
-      errc::unsupported, "no choreography rign",
-      [](communicator& c, data& a, data& b) {
-        call_options o;
-        o.choreography = "rign";
-        c.all_reduce(a, b, sum, o);
-      },
-      v_form);
+}
+
+TEST_CASE("what no rank can do is no call: one thread that drives all ranks may stop at the first") {
+  engine e;
+  auto comms = e.communicators(3);
+  std::vector<float> a(12), b(12);
+  call_options o;
+  o.choreography = "rign";
+  CHECK(error_of([&] { comms[0].all_reduce(a, b, sum, o); }).code == errc::unsupported);
+  CHECK(error_of([&] { static_cast<void>(comms[0].all_reduce_async(a, b, band)); }).code == errc::unsupported_type);
+  group all;
+  CHECK(error_of([&] { comms[0].all_reduce_async(all, a, b, band); }).code == errc::unsupported_type);
+  for (communicator& c : comms) c.barrier_async(all);
+  CHECK_NOTHROW(all.wait());
 }
 
 TEST_CASE("asynchronous: the refused call throws at once, whoever calls first") {
