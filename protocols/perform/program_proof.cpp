@@ -342,15 +342,14 @@ private:
     return &at->second;
   }
 
-  void receive(std::size_t number, const slot_step& s, const values& in) {
+  void receive(std::size_t number, const slot_step& s, values result) {
     as_received(s.kind, [&](auto step) {
       const lane& me = lanes_[number];
-      values result = in;
       if constexpr (step.combines) {
         const values own = fetch(number, step.with_target ? span(me, s.target, s.target_offset, s.bytes)
                                                           : span(me, s.source, s.source_offset, s.bytes));
         for (std::size_t k = 0; k < result.size(); ++k)
-          result[k] = s.swapped ? memory_.combine(own[k], in[k]) : memory_.combine(in[k], own[k]);
+          result[k] = s.swapped ? memory_.combine(own[k], result[k]) : memory_.combine(result[k], own[k]);
       }
       if constexpr (step.keeps) store(number, span(me, s.target, s.target_offset, s.bytes), result);
       if constexpr (step.forwards) send(number, s, std::move(result));

@@ -343,7 +343,7 @@ TEST_CASE("deadlines of a call, a communicator and an engine; the closer one win
 
 // -- arguments that are wrong on one rank -----------------------------------------------------------------------------
 
-TEST_CASE("wrong arguments are refused with a sentence, and the call takes its place in the order but for what no rank can do") {
+TEST_CASE("wrong arguments are refused with a sentence, and the call takes its place, but for what no rank can do") {
   troupe::engine engine;
   auto comms = engine.communicators(4);
   communicator& c = comms[1];
