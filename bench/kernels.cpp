@@ -124,7 +124,11 @@ row reduce_row(const settings& on, const regions& memory, datatype type, op_kind
     void* to[most_outputs];
     for (std::size_t i = 0; i < k; ++i) from[i] = in[i] + begin;
     for (std::size_t i = 0; i < m; ++i) to[i] = out[i] + begin;
-    reduce_many(type, make_op(kind), {from, k}, {to, m}, (end - begin) / size_of(type), hint);
+    constexpr double factors[most_inputs] = {2, 2, 2, 2, 2, 2, 2, 2};
+    sum_scaling scaling;
+    if (kind == op_kind::avg) scaling.divisor = k;
+    if (kind == op_kind::pre_mul_sum) scaling.factors = factors;
+    reduce_many(type, make_op(kind), {from, k}, {to, m}, (end - begin) / size_of(type), hint, scaling);
   };
   return {"reduce_many", std::string{name(type)}, std::string{name(kind)}, k, m, run, {}};
 }
@@ -153,12 +157,14 @@ std::vector<row> make_rows(const settings& on, const regions& memory) {
                   {}});
   for (datatype type : all_datatypes) {
     if (on.type && type != *on.type) continue;
-    for (op_kind kind : {op_kind::sum, op_kind::prod, op_kind::max, op_kind::lor, op_kind::bxor}) {
+    for (op_kind kind :
+         {op_kind::sum, op_kind::avg, op_kind::pre_mul_sum, op_kind::prod, op_kind::max, op_kind::lor, op_kind::bxor}) {
       if ((on.kind && kind != *on.kind) || !supports(type, kind)) continue;
       for (std::size_t k : {2U, 4U, 8U})
         for (std::size_t m : {1U, 2U, 8U}) {
           const bool main = type == datatype::f32 && kind == op_kind::sum;
-          const bool corner = kind == op_kind::sum && ((k == 2 && m == 1) || (k == 8 && m != 2));
+          const bool adds = kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
+          const bool corner = adds && ((k == 2 && m == 1) || (k == 8 && m != 2));
           if (!on.type && !main && !corner && !(k == 2 && m == 1 && !on.quick)) continue;
           rows.push_back(reduce_row(on, memory, type, kind, k, m));
         }
@@ -183,7 +189,7 @@ void measure(const settings& on, std::size_t size, unsigned threads, nlohmann::j
   const double of_memcpy = rate(rows[0]), of_triad = rate(rows[1]);
   for (row& one : rows) {
     const double gbps = rate(one);
-    std::printf("%10zu %3u  %-12s %-7s %-5s %3zu %3zu %12.3f %9.2f %9.2f %9.2f\n", size, threads, one.what.c_str(),
+    std::printf("%10zu %3u  %-12s %-7s %-11s %3zu %3zu %12.3f %9.2f %9.2f %9.2f\n", size, threads, one.what.c_str(),
                 one.type.c_str(), one.kind.c_str(), one.inputs, one.outputs, one.median() * 1e6, gbps, gbps / of_memcpy,
                 gbps / of_triad);
     results.push_back({{"size", size},
@@ -239,7 +245,7 @@ int main(int argc, char** argv) {
   const settings on = parse(argc, argv);
   nlohmann::json results = nlohmann::json::array();
   std::printf("# vector code: %s\n", kernel_instruction_set());
-  std::printf("%10s %3s  %-12s %-7s %-5s %3s %3s %12s %9s %9s %9s\n", "size (B)", "thr", "kernel", "type", "op", "in",
+  std::printf("%10s %3s  %-12s %-7s %-11s %3s %3s %12s %9s %9s %9s\n", "size (B)", "thr", "kernel", "type", "op", "in",
               "out", "time (us)", "GB/s", "/memcpy", "/triad");
   std::vector<std::size_t> sizes{std::size_t{4} << 10, std::size_t{256} << 10, std::size_t{4} << 20,
                                  std::size_t{64} << 20};

@@ -148,12 +148,25 @@ inline std::byte* at(void* base, std::size_t offset) { return static_cast<std::b
 /// Accumulators of one tile. With one tile of an input beside them they fill half of a 32 KiB first-level cache.
 inline constexpr std::size_t tile_bytes = 8192;
 
-/// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs. `offset` is in bytes and applies to
-/// inputs only. A tile's inputs are all read before its output is written, so `out` may be any input's part.
-using fold_kernel = void (*)(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count);
+/// sum_scaling (kernels.hpp), prepared once a call for elements of one type: see prepare() in kernels_scaled.cpp.
+struct adjustment {
+  const double* factors = nullptr;  ///< one an input
+  std::size_t divisor = 1;
+  double reciprocal = 0;    ///< of the divisor where it is a power of two (of integers: that the type has); else 0
+  std::uint64_t magic = 0;  ///< integers: the divisor as a multiplication and two shifts, see divided_by_magic
+  int shift = 0, shift_more = 0;
+  bool factors_fit_f32 = false, same_factors = false;
+};
+
+/// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs, or one that is adjusted. `offset` is in bytes
+/// and applies to inputs only. A tile's inputs are all read before its output is written, so `out` may be any input's part.
+/// Only the kernels that find_adjusted() finds look at `how`.
+using fold_kernel = void (*)(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                             const adjustment& how);
 
 template <class Op, class T>
-void fold_elements(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count) {
+void fold_elements(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                   const adjustment& = {}) {
   using C = compute_t<T>;
   constexpr std::size_t tile = tile_bytes / sizeof(C);
   alignas(64) std::byte sums[tile_bytes];
@@ -174,7 +187,7 @@ void fold_elements(std::span<const void* const> in, std::size_t offset, void* ou
 /// Bytes [offset, offset + length) of the fold of all inputs, past the caches to the same place of every output.
 /// @pre no output is an input; at(out[i], offset) is aligned to a line of 64 bytes; length is a multiple of stream_step
 using stream_kernel = void (*)(std::span<const void* const> in, std::span<void* const> out, std::size_t offset,
-                               std::size_t length);
+                               std::size_t length, const adjustment& how);
 inline constexpr std::size_t stream_step = 256;
 
 struct kernels {
@@ -215,11 +228,31 @@ kernels kernels_for(op_kind kind) {
   return {};
 }
 
+/// What a sum does besides.
+enum class adjusting : std::uint8_t { dividing, scaling };
+
 // One translation unit a family, so that none is slow to compile.
 kernels integer_kernels(datatype type, op_kind kind);
 kernels float_kernels(datatype type, op_kind kind);
 kernels f16_kernels(datatype type, op_kind kind);  // and bf16
 kernels f8_kernels(datatype type, op_kind kind);
+/// Sums of vectors that are adjusted in the same pass; no fold where there are no vectors.
+kernels scaled_integer_kernels(datatype type, adjusting how);
+kernels scaled_float_kernels(datatype type, adjusting how);
+/// Sums of two fp8 x a power of two from 2^-7 to 1, faster than others; null if the processor cannot.
+using sum_in_f16 = void (*)(const void* left, const void* right, void* out, std::size_t count, float factor);
+sum_in_f16 find_sum_in_f16(datatype type);
+/// Between f32 and a low-precision type, which must not be the same memory; null for other types.
+using convert_kernel = void (*)(const void* from, void* to, std::size_t count);
+convert_kernel find_widening(datatype type);
+convert_kernel find_narrowing(datatype type);
+
+/// A sum of `type` with `scaling`, in vectors where they give the documented bits, else in plain loops.
+struct adjusted_sum {
+  kernels use;
+  adjustment how;
+};
+adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_t inputs);
 
 /// Copies disjoint regions past the caches. Streamed bytes are ordered before later stores only after finish_streams().
 void stream_bytes(void* to, const void* from, std::size_t bytes);

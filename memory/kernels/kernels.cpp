@@ -42,6 +42,28 @@ detail::kernels choose_kernels(datatype type, op_kind kind) {
   return detail::float_kernels(type, kind);
 }
 
+/// Of two inputs in f16 arithmetic, of more as others do. @pre find_sum_in_f16(Type)
+template <datatype Type>
+void add_pair(const void* left, const void* right, void* out, std::size_t count) {
+  detail::find_sum_in_f16(Type)(left, right, out, count, 1);
+}
+template <datatype Type>
+void fold_pairs(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                const detail::adjustment& how) {
+  if (in.size() == 2) add_pair<Type>(detail::at(in[0], offset), detail::at(in[1], offset), out, count);
+  else detail::f8_kernels(Type, op_kind::sum).fold(in, offset, out, count, how);
+}
+
+detail::kernels choose_best(datatype type, op_kind kind) {
+  detail::kernels found = choose_kernels(type, kind);
+  const bool adds = kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
+  if (!adds || detail::find_sum_in_f16(type) == nullptr) return found;
+  const bool e4m3 = type == datatype::f8e4m3;
+  found.pair = e4m3 ? &add_pair<datatype::f8e4m3> : &add_pair<datatype::f8e5m2>;
+  found.fold = e4m3 ? &fold_pairs<datatype::f8e4m3> : &fold_pairs<datatype::f8e5m2>;
+  return found;
+}
+
 using kernel_table = std::array<std::array<detail::kernels, all_op_kinds.size()>, all_datatypes.size()>;
 
 /// Chosen for this processor once: asking Highway costs more than an 8-byte reduction.
@@ -50,8 +72,7 @@ const detail::kernels& find_kernels(datatype type, op_kind kind) {
   static const kernel_table table = [] {
     kernel_table all;
     for (datatype t : all_datatypes)
-      for (op_kind k : all_op_kinds)
-        all[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)] = choose_kernels(t, k);
+      for (op_kind k : all_op_kinds) all[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)] = choose_best(t, k);
     return all;
   }();
   const auto row = static_cast<std::size_t>(type), column = static_cast<std::size_t>(kind);
@@ -79,29 +100,30 @@ bool should_stream(store_hint hint, std::span<const void* const> in, std::span<v
 }
 
 /// Elements [begin, end). Every tile is folded into the first output and copied on from the cache.
-void fold_cached(detail::fold_kernel fold, std::span<const void* const> in, std::span<void* const> out,
+void fold_cached(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
                  std::size_t begin, std::size_t end, std::size_t size) {
-  if (out.size() == 1) return fold(in, begin * size, detail::at(out[0], begin * size), end - begin);
+  const detail::fold_kernel fold = sum.use.fold;
+  if (out.size() == 1) return fold(in, begin * size, detail::at(out[0], begin * size), end - begin, sum.how);
   const std::size_t tile = detail::tile_bytes / size;
   for (; begin < end; begin += tile) {
     const std::size_t elements = std::min(tile, end - begin);
     const std::size_t offset = begin * size;
     std::byte* const first = detail::at(out[0], offset);
-    fold(in, offset, first, elements);
+    fold(in, offset, first, elements, sum.how);
     for (void* other : out.subspan(1))
       if (other != out[0]) std::memcpy(detail::at(other, offset), first, elements * size);
   }
 }
 
 /// For outputs at different places of their lines: every tile is folded on the stack and streamed to each from there.
-void fold_streamed_apart(detail::fold_kernel fold, std::span<const void* const> in, std::span<void* const> out,
+void fold_streamed_apart(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
                          std::size_t count, std::size_t size) {
   const std::size_t tile = detail::tile_bytes / size;
   alignas(64) std::byte result[detail::tile_bytes];
   for (std::size_t begin = 0; begin < count; begin += tile) {
     const std::size_t elements = std::min(tile, count - begin);
     const std::size_t offset = begin * size;
-    fold(in, offset, result, elements);
+    sum.use.fold(in, offset, result, elements, sum.how);
     for (void* to : out) detail::stream_bytes(detail::at(to, offset), result, elements * size);
   }
 }
@@ -109,18 +131,18 @@ void fold_streamed_apart(detail::fold_kernel fold, std::span<const void* const> 
 std::size_t to_next_line(const void* pointer) { return -reinterpret_cast<std::uintptr_t>(pointer) % 64; }
 
 /// Whole lines go from the registers to all outputs; both ends are stored as usual.
-void fold_streamed(const detail::kernels& use, std::span<const void* const> in, std::span<void* const> out,
+void fold_streamed(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
                    std::size_t count, std::size_t size) {
   const std::size_t head = to_next_line(out[0]), bytes = count * size;
-  const bool together = use.stream != nullptr && head % size == 0 && head < bytes &&
+  const bool together = sum.use.stream != nullptr && head % size == 0 && head < bytes &&
                         std::all_of(out.begin(), out.end(), [=](const void* to) { return to_next_line(to) == head; });
   if (together) {
     const std::size_t length = (bytes - head) / detail::stream_step * detail::stream_step;
-    fold_cached(use.fold, in, out, 0, head / size, size);
-    use.stream(in, out, head, length);
-    fold_cached(use.fold, in, out, (head + length) / size, count, size);
+    fold_cached(sum, in, out, 0, head / size, size);
+    sum.use.stream(in, out, head, length, sum.how);
+    fold_cached(sum, in, out, (head + length) / size, count, size);
   } else {
-    fold_streamed_apart(use.fold, in, out, count, size);
+    fold_streamed_apart(sum, in, out, count, size);
   }
   detail::finish_streams();
 }
@@ -178,23 +200,38 @@ void reduce(datatype type, const op& operation, const void* left, const void* ri
   else find_kernels(type, operation.kind).pair(left, right, out, count);
 }
 
+namespace {
+
+void check_scaling(const op& operation, const sum_scaling& scaling) {
+  const bool adds =
+      operation.kind == op_kind::sum || operation.kind == op_kind::avg || operation.kind == op_kind::pre_mul_sum;
+  if (scaling.divisor == 0) throw error{errc::invalid_argument, "reduce_many: the divisor is 0; it must be at least 1"};
+  if (!adds || (scaling.factors != nullptr && scaling.divisor != 1))
+    throw error{errc::invalid_argument, "reduce_many: factors or a divisor, not both, and for sums only, not " +
+                                            std::string{name(operation.kind)}};
+}
+
+}  // namespace
+
 void reduce_many(datatype type, const op& operation, std::span<const void* const> in, std::span<void* const> out,
-                 std::size_t count, store_hint hint) {
+                 std::size_t count, store_hint hint, const sum_scaling& scaling) {
   check_supported(type, operation);
   if (in.empty()) throw error{errc::invalid_argument, "reduce_many: no inputs; at least one is needed"};
+  if (scaling.any()) check_scaling(operation, scaling);
   if (count == 0 || out.empty()) return;
   for (const void* buffer : in) detail::check_buffer("reduce_many", "an input", buffer, type, count);
   for (const void* buffer : out) detail::check_buffer("reduce_many", "an output", buffer, type, count);
-  if (in.size() == 1) {
+  if (in.size() == 1 && !scaling.any()) {
     for (void* to : out) copy(to, in[0], count * size_of(type), hint);
   } else if (operation.kind == op_kind::user) {
     fold_user(type, operation, in, out, count);
   } else {
     const std::size_t size = size_of(type);
-    const detail::kernels& use = find_kernels(type, operation.kind);
-    if (should_stream(hint, in, out, count * size)) fold_streamed(use, in, out, count, size);
-    else if (in.size() == 2 && out.size() == 1) use.pair(in[0], in[1], out[0], count);
-    else fold_cached(use.fold, in, out, 0, count, size);
+    const detail::adjusted_sum sum = scaling.any() ? detail::find_adjusted(type, scaling, in.size())
+                                                   : detail::adjusted_sum{find_kernels(type, operation.kind), {}};
+    if (should_stream(hint, in, out, count * size)) fold_streamed(sum, in, out, count, size);
+    else if (in.size() == 2 && out.size() == 1 && !scaling.any()) sum.use.pair(in[0], in[1], out[0], count);
+    else fold_cached(sum, in, out, 0, count, size);
   }
 }
 

@@ -11,7 +11,9 @@
 // - min and max on floats: a NaN on either side gives NaN, and -0 < +0 (IEEE 754-2019 minimum, maximum).
 // - f16, bf16, f8e4m3, f8e5m2 are computed in f32 and rounded to nearest even once per call; on f8e4m3 a finite
 //   overflow saturates (see floats.hpp).
-// - avg and pre_mul_sum add; the caller calls scale() on the input before, or divide() on the result after.
+// - avg and pre_mul_sum add; the caller names factors and divisor (sum_scaling) in the first and last pass, or calls scale() on
+//   the input before, or divide() on the result after. The bits are the same, except that low-precision types are then rounded
+//   in between.
 #pragma once
 
 #include "memory/types/types.hpp"
@@ -37,12 +39,22 @@ void check_supported(datatype type, const op& operation);
 /// out = left (op) right for `count` elements; left is the lower-ranked side of an operation that does not commute.
 void reduce(datatype type, const op& operation, const void* left, const void* right, void* out, std::size_t count);
 
+/// What a sum does besides, in the same pass: its inputs are multiplied first as scale() does, and the result is divided at last as
+/// divide() does; low-precision types are not rounded in between. One of the two at most.
+struct sum_scaling {
+  const double* factors = nullptr;  ///< one an input; null: none
+  std::size_t divisor = 1;          ///< not 0
+
+  bool any() const { return factors != nullptr || divisor != 1; }
+};
+
 /// out = ((in[0] (op) in[1]) (op) in[2]) … ; every region of `out` receives the result, and each may equal any of `in`.
 /// Low-precision types stay in f32 over the whole fold and are rounded once at the end (user operations excepted).
 /// Each input is read once and each output written once, in tiles that stay in the first-level cache. One input is
-/// copied unchanged. @pre `in` is not empty, else errc::invalid_argument.
+/// copied, only scaled. `scaling` is for sum, avg and pre_mul_sum. @pre `in` is not empty, `scaling` fits, else
+/// errc::invalid_argument.
 void reduce_many(datatype type, const op& operation, std::span<const void* const> in, std::span<void* const> out,
-                 std::size_t count, store_hint hint = store_hint::by_size);
+                 std::size_t count, store_hint hint = store_hint::by_size, const sum_scaling& scaling = {});
 
 /// The loop behind reduce(), for callers that look it up once: no checks, count may be 0.
 using reduce_kernel = void (*)(const void* left, const void* right, void* out, std::size_t count);
@@ -59,12 +71,12 @@ const char* kernel_instruction_set();
 /// errc::unsupported_type. `to` may equal `from` only if both types are the same.
 void convert(datatype from_type, const void* from, datatype to_type, void* to, std::size_t count);
 
-/// to = from x factor. f32 is computed in f64, low-precision types in f32 (factor rounded to f32 first). Integers: a
+/// to = from x factor; `to` may equal `from`. f32 is computed in f64, low-precision types in f32 (factor rounded to f32 first). Integers: a
 /// factor that is itself a value of the type multiplies with wrap-around; any other one truncates the product towards
 /// zero and clamps it to the type (NaN gives 0).
 void scale(datatype type, double factor, const void* from, void* to, std::size_t count);
 
-/// to = from / divisor, correctly rounded for f32 and f64; integers truncate towards zero. A divisor of 0 throws
+/// to = from / divisor; `to` may equal `from`. Correctly rounded for f32 and f64; integers truncate towards zero. A divisor of 0 throws
 /// errc::invalid_argument.
 void divide(datatype type, std::size_t divisor, const void* from, void* to, std::size_t count);
 

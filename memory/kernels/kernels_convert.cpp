@@ -2,8 +2,9 @@
 #include "memory/error.hpp"
 #include "memory/kernels/kernel_loops.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
 #include <string>
 
 namespace troupe {
@@ -38,54 +39,28 @@ void convert_elements(const void* from, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) store<To>(to, i, convert_element<From, To>(load<From>(from, i)));
 }
 
-template <class T, class Function>
-void transform(const void* from, void* to, std::size_t count, Function function) {
-  TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) store<T>(to, i, function(load<T>(from, i)));
+/// One input, scaled or divided.
+void adjust(datatype type, const sum_scaling& scaling, const void* from, void* to, std::size_t count) {
+  const detail::adjusted_sum made = detail::find_adjusted(type, scaling, 1);
+  const void* const in[1] = {from};
+  made.use.fold({in, 1}, 0, to, count, made.how);
 }
 
-/// Truncates towards zero and clamps to T; NaN gives 0.
-template <class T, class Real>
-T clamp_to(Real value) {
-  // One past the largest T is a power of two, hence exact in Real.
-  constexpr Real end = static_cast<Real>(std::numeric_limits<T>::max() / 2 + 1) * 2;
-  constexpr Real lowest = static_cast<Real>(std::numeric_limits<T>::min());
-  if (!(value == value)) return T{};
-  if (value >= end) return std::numeric_limits<T>::max();
-  if (value <= lowest) return std::numeric_limits<T>::min();
-  return static_cast<T>(value);
-}
-
-template <class T>
-void scale_integers(double factor, const void* from, void* to, std::size_t count) {
-  using word = std::make_unsigned_t<T>;
-  const T whole = clamp_to<T>(factor);
-  // 64-bit values need the 64-bit mantissa of long double to be represented; slower, and only for odd factors.
-  using real = std::conditional_t<sizeof(T) == 8, long double, double>;
-  if (static_cast<real>(whole) == static_cast<real>(factor))
-    transform<T>(from, to, count, [whole](T value) {
-      return static_cast<T>(static_cast<word>(static_cast<word>(value) * static_cast<word>(whole)));
-    });
-  else
-    transform<T>(from, to, count,
-                 [factor](T value) { return clamp_to<T>(static_cast<real>(value) * static_cast<real>(factor)); });
-}
-
-template <class T>
-void divide_integers(std::size_t divisor, const void* from, void* to, std::size_t count) {
-  // Division of magnitudes: a divisor beyond T's range, and the lowest value divided by anything, stay defined.
-  using word = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-  if (divisor > std::numeric_limits<word>::max()) {
-    transform<T>(from, to, count, [](T) { return T{}; });
-    return;
+/// Low-precision types through f32, which holds all their values, in tiles on the stack.
+bool convert_in_vectors(datatype from_type, const void* from, datatype to_type, void* to, std::size_t count) {
+  const detail::convert_kernel widen = detail::find_widening(from_type), narrow = detail::find_narrowing(to_type);
+  if (widen != nullptr && to_type == datatype::f32) widen(from, to, count);
+  else if (narrow != nullptr && from_type == datatype::f32) narrow(from, to, count);
+  else if (widen == nullptr || narrow == nullptr) return false;
+  else {
+    alignas(64) float wide[detail::tile_bytes / sizeof(float)];
+    for (std::size_t begin = 0; begin < count; begin += std::size(wide)) {
+      const std::size_t elements = std::min(std::size(wide), count - begin);
+      widen(detail::at(from, begin * size_of(from_type)), wide, elements);
+      narrow(wide, detail::at(to, begin * size_of(to_type)), elements);
+    }
   }
-  const auto by = static_cast<word>(divisor);
-  transform<T>(from, to, count, [by](T value) {
-    const bool negative = value < T{};
-    const auto bits = static_cast<word>(value);
-    const word quotient = (negative ? word{} - bits : bits) / by;
-    return static_cast<T>(negative ? word{} - quotient : quotient);
-  });
+  return true;
 }
 
 }  // namespace
@@ -98,6 +73,7 @@ void convert(datatype from_type, const void* from, datatype to_type, void* to, s
   if (is_integer(from_type) || is_integer(to_type))
     throw error{errc::unsupported_type, "convert: from " + std::string{name(from_type)} + " to " +
                                             std::string{name(to_type)} + "; only float types convert to each other"};
+  if (convert_in_vectors(from_type, from, to_type, to, count)) return;
   detail::with_float_type(from_type, [&]<class From>() {
     detail::with_float_type(to_type, [&]<class To>() { convert_elements<From, To>(from, to, count); });
   });
@@ -107,15 +83,7 @@ void scale(datatype type, double factor, const void* from, void* to, std::size_t
   if (count == 0) return;
   detail::check_buffer("scale", "the input", from, type, count);
   detail::check_buffer("scale", "the output", to, type, count);
-  detail::with_type(type, [&]<class T>() {
-    if constexpr (std::is_integral_v<T>) scale_integers<T>(factor, from, to, count);
-    else if constexpr (std::is_floating_point_v<T>)
-      transform<T>(from, to, count, [factor](T value) { return static_cast<T>(static_cast<double>(value) * factor); });
-    else
-      transform<T>(from, to, count, [narrow = static_cast<float>(factor)](T value) {
-        return static_cast<T>(static_cast<float>(value) * narrow);
-      });
-  });
+  adjust(type, {&factor, 1}, from, to, count);
 }
 
 void divide(datatype type, std::size_t divisor, const void* from, void* to, std::size_t count) {
@@ -123,20 +91,8 @@ void divide(datatype type, std::size_t divisor, const void* from, void* to, std:
   if (count == 0) return;
   detail::check_buffer("divide", "the input", from, type, count);
   detail::check_buffer("divide", "the output", to, type, count);
-  detail::with_type(type, [&]<class T>() {
-    if constexpr (std::is_integral_v<T>) {
-      divide_integers<T>(divisor, from, to, count);
-    } else if constexpr (std::is_floating_point_v<T>) {
-      // Through f64 also for f32: its 53 bits are more than twice 24, so rounding twice is rounding once.
-      transform<T>(from, to, count, [by = static_cast<double>(divisor)](T value) {
-        return static_cast<T>(static_cast<double>(value) / by);
-      });
-    } else {
-      transform<T>(from, to, count, [by = static_cast<float>(divisor)](T value) {
-        return static_cast<T>(static_cast<float>(value) / by);
-      });
-    }
-  });
+  if (divisor == 1) copy(to, from, count * size_of(type));
+  else adjust(type, {nullptr, divisor}, from, to, count);
 }
 
 }  // namespace troupe

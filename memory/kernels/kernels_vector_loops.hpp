@@ -12,6 +12,7 @@
 #endif
 // clang-format on
 
+#include "memory/kernels/kernels_bytes.hpp"
 #include "memory/kernels/kernels_vectors.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,9 +24,24 @@ using loops = plain_loops;
 
 inline constexpr std::size_t line_bytes = 64;
 
+/// What is done to an input's elements as they are read, and to the result's before they are written: nothing. See
+/// kernels_adjustments.hpp for more.
+struct unadjusted {
+  static constexpr bool for_byte_sums = true;  ///< a sum's result may be rounded by byte_sums
+
+  template <class V>
+  HWY_INLINE V read(V value, std::size_t) const {
+    return value;
+  }
+  template <class V>
+  HWY_INLINE V finish(V value) const {
+    return value;
+  }
+};
+
 /// Four vectors are folded at a time, from all inputs: enough independent additions to hide their latency, and the totals
 /// stay in registers. Passing over a tile in the cache once per input, or few, was up to twice slower from memory.
-template <class Op, class T>
+template <class Op, class T, class Adjust = unadjusted>
 struct fold_of {
   using traits = element<T>;
   using stored = typename traits::stored;
@@ -33,8 +49,10 @@ struct fold_of {
   static constexpr std::size_t lanes = hn::MaxLanes(stored{});
   static constexpr std::size_t bytes = lanes * sizeof(T);
 
-  static HWY_INLINE vector load(const void* base, std::size_t offset) {
-    return traits::widen(load_vector(stored{}, static_cast<const std::byte*>(base) + offset));
+  Adjust how;
+
+  HWY_INLINE vector load(const void* const* in, std::size_t k, std::size_t offset) const {
+    return how.read(traits::widen(load_vector(stored{}, static_cast<const std::byte*>(in[k]) + offset)), k);
   }
   static HWY_INLINE void store(vector value, std::byte* to) { store_vector(stored{}, traits::narrow(value), to); }
   static HWY_INLINE vector apply(vector left, vector right) {
@@ -43,35 +61,55 @@ struct fold_of {
 
   /// `Inputs` is their number where it is fixed, else 0 and `inputs` counts.
   template <std::size_t Inputs>
-  static HWY_INLINE vector fold(const void* const* in, std::size_t inputs, std::size_t offset) {
-    vector total = load(in[0], offset);
-    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) total = apply(total, load(in[k], offset));
-    return total;
+  HWY_INLINE vector fold(const void* const* in, std::size_t inputs, std::size_t offset) const {
+    vector total = load(in, 0, offset);
+    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) total = apply(total, load(in, k, offset));
+    return how.finish(total);
   }
 
   struct block {
     vector a, b, c, d;
   };
+  static constexpr bool sums_bytes =
+      sizeof(T) == 1 && !std::is_arithmetic_v<T> && std::is_same_v<Op, add> && Adjust::for_byte_sums;
   static constexpr std::size_t block_bytes = 4 * bytes;
 
   template <std::size_t Inputs>
-  static HWY_INLINE block fold_block(const void* const* in, std::size_t inputs, std::size_t offset) {
-    block total{load(in[0], offset), load(in[0], offset + bytes), load(in[0], offset + 2 * bytes),
-                load(in[0], offset + 3 * bytes)};
+  HWY_INLINE block fold_block(const void* const* in, std::size_t inputs, std::size_t offset) const {
+    block total{load(in, 0, offset), load(in, 0, offset + bytes), load(in, 0, offset + 2 * bytes),
+                load(in, 0, offset + 3 * bytes)};
     for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) {
-      total.a = apply(total.a, load(in[k], offset));
-      total.b = apply(total.b, load(in[k], offset + bytes));
-      total.c = apply(total.c, load(in[k], offset + 2 * bytes));
-      total.d = apply(total.d, load(in[k], offset + 3 * bytes));
+      total.a = apply(total.a, load(in, k, offset));
+      total.b = apply(total.b, load(in, k, offset + bytes));
+      total.c = apply(total.c, load(in, k, offset + 2 * bytes));
+      total.d = apply(total.d, load(in, k, offset + 3 * bytes));
     }
-    return total;
+    return {how.finish(total.a), how.finish(total.b), how.finish(total.c), how.finish(total.d)};
+  }
+
+  /// A block of fp8, as bytes.
+  template <std::size_t Inputs>
+  HWY_INLINE auto fold_bytes(const void* const* in, std::size_t inputs, std::size_t offset) const {
+    hn::Vec<pairs> result;
+    if (HWY_LIKELY((byte_sums<T, Adjust>::template fold<Inputs>(how, in, inputs, offset, result)))) return result;
+    alignas(block_bytes) std::byte apart[block_bytes];
+    const block total = fold_block<Inputs>(in, inputs, offset);
+    store(total.a, apart);
+    store(total.b, apart + bytes);
+    store(total.c, apart + 2 * bytes);
+    store(total.d, apart + 3 * bytes);
+    return load_vector(pairs{}, apart);
   }
 
   /// Bytes [done, end) in whole blocks and then whole vectors; the last vector, whole or not, is the caller's to store.
   template <std::size_t Inputs>
-  static HWY_INLINE void fold_middle(const void* const* in, std::size_t inputs, std::size_t offset, std::byte* out,
-                                     std::size_t done, std::size_t end) {
+  HWY_INLINE void fold_middle(const void* const* in, std::size_t inputs, std::size_t offset, std::byte* out,
+                              std::size_t done, std::size_t end) const {
     for (; done + block_bytes <= end; done += block_bytes) {
+      if constexpr (sums_bytes) {
+        store_vector(pairs{}, fold_bytes<Inputs>(in, inputs, offset + done), out + done);
+        continue;
+      }
       const block total = fold_block<Inputs>(in, inputs, offset + done);
       store(total.a, out + done);
       store(total.b, out + done + bytes);
@@ -81,23 +119,25 @@ struct fold_of {
     for (; done + bytes < end; done += bytes) store(fold<Inputs>(in, inputs, offset + done), out + done);
   }
 
-  /// Fewer elements than a vector has.
-  static HWY_INLINE void fold_few(std::span<const void* const> in, std::size_t offset, std::byte* out,
-                                  std::size_t count) {
 #if TROUPE_MASKS
+  /// Fewer elements than a vector has.
+  HWY_INLINE void fold_few(std::span<const void* const> in, std::size_t offset, std::byte* out,
+                           std::size_t count) const {
     const stored d;
-    vector total = traits::widen(load_first(d, at(in[0], offset), count));
-    for (const void* next : in.subspan(1)) total = apply(total, traits::widen(load_first(d, at(next, offset), count)));
-    store_first(d, traits::narrow(total), out, count);
-#else
-    fold_elements<Op, T>(in, offset, out, count);
-#endif
+    vector total = how.read(traits::widen(load_first(d, at(in[0], offset), count)), 0);
+    for (std::size_t k = 1; k < in.size(); ++k)
+      total = apply(total, how.read(traits::widen(load_first(d, at(in[k], offset), count)), k));
+    store_first(d, traits::narrow(how.finish(total)), out, count);
   }
+#endif
 
+  /// @pre without masks at least a vector's elements
   template <std::size_t Inputs>
-  static HWY_INLINE void run(std::span<const void* const> inputs, std::size_t offset, std::byte* out,
-                             std::size_t count) {
+  HWY_INLINE void run(std::span<const void* const> inputs, std::size_t offset, std::byte* out,
+                      std::size_t count) const {
+#if TROUPE_MASKS
     if (count < lanes) return fold_few(inputs, offset, out, count);
+#endif
     const void* const* const in = inputs.data();
     const std::size_t k = inputs.size();
     const std::size_t end = count * sizeof(T);
@@ -114,6 +154,21 @@ struct fold_of {
     store(last, out + end - bytes);
   }
 
+  /// See stream_kernel. Every line is complete before the next output's turn.
+  HWY_INLINE void run_streamed(std::span<const void* const> in, std::span<void* const> out, std::size_t offset,
+                               std::size_t length) const {
+    static_assert(stream_step % block_bytes == 0 && block_bytes % line_bytes == 0);
+    for (const std::size_t end = offset + length; offset < end; offset += block_bytes) {
+      if constexpr (sums_bytes) {
+        const auto total = fold_bytes<0>(in.data(), in.size(), offset);
+        for (void* to : out) stream_vector(pairs{}, total, at(to, offset));
+        continue;
+      }
+      const block total = fold_block<0>(in.data(), in.size(), offset);
+      for (void* to : out) stream(total, at(to, offset));
+    }
+  }
+
   static HWY_INLINE void stream(const block& total, std::byte* to) {
     const stored d;
     stream_vector(d, traits::narrow(total.a), to);
@@ -123,27 +178,33 @@ struct fold_of {
   }
 };
 
+/// Whether run() may be called.
+template <class Fold>
+HWY_INLINE bool enough_for(const Fold&, std::size_t count) {
+  return TROUPE_MASKS != 0 || count >= Fold::lanes;
+}
+
 template <class Op, class T>
 void reduce_vectors(const void* left, const void* right, void* out, std::size_t count) {
   const void* const in[] = {left, right};
-  fold_of<Op, T>::template run<2>(in, 0, static_cast<std::byte*>(out), count);
+  const fold_of<Op, T> fold{};
+  if (enough_for(fold, count)) fold.template run<2>(in, 0, static_cast<std::byte*>(out), count);
+  else fold_elements<Op, T>({in, 2}, 0, out, count);
 }
 
 template <class Op, class T>
-void fold_vectors(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count) {
+void fold_vectors(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                  const adjustment&) {
   if (in.size() == 2) return reduce_vectors<Op, T>(at(in[0], offset), at(in[1], offset), out, count);
-  fold_of<Op, T>::template run<0>(in, offset, static_cast<std::byte*>(out), count);
+  const fold_of<Op, T> fold{};
+  if (enough_for(fold, count)) fold.template run<0>(in, offset, static_cast<std::byte*>(out), count);
+  else fold_elements<Op, T>(in, offset, out, count);
 }
 
-/// See stream_kernel. Every line is complete before the next output's turn.
 template <class Op, class T>
-void stream_folds(std::span<const void* const> in, std::span<void* const> out, std::size_t offset, std::size_t length) {
-  using fold = fold_of<Op, T>;
-  static_assert(stream_step % fold::block_bytes == 0 && fold::block_bytes % line_bytes == 0);
-  for (std::size_t end = offset + length; offset < end; offset += fold::block_bytes) {
-    const auto total = fold::template fold_block<0>(in.data(), in.size(), offset);
-    for (void* to : out) fold::stream(total, at(to, offset));
-  }
+void stream_folds(std::span<const void* const> in, std::span<void* const> out, std::size_t offset, std::size_t length,
+                  const adjustment&) {
+  fold_of<Op, T>{}.run_streamed(in, out, offset, length);
 }
 
 struct loops {

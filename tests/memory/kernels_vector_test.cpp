@@ -2,6 +2,7 @@
 // reference wherever they are used), streaming included, on regions that end or begin at a page that must not be touched.
 #include "memory/kernels/kernel_loops.hpp"
 #include "memory/kernels/kernels_targets.hpp"
+#include "memory/kernels/scaled_loops.hpp"
 #include "tests/memory/values.hpp"
 
 #include <hwy/targets.h>
@@ -11,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -114,7 +116,7 @@ bool many_is_right(op_kind kind, std::size_t count, std::size_t inputs, std::siz
   }
   std::vector<std::byte> wanted(bytes + 1);
   if (inputs == 1) std::memcpy(wanted.data(), in[0], bytes);
-  else detail::kernels_for<detail::plain_loops, T>(kind).fold(in, 0, wanted.data(), count);
+  else detail::kernels_for<detail::plain_loops, T>(kind).fold(in, 0, wanted.data(), count, {});
   for (std::size_t m = 0; m < outputs; ++m) {
     if (aliased && random() % 2 == 0) {
       out.push_back(regions[below(random, inputs)]->data());
@@ -162,12 +164,97 @@ TEST_CASE("every instruction set folds like the plain loops") {
           in.push_back(regions.back()->data());
         }
         std::vector<std::byte> wanted(count * sizeof(T) + 1), found(count * sizeof(T) + 1);
-        detail::kernels_for<detail::plain_loops, T>(kind).fold(in, 0, wanted.data(), count);
-        chosen(datatype_of<T>, kind).fold(in, 0, found.data(), count);
+        detail::kernels_for<detail::plain_loops, T>(kind).fold(in, 0, wanted.data(), count, {});
+        chosen(datatype_of<T>, kind).fold(in, 0, found.data(), count, {});
         REQUIRE_MESSAGE(same_elements<T>(found.data(), wanted.data(), count),
                         set << " " << name(datatype_of<T>) << " " << name(kind) << " " << inputs << " x " << count);
       }
     });
+  });
+}
+
+namespace {
+
+/// Factors that are whole or not, of every type's range or beyond, and divisors of both kinds.
+struct some_scaling {
+  std::vector<double> factors;
+  sum_scaling all;
+
+  some_scaling(std::size_t inputs, random_engine& random) {
+    constexpr double values[] = {2, 0.1, -3, 0.5, 1, 100, 1e6 + 0.5, -1e9, 3e18};
+    constexpr std::size_t divisors[] = {
+        2, 3, 5, 7, 8, 12, 127, 128, 200, 255, 256, 1000, std::size_t{1} << 31, (std::size_t{1} << 32) + 1, SIZE_MAX};
+    if (random() % 2 == 0) all.divisor = divisors[below(random, std::size(divisors))];
+    const std::size_t most = random() % 2 == 0 ? 1 : std::size(values);
+    for (std::size_t k = 0; k < inputs; ++k) factors.push_back(values[below(random, most)]);
+    if (all.divisor == 1) all.factors = factors.data();
+  }
+};
+
+template <class T>
+bool scaled_sum_is_right(std::size_t count, random_engine& random) {
+  const std::size_t bytes = count * sizeof(T), inputs = 1 + below(random, 9);
+  const some_scaling scaling{inputs, random};
+  std::vector<std::unique_ptr<fenced>> regions;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (std::size_t k = 0; k < inputs; ++k) {
+    regions.push_back(std::make_unique<fenced>(bytes, random() % 2 == 0, random() % 2 == 0 ? 0 : below(random, 80)));
+    regions.back()->template randomise<T>(random);
+    in.push_back(regions.back()->data());
+  }
+  detail::adjustment how;
+  how.factors = scaling.all.factors;
+  how.divisor = scaling.all.divisor;
+  std::vector<std::byte> wanted(bytes + 1);
+  detail::adjusted_elements<T>(in, 0, wanted.data(), count, how);
+  const bool aliased = random() % 4 == 0;
+  if (aliased) out.push_back(regions[below(random, inputs)]->data());
+  for (std::size_t m = below(random, 3) + (aliased ? 0 : 1); m > 0; --m) {
+    regions.push_back(std::make_unique<fenced>(bytes, true, below(random, 80)));
+    out.push_back(regions.back()->data());
+  }
+  constexpr store_hint hints[] = {store_hint::cached, store_hint::streamed};
+  reduce_many(datatype_of<T>, sum, in, out, count, hints[random() % 2], scaling.all);
+  for (const void* to : out)
+    if (!same_elements<T>(static_cast<const std::byte*>(to), wanted.data(), count)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("every instruction set scales and divides sums like the plain loops: every remainder") {
+  random_engine random{seed()};
+  for_each_instruction_set([&](const std::string& set) {
+    for_each_type([&]<class T>() {
+      for (std::size_t count = 0; count < 10 * 64 / sizeof(T); ++count)
+        REQUIRE_MESSAGE(scaled_sum_is_right<T>(count, random), set << " " << name(datatype_of<T>) << " " << count);
+      REQUIRE(scaled_sum_is_right<T>(5000, random));
+    });
+  });
+}
+
+TEST_CASE("every instruction set widens and narrows like the plain conversions, exhaustively where codes are few") {
+  random_engine random{seed()};
+  for_each_instruction_set([&](const std::string& set) {
+    const auto check = [&]<class T>() {
+      std::vector<T> codes(65536 + below(random, 40));
+      for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = T::from_bits(static_cast<word_of<T>>(i));
+      std::vector<float> wide(codes.size());
+      convert(datatype_of<T>, codes.data(), datatype::f32, wide.data(), codes.size());
+      for (std::size_t i = 0; i < codes.size(); ++i)
+        REQUIRE_MESSAGE(same(wide[i], static_cast<float>(codes[i])), set << " " << name(datatype_of<T>) << " " << i);
+      for (float& value : wide) value = any_value<float>(random);
+      for (std::size_t i = 0; i + 1 < codes.size(); i += 2)  // and the middle between two neighbours
+        wide[i] = (static_cast<float>(codes[i]) + static_cast<float>(codes[i + 1])) / 2;
+      convert(datatype::f32, wide.data(), datatype_of<T>, codes.data(), codes.size());
+      for (std::size_t i = 0; i < codes.size(); ++i)
+        REQUIRE_MESSAGE(same(codes[i], static_cast<T>(wide[i])), set << " " << name(datatype_of<T>) << " " << wide[i]);
+    };
+    check.operator()<f16>();
+    check.operator()<bf16>();
+    check.operator()<f8e4m3>();
+    check.operator()<f8e5m2>();
   });
 }
 
@@ -199,6 +286,34 @@ TEST_CASE("low precision, exhaustively: every pair of fp8 codes, every f16 and b
     check.operator()<f8e4m3>();
     check.operator()<f8e5m2>();
   });
+}
+
+TEST_CASE("sums and averages of two fp8 in f16 arithmetic: every pair of codes") {
+  const auto check = [&]<class T>() {
+    const detail::sum_in_f16 add = detail::find_sum_in_f16(datatype_of<T>);
+    if (add == nullptr) {
+      MESSAGE("skipped: this processor has no f16 arithmetic");
+      return;
+    }
+    for (const float factor : {1.0f, 0.5f, 0.25f, 1.0f / 128}) {
+      // In two orders: in the second, a vector has few different sums, so those with a NaN are not the rule.
+      for (const bool sorted : {false, true}) {
+        std::vector<T> left(65536 + 7), right(65536 + 7), found(65536 + 7);
+        for (std::size_t i = 0; i < left.size(); ++i) {
+          left[i] = T::from_bits(static_cast<std::uint8_t>(sorted ? i / 256 : i));
+          right[i] = T::from_bits(static_cast<std::uint8_t>(sorted ? i % 256 / 2 + i % 2 * 128 : i / 256));
+        }
+        add(left.data(), right.data(), found.data(), left.size(), factor);
+        for (std::size_t i = 0; i < left.size(); ++i) {
+          const auto wanted = static_cast<T>((static_cast<float>(left[i]) + static_cast<float>(right[i])) * factor);
+          REQUIRE_MESSAGE(same(found[i], wanted), name(datatype_of<T>) << " " << int{left[i].bits} << " + "
+                                                                       << int{right[i].bits} << ", factor " << factor);
+        }
+      }
+    }
+  };
+  check.operator()<f8e4m3>();
+  check.operator()<f8e5m2>();
 }
 
 TEST_CASE("reduce_many gives the same elements wherever its stores go") {
