@@ -5,6 +5,7 @@
 
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
+#include "protocols/program/completion.hpp"
 
 namespace troupe {
 
@@ -14,17 +15,27 @@ message_protocol plan::protocol() const {
   return slots()->format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
 }
 
+/// Not for slots, which handle sums at their ends.
+program plan::compiled(rank_t rank, const call_shape& shape) const {
+  program made = compile(*notes, rank, shape, cut(), work());
+  made.sums.scales_inputs = scales_reads;
+  if (divides) {
+    made.sums.divisor = static_cast<std::size_t>(notes->ranks);
+    mark_completing(made, verified->completing[static_cast<std::size_t>(rank)]);
+  }
+  return made;
+}
+
 std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std::size_t> input_displacements,
                                                 std::span<const std::size_t> output_displacements) const {
   call_shape s = shape();
   if (!input_displacements.empty() || !output_displacements.empty()) {
     s.input_displacements = input_displacements;
     s.output_displacements = output_displacements;
-    return std::make_shared<const program>(compile(*notes, rank, s, cut(), work()));
+    return std::make_shared<const program>(compiled(rank, s));
   }
   const auto ranks = static_cast<std::size_t>(notes->ranks);
-  return mailbox()->programs.get(static_cast<std::size_t>(rank), ranks,
-                                 [&] { return compile(*notes, rank, s, cut(), work()); });
+  return mailbox()->programs.get(static_cast<std::size_t>(rank), ranks, [&] { return compiled(rank, s); });
 }
 
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
@@ -37,8 +48,7 @@ std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
 std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   return direct()->programs.get(0, 1, [&] {
     std::vector<std::shared_ptr<const program>> all;
-    for (rank_t r = 0; r < notes->ranks; ++r)
-      all.push_back(std::make_shared<const program>(compile(*notes, r, shape(), cutting{})));
+    for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(std::make_shared<const program>(compiled(r, shape())));
     const direct_setting setting{notes->what, in_place || root_in_place, count * size_of(work_type)};
     return compile_direct(all, setting);
   });
@@ -50,7 +60,8 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   h.add(name(protocol()));
   h.add(score_digest);
   h.add((in_place ? 1u : 0u) | (root_in_place ? 2u : 0u) | (widened ? 4u : 0u) | (scaled ? 8u : 0u) |
-        (agrees() ? 32u : 0u) | static_cast<std::uint64_t>(work_type) << 8);
+        (agrees() ? 32u : 0u) | (scales_reads ? 64u : 0u) | (divides ? 128u : 0u) |
+        static_cast<std::uint64_t>(work_type) << 8);
   if (const mailbox_plan* by = mailbox()) {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));

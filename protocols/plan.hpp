@@ -59,6 +59,8 @@ public:
   datatype work_type = datatype::u8;  ///< in which the score is performed
   bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
+  bool scales_reads = false;          ///< the folds multiply them as they read them instead; not over slots
+  bool divides = false;               ///< the steps that complete a sum divide it (avg); else whoever has a result does
   double predicted_seconds = 0;
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;
@@ -96,6 +98,8 @@ public:
 
 private:
   plan(const plan&) = default;
+
+  program compiled(rank_t rank, const call_shape& shape) const;
 };
 
 }  // namespace troupe

@@ -47,7 +47,7 @@ public:
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
   /// Brings the result into the form that the caller wants. @pre performed
-  void conclude(void* output) const;
+  void conclude(void* output);
   /// The operation is not performed, and peers may reuse its slots. Ends when no peer touches its buffers. @pre started or not
   void drop(std::uint64_t sequence);
 
@@ -58,6 +58,10 @@ public:
 
 private:
   const void* set_apart(const remembered_calls::entry& known, const void* input);
+  std::size_t input_elements(const call& what) const;
+  std::size_t output_elements(const call& what) const;
+  static bool stages(const plan& how);
+  const void* stage_input(const remembered_calls::entry& known, const void* input);
 
   slot_board* board_;
   rank_t rank_;
@@ -69,7 +73,9 @@ private:
   std::shared_ptr<const slot_program> slots_code_;
   std::shared_ptr<const direct_program> direct_code_;
   std::vector<std::byte> scratch_, l0_;
-  std::vector<std::byte> apart_;  ///< the input of a root in place, whose plan is made for separate buffers
+  /// An input that is widened or scaled; or that of a root in place, whose plan is for separate buffers.
+  std::vector<std::byte> apart_;
+  std::vector<std::byte> result_;  ///< not yet rounded
 };
 
 }  // namespace troupe::actors

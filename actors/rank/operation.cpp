@@ -71,7 +71,11 @@ void stage_elements(const operation& op, const std::byte* from, std::byte* to, s
   const plan& p = *op.plan;
   if (p.widened) convert(op.what.type, from, p.work_type, to, count);
   else if (!p.scaled) troupe::copy(to, from, count * size_of(p.work_type));
-  if (p.scaled) scale(p.work_type, op.what.reduction.scale, p.widened ? to : from, to, count);
+  // As scale() does for the call's type: low-precision types are multiplied by an f32.
+  const double factor = op.what.reduction.scale;
+  if (p.scaled)
+    scale(p.work_type, p.widened ? static_cast<double>(static_cast<float>(factor)) : factor, p.widened ? to : from, to,
+          count);
 }
 
 /// Blocks with gaps between them are packed one behind the other.
@@ -183,6 +187,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   }
   result->memory.input = bytes_of(op.input);
   result->memory.output = bytes_of(op.output);
+  result->memory.factor = op.what.reduction.scale;
   if (joins_buffers(op, rank)) {
     join_buffers(op, rank, memory, result->memory);
   } else {
@@ -202,7 +207,8 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->memory.l0 = bytes_of(op.l0.data());
   if (result->code->slot_bytes > 0) result->lent = op.lent = std::make_shared<lent_memory>();
   if (result->code->shares_memory) {
-    const auto space = spaces.enter(op.epoch, result->fingerprint, rank, {result->memory.input, result->memory.output},
+    const auto space = spaces.enter(op.epoch, result->fingerprint, rank,
+                                    {result->memory.input, result->memory.output, result->memory.factor},
                                     result->code->l2_bytes, memory);
     result->memory.peers = space->peers.data();
     result->memory.l2 = bytes_of(space->l2.data());
@@ -241,7 +247,7 @@ void conclude(operation& op, rank_t rank, int ranks) {
   const std::size_t count = output_elements(op, rank);
   if (count == 0) return;
   void* result = op.result != nullptr ? op.result : op.output;
-  if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what))
+  if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what) && !p.divides)
     divide(p.work_type, static_cast<std::size_t>(contributor_count(op.what.what, ranks, op.what.root, rank)), result,
            result, count);
   if (p.widened) convert(p.work_type, result, op.what.type, op.output, count);

@@ -42,7 +42,7 @@ void check_counts(const planning_task& task) {
 
 /// Bytes that a rank converts or scales before and after, on average.
 double staging_bytes(const contender& c, const planning_task& task) {
-  if (!c.widened && !task.rules.scaled) return 0;
+  if (!c.widened && (!task.rules.scaled || c.scales_reads)) return 0;
   const double block = static_cast<double>(task.mean_block()) * static_cast<double>(size_of(c.work_type));
   const double in = block * input_blocks(task.what.what, task.ranks(), task.what.root, task.what.root).count;
   return in + (c.widened ? block : 0);
@@ -86,16 +86,24 @@ planning_task make_task(const call& what, const layout& placement, const std::ve
 
 // -- shaping and pricing ----------------------------------------------------------------------------------------------
 
+namespace {
+/// Its sums are one pass of the kernel, which scales the inputs as it reads them if that is asked for.
+bool needs_no_stage(const contender& c) {
+  return c.lowered->sums_in_one_pass() && (!c.scales_reads || c.lowered->folds_inputs());
+}
+}  // namespace
+
 contender plan_choice::consider(const std::string& name, const planning_task& task) {
   contender c;
   c.choreography = name;
-  // One pass of the kernel adds in f32 and rounds once by itself; anything else needs wide partial results.
-  const bool may_stay_narrow = task.rules.sums_in_f32 && !task.rules.always_widened && task.what.uniform;
-  prepare(c, task, task.rules.sums_in_f32 && !may_stay_narrow);
-  if (may_stay_narrow && !(c.eligible() && c.lowered->sums_in_one_pass())) {
+  // One pass of the kernel scales and adds in f32, and rounds once by itself; anything else needs wide partial results, and inputs that
+  // are scaled before.
+  const bool one_pass = (task.rules.sums_in_f32 || task.rules.scaled) && task.what.uniform && task.ranks() > 1;
+  if (one_pass) prepare(c, task, false, task.rules.scaled);
+  if (!one_pass || !c.eligible() || !needs_no_stage(c)) {
     c = contender{};
     c.choreography = name;
-    prepare(c, task, true);
+    prepare_staged(c, task);
   }
   // Built-in ones have refused; a user's score says what it touches.
   if (c.eligible() && c.lowered->shares_memory && !task.where.why_apart().empty())
@@ -103,13 +111,14 @@ contender plan_choice::consider(const std::string& name, const planning_task& ta
   return c;
 }
 
-void plan_choice::prepare(contender& c, const planning_task& task, bool widened) {
+void plan_choice::prepare(contender& c, const planning_task& task, bool widened, bool scales_reads) {
   c.widened = widened;
+  c.scales_reads = scales_reads;
   c.work_type = widened ? datatype::f32 : task.what.type;
   c.on.what = task.what.what;
   c.on.ranks = task.ranks();
   c.on.root = has_root(task.what.what) ? task.what.root : 0;
-  const bool staged = widened || task.rules.scaled;
+  const bool staged = widened || (task.rules.scaled && !scales_reads);
   c.on.in_place = task.what.in_place && agrees_on_place(task.what.what, task.what.uniform) && !staged;
   // What is staged, and a root, which alone knows whether its call is in place, is brought to what the user's score takes it for.
   if (staged || has_root(task.what.what)) c.on.in_place = library_.in_place(c.choreography).value_or(c.on.in_place);
@@ -282,11 +291,9 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
   if (task.ranks() > most_slot_ranks)
     return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
   if (!c.uniform) return "slots are for blocks of equal size";
-  if (task.rules.scaled) return "slots are not for operations that scale their inputs first";
-  if (task.rules.sums_in_f32) return "over slots, partial sums of " + std::string{name(c.type)} + " would be rounded";
   const bool single = block_count(c.what, task.ranks()) <= 1;
   const auto blocks = static_cast<std::size_t>(single ? 1 : task.ranks());
-  const std::size_t block = task.largest_block() * size_of(c.type);
+  const std::size_t block = task.largest_block() * (task.rules.sums_in_f32 ? sizeof(float) : size_of(c.type));
   if (block <= most_slot_bytes / blocks) return {};
   return "slots are for at most " + std::to_string(most_slot_bytes) + " bytes in all blocks together, not " +
          (blocks > 1 ? std::to_string(blocks) + " times " : "") + std::to_string(block);
@@ -300,8 +307,9 @@ constexpr const char* root_joins_buffers = "it is for a root in place, whose buf
 void plan_choice::price_slots(contender& c, const planning_task& task) const {
   c.over_slots = {};
   if (!c.eligible()) return;
-  const char* why_not = c.widened                        ? "it widens its elements"
-                        : in_place_at_root(c)            ? root_joins_buffers
+  const bool joins_staged = c.on.in_place && (c.widened || task.rules.scaled);
+  const char* why_not = in_place_at_root(c)              ? root_joins_buffers
+                        : joins_staged                   ? "its score is in place, and inputs are staged apart"
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->shares_memory       ? "it uses memory that ranks share"
                                                          : "";
@@ -319,7 +327,7 @@ double plan_choice::seconds_over_slots(const contender& c, const lowered_score& 
   return machine_.slot_operation_seconds() +
          timing_sheet(*s.notes).predict(
              cell, cutting{}, no_limit,
-             machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type));
+             machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type), staging_bytes(c, task));
 }
 
 void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
@@ -384,7 +392,6 @@ std::string plan_choice::why_not_direct(const planning_task& task) const {
     return "at most " + std::to_string(most_direct_ranks) + " ranks meet at the board, not " +
            std::to_string(task.ranks());
   if (!task.what.uniform) return "it is for blocks of equal size";
-  if (task.rules.scaled) return "it is not for operations that scale their inputs first";
   return {};
 }
 
@@ -392,8 +399,10 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.direct_seconds = std::numeric_limits<double>::infinity();
   c.why_not_direct.clear();
   if (!c.eligible()) return;
-  if (c.widened || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
+  const bool stages_factors = task.rules.scaled && !c.scales_reads;
+  if (c.widened || stages_factors || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
     c.why_not_direct = c.widened             ? "it widens its elements"
+                       : stages_factors      ? "it multiplies its inputs before the first pass"
                        : in_place_at_root(c) ? root_joins_buffers
                                              : "it works on its own memory only";
     return;
@@ -465,10 +474,11 @@ void plan_choice::settle(contender& c, const planning_task& task) {
   c.rank_order_fold = true;
   c.lowered.reset();
   shape(c, task);
-  // The fold may have torn a single pass apart, and wide partial results need another stage.
-  if (c.eligible() && task.rules.sums_in_f32 && !c.widened && !c.lowered->sums_in_one_pass()) {
+  // The fold may have torn a single pass apart; then it is staged after all.
+  const bool staged = c.widened || (!task.rules.sums_in_f32 && !c.scales_reads);
+  if (c.eligible() && !staged && !needs_no_stage(c)) {
     c.lowered.reset();
-    prepare(c, task, true);
+    prepare_staged(c, task);
   }
 }
 
@@ -476,8 +486,7 @@ void plan_choice::settle(contender& c, const planning_task& task) {
 bool plan_choice::same_trees_in_place(const contender& c, const planning_task& task, const verdict& v) {
   if (!task.rules.trees.same_everywhere || task.rules.trees.left_fold || c.rank_order_fold) return true;
   // Where both kinds of call are staged, they are performed alike.
-  const bool always_staged =
-      task.rules.scaled || (task.rules.sums_in_f32 && (task.rules.always_widened || !task.what.uniform));
+  const bool always_staged = (task.rules.scaled && !c.scales_reads) || (task.rules.sums_in_f32 && !task.what.uniform);
   stage other = c.on;
   other.in_place = !other.in_place;
   if (always_staged || !agrees_on_place(other.what, other.uniform) || !library_.refusal(c.choreography, other).empty())

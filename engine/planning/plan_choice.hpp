@@ -39,6 +39,7 @@ struct contender {
   std::string why_rejected;
   stage on;
   bool widened = false;
+  bool scales_reads = false;  ///< factors are applied by its folds, so nothing is staged
   bool rank_order_fold = false;
   bool settled = false;  ///< verified, and its reduction trees are as demanded
   bool faulty = false;   ///< rejected because of the verifier
@@ -119,7 +120,8 @@ private:
   double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
-  void prepare(contender& c, const planning_task& task, bool widened);
+  void prepare(contender& c, const planning_task& task, bool widened, bool scales_reads);
+  void prepare_staged(contender& c, const planning_task& task) { prepare(c, task, task.rules.sums_in_f32, false); }
 
   const engine_options& options_;
   score_library& library_;

@@ -16,6 +16,7 @@
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
+#include "protocols/program/completion.hpp"
 
 namespace troupe {
 
@@ -24,7 +25,7 @@ namespace {
 /// Plans hold their programs: at most about this many instructions of all ranks, then all are forgotten (users keep theirs).
 constexpr std::size_t most_cached_instructions = std::size_t{1} << 23;
 constexpr std::size_t most_cached_plans = 4096;
-/// size_stable: whoever is best at this size is chosen for all.
+/// size_stable where ranks do not share memory: whoever is best at this size is chosen for all.
 constexpr std::size_t reference_bytes = 64 * 1024;
 
 // -- cache ------------------------------------------------------------------------------------------------------------
@@ -149,6 +150,15 @@ struct planner::impl {
     log->info("{}: {} is not used{}{}", to_string(what), options.choreography,
               why.empty() ? ", it does not offer this" : ": ", why);
     return {};
+  }
+
+  /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
+  /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
+  planning_task task_of(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+    planning_task task = make_task(what, placement, counts);
+    const bool shared = task.where.why_apart().empty() && what.uniform;
+    if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
+    return task;
   }
 
   // -- choosing --
@@ -302,7 +312,7 @@ struct planner::impl {
     return o;
   }
 
-  /// size_stable: the same choice for all sizes, in place or not; empty if nobody can do both.
+  /// size_stable where ranks do not share memory: the same choice for all sizes, in place or not; empty if nobody can do both.
   std::string reference_choice(const planning_task& task) {
     planning_task reference = task;
     const std::size_t count = reference_bytes / size_of(task.what.type);
@@ -377,7 +387,8 @@ struct planner::impl {
     made->counts = task.counts;
     made->work_type = c.work_type;
     made->widened = c.widened;
-    made->scaled = task.rules.scaled;
+    made->scaled = task.rules.scaled && !c.scales_reads;
+    made->scales_reads = c.scales_reads;
     made->predicted_seconds = o.seconds();
     made->in_place = c.on.in_place;
     const std::shared_ptr<lowered_score> as = choose_port(*made, o, task);
@@ -385,8 +396,9 @@ struct planner::impl {
     made->notes = as->notes;
     made->verified = as->verified(cut.slices);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
-    made->identity = made->computed_identity(as->digest());
     const slots_plan* slots = made->slots();
+    made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
+    made->identity = made->computed_identity(as->digest());
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     log->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
@@ -401,7 +413,7 @@ struct planner::impl {
     if (auto known = cached(key)) return known;
     const std::lock_guard lock(planning);
     if (auto known = cached(key)) return known;
-    const planning_task task = make_task(what, placement, counts);
+    const planning_task task = task_of(what, placement, counts);
     auto made = make_plan(task);
     keep({what, placement, task.counts}, made);
     return made;
@@ -502,7 +514,7 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,
                                            const std::vector<std::size_t>* counts) {
   const std::lock_guard lock(impl_->planning);
-  const planning_task task = make_task(what, placement, counts);
+  const planning_task task = impl_->task_of(what, placement, counts);
   auto o = impl_->choose(task, true);
   // Folding in rank order changes prices, and only a verified score says whether it is needed.
   if (task.rules.trees.any())

@@ -39,7 +39,6 @@ reduction_rules rules_of(const call& what, int ranks) {
   if (ranks == 1) return rules;  // nothing is combined
   rules.trees = demands_of(what);
   rules.sums_in_f32 = is_low_precision(what.type) && adds_or_multiplies(what.reduction.kind);
-  rules.always_widened = rules.sums_in_f32 && (rules.scaled || what.reduction.kind == op_kind::avg);
   rules.any_order = what.level == determinism::fast && !rules.trees.any();
   return rules;
 }

@@ -23,11 +23,9 @@ struct tree_demands {
 
 struct reduction_rules {
   tree_demands trees;
-  bool scaled = false;       ///< inputs are multiplied before (pre_mul_sum), so they are staged
+  bool scaled = false;  ///< inputs are multiplied before (pre_mul_sum): staged, or as one pass of the kernel reads them
   bool sums_in_f32 = false;  ///< partial results must not be rounded to the type
-  bool always_widened =
-      false;  ///< even where one pass of the kernel would not round in between: something follows or precedes it
-  bool any_order = false;  ///< contributions may be combined as they arrive
+  bool any_order = false;    ///< contributions may be combined as they arrive
 };
 
 /// Order does not show in the result's bits: integers (they wrap), minima and maxima, logic.

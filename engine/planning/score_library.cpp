@@ -147,6 +147,21 @@ bool lowered_score::sums_in_one_pass() {
   return *one_pass_;
 }
 
+bool lowered_score::folds_inputs() {
+  if (folds_inputs_) return *folds_inputs_;
+  call_shape shape;
+  shape.count = static_cast<std::size_t>(notes->parts);
+  folds_inputs_ = true;
+  for (rank_t r = 0; r < notes->ranks && *folds_inputs_; ++r) {
+    const program code = compile(*notes, r, shape, {1, 1});
+    for (const auto& l : code.lanes)
+      for (const instruction& i : l)
+        for (std::size_t k = 0; k < i.inputs && i.inputs > 1; ++k)
+          folds_inputs_ = *folds_inputs_ && code.operands[i.operands + k].buffer == buffer_kind::input;
+  }
+  return *folds_inputs_;
+}
+
 double lowered_score::predict(std::size_t block_bytes, const cutting& cut, double staging_bytes,
                               const machine_constants& machine) {
   const std::size_t bytes = size_class(block_bytes);

@@ -44,6 +44,8 @@ public:
   /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
   /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
   bool sums_in_one_pass();
+  /// The operands of its passes are inputs, as the callers left them. @pre sums_in_one_pass()
+  bool folds_inputs();
   /// Nobody ends its part before it has heard of everybody. Cost: runs the score the first time.
   bool agrees();
   /// digest(*notes), computed once.
@@ -60,7 +62,7 @@ private:
   std::shared_ptr<spdlog::logger> log_;
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
   std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
-  std::optional<bool> one_pass_, agrees_;
+  std::optional<bool> one_pass_, folds_inputs_, agrees_;
   std::optional<std::uint64_t> digest_;
   std::optional<timing_sheet> sheet_;
   std::map<price_key, double> prices_;

@@ -18,10 +18,12 @@
 //                                             `lacked`: what the lane waited for last
 //   bool carries_payload()                    false: no kernel is called and no memory touched
 //
-// The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, and lane(channel, l), whose
+// The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, sums, and lane(channel, l), whose
 // result has size(), empty() and operator[] (by reference or by value).
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +44,7 @@ namespace troupe {
 struct peer_memory {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
+  double factor = 1;  ///< of its input, where sums.scales_inputs
 };
 
 /// Where the buffers of an operation begin.
@@ -52,6 +55,7 @@ struct memory_map {
   std::byte* l0 = nullptr;
   std::byte* l2 = nullptr;
   const peer_memory* peers = nullptr;  ///< by rank; only if program::shares_memory
+  double factor = 1;                   ///< as peer_memory's
 
   std::byte* at(const location& where) const {
     std::byte* base = nullptr;
@@ -78,9 +82,9 @@ struct lane_wait {
 std::string to_string(const lane_wait& wait);
 
 /// Performs an instruction that needs neither a peer nor a DMA engine: copy, reduce, fold, wait.
-/// @param operands program::operands
+/// @param operands program::operands @param sums program::sums, if they are to be honoured
 void perform_local(const instruction& i, const location* operands, const memory_map& memory, datatype type,
-                   const op& reduction, std::size_t element_size);
+                   const op& reduction, std::size_t element_size, const sum_handling& sums = {});
 
 /// A port under which work takes time.
 template <class Port>
@@ -128,14 +132,15 @@ private:
   template <class Port>
   outcome fan_once(Port& port, int lane);
   template <class Port>
-  outcome perform(Port& port, int lane, const instruction& i);
+  outcome perform(Port& port, int lane, const instruction& i, bool completes);
   template <class Port>
-  void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries);
+  void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries, bool completes);
   bool ready(const instruction& i) const;
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
   static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane);
-  void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out) const;
+  void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out,
+               bool completes) const;
 
   const Code* code_;
   memory_map memory_;
@@ -173,7 +178,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& p
   const instruction& i = l.code[l.next];
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
   if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
-  const outcome result = perform(port, lane, i);
+  const outcome result = perform(port, lane, i, i.completes);
   if (result == outcome::moved) go_on(l);
   return result;
 }
@@ -184,6 +189,9 @@ template <class Port>
 typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& port, int lane) {
   lane_state& l = at(lane);
   const std::size_t size = fan_size(l);
+  // Whoever comes last completes what the last member would.
+  const bool last = std::popcount(l.fan_done) + 1 == static_cast<int>(size);
+  const bool completes = last && l.code[l.next + size - 1].completes;
   for (std::size_t k = 0; k < size; ++k) {
     if ((l.fan_done >> k & 1u) != 0) continue;
     const instruction& member = l.code[l.next + k];
@@ -191,7 +199,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
       if (l.transfer != transfer_state::none && member.score_step != l.wait.step)
         continue;  // another one's work is under way
     if (!ready(member) || port.front(lane, member.from) == nullptr) continue;
-    if (const outcome result = perform(port, lane, member); result != outcome::moved) return result;
+    if (const outcome result = perform(port, lane, member, completes); result != outcome::moved) return result;
     l.fan_done |= std::uint64_t{1} << k;
     if (l.fan_done == (size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size) - 1)) {
       l.fan_done = 0;
@@ -205,7 +213,8 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
 
 template <class Code>
 template <class Port>
-typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const instruction& i) {
+typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const instruction& i,
+                                                                       bool completes) {
   lane_state& l = at(lane);
   const std::size_t bytes = i.elements * code_->element_size;
   const chunk* incoming = nullptr;
@@ -239,8 +248,9 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
       l.transfer = transfer_state::none;
       break;
     default:
-      if (incoming != nullptr) receive(port, lane, i, *incoming, carries);
-      else if (carries) perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+      if (incoming != nullptr) receive(port, lane, i, *incoming, carries, completes);
+      else if (carries)
+        perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size, code_->sums);
       break;
   }
   return outcome::moved;
@@ -248,15 +258,16 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
 
 template <class Code>
 template <class Port>
-void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries) {
+void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries,
+                                    bool completes) {
   as_received(i.kind, [&](auto step) {
     std::byte* result = nullptr;
     if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
     else if (carries) result = memory_.at(i.target);
     if (carries) {
       if constexpr (!step.combines) troupe::copy(result, incoming.data, incoming.bytes);
-      else if constexpr (step.with_target) combine(i, incoming.data, result, result);
-      else combine(i, incoming.data, memory_.at(i.source), result);
+      else if constexpr (step.with_target) combine(i, incoming.data, result, result, completes);
+      else combine(i, incoming.data, memory_.at(i.source), result, completes);
     }
     port.consume(lane, i.from);
     if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);
@@ -324,8 +335,12 @@ std::vector<lane_wait> basic_performer<Code>::waits() const {
 
 template <class Code>
 void basic_performer<Code>::combine(const instruction& i, const std::byte* incoming, const std::byte* local,
-                                    std::byte* out) const {
-  if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
+                                    std::byte* out, bool completes) const {
+  if (completes && code_->sums.divisor != 1)
+    reduce_many(type_, reduction_,
+                std::array<const void*, 2>{i.swapped ? local : incoming, i.swapped ? incoming : local},
+                std::array<void*, 1>{out}, i.elements, store_hint::by_size, {nullptr, code_->sums.divisor});
+  else if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
   else reduce(type_, reduction_, incoming, local, out, i.elements);
 }
 

@@ -115,6 +115,7 @@ private:
     direct_program::pass made;
     made.operands = static_cast<std::uint32_t>(made_.operands.size());
     made.elements = i.elements;
+    made.completes = i.completes;
     const auto add = [&](location at) {
       if (at.owner == self) at.owner = rank;
       made_.operands.push_back(at);
@@ -191,6 +192,7 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
     throw error(errc::unsupported, "not for the direct port: " + why);
   direct_program made;
   made.element_size = all.front()->element_size;
+  made.sums = all.front()->sums;
   body_maker maker{made, setting, static_cast<int>(all.size())};
   for (std::size_t r = 0; r < all.size(); ++r) made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
   for (const auto& b : made.bodies) made.units += b.units;

@@ -29,6 +29,7 @@ struct direct_program {
     std::uint32_t operands = 0;  ///< first in direct_program::operands: `inputs` sources, then `outputs` targets
     std::uint16_t inputs = 0;
     std::uint16_t outputs = 0;
+    bool completes = false;  ///< see instruction
     std::size_t elements = 0;
   };
   struct body {
@@ -40,6 +41,7 @@ struct direct_program {
   std::vector<body> bodies;  ///< by rank; at least one has a unit
   std::vector<location> operands;
   std::size_t element_size = 1;
+  sum_handling sums;
   std::size_t units = 0;          ///< of all bodies
   std::size_t bytes = 0;          ///< read and written by all bodies
   std::size_t most_operands = 0;  ///< of a pass

@@ -86,6 +86,7 @@ public:
   int lanes_per_channel = 1;
   std::size_t element_size = 1;
   std::vector<location> operands;  ///< none: there are no folds
+  sum_handling sums;
 
 private:
   std::size_t elements_of(const place& at, int channel, int slice) const;

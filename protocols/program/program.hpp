@@ -51,6 +51,7 @@ struct location {
 struct instruction {
   step_kind kind = step_kind::wait;
   bool swapped = false;
+  bool completes = false;  ///< what it combines has all ranks' contributions then, see completion.hpp
   std::uint16_t fan = 0;
   rank_t from = -1;
   rank_t to = -1;
@@ -70,6 +71,12 @@ struct instruction {
 /// of interest no bytes move, and there need not be memory for them.
 enum class step_work : std::uint8_t { at_once, timed, timed_without_bytes };
 
+/// What is done to sums while they are made, in place of passes over input and output.
+struct sum_handling {
+  std::size_t divisor = 1;     ///< instructions that complete a sum divide it by this (avg)
+  bool scales_inputs = false;  ///< folds multiply every rank's input by that rank's factor (pre_mul_sum)
+};
+
 struct program {
   std::vector<std::vector<instruction>> lanes;  ///< lane l of channel c is lanes[c * lanes_per_channel + l]
   std::vector<location> operands;
@@ -82,6 +89,7 @@ struct program {
   std::size_t l2_bytes = 0;    ///< the whole segment, the same at every rank
   std::size_t slot_bytes = 0;  ///< largest intermediate result of a recv_reduce_send; 0: no slot is needed
   bool shares_memory = false;  ///< touches l2 or another rank's buffers: one address space only
+  sum_handling sums;
 
   std::span<const instruction> lane(int channel, int l) const {
     return lanes[static_cast<std::size_t>(channel * lanes_per_channel + l)];

@@ -41,6 +41,8 @@ public:
   std::int32_t shape(node_id n) const { return at(n).shape; }
   bool holds(node_id n, rank_t rank) const;
   bool disjoint(node_id a, node_id b) const;
+  /// How many contribute.
+  int contributors(node_id n) const { return at(n).leaves; }
   /// Exactly these ranks contribute.
   bool made_of(node_id n, const rank_range& wanted) const;
   /// The leaves are neighbouring ranks in ascending order from left to right.

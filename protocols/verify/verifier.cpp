@@ -89,6 +89,7 @@ verdict verify(const score& s, const performing_limits& limits) {
   v.messages = run.messages();
   if (!v.first_fault) v.first_fault = check_outputs(s, limits, run, v);
   if (!v.first_fault) v.forest = run.forest();
+  if (!v.first_fault && is_reduction(s.what)) v.completing = run.completing();
   return v;
 }
 

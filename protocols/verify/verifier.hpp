@@ -36,6 +36,9 @@ TROUPE_API std::string to_string(const fault& f);
 /// How one output cell came to be: leaves are ranks' contributions, inner nodes combine left ⊕ right.
 class reduction_forest;
 
+/// Of one rank: by lane and step.
+using step_marks = std::vector<std::vector<bool>>;
+
 struct verdict {
   std::optional<fault> first_fault;
   std::size_t steps = 0;
@@ -49,6 +52,9 @@ struct verdict {
   /// Every tree is the left fold ((0 ⊕ 1) ⊕ 2) ⊕ …: the bits do not depend on choreography or layout (`topology_stable`).
   bool left_fold = true;
   std::shared_ptr<const reduction_forest> forest;  ///< null on a fault
+  /// Of a reduction, by rank: the steps whose ⊕ brings all ranks' contributions together. Nothing is combined with their results any
+  /// more, and every output cell with all contributions comes from one of them. Empty if a step does so for some of its cells only.
+  std::vector<step_marks> completing;
 
   bool ok() const { return !first_fault; }
 };

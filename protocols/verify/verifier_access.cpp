@@ -133,6 +133,18 @@ bool symbolic_run::combine(const player& me, const std::vector<node_id>& left, c
   return true;
 }
 
+/// The step under way has combined its cells.
+void symbolic_run::note_completion(player& me) {
+  if (result_.empty() || me.completes.empty()) return;
+  std::size_t complete = 0;
+  for (const node_id n : result_) complete += forest_->contributors(n) == score_.ranks ? 1 : 0;
+  const bool all = complete == result_.size();
+  completes_in_part_ =
+      completes_in_part_ || (complete > 0 && !all) || (me.combined[me.at] && me.completes[me.at] != all);
+  me.combined[me.at] = true;
+  me.completes[me.at] = all;
+}
+
 /// Fetches what is there already, combines and writes the target. recv_reduce_send only combines.
 bool symbolic_run::work(player& me) {
   const step& s = me.now();
@@ -147,6 +159,7 @@ bool symbolic_run::work(player& me) {
   const bool incoming_first = (s.kind == step_kind::reduce) == s.swapped;
   if (!combine(me, incoming_first ? incoming_ : local_, incoming_first ? local_ : incoming_, received_into(s)))
     return false;
+  note_completion(me);
   return store(me);
 }
 

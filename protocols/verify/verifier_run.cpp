@@ -64,6 +64,8 @@ void symbolic_run::list_players() {
       p.number = static_cast<std::int32_t>(players_.size());
       p.steps = &lanes[l];
       for (auto* v : {&p.in, &p.out, &p.after, &p.publishes}) v->assign(lanes[l].size(), -1);
+      if (is_reduction(score_.what))
+        for (auto* v : {&p.combined, &p.completes}) v->assign(lanes[l].size(), false);
       players_.push_back(std::move(p));
     }
   }
@@ -234,6 +236,13 @@ void symbolic_run::finish_step(player& me) {
   }
   join(ends_[index(me.rank)], clock(me));
   pool_.release(me.clock);
+}
+
+std::vector<step_marks> symbolic_run::completing() const {
+  if (completes_in_part_) return {};
+  std::vector<step_marks> all(index(score_.ranks));
+  for (const player& p : players_) all[index(p.rank)].push_back(p.completes);
+  return all;
 }
 
 // -- the end ----------------------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ public:
   const cell_table& cells() const { return table_; }
   const cell_memory& memory() const { return memory_; }
   std::shared_ptr<reduction_forest> forest() const { return forest_; }
+  /// See verdict.
+  std::vector<step_marks> completing() const;
   std::size_t steps() const { return steps_done_; }
   std::size_t messages() const { return messages_sent_; }
 
@@ -112,6 +114,8 @@ private:
     const troupe::lane* steps;
     clock_pool::handle clock = -1;                        ///< from the first step to the last
     std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
+    std::vector<bool> combined,
+        completes;  ///< by step, of reductions: has combined; and brought all contributions together
     std::size_t at = 0;
     int slice = 0;
     ticks time = 0;
@@ -160,6 +164,7 @@ private:
   bool load(player& me, const place& from, std::vector<node_id>& into);
   bool combine(const player& me, const std::vector<node_id>& left, const std::vector<node_id>& right,
                const place& named);
+  void note_completion(player& me);
   bool work(player& me);
   bool store(player& me);
   bool overwrites_lent(const player& me, std::size_t location, std::int32_t i);
@@ -205,6 +210,7 @@ private:
   std::vector<ticks> fan_clock_;                                    ///< that and the message of this member
   ticks fan_time_ = 0;                                              ///< accesses of members count as the last member's
 
+  bool completes_in_part_ = false;  ///< a step brings all contributions together for some of its cells or slices only
   std::optional<fault> found_;
   std::size_t steps_done_ = 0;
   std::size_t messages_sent_ = 0;

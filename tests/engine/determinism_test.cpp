@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
+#include <span>
+#include <vector>
 
 #include "tests/engine/jobs.hpp"
 
@@ -229,5 +232,79 @@ TEST_CASE("sums of low precision are made in f32 and rounded once, by every chor
             CHECK(static_cast<float>(out[0][11]) == 264.0f);
             if (what == collective::all_reduce) CHECK(static_cast<float>(out[7][95]) == 264.0f);
           }
+  }
+}
+
+namespace {
+
+/// What all ranks have in the end, as bytes; nothing if it cannot be done so. Every rank has a factor of its own.
+template <class T>
+std::optional<std::vector<std::byte>> averaged_or_scaled(std::vector<communicator>& comms, bool averages,
+                                                         std::size_t count, const call_options& options,
+                                                         bool in_place) {
+  std::mt19937_64 random(count);  // the same inputs each time
+  std::vector<std::vector<T>> in(comms.size(), std::vector<T>(count)), out = in;
+  troupe::group together;
+  try {
+    for (std::size_t r = 0; r < comms.size(); ++r) {
+      for (T& value : in[r]) {
+        const auto number = static_cast<int>(random() % 2001) - 1000;
+        if constexpr (std::is_integral_v<T>) value = static_cast<T>(number);
+        else value = static_cast<T>(static_cast<float>(number) / 17.0f);
+      }
+      const troupe::op reduction =
+          averages ? troupe::average : troupe::pre_mul_sum(std::is_integral_v<T> ? 3.0 : 0.1 * static_cast<double>(r));
+      if (in_place) comms[r].all_reduce_async(together, in[r], reduction, options);
+      else comms[r].all_reduce_async(together, in[r], out[r], reduction, options);
+    }
+    together.wait();
+  } catch (const troupe::error& e) {
+    INFO(e.what());
+    CHECK(e.code_value() == errc::unsupported);
+    return std::nullopt;
+  }
+  std::vector<std::byte> all;
+  for (const auto& one : in_place ? in : out) {
+    const auto bytes = std::as_bytes(std::span(one));
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+template <class T>
+int different_ways(std::vector<communicator>& comms, bool averages, std::size_t count) {
+  std::optional<std::vector<std::byte>> first;
+  int ways = 0;
+  for (const auto protocol : {troupe::message_protocol::simple, troupe::message_protocol::direct, troupe::message_protocol::ll128})
+    for (const std::string& choreography : offering(collective::all_reduce))
+      for (const bool in_place : {false, true}) {
+        call_options options;
+        options.level = determinism::topology_stable;
+        options.protocol = protocol;
+        options.choreography = choreography;
+        const auto bits = averaged_or_scaled<T>(comms, averages, count, options, in_place);
+        if (!bits) continue;
+        INFO(choreography << " by " << name(protocol) << (in_place ? " in place, " : ", ")
+                          << name(troupe::datatype_of<T>));
+        if (first) CHECK(*bits == *first);
+        else first = bits;
+        ++ways;
+      }
+  return ways;
+}
+
+}  // namespace
+
+TEST_CASE("averages and scaled sums have the same bits, whoever divides and scales where") {
+  for (const int ranks : {2, 3, 8}) {
+    troupe::engine engine;
+    auto comms = engine.communicators(ranks);
+    for (const std::size_t count : {1u, 700u, 20'000u})
+      for (const bool averages : {false, true}) {
+        CHECK(different_ways<float>(comms, averages, count) > 6);
+        CHECK(different_ways<std::int32_t>(comms, averages, count) > 6);
+        CHECK(different_ways<troupe::bf16>(comms, averages, count) > 6);
+        CHECK(different_ways<troupe::f8e4m3>(comms, averages, count) > 6);
+      }
   }
 }

@@ -2,6 +2,7 @@
 
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/program/completion.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "tests/protocols/reference.hpp"
 #include "tests/seed.hpp"
@@ -29,11 +30,20 @@ constexpr int shrink = 1;
 /// All ranks and channels of one operation on one thread. Chunks and credits lie on the way until the scheduler picks them.
 class toy {
 public:
-  toy(const score& s, const call_shape& shape, const cutting& cut, int credits, bool any_order, std::uint64_t seed)
+  /// @param average the verdict on the score, if its steps are to divide
+  toy(const score& s, const call_shape& shape, const cutting& cut, int credits, bool any_order, std::uint64_t seed,
+      const verdict* average = nullptr)
       : cut_(cut), credits_(credits), random_(seed) {
     for (rank_t r = 0; r < s.ranks; ++r) users_.emplace_back(s, r, shape);
     for (rank_t r = 0; r < s.ranks; ++r) peers_.push_back({users_[index(r)].input(), users_[index(r)].output()});
     for (rank_t r = 0; r < s.ranks; ++r) codes_.push_back(compile(s, r, shape, cut));
+    if (average != nullptr) {
+      divisor_ = s.ranks;
+      for (rank_t r = 0; r < s.ranks; ++r) {
+        mark_completing(codes_[index(r)], average->completing[index(r)]);
+        codes_[index(r)].sums.divisor = static_cast<std::size_t>(s.ranks);
+      }
+    }
     l2_.resize(codes_[0].l2_bytes / 8 + 1);
     scratch_.resize(index(s.ranks));
     l0_.resize(index(s.ranks));
@@ -64,7 +74,7 @@ public:
       if (!p.performed()) return "stuck: " + to_string(p.waits().at(0));
     if (!flying_.empty()) return "something is still under way";
     for (const auto& u : users_)
-      if (u.wrong() != 0) return std::to_string(u.wrong()) + " elements are wrong";
+      if (u.wrong(divisor_) != 0) return std::to_string(u.wrong(divisor_)) + " elements are wrong";
     return {};
   }
 
@@ -168,6 +178,7 @@ private:
 
   cutting cut_;
   int credits_;
+  std::int64_t divisor_ = 1;
   std::mt19937_64 random_;
   std::vector<reference::user_buffers> users_;
   std::vector<peer_memory> peers_;
@@ -190,7 +201,7 @@ bool can_be_in_place(collective c) {
 
 TEST_CASE("all choreographies, in random orders: what the verifier passes ends, with exact results") {
   std::mt19937_64 random(seed());
-  std::size_t performed = 0, refused = 0, with_one_credit = 0;
+  std::size_t performed = 0, refused = 0, with_one_credit = 0, averages = 0;
   for (const choreography* by : all_choreographies())
     for (const collective what : by->collectives)
       for (const int ranks : {1, 2, 3, 4, 5, 8})
@@ -206,7 +217,8 @@ TEST_CASE("all choreographies, in random orders: what the verifier passes ends, 
           const score s = one_cell_per_step(lower_syncs(write_score(*by, on)));
           for (const int credits : {1, 2, 8}) {
             const cutting cut{1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 3)};
-            if (!verify(s, {credits, cut.slices}).ok()) {
+            const verdict v = verify(s, {credits, cut.slices});
+            if (!v.ok()) {
               ++refused;
               continue;
             }
@@ -225,13 +237,20 @@ TEST_CASE("all choreographies, in random orders: what the verifier passes ends, 
             CAPTURE(cut.channels);
             CAPTURE(cut.slices);
             CAPTURE(shape.count);
-            CHECK(toy(s, shape, cut, credits, random() % 2 == 0, order).run() == "");
+            call described;
+            described.what = what;
+            described.reduction = average;
+            const bool divides = random() % 2 == 0 && divides_in_steps(described, ranks, v);
+            CAPTURE(divides);
+            CHECK(toy(s, shape, cut, credits, random() % 2 == 0, order, divides ? &v : nullptr).run() == "");
+            averages += divides;
             ++performed;
             with_one_credit += credits == 1;
           }
         }
   CHECK(performed > 500 / shrink);
   CHECK(with_one_credit > 0);
+  CHECK(averages > 0);
   CHECK(refused < performed);
 }
 

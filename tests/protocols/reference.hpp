@@ -72,11 +72,11 @@ public:
   std::byte* input() { return reinterpret_cast<std::byte*>(input_); }
   std::byte* output() { return reinterpret_cast<std::byte*>(output_); }
 
-  /// Elements that are not what they must be.
-  std::size_t wrong() const {
+  /// Elements that are not what they must be. @param divisor of all results: of averages
+  std::size_t wrong(std::int64_t divisor = 1) const {
     std::size_t bad = 0, at = 0;
     each(output_blocks(score_->what, score_->ranks, score_->root, rank_), [&](std::int64_t block, std::size_t e) {
-      bad += output_[at++] != expected(score_->what, score_->ranks, score_->root, rank_, block, e);
+      bad += output_[at++] != expected(score_->what, score_->ranks, score_->root, rank_, block, e) / divisor;
     });
     return bad;
   }

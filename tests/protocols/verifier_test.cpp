@@ -81,6 +81,40 @@ TEST_CASE("a right score is accepted, with its trees") {
   accepts(exchange(true));
 }
 
+TEST_CASE("which steps complete a sum") {
+  const auto marks = [](const score& s) {
+    std::string text;
+    for (const step_marks& rank : verify(s).completing)
+      for (const std::vector<bool>& lane : rank)
+        for (const bool mark : lane) text += mark ? '!' : '.';
+    return text;
+  };
+  CHECK(marks(exchange()) == "...!...!");
+  // A chain: rank 1 adds to what comes from rank 0, and rank 2 has the sum.
+  drafting chain{collective::reduce, 3, 1, false, 2};
+  chain.lane(0).to(1).send(input[0]);
+  chain.lane(1).from(0).to(2).recv_reduce_send(input[0]);
+  chain.lane(2).from(1).recv_reduce_copy(input[0], output[0]);
+  CHECK(marks(chain.finish()) == "..!");
+  // A step on two cells that completes the first one only: nobody may divide.
+  drafting partly{collective::reduce, 3, 2};
+  auto first = partly.lane(1).to(0);
+  first.send(input[0]);
+  first.send(input[1]);
+  partly.lane(2).to(0).send(input.all());
+  auto root = partly.lane(0);
+  root.copy(input.all(), output.all());
+  root.from(1).recv_reduce(output[0]);
+  root.from(2).recv_reduce(output.all());
+  root.from(1).recv_reduce(output[1]);
+  const verdict v = verify(partly.finish());
+  CHECK(v.ok());
+  CHECK(v.completing.empty());
+  drafting moves{collective::all_gather, 1};
+  moves.lane(0).copy(input[0], output[0]);
+  CHECK(verify(moves.finish()).completing.empty());
+}
+
 TEST_CASE("trees: swapping keeps the shape but not the rank order; a fold from the right is not the left fold") {
   score s = exchange();
   nth(s, 1, 3).swapped = false;

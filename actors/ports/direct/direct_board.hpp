@@ -45,6 +45,7 @@ public:
     // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
     std::atomic<std::uint64_t> fingerprint{0};
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
+    std::atomic<double> factor{1};  ///< of its input, see sum_handling
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
     /// Number and next unit of the rank's body; written by who claims.

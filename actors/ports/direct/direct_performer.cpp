@@ -44,9 +44,10 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
                              std::uint64_t sequence, std::uint64_t fingerprint) {
   const auto ranks = static_cast<std::size_t>(board_->ranks());
   if (buffers_.size() < ranks) buffers_.resize(ranks);
-  if (in_.size() < code.most_operands) in_.resize(code.most_operands), out_.resize(code.most_operands);
+  if (in_.size() < code.most_operands)
+    in_.resize(code.most_operands), out_.resize(code.most_operands), factors_.resize(code.most_operands);
   code_ = &code;
-  mine_ = {memory.input, memory.output, memory.scratch};
+  mine_ = {memory.input, memory.output, memory.scratch, reduction.scale};
   type_ = type;
   reduction_ = reduction;
   sequence_ = sequence;
@@ -69,6 +70,7 @@ void direct_performer::come() {
   mine.input.store(mine_.input, std::memory_order_release);
   mine.output.store(mine_.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
+  mine.factor.store(mine_.factor, std::memory_order_release);
   mine.here.store(mark_, std::memory_order_seq_cst);
   stage_ = stage::meeting;
 }
@@ -81,9 +83,9 @@ direct_performer::status direct_performer::meet() {
     // In one order with come(): the last to come sees all, so nobody need be told that somebody has come.
     if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
     const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
-    buffers_[static_cast<std::size_t>(met_)] = {other.input.load(std::memory_order_acquire),
-                                                other.output.load(std::memory_order_acquire),
-                                                other.scratch.load(std::memory_order_acquire)};
+    buffers_[static_cast<std::size_t>(met_)] = {
+        other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
+        other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
     if (other.here.load(std::memory_order_relaxed) != mark_)
       return status::
           waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
@@ -210,10 +212,15 @@ void direct_performer::perform(const direct_program::body& body, std::uint32_t u
     const std::size_t begin = part_begin(p.elements, body.units, unit),
                       end = part_begin(p.elements, body.units, unit + 1);
     const std::size_t offset = begin * code_->element_size;
+    const bool scales = code_->sums.scales_inputs && p.inputs > 1;
     const location* operand = code_->operands.data() + p.operands;
-    for (std::size_t i = 0; i < p.inputs; ++i) in_[i] = address(*operand++) + offset;
+    for (std::size_t i = 0; i < p.inputs; ++i, ++operand) {
+      in_[i] = address(*operand) + offset;
+      if (scales) factors_[i] = buffers_[static_cast<std::size_t>(operand->owner)].factor;
+    }
     for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(*operand++) + offset;
-    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, code_->stores);
+    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, code_->stores,
+                {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
   }
 }
 

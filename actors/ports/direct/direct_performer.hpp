@@ -46,6 +46,7 @@ private:
     std::byte* input;
     std::byte* output;
     std::byte* scratch;
+    double factor;  ///< of the input
   };
   class touching_others;
 
@@ -67,6 +68,7 @@ private:
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
   std::vector<void*> out_;
+  std::vector<double> factors_;
   op reduction_;
   buffers mine_{};
   std::uint64_t mark_ = 0;

@@ -5,6 +5,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/program/completion.hpp"
 #include "protocols/program/direct_program.hpp"
 #include "protocols/verify/verifier.hpp"
 
@@ -60,7 +61,9 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
   const score_key key{how.choreography,       what.what, ranks,    root,          in_place,
                       what.uniform,           split,     how.fold, how.agreement, paced,
                       std::min(how.slices, 3)};
-  plan_key whole{key, how, what.type, what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
+  plan_key whole{key,        how,
+                 what.type,  what.reduction.kind == op_kind::avg,
+                 what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
   if (const auto known = plans_.find(whole); known != plans_.end()) return known->second;
   if (plans_.size() >= most_plans) plans_.clear();
   const prepared& from = score_for(key);
@@ -104,6 +107,8 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   if (counts != nullptr) made->counts = *counts;
   made->widened = widens(what);
   made->work_type = made->widened ? datatype::f32 : what.type;
+  const bool over_slots = how.port == port_kind::ll || how.port == port_kind::ll128;
+  made->divides = !over_slots && divides_in_steps(what, ranks, *made->verified);
   if (how.port == port_kind::mailbox) {
     const bool agrees = what.uniform && from.agrees && !how.ask;
     made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
