@@ -2,6 +2,7 @@
 // One rank's call of a collective, as it is compared with the other ranks' before any result is delivered.
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -86,9 +87,31 @@ inline call_identity identity_of(const call& c) {
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
                    (c.reduction.associative ? 0x200u : 0u);
   if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
-  if (c.uniform) id.count = c.count;
-  else if (traits_of(c.what).v == v_counts::common) id.counts = c.counts;
+  id.count = c.count;
+  if (!c.uniform && traits_of(c.what).v == v_counts::common) id.counts = c.counts;
   id.choreography = c.choreography;
+  return id;
+}
+
+/// The largest number of elements that is planned like `count`: four classes an octave, which end at powers of two and at quarters
+/// between them; small numbers are their own class.
+constexpr std::size_t largest_of_class(std::size_t count) {
+  constexpr std::size_t small = 16, beyond = std::size_t{1} << 50;
+  if (count <= small || count >= beyond) return count;
+  const std::size_t quarter = std::bit_floor(count - 1) / 4;  // a power of two
+  return (count + quarter - 1) & ~(quarter - 1);
+}
+
+/// Every rank knows the sizes of all blocks; else those of its own, and of a root all.
+inline bool knows_all_blocks(const call& c) { return c.uniform || traits_of(c.what).v == v_counts::common; }
+
+/// The calls that share a plan: `count` is the largest of the class, and of blocks of different sizes the largest counts. Where a rank
+/// knows only some blocks' sizes, all calls are one class.
+inline call_identity class_of(const call& c) {
+  call_identity id = identity_of(c);
+  if (!id.counts.empty()) id.count = std::ranges::max(id.counts);
+  id.counts = {};
+  id.count = largest_of_class(id.count);
   return id;
 }
 

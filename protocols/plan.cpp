@@ -15,9 +15,34 @@ message_protocol plan::protocol() const {
   return slots()->format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
 }
 
+namespace {
+
+bool touches_shared(const score& s, rank_t rank) {
+  const auto shared = [&](const place& at) {
+    const bool foreign = at.owner != self && at.owner != rank;
+    return at.count > 0 && at.buffer != buffer_kind::none && (foreign || at.buffer == buffer_kind::l2);
+  };
+  const auto touches = [&](const step& i) { return shared(i.source) || shared(i.target); };
+  return std::ranges::any_of(s.players[static_cast<std::size_t>(rank)].lanes,
+                             [&](const lane& l) { return std::ranges::any_of(l, touches); });
+}
+
+}  // namespace
+
+/// Any rank's steps do. Who touches only its own may be the root whose buffers the others read.
+bool plan::shares_memory() const {
+  int known = shares_memory_.load(std::memory_order_relaxed);
+  if (known >= 0) return known > 0;
+  known = 0;
+  for (rank_t r = 0; r < notes->ranks && known == 0; ++r) known = touches_shared(*notes, r) ? 1 : 0;
+  shares_memory_.store(known, std::memory_order_relaxed);
+  return known > 0;
+}
+
 /// Not for slots, which handle sums at their ends.
-program plan::compiled(rank_t rank, const call_shape& shape) const {
-  program made = compile(*notes, rank, shape, cut(), work());
+program plan::compiled(rank_t rank) const {
+  program made = compile(*notes, rank, shape(), cut(), work());
+  made.shares_memory = shares_memory();
   made.sums.scales_inputs = scales_reads;
   if (divides) {
     made.sums.divisor = static_cast<std::size_t>(notes->ranks);
@@ -26,16 +51,9 @@ program plan::compiled(rank_t rank, const call_shape& shape) const {
   return made;
 }
 
-std::shared_ptr<const program> plan::program_of(rank_t rank, std::span<const std::size_t> input_displacements,
-                                                std::span<const std::size_t> output_displacements) const {
-  call_shape s = shape();
-  if (!input_displacements.empty() || !output_displacements.empty()) {
-    s.input_displacements = input_displacements;
-    s.output_displacements = output_displacements;
-    return std::make_shared<const program>(compiled(rank, s));
-  }
+std::shared_ptr<const program> plan::program_of(rank_t rank) const {
   const auto ranks = static_cast<std::size_t>(notes->ranks);
-  return mailbox()->programs.get(static_cast<std::size_t>(rank), ranks, [&] { return compiled(rank, s); });
+  return mailbox()->programs.get(static_cast<std::size_t>(rank), ranks, [&] { return compiled(rank); });
 }
 
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
@@ -48,8 +66,8 @@ std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
 std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   return direct()->programs.get(0, 1, [&] {
     std::vector<std::shared_ptr<const program>> all;
-    for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(std::make_shared<const program>(compiled(r, shape())));
-    const direct_setting setting{notes->what, in_place || root_in_place, count * size_of(work_type)};
+    for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(std::make_shared<const program>(compiled(r)));
+    const direct_setting setting{notes->what, notes->root, in_place || root_in_place};
     return compile_direct(all, setting);
   });
 }

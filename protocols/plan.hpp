@@ -1,6 +1,7 @@
 #pragma once
 // What the planner decided for one kind of call, made once and shared by all ranks and all repetitions.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,8 +45,8 @@ struct direct_plan {
 class plan {
 public:
   plan() = default;
-  /// The same for another number of elements: choice, score and proof know no size. @pre uniform
-  plan(const plan& like, std::size_t elements) : plan(like) { count = elements; }
+  plan(const plan&) = delete;
+  plan& operator=(const plan&) = delete;
 
   std::string choreography;
   bool in_place = false;  ///< of the score: of the call, or brought about by staging
@@ -54,8 +55,8 @@ public:
   bool root_in_place = false;
   std::shared_ptr<const score> notes;  ///< lowered and verified
   std::shared_ptr<const verdict> verified;
-  std::size_t count = 0;              ///< elements per block
-  std::vector<std::size_t> counts;    ///< per block, if they differ
+  std::size_t count = 0;              ///< elements per block, at most; its programs are compiled for so many
+  bool exact = true;                  ///< for calls with `count` elements only; else for all of the class (class_of)
   datatype work_type = datatype::u8;  ///< in which the score is performed
   bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
@@ -86,20 +87,20 @@ public:
   cutting cut() const { return on_board() ? cutting{} : mailbox()->cut; }
   step_work work() const { return on_board() ? step_work::at_once : mailbox()->work; }
 
-  /// The program of `rank`; displacements (elements per block) make it this call's own and are not cached. @pre mailbox()
-  std::shared_ptr<const program> program_of(rank_t rank, std::span<const std::size_t> input_displacements = {},
-                                            std::span<const std::size_t> output_displacements = {}) const;
+  /// The programs, for `count` elements: a call of other sizes fits a copy. @pre mailbox()
+  std::shared_ptr<const program> program_of(rank_t rank) const;
   /// @pre slots()
   std::shared_ptr<const slot_program> slot_program_of(rank_t rank) const;
   /// Of all ranks. @pre direct()
   std::shared_ptr<const direct_program> direct_program_of_all() const;
 
-  call_shape shape() const { return {count, counts, {}, {}, size_of(work_type)}; }
+  call_shape shape() const { return {count, {}, {}, {}, size_of(work_type)}; }
 
 private:
-  plan(const plan&) = default;
+  program compiled(rank_t rank) const;
+  bool shares_memory() const;
 
-  program compiled(rank_t rank, const call_shape& shape) const;
+  mutable std::atomic<int> shares_memory_{-1};  ///< not asked yet
 };
 
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include "actors/ports/board_port.hpp"
 
+#include <algorithm>
+
 #include "memory/kernels/kernels.hpp"
 
 namespace troupe::actors {
@@ -13,74 +15,132 @@ void board_port::remember(const call& what, const std::shared_ptr<const plan>& h
   static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)));
 }
 
-void board_port::start(const void* input, void* output, std::uint64_t sequence) {
-  const remembered_calls::entry& known = calls_.last();
+void board_port::start(call_buffers buffers, std::uint64_t sequence) {
+  remembered_calls::entry& known = calls_.last();
   const call& what = known.what;
   // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
   // written.
   if (board_->done(rank_) < sequence) [[unlikely]]
     board_->finish(rank_, sequence - 1);
-  if (what.count > 0 && stages(*known.how)) {
-    input = stage_input(known, input);
-    if (known.how->widened) output = result_.data();
-  } else if (what.count > 0 && root_needs_copy(*known.how, what, rank_, input, output)) [[unlikely]] {
-    input = set_apart(known, input);
-  }
+  const datatype type = known.how->work_type;
+  if (stages(*known.how)) stage(known, buffers);
+  else if (keeps_input_apart(*known.how, what, rank_, buffers)) [[unlikely]] buffers.input = set_apart(known, buffers);
+  const call_shape shape = shape_of(what, buffers, type);
   memory_map memory;
-  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(input));
-  memory.output = static_cast<std::byte*>(output);
+  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+  memory.output = static_cast<std::byte*>(buffers.output);
   const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
     if (where.size() < bytes) where.resize(bytes);
     return where.data();
   };
   if (known.slots != nullptr) {
-    if (slots_code_ != known.slots) slots_code_ = known.slots;
+    if (const auto& code = fitted(known, shape); slots_code_ != code) slots_code_ = code;
     memory.scratch = room(scratch_, slots_code_->scratch_bytes);
     memory.l0 = room(l0_, slots_code_->l0_bytes);
-    slots_.start(*slots_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint);
+    slots_.start(*slots_code_, memory, type, what.reduction, sequence, known.fingerprint);
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    memory.scratch = room(scratch_, direct_code_->bodies[static_cast<std::size_t>(rank_)].scratch_bytes);
-    direct_.start(*direct_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint);
+    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint);
     performer_ = &direct_;
   }
 }
 
+call_shape board_port::shape_of(const call& what, const call_buffers& buffers, datatype type) const {
+  return {what.count,    what.counts,        buffers.input_displacements, buffers.output_displacements,
+          size_of(type), what.receive_counts};
+}
+
+/// The plan's program, or the entry's own copy of it where the call has other sizes.
+const std::shared_ptr<const slot_program>& board_port::fitted(remembered_calls::entry& known, const call_shape& shape) {
+  const bool plain = shape.counts.empty();
+  if (plain && shape.count == known.how->count) return known.slots;
+  if (known.fitted == nullptr) {
+    known.fitted = std::make_shared<slot_program>(*known.slots);
+    known.own = known.fitted;
+    known.fitted_count = unfitted;
+  }
+  if (plain && known.fitted_count == shape.count) return known.own;
+  known.fitted_count = unfitted;  // if it throws
+  fit(*known.fitted, shape);
+  if (plain) known.fitted_count = shape.count;
+  return known.own;
+}
+
 /// A copy of the input, where the plan must not be performed in place.
-const void* board_port::set_apart(const remembered_calls::entry& known, const void* input) {
+const void* board_port::set_apart(const remembered_calls::entry& known, const call_buffers& buffers) {
   const call& what = known.what;
-  const auto* begin = static_cast<const std::byte*>(input);
-  apart_.assign(begin, begin + input_elements(what) * size_of(known.how->work_type));
+  if (what.uniform && what.count == 0) return buffers.input;
+  const block_run run = input_blocks(what.what, board_->ranks(), what.root, rank_);
+  std::size_t elements = 0, end = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) {
+    const std::size_t count = own_elements(what, run, i);
+    end += count;
+    if (!buffers.input_displacements.empty()) end = buffers.input_displacements[i] + count;
+    elements = std::max(elements, end);
+  }
+  const auto* begin = static_cast<const std::byte*>(buffers.input);
+  apart_.assign(begin, begin + elements * size_of(known.how->work_type));
   return apart_.data();
 }
 
-std::size_t board_port::input_elements(const call& what) const {
-  return static_cast<std::size_t>(input_blocks(what.what, board_->ranks(), what.root, rank_).count) * what.count;
+/// Of block i of the rank's own buffer. Of several blocks it knows each; of its only one it may know others', too.
+std::size_t board_port::own_elements(const call& what, const block_run& run, std::size_t i) const {
+  if (what.uniform) return what.count;
+  if (run.count > 1) return what.counts[i];
+  return what.counts.size() == 1 ? what.counts[0] : what.counts[static_cast<std::size_t>(run.first)];
 }
-std::size_t board_port::output_elements(const call& what) const {
-  return static_cast<std::size_t>(output_blocks(what.what, board_->ranks(), what.root, rank_).count) * what.count;
+
+std::size_t board_port::elements_of(const call& what, const block_run& run) const {
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) sum += own_elements(what, run, i);
+  return sum;
 }
 
 /// On the direct board nothing is: its passes scale, and round once.
 bool board_port::stages(const plan& how) { return how.slots() != nullptr && (how.widened || how.scaled); }
 
-/// As much as an operation over slots has: tens of KiB at most. Allocates when it is more than ever before.
-const void* board_port::stage_input(const remembered_calls::entry& known, const void* input) {
+/// The input is packed, and the result comes elsewhere if it is wider. As much as an operation over slots has: tens of KiB at most.
+/// Allocates when it is more than ever before.
+void board_port::stage(const remembered_calls::entry& known, call_buffers& buffers) {
   const plan& how = *known.how;
-  const std::size_t count = input_elements(known.what), width = size_of(how.work_type);
-  if (apart_.size() < count * width) apart_.resize(count * width);
-  const double factor = known.what.reduction.scale;
-  if (how.widened) {
-    if (const std::size_t out = output_elements(known.what) * width; result_.size() < out) result_.resize(out);
-    convert(known.what.type, input, how.work_type, apart_.data(), count);
-    // As scale() does for the call's type: low-precision types are multiplied by an f32.
-    if (how.scaled)
-      scale(how.work_type, static_cast<double>(static_cast<float>(factor)), apart_.data(), apart_.data(), count);
+  const call& what = known.what;
+  const std::size_t width = size_of(how.work_type), narrow = size_of(what.type);
+  const block_run run = input_blocks(what.what, board_->ranks(), what.root, rank_);
+  const std::size_t total = elements_of(what, run);
+  if (total == 0) return;
+  if (apart_.size() < total * width) apart_.resize(total * width);
+  const auto* from = static_cast<const std::byte*>(buffers.input);
+  std::byte* to = apart_.data();
+  if (buffers.input_displacements.empty()) {
+    stage_elements(known, from, to, total);
   } else {
-    scale(how.work_type, factor, input, apart_.data(), count);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) {
+      const std::size_t count = own_elements(what, run, i);
+      stage_elements(known, from + buffers.input_displacements[i] * narrow, to, count);
+      to += count * width;
+    }
   }
-  return apart_.data();
+  buffers.input = apart_.data();
+  buffers.input_displacements = {};
+  if (!how.widened) return;
+  const std::size_t results = elements_of(what, output_blocks(what.what, board_->ranks(), what.root, rank_)) * width;
+  if (result_.size() < results) result_.resize(results);
+  buffers.output = result_.data();
+}
+
+void board_port::stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
+                                std::size_t count) {
+  const plan& how = *known.how;
+  const double factor = known.what.reduction.scale;
+  if (count == 0) return;
+  if (how.widened) {
+    convert(known.what.type, from, how.work_type, to, count);
+    // As scale() does for the call's type: low-precision types are multiplied by an f32.
+    if (how.scaled) scale(how.work_type, static_cast<double>(static_cast<float>(factor)), to, to, count);
+  } else {
+    scale(how.work_type, factor, from, to, count);
+  }
 }
 
 /// Only who has a result divides and rounds; exscan leaves rank 0's output alone.
@@ -89,10 +149,11 @@ void board_port::conclude(void* output) {
   const call& what = known.what;
   const plan& how = *known.how;
   const bool widened = stages(how) && how.widened, divides = what.reduction.kind == op_kind::avg && !how.divides;
-  if (!is_reduction(what.what) || what.count == 0 || !(widened || divides)) return;
+  if (!is_reduction(what.what) || !(widened || divides)) return;
   const int terms = contributor_count(what.what, board_->ranks(), what.root, rank_);
   if (terms == 0) return;
-  const std::size_t count = output_elements(what);
+  const std::size_t count = elements_of(what, output_blocks(what.what, board_->ranks(), what.root, rank_));
+  if (count == 0) return;
   void* const result = widened ? result_.data() : output;
   if (divides) divide(how.work_type, static_cast<std::size_t>(terms), result, result, count);
   if (widened) convert(how.work_type, result, what.type, output, count);

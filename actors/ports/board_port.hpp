@@ -42,7 +42,7 @@ public:
 
   // -- one operation --
   /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
-  void start(const void* input, void* output, std::uint64_t sequence);
+  void start(call_buffers memory, std::uint64_t sequence);
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
@@ -57,11 +57,17 @@ public:
   bool idle() const { return performer_->idle(); }
 
 private:
-  const void* set_apart(const remembered_calls::entry& known, const void* input);
-  std::size_t input_elements(const call& what) const;
-  std::size_t output_elements(const call& what) const;
+  static constexpr std::size_t unfitted = static_cast<std::size_t>(-1);
+
+  call_shape shape_of(const call& what, const call_buffers& buffers, datatype type) const;
+  const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
+  std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
+  std::size_t elements_of(const call& what, const block_run& run) const;
   static bool stages(const plan& how);
-  const void* stage_input(const remembered_calls::entry& known, const void* input);
+  void stage(const remembered_calls::entry& known, call_buffers& buffers);
+  static void stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
+                             std::size_t count);
+  const std::shared_ptr<const slot_program>& fitted(remembered_calls::entry& known, const call_shape& shape);
 
   slot_board* board_;
   rank_t rank_;
@@ -73,7 +79,7 @@ private:
   std::shared_ptr<const slot_program> slots_code_;
   std::shared_ptr<const direct_program> direct_code_;
   std::vector<std::byte> scratch_, l0_;
-  /// An input that is widened or scaled; or that of a root in place, whose plan is for separate buffers.
+  /// An input that is widened or scaled; or that of a call in place, whose plan is for separate buffers.
   std::vector<std::byte> apart_;
   std::vector<std::byte> result_;  ///< not yet rounded
 };

@@ -1,7 +1,7 @@
 #pragma once
-// The calls that a rank has made over the boards lately, so that their repetition needs no plan and no program, whose look-up other
-// ranks do at the same time. A program repeats a handful of calls, with a root that moves on perhaps: each has its place, found by a
-// hash, and the last one is found without.
+// The calls that a rank has made over the boards lately, so that their repetition, with whatever sizes of their class, needs no plan
+// and no program, whose look-up other ranks do at the same time. A program repeats a handful of calls, with a root that moves on
+// perhaps: each has its place, found by a hash, and the last one is found without.
 
 #include <array>
 #include <cstddef>
@@ -26,28 +26,49 @@ public:
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
-    call what;  ///< with the reduction of its last repetition
-    const call_identity key = identity_of(what);
+
+    call what;  ///< the last one of its class
+    const call_identity key = class_of(what);
     plan_ptr how;
     // One of them, by the plan's port.
     std::shared_ptr<const slot_program> slots;
     std::shared_ptr<const direct_program> direct;
+    // A copy of `slots` with the sizes of a call, for who fits it and for who performs it; null: no other sizes have come.
+    std::shared_ptr<slot_program> fitted;
+    std::shared_ptr<const slot_program> own;
+    std::size_t fitted_count = 0;  ///< if its blocks are equal
     std::uint64_t fingerprint;
+
+    bool is_for(const call& c, const call_identity& its_class) const {
+      return key == its_class && (!how->exact || c.count == how->count);
+    }
+    /// Takes over what differs within the class. No allocation for sizes of as many blocks.
+    void become(const call& c) {
+      what.reduction = c.reduction;
+      if (c.uniform && c.count == what.count) [[likely]]
+        return;
+      what.count = c.count;
+      what.counts = c.counts;
+      what.receive_counts = c.receive_counts;
+      fingerprint = troupe::fingerprint(what, 0, how->identity);
+    }
   };
 
   /// The one that is like `what`, or null.
   entry* find(const call& what) const {
-    const call_identity key = identity_of(what);
-    if (last_ != nullptr && last_->key == key) [[likely]]
+    const call_identity key = class_of(what);
+    if (last_ != nullptr && last_->is_for(what, key)) [[likely]]
       return last_;
     entry* const found = places_[place_of(key)].get();
-    return found != nullptr && found->key == key ? found : nullptr;
+    return found != nullptr && found->is_for(what, key) ? found : nullptr;
   }
-  /// Makes the one that is like `what` the last. False if there is none.
+  /// Makes the one that is like `what` the last, with its sizes. False if there is none.
   bool recall(const call& what) {
     entry* const found = find(what);
-    if (found != nullptr) last_ = found;
-    return found != nullptr;
+    if (found == nullptr) return false;
+    found->become(what);
+    last_ = found;
+    return true;
   }
 
   /// It is the last now. Who had its place is given back, to be let go outside the lock.

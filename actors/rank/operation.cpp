@@ -11,16 +11,21 @@ namespace {
 
 std::byte* bytes_of(const void* p) { return const_cast<std::byte*>(static_cast<const std::byte*>(p)); }
 
+/// Of the blocks, as far as the rank knows them.
+call_shape shape_of(const operation& op, std::size_t element_size) {
+  call_shape shape;
+  shape.count = op.what.count;
+  if (!op.what.uniform) shape.counts = op.counts ? *op.counts : op.what.counts;
+  shape.element_size = element_size;
+  return shape;
+}
+
 /// Elements that the rank's own buffers hold, packed.
 std::size_t input_elements(const operation& op, rank_t rank) {
-  call_shape shape = op.plan->shape();
-  shape.element_size = 1;
-  return input_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape);
+  return input_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape_of(op, 1));
 }
 std::size_t output_elements(const operation& op, rank_t rank) {
-  call_shape shape = op.plan->shape();
-  shape.element_size = 1;
-  return output_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape);
+  return output_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape_of(op, 1));
 }
 
 /// Elements before the rank's own block in the larger buffer, or 0 where both have the same blocks.
@@ -36,27 +41,17 @@ std::size_t own_block_begin(const call& c, rank_t rank, std::span<const std::siz
 bool input_is_larger(collective what) { return input_blocks(what, 2, 0, 0).count > output_blocks(what, 2, 0, 0).count; }
 
 /// @pre the call's own rank is the root
-bool root_is_in_place(const call& c, const void* input, const void* output,
-                      std::span<const std::size_t> input_displacements,
-                      std::span<const std::size_t> output_displacements) {
-  if (input == nullptr || output == nullptr) return false;
+bool root_is_in_place(const call& c, const call_buffers& m) {
+  if (m.input == nullptr || m.output == nullptr) return false;
   const bool larger_in = input_is_larger(c.what);
-  const std::size_t before = own_block_begin(c, c.root, larger_in ? input_displacements : output_displacements);
-  const std::byte* larger = bytes_of(larger_in ? input : output);
-  return larger + before * size_of(c.type) == bytes_of(larger_in ? output : input);
+  const std::size_t before = own_block_begin(c, c.root, larger_in ? m.input_displacements : m.output_displacements);
+  const std::byte* larger = bytes_of(larger_in ? m.input : m.output);
+  return larger + before * size_of(c.type) == bytes_of(larger_in ? m.output : m.input);
 }
 
 bool is_in_place(const operation& op, rank_t rank) {
   if (!has_root(op.what.what)) return op.what.in_place;
-  return op.what.root == rank &&
-         root_is_in_place(op.what, op.input, op.output, op.input_displacements, op.output_displacements);
-}
-
-/// In-place calls whose plan is made for separate buffers: the input is copied aside first.
-bool keeps_input_apart(const operation& op, rank_t rank) {
-  if (op.what.what == collective::all_to_all && !op.what.uniform)
-    return op.input == op.output && op.input != nullptr;  // block (i, j) comes where block (j, i) lies
-  return root_needs_copy(*op.plan, op.what, rank, op.input, op.output, op.input_displacements, op.output_displacements);
+  return op.what.root == rank && root_is_in_place(op.what, op.buffers());
 }
 
 /// The plan's score takes the rank's buffers for one memory, and they are not, or are staged.
@@ -115,11 +110,15 @@ void join_buffers(operation& op, rank_t rank, arena& memory, memory_map& map) {
 
 }  // namespace
 
-bool root_needs_copy(const plan& p, const call& what, rank_t rank, const void* input, const void* output,
-                     std::span<const std::size_t> input_displacements,
-                     std::span<const std::size_t> output_displacements) {
+bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
   if (p.in_place || p.root_in_place || !has_root(what.what) || what.root != rank) return false;
-  return root_is_in_place(what, input, output, input_displacements, output_displacements);
+  return root_is_in_place(what, memory);
+}
+
+bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
+  if (traits_of(what.what).v == v_counts::every_pair && !what.uniform)
+    return memory.input == memory.output && memory.input != nullptr;  // block (i, j) comes where block (j, i) lies
+  return root_needs_copy(p, what, rank, memory);
 }
 
 void operation::dropped() {
@@ -171,7 +170,8 @@ void shared_spaces::forget(epoch_t epoch) {
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 
-std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces) {
+std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                          program_shelf& programs) {
   const plan& p = *op.plan;
   auto result = std::make_shared<assignment>();
   result->epoch = op.epoch;
@@ -181,8 +181,14 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->any_order = p.mailbox()->any_order;
   result->credits = p.mailbox()->credits;
   result->work = p.work();
+  const auto code = [&] {
+    call_shape shape = shape_of(op, size_of(p.work_type));
+    shape.input_displacements = op.input_displacements;
+    shape.output_displacements = op.output_displacements;
+    return programs.take(op.plan, rank, shape);
+  };
   if (p.work() == step_work::timed_without_bytes) {
-    result->code = p.program_of(rank, op.input_displacements, op.output_displacements);
+    result->code = code();
     return result;
   }
   result->memory.input = bytes_of(op.input);
@@ -191,7 +197,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   if (joins_buffers(op, rank)) {
     join_buffers(op, rank, memory, result->memory);
   } else {
-    if (p.widened || p.scaled || keeps_input_apart(op, rank)) {
+    if (p.widened || p.scaled || keeps_input_apart(p, op.what, rank, op.buffers())) {
       stage_input(op, rank, memory);
       result->memory.input = bytes_of(op.staged_input.data());
     }
@@ -200,7 +206,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
       result->memory.output = op.result = bytes_of(op.staged_output.data());
     }
   }
-  result->code = p.program_of(rank, op.input_displacements, op.output_displacements);
+  result->code = code();
   op.scratch = memory.acquire(result->code->scratch_bytes);
   op.l0 = memory.acquire(result->code->l0_bytes);
   result->memory.scratch = bytes_of(op.scratch.data());

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "actors/ports/mailbox/program_shelf.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
+#include "protocols/agreement/agreement.hpp"
 #include "protocols/call.hpp"
 #include "protocols/perform/assignment.hpp"
 #include "protocols/plan.hpp"
@@ -22,6 +24,13 @@
 namespace troupe::actors {
 
 using plan_ptr = std::shared_ptr<const plan>;
+
+/// A caller's memory, and where blocks lie in it; the lists are in elements, and empty where blocks are packed.
+struct call_buffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::span<const std::size_t> input_displacements{}, output_displacements{};
+};
 
 /// What the caller gave, and what its rank adds while it is under way. Made by the calling thread, then owned by the rank; the
 /// caller keeps only `done`.
@@ -38,6 +47,7 @@ struct operation {
   std::optional<std::chrono::nanoseconds> deadline;                    ///< from the call on
   plan_ptr plan;                                                       ///< collectives with uniform blocks
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
+  counts_ptr counts;                                                   ///< of all blocks, if the membership told them
   completion_ptr done;
   failure_ptr refusal;  ///< its caller was told so: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
@@ -79,6 +89,7 @@ struct operation {
   operation& operator=(const operation&) = delete;
 
   std::string title() const;
+  call_buffers buffers() const { return {input, output, input_displacements, output_displacements}; }
 };
 /// It is performed on the slot board or the direct board, one at a time, by whoever has the rank's turn.
 inline bool on_board(const operation& op) { return op.peer < 0 && op.plan && op.plan->on_board(); }
@@ -108,14 +119,14 @@ private:
 };
 
 /// The root of a plan for separate buffers calls in place, which the plan was not verified for: it reads its input from a copy.
-/// @param input_displacements, output_displacements as in operation
-bool root_needs_copy(const plan& p, const call& what, rank_t rank, const void* input, const void* output,
-                     std::span<const std::size_t> input_displacements = {},
-                     std::span<const std::size_t> output_displacements = {});
+bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
+/// The call reads what it writes, and its plan knows nothing of that: its input is copied aside first.
+bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
 
 /// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
 /// Throws error (out_of_memory, size_overflow, unsupported …).
-std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces);
+std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                          program_shelf& programs);
 std::shared_ptr<const assignment> prepare_pair(operation& op);
 
 /// After all channels have performed: brings staged results to the output, divides averages.

@@ -23,7 +23,9 @@ thread_local int callbacks = 0;
 constexpr std::size_t long_bytes = 512 * 1024;
 
 bool takes_long(const operation& op, int ranks) {
-  return on_board(op) && op.what.count > long_bytes / size_of(op.what.type) / static_cast<std::size_t>(ranks);
+  const auto& counts = op.what.counts;
+  const std::size_t largest = counts.empty() ? op.what.count : *std::max_element(counts.begin(), counts.end());
+  return on_board(op) && largest > long_bytes / size_of(op.what.type) / static_cast<std::size_t>(ranks);
 }
 
 /// As eager_looks, of sends and receives: such a look is one load.
@@ -292,7 +294,7 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
-rank_cell::outcome rank_cell::perform_again(const call& what, const void* input, void* output,
+rank_cell::outcome rank_cell::perform_again(const call& what, const call_buffers& memory,
                                             std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
@@ -301,11 +303,10 @@ rank_cell::outcome rank_cell::perform_again(const call& what, const void* input,
     end_turn();
     return {};
   }
-  port.last().what.reduction = what.reduction;
-  return perform_begun(input, output, deadline);
+  return perform_begun(memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const void* input, void* output,
+rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,
                                       std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
   drain();
@@ -319,7 +320,7 @@ rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, con
     end_turn();
     throw;
   }
-  return perform_begun(input, output, deadline);
+  return perform_begun(memory, deadline);
 }
 
 /// Ends the wait of a caller that performs for its rank: a message has come, or it takes long.
@@ -367,11 +368,11 @@ bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, s
 }
 
 /// @pre the turn is held, and the call is the port's last
-rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
+rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
                                             std::optional<std::chrono::nanoseconds> deadline) {
   const auto begun = deadline ? clock::now() : steady_time{};
   try {
-    state_.begin_inline(input, output);
+    state_.begin_inline(memory);
   } catch (...) {
     end_turn();
     throw;
@@ -379,7 +380,7 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
   std::exception_ptr problem;  // taking it needs no memory that might be lacking
   try {
     if (perform_here(deadline, begun)) {
-      state_.end_inline(output);
+      state_.end_inline(memory.output);
       end_turn();
       return {true, nullptr, nullptr};
     }
@@ -388,7 +389,7 @@ rank_cell::outcome rank_cell::perform_begun(const void* input, void* output,
   }
   operation_ptr op;
   try {
-    op = state_.adopt_inline(input, output, deadline, deadline ? begun : clock::now());
+    op = state_.adopt_inline(memory, deadline, deadline ? begun : clock::now());
   } catch (...) {  // peers wait for this rank, and nobody can go on for it
     state_.drop_inline();
     break_down();

@@ -87,10 +87,9 @@ public:
     operation_ptr still_to_do;  ///< it takes long: wait for it
   };
   /// If it is like one of the rank's last calls.
-  outcome perform_again(const call& what, const void* input, void* output,
-                        std::optional<std::chrono::nanoseconds> deadline);
+  outcome perform_again(const call& what, const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);
   /// @pre how->on_board()
-  outcome perform(const call& what, const plan_ptr& how, const void* input, void* output,
+  outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory,
                   std::optional<std::chrono::nanoseconds> deadline);
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
   struct pairs_outcome {
@@ -194,7 +193,7 @@ private:
   bool drain() noexcept;
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   bool look_at_pairs(bool send);
-  outcome perform_begun(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline);
+  outcome perform_begun(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool help_one() noexcept;
   bool look_again() noexcept;

@@ -256,8 +256,7 @@ void rank_state::begin_on_board(rank_outbox& out) {
   try {
     board_port& port = *port_;
     if (!port.recall(op.what) || port.last().how != op.plan) port.remember(op.what, op.plan);
-    port.last().what.reduction = op.what.reduction;
-    port.start(op.input, op.output, op.epoch);
+    port.start(op.buffers(), op.epoch);
   } catch (...) {
     return stall(op, reason_of_exception(), out);
   }
@@ -278,7 +277,7 @@ void rank_state::launch(operation& op, rank_outbox& out) {
              make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
   };
   try {
-    what = prepare(op, options_.rank, *memory_, *spaces_);
+    what = prepare(op, options_.rank, *memory_, *spaces_, programs_);
     if (what->code->channels > options_.channels)
       throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
                                          " channels but the communicator only " + std::to_string(options_.channels));
@@ -307,8 +306,8 @@ void rank_state::start_pair(std::shared_ptr<const assignment> what) {
 
 // -- a blocking operation on the boards -----------------------------------------------------------------------------------
 
-void rank_state::begin_inline(const void* input, void* output) {
-  port_->start(input, output, next_);  // may throw: nothing has begun then
+void rank_state::begin_inline(const call_buffers& memory) {
+  port_->start(memory, next_);  // may throw: nothing has begun then
   begun_ = ++next_;
   inline_ = true;
 }
@@ -318,14 +317,16 @@ void rank_state::end_inline(void* output) {
   inline_ = false;
 }
 
-operation_ptr rank_state::adopt_inline(const void* input, void* output,
-                                       std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
+operation_ptr rank_state::adopt_inline(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline,
+                                       steady_time begun) {
   auto op = std::make_shared<operation>();
   const remembered_calls::entry& known = port_->last();
   op->what = known.what;
   op->plan = known.how;
-  op->input = input;
-  op->output = output;
+  op->input = memory.input;
+  op->output = memory.output;
+  op->input_displacements.assign(memory.input_displacements.begin(), memory.input_displacements.end());
+  op->output_displacements.assign(memory.output_displacements.begin(), memory.output_displacements.end());
   op->deadline = deadline;
   op->epoch = next_ - 1;
   op->begun = begun;
@@ -575,6 +576,7 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
   if (op->launched && op->channels == 0) return finish(epoch, nullptr, out);
   if (op->plan || !op->make_plan || stopping_.contains(epoch)) return;
   try {
+    op->counts = counts;
     op->plan = op->make_plan(counts);
   } catch (const error& e) {
     return out.fail(epoch, op->title(), make_failure(e.code_value(), e.what()));

@@ -79,11 +79,11 @@ public:
            !stopping_.contains(next_) && !asked_.contains(next_);
   }
   /// Gives the last remembered call of the port its number and begins it. Throws as board_port::start(). @pre may_begin_at_once()
-  void begin_inline(const void* input, void* output);
+  void begin_inline(const call_buffers& memory);
   /// It is performed. @pre begin_inline(), and no message was read since
   void end_inline(void* output);
   /// It takes long: becomes an operation like any other. Throws std::bad_alloc.
-  operation_ptr adopt_inline(const void* input, void* output, std::optional<std::chrono::nanoseconds> deadline,
+  operation_ptr adopt_inline(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline,
                              steady_time begun);
   /// It cannot go on, nor become an operation. Peers wait for it; break the communicator.
   void drop_inline();
@@ -202,6 +202,7 @@ private:
   shared_spaces* spaces_;
   std::optional<board_port> port_;
   std::vector<channel_state> channels_;
+  program_shelf programs_;
   pairs pairs_;
 
   epoch_t next_;                                ///< number of the next call

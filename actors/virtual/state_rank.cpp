@@ -31,7 +31,6 @@ plan_ptr make_plan(const lazy_sizes& sizes, const virtual_options& o) {
   made->root_in_place = true;  // what is studied is the score as it is, without a copy beside it
   made->notes = std::shared_ptr<const score>{std::shared_ptr<const void>{}, &notes};
   made->count = shape.count;
-  made->counts.assign(shape.counts.begin(), shape.counts.end());
   mailbox_plan& by = made->port.emplace<mailbox_plan>();
   by.cut = sizes.cut();
   by.credits = o.protocol.slots;
@@ -78,7 +77,7 @@ operation_ptr state_communicator::make_operation(rank_t r) const {
   auto op = std::make_shared<operation>();
   call& c = op->what;
   c.what = notes.what;
-  c.uniform = how->counts.empty();
+  c.uniform = shape.counts.empty();
   c.in_place = notes.in_place;
   c.type = how->work_type;
   c.reduction = options.reduction;
@@ -87,7 +86,8 @@ operation_ptr state_communicator::make_operation(rank_t r) const {
   c.choreography = notes.choreography;
   const auto own = static_cast<std::size_t>(r), n = static_cast<std::size_t>(notes.ranks);
   if (!c.uniform) {
-    const std::vector<std::size_t>& all = how->counts;
+    const std::vector<std::size_t> all(shape.counts.begin(), shape.counts.end());
+    op->counts = std::make_shared<const std::vector<std::size_t>>(all);  // before the membership tells them
     switch (traits_of(c.what).v) {
       case v_counts::every_pair:
         for (std::size_t peer = 0; peer < n; ++peer) {

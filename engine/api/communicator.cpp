@@ -123,16 +123,14 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
   c.choreography = std::move(what.options.choreography);
-  if (c.uniform) {
-    op.plan = known;
-    if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
-    if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
-  } else {
-    // Blocks of other ranks are known only when all have called.
+  op.plan = known;
+  if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
+  if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
+  // Else it depends on blocks of other ranks, which are known when all have called.
+  if (!op.plan)
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
       return self->core->plans.plan_for(c, self->placement, counts.get());
     };
-  }
 }
 
 namespace {
@@ -193,10 +191,11 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   c.protocol = what.options.protocol;
   std::swap(c.choreography, what.options.choreography);
   const auto deadline = deadline_for(rank, what.options);
-  auto result = mine.perform_again(c, what.input, what.output, deadline);
+  const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
+  auto result = mine.perform_again(c, memory, deadline);
   if (!result.begun) {
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
-    if (plan->on_board()) result = mine.perform(c, plan, what.input, what.output, deadline);
+    if (plan && plan->on_board()) result = mine.perform(c, plan, memory, deadline);
   }
   if (!result.begun) std::swap(c.choreography, what.options.choreography);
   return result;
@@ -204,7 +203,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
 
 bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
   if (what.pair) return run_pairs(rank, {&what});
-  if (!table->has_boards() || !what.what.uniform) return false;
+  if (!table->has_boards()) return false;
   actors::rank_cell::outcome result;
   try {
     result = begin_on_board(rank, what, plan);

@@ -30,13 +30,6 @@ bool continues(const lane& steps, std::size_t i) {
 
 }  // namespace
 
-std::size_t largest_of_class(std::size_t count) {
-  constexpr std::size_t small = 16, beyond = std::size_t{1} << 50;
-  if (count <= small || count >= beyond) return count;
-  const std::size_t quarter = std::bit_floor(count - 1) / 4;
-  return (count + quarter - 1) / quarter * quarter;
-}
-
 std::size_t size_class(std::size_t bytes) {
   if (bytes < 8) return bytes;
   const int drop = static_cast<int>(std::bit_width(bytes)) - 3;

@@ -69,8 +69,5 @@ private:
 
 /// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
 std::size_t size_class(std::size_t bytes);
-/// The largest number of elements that is planned like `count`: four classes an octave, which end at powers of two and at quarters
-/// between them; small numbers are their own class.
-std::size_t largest_of_class(std::size_t count);
 
 }  // namespace troupe

@@ -32,14 +32,6 @@ using verifying::max_lanes;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
 
-void check_counts(const planning_task& task) {
-  const auto blocks = static_cast<std::size_t>(block_count(task.what.what, task.ranks()));
-  if (task.what.uniform || task.counts.size() == blocks) return;
-  throw error(errc::invalid_argument, to_string(task.what) + " has " + std::to_string(blocks) +
-                                          " blocks, but the sizes of " + std::to_string(task.counts.size()) +
-                                          " were given");
-}
-
 /// Bytes that a rank converts or scales before and after, on average.
 double staging_bytes(const contender& c, const planning_task& task) {
   if (!c.widened && (!task.rules.scaled || c.scales_reads)) return 0;
@@ -58,8 +50,7 @@ std::size_t largest_part(std::size_t count, std::size_t n) {
 
 std::size_t planning_task::largest_block() const {
   if (!moves_data(what.what)) return 0;
-  if (what.uniform) return what.count;
-  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+  return counts.empty() ? what.count : *std::max_element(counts.begin(), counts.end());
 }
 
 std::size_t planning_task::mean_block() const {
@@ -69,10 +60,10 @@ std::size_t planning_task::mean_block() const {
   return static_cast<std::size_t>(std::ceil(total / static_cast<double>(counts.size())));
 }
 
-planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
-  planning_task task{what, placement, reach_map{placement}, {}, rules_of(what, placement.size())};
-  if (!what.uniform && counts) task.counts = *counts;
-  check_counts(task);
+namespace {
+
+planning_task checked(planning_task task) {
+  const call& what = task.what;
   if (has_root(what.what) && (what.root < 0 || what.root >= task.ranks()))
     throw error(errc::bad_root, to_string(what) + ": the root must be a rank of 0…" + std::to_string(task.ranks() - 1));
   // The widest that any choreography may work in; throws size_overflow.
@@ -82,6 +73,28 @@ planning_task make_task(const call& what, const layout& placement, const std::ve
   input_bytes(what.what, task.ranks(), what.root, rank, sizes);
   output_bytes(what.what, task.ranks(), what.root, rank, sizes);
   return task;
+}
+
+}  // namespace
+
+void check_counts(const call& what, int ranks, const std::vector<std::size_t>& counts) {
+  const auto blocks = static_cast<std::size_t>(block_count(what.what, ranks));
+  if (counts.size() == blocks) return;
+  throw error(errc::invalid_argument, to_string(what) + " has " + std::to_string(blocks) +
+                                          " blocks, but the sizes of " + std::to_string(counts.size()) + " were given");
+}
+
+planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
+  planning_task task{what, placement, reach_map{placement}, {}, rules_of(what, placement.size())};
+  if (!what.uniform && counts) task.counts = *counts;
+  if (!what.uniform) check_counts(what, task.ranks(), task.counts);
+  return checked(std::move(task));
+}
+
+planning_task task_of_class(const call& what, const layout& placement, std::size_t largest) {
+  planning_task task{what, placement, reach_map{placement}, {}, rules_of(what, placement.size())};
+  task.what.count = largest;
+  return checked(std::move(task));
 }
 
 // -- shaping and pricing ----------------------------------------------------------------------------------------------
@@ -98,7 +111,7 @@ contender plan_choice::consider(const std::string& name, const planning_task& ta
   c.choreography = name;
   // One pass of the kernel scales and adds in f32, and rounds once by itself; anything else needs wide partial results, and inputs that
   // are scaled before.
-  const bool one_pass = (task.rules.sums_in_f32 || task.rules.scaled) && task.what.uniform && task.ranks() > 1;
+  const bool one_pass = (task.rules.sums_in_f32 || task.rules.scaled) && task.ranks() > 1;
   if (one_pass) prepare(c, task, false, task.rules.scaled);
   if (!one_pass || !c.eligible() || !needs_no_stage(c)) {
     c = contender{};
@@ -210,6 +223,11 @@ void plan_choice::shape(contender& c, const planning_task& task) {
     const bool split = c.rank_order_fold || !task.what.uniform;
     const auto whole = library_.get({c.choreography, c.on, split, c.rank_order_fold});
     c.seconds = std::numeric_limits<double>::infinity();
+    if (!task.what.uniform && whole->touches_other_ranks) {
+      c.cut = cutting{};
+      c.lowered = whole;
+      return;
+    }
     for (const cutting& cut : cuts(c, task, *whole)) price(c, task, cut);
     if (!c.lowered)
       c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
@@ -290,7 +308,7 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
   if (std::string why = why_no_boards(options_, task.where); !why.empty()) return why;
   if (task.ranks() > most_slot_ranks)
     return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
-  if (!c.uniform) return "slots are for blocks of equal size";
+  if (!knows_all_blocks(c)) return "slots are for blocks whose sizes every rank knows";
   const bool single = block_count(c.what, task.ranks()) <= 1;
   const auto blocks = static_cast<std::size_t>(single ? 1 : task.ranks());
   const std::size_t block = task.largest_block() * (task.rules.sums_in_f32 ? sizeof(float) : size_of(c.type));
@@ -391,7 +409,6 @@ std::string plan_choice::why_not_direct(const planning_task& task) const {
   if (task.ranks() > most_direct_ranks)
     return "at most " + std::to_string(most_direct_ranks) + " ranks meet at the board, not " +
            std::to_string(task.ranks());
-  if (!task.what.uniform) return "it is for blocks of equal size";
   return {};
 }
 
@@ -414,7 +431,7 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.why_not_direct = troupe::why_not_direct(all);
   if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
-  const direct_program made = compile_direct(all, {task.what.what, c.on.in_place, block_bytes});
+  const direct_program made = compile_direct(all, {task.what.what, c.on.root, c.on.in_place});
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
   if (keeps_input_apart(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
@@ -422,7 +439,8 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     return;
   }
   // The same steps without messages are never slower.
-  c.direct_seconds = std::min(c.seconds, machine_.direct_seconds(made, bytes_a_core(task, block_bytes), c.work_type));
+  c.direct_seconds =
+      std::min(c.seconds, machine_.direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type));
 }
 
 contender* plan_choice::best_direct(const std::vector<contender*>& all, const planning_task& task) {
@@ -449,7 +467,7 @@ contender* plan_choice::best(std::vector<contender>& all, const planning_task& t
   while (true) {
     contender* first = nullptr;
     for (contender& c : all)
-      if (c.eligible() && (!first || c.seconds < first->seconds)) first = &c;
+      if (c.eligible() && std::isfinite(c.seconds) && (!first || c.seconds < first->seconds)) first = &c;
     if (!first || first->settled) return first;
     settle(*first, task);
   }
@@ -486,7 +504,7 @@ void plan_choice::settle(contender& c, const planning_task& task) {
 bool plan_choice::same_trees_in_place(const contender& c, const planning_task& task, const verdict& v) {
   if (!task.rules.trees.same_everywhere || task.rules.trees.left_fold || c.rank_order_fold) return true;
   // Where both kinds of call are staged, they are performed alike.
-  const bool always_staged = (task.rules.scaled && !c.scales_reads) || (task.rules.sums_in_f32 && !task.what.uniform);
+  const bool always_staged = task.rules.scaled && !c.scales_reads;
   stage other = c.on;
   other.in_place = !other.in_place;
   if (always_staged || !agrees_on_place(other.what, other.uniform) || !library_.refusal(c.choreography, other).empty())

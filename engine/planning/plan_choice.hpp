@@ -32,6 +32,10 @@ struct planning_task {
 };
 /// Throws error: bad_root, invalid_argument (counts missing or too many), size_overflow.
 planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts);
+/// Of blocks that differ in size. Throws error(invalid_argument).
+void check_counts(const call& what, int ranks, const std::vector<std::size_t>& counts);
+/// For all calls like this one whose blocks have at most `largest` elements. Throws error: bad_root, size_overflow.
+planning_task task_of_class(const call& what, const layout& placement, std::size_t largest);
 
 /// What a choreography would make of a task.
 struct contender {
@@ -45,7 +49,7 @@ struct contender {
   bool faulty = false;   ///< rejected because of the verifier
   datatype work_type = datatype::u8;
   cutting cut;
-  double seconds = 0;  ///< through the actors
+  double seconds = 0;  ///< through the actors; infinite if it cannot
   std::shared_ptr<lowered_score> lowered;
   /// Over slots, by slot_format.
   struct slot_way {

@@ -32,27 +32,30 @@ constexpr std::size_t reference_bytes = 64 * 1024;
 
 /// A key that refers to the caller's arguments, so that a look-up copies nothing.
 struct plan_key_view {
-  const call& what;
+  call_identity what;
   const layout& placement;
-  const std::vector<std::size_t>* counts;
 };
 
 struct plan_key {
-  call what;
+  explicit plan_key(const plan_key_view& of)
+      : what(of.what), choreography(of.what.choreography), placement(of.placement) {}
+  operator plan_key_view() const {  // NOLINT: a view of itself
+    plan_key_view view{what, placement};
+    view.what.choreography = choreography;
+    return view;
+  }
+
+private:
+  call_identity what;  ///< without counts
+  std::string choreography;
   layout placement;
-  std::vector<std::size_t> counts;
-  operator plan_key_view() const {
-    return {what, placement, what.uniform ? nullptr : &counts};
-  }  // NOLINT: a view of itself
 };
 
 struct plan_key_hash {
   using is_transparent = void;
   std::size_t operator()(const plan_key_view& key) const {
     word_hash h;
-    identity_of(key.what).add_to(h);
-    if (key.counts)
-      for (const std::size_t n : *key.counts) h.add(n);
+    key.what.add_to(h);
     h.add(static_cast<std::uint64_t>(key.placement.size()));
     return static_cast<std::size_t>(h.state);
   }
@@ -61,13 +64,24 @@ struct plan_key_hash {
 struct plan_key_equal {
   using is_transparent = void;
   bool operator()(const plan_key_view& a, const plan_key_view& b) const {
-    if (identity_of(a.what) != identity_of(b.what)) return false;
-    if (!a.what.uniform && (!a.counts || !b.counts || *a.counts != *b.counts)) return false;
-    return &a.placement == &b.placement || a.placement == b.placement;
+    return a.what == b.what && (&a.placement == &b.placement || a.placement == b.placement);
   }
 };
 
+/// `count` of the class of those calls of which every rank knows some blocks only, planned for whatever sizes.
+constexpr std::size_t any_size = static_cast<std::size_t>(-1);
+
+/// The class, from the blocks of all ranks.
+call_identity class_of(const call& what, const std::vector<std::size_t>& counts) {
+  call_identity id = troupe::class_of(what);
+  id.count = largest_of_class(counts.empty() ? 0 : std::ranges::max(counts));
+  return id;
+}
+
 // -- forced choreographies --------------------------------------------------------------------------------------------
+
+constexpr std::string_view only_direct =
+    "it works on other ranks' buffers, where blocks of different sizes have places that only the direct port asks for";
 
 struct forced_name {
   std::string name;  ///< empty: the planner chooses
@@ -144,8 +158,9 @@ struct planner::impl {
     std::string why;
     if (library.offers(options.choreography, what.what)) {
       const contender c = choice.consider(options.choreography, task);
-      if (c.eligible() || c.faulty) return {options.choreography, "the options"};
-      why = c.why_rejected;
+      const bool somehow = std::isfinite(c.seconds) || choice.why_not_direct(task).empty();
+      if ((c.eligible() && somehow) || c.faulty) return {options.choreography, "the options"};
+      why = c.eligible() ? std::string{only_direct} : c.why_rejected;
     }
     log->info("{}: {} is not used{}{}", to_string(what), options.choreography,
               why.empty() ? ", it does not offer this" : ": ", why);
@@ -154,9 +169,8 @@ struct planner::impl {
 
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
   /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
-  planning_task task_of(const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
-    planning_task task = make_task(what, placement, counts);
-    const bool shared = task.where.why_apart().empty() && what.uniform;
+  planning_task with_trees(planning_task task) {
+    const bool shared = task.where.why_apart().empty();
     if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
     return task;
   }
@@ -190,6 +204,10 @@ struct planner::impl {
   outcome choose(const planning_task& task, bool everybody) {
     outcome o = choose_for_actors(task, everybody);
     if (o.chosen) choose_protocol(o, task);
+    if (o.chosen && o.way == message_protocol::simple && !std::isfinite(o.chosen->seconds)) {
+      o.why_not_so = o.chosen->choreography + " cannot: " + std::string{only_direct};
+      o.chosen = nullptr;
+    }
     return o;
   }
 
@@ -285,7 +303,7 @@ struct planner::impl {
       return c.over(format_of(o.way)).lowered;
     }
     bool agrees = false;
-    auto as = task.what.uniform ? agree_by_mailbox(agrees, c, task) : c.lowered;
+    auto as = knows_all_blocks(task.what) ? agree_by_mailbox(agrees, c, task) : c.lowered;
     made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
   }
@@ -362,7 +380,8 @@ struct planner::impl {
                       {},
                       c.rank_order_fold});
     };
-    add(message_protocol::simple, c.cut, c.seconds, c.why_rejected);
+    const bool by_actors = !c.eligible() || std::isfinite(c.seconds);
+    add(message_protocol::simple, c.cut, c.seconds, by_actors ? c.why_rejected : std::string{only_direct});
     if (!c.eligible()) return;
     const std::string no_slots = choice.why_no_slots(task), not_direct = choice.why_not_direct(task);
     if (no_slots.empty()) choice.price_slots(c, task), choice.agree_over_slots(c, task);
@@ -375,16 +394,32 @@ struct planner::impl {
     add(message_protocol::direct, {}, c.direct_seconds, not_direct.empty() ? c.why_not_direct : not_direct);
   }
 
-  std::shared_ptr<const plan> make_plan(const planning_task& task) {
+  std::shared_ptr<plan> make_plan(const planning_task& task) {
     outcome o = choose(task, false);
     if (!o.chosen) refuse(task, o);
     for (const contender& c : o.all)
       if (c.faulty) log->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
+    return make_plan(task, o);
+  }
+
+  /// By the direct port, where ranks read each other's lists; null: the call has to wait for all ranks' counts.
+  std::shared_ptr<plan> make_plan_on_lists(const planning_task& task) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    if (wanted != message_protocol::automatic && wanted != message_protocol::direct) return nullptr;
+    if (!choice.why_not_direct(task).empty()) return nullptr;
+    outcome o;
+    o.force = forced(task);
+    o.all.push_back(choice.consider(o.force.name.empty() ? "fused" : o.force.name, task));
+    o.chosen = choice.best_direct({&o.all.front()}, task);
+    o.way = message_protocol::direct;
+    return o.chosen ? make_plan(task, o) : nullptr;
+  }
+
+  std::shared_ptr<plan> make_plan(const planning_task& task, const outcome& o) {
     const contender& c = *o.chosen;
     auto made = std::make_shared<plan>();
     made->choreography = c.choreography;
-    made->count = moves_data(task.what.what) && task.what.uniform ? task.what.count : 0;
-    made->counts = task.counts;
+    made->count = moves_data(task.what.what) ? task.what.count : 0;
     made->work_type = c.work_type;
     made->widened = c.widened;
     made->scaled = task.rules.scaled && !c.scales_reads;
@@ -406,57 +441,60 @@ struct planner::impl {
     return made;
   }
 
-  /// Planned for exactly this call, once.
+  /// All sizes of a class share the choice, the score, its proof and its programs. Null: made only with all ranks' counts.
   std::shared_ptr<const plan> plan_of(const call& what, const layout& placement,
                                       const std::vector<std::size_t>* counts) {
-    const plan_key_view key{what, placement, what.uniform ? nullptr : counts};
-    if (auto known = cached(key)) return known;
-    const std::lock_guard lock(planning);
-    if (auto known = cached(key)) return known;
-    const planning_task task = task_of(what, placement, counts);
-    auto made = make_plan(task);
-    keep({what, placement, task.counts}, made);
-    return made;
-  }
-
-  /// All sizes of a class share the choice, the score and its proof; only byte ranges differ. The last few sizes are kept, so that
-  /// the ranks of an operation share them, and memory does not grow with every new size.
-  std::shared_ptr<const plan> plan_of_class(const call& what, const layout& placement, std::size_t largest) {
-    call representative = what;
-    representative.count = largest;
-    std::shared_ptr<const plan> like;
+    const bool on_lists = !knows_all_blocks(what) && counts == nullptr;
+    if (!knows_all_blocks(what) && counts != nullptr)
+      if (auto without = plan_of(what, placement, nullptr)) return without;
+    if (!what.uniform && !on_lists) check_counts(what, placement.size(), counts != nullptr ? *counts : what.counts);
+    plan_key_view key{what.uniform || counts == nullptr ? troupe::class_of(what) : class_of(what, *counts), placement};
+    const std::size_t largest = key.what.count;
+    if (on_lists) key.what.count = any_size;
     try {
-      like = plan_of(representative, placement, nullptr);
-    } catch (const error&) {  // too large for what is forced, and this size perhaps not
-      return plan_of(what, placement, nullptr);
+      return cached_or(key, [&] {
+        const std::size_t most = on_lists ? reference_bytes / size_of(what.type) : largest;
+        const planning_task task = with_trees(task_of_class(what, placement, most));
+        auto made = on_lists ? make_plan_on_lists(task) : make_plan(task);
+        if (made) made->exact = false;
+        return made;
+      });
+    } catch (const error&) {
+      if (!what.uniform || largest == what.count) throw;
     }
-    const std::lock_guard lock(sizes_lock);
-    const auto known = std::find_if(sizes.begin(), sizes.end(),
-                                    [&](const sized_plan& s) { return s.count == what.count && s.like == like; });
-    if (known != sizes.end()) return known->made;
-    auto made = std::make_shared<const plan>(*like, what.count);
-    if (sizes.size() < most_sizes) sizes.push_back({what.count, std::move(like), made});
-    else sizes[next_size++ % most_sizes] = {what.count, std::move(like), made};
+    // The largest of the class is too large for what is forced, and this size perhaps not.
+    key.what = identity_of(what);
+    return cached_or(key, [&] { return make_plan(with_trees(make_task(what, placement, nullptr))); });
+  }
+
+  template <class Make>
+  std::shared_ptr<const plan> cached_or(const plan_key_view& key, Make&& make) {
+    if (const auto known = cached(key)) return *known;
+    const std::lock_guard lock(planning);
+    if (const auto known = cached(key)) return *known;
+    std::shared_ptr<const plan> made = make();
+    keep(key, made);
     return made;
   }
 
-  std::shared_ptr<const plan> cached(const plan_key_view& key) {
+  std::optional<std::shared_ptr<const plan>> cached(const plan_key_view& key) {
     const std::shared_lock lock(cache_mutex);
     const auto found = cache.find(key);
-    return found == cache.end() ? nullptr : found->second;
+    return found == cache.end() ? std::nullopt : std::optional{found->second};
   }
 
-  void keep(plan_key key, const std::shared_ptr<const plan>& made) {
-    const std::size_t weight = step_total(*made->notes) * static_cast<std::size_t>(made->cut().slices) *
-                                   static_cast<std::size_t>(made->cut().channels) +
-                               key.counts.size();
+  void keep(const plan_key_view& key, const std::shared_ptr<const plan>& made) {
+    const std::size_t weight = !made ? 1
+                                     : step_total(*made->notes) * static_cast<std::size_t>(made->cut().slices) *
+                                           static_cast<std::size_t>(made->cut().channels);
+    decltype(cache) forgotten;  // destroyed outside the lock
     const std::unique_lock lock(cache_mutex);
     cached_instructions += weight;
     if (cached_instructions > most_cached_instructions || cache.size() >= most_cached_plans) {
-      cache.clear();
+      cache.swap(forgotten);
       cached_instructions = weight;
     }
-    cache.emplace(std::move(key), made);
+    cache.emplace(plan_key{key}, made);
   }
 
   engine_options options;
@@ -468,15 +506,6 @@ struct planner::impl {
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
   std::unordered_map<plan_key, std::shared_ptr<const plan>, plan_key_hash, plan_key_equal> cache;
   std::size_t cached_instructions = 0;
-
-  struct sized_plan {
-    std::size_t count;
-    std::shared_ptr<const plan> like, made;
-  };
-  static constexpr std::size_t most_sizes = 64;
-  short_lock sizes_lock;  ///< once an operation and rank of a size that the rank has not called lately
-  std::vector<sized_plan> sizes;
-  std::size_t next_size = 0;
 };
 
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
@@ -489,9 +518,6 @@ bool planner::has_boards(const layout& placement) const {
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
                                               const std::vector<std::size_t>* counts) {
-  if (what.uniform)
-    if (const std::size_t largest = largest_of_class(what.count); largest != what.count)
-      return impl_->plan_of_class(what, placement, largest);
   return impl_->plan_of(what, placement, counts);
 }
 
@@ -501,8 +527,10 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
     std::atomic<bool>& taken;
     ~release() { taken.store(false, std::memory_order_release); }
   } const at_end{last.taken_};
-  if (last.plan_ && plan_key_equal{}({last.what_, placement, nullptr}, {what, placement, nullptr})) return last.plan_;
+  if (last.plan_ && class_of(last.what_) == class_of(what) && (!last.plan_->exact || last.what_.count == what.count))
+    return last.plan_;
   const auto made = plan_for(what, placement);
+  if (!made) return nullptr;
   // Ranks that share a plan would otherwise fight for its reference count with every call.
   auto own = std::make_shared<std::shared_ptr<const plan>>(made);
   const plan* target = made.get();
@@ -513,9 +541,14 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,
                                            const std::vector<std::size_t>* counts) {
+  const auto on_lists = knows_all_blocks(what) ? nullptr : impl_->plan_of(what, placement, nullptr);
   const std::lock_guard lock(impl_->planning);
-  const planning_task task = impl_->task_of(what, placement, counts);
+  const planning_task task = impl_->with_trees(make_task(what, placement, counts));
   auto o = impl_->choose(task, true);
+  // What needs nobody's counts goes first, whatever the counts are.
+  if (on_lists)
+    for (contender& c : o.all)
+      if (c.choreography == on_lists->choreography) o.chosen = &c, o.way = message_protocol::direct;
   // Folding in rank order changes prices, and only a verified score says whether it is needed.
   if (task.rules.trees.any())
     for (contender& c : o.all)

@@ -56,13 +56,14 @@ public:
   planner(const planner&) = delete;
   planner& operator=(const planner&) = delete;
 
-  /// @param counts blocks' elements of a non-uniform call, in block order (block_count(what, ranks) of them); null if uniform.
-  /// Calls that are alike get the same plan; then the cost is a shared lock and a look-up without allocation.
+  /// @param counts blocks' elements of a non-uniform call, in block order (block_count(what, ranks) of them), if all ranks' are known;
+  /// null: what the call says, which may be some of them. Then the plan is one that makes do with that, or null if there is none.
+  /// Calls of a class (class_of) get the same plan; then the cost is a shared lock and a look-up without allocation.
   /// Throws error: unsupported (no choreography can, or a forced one cannot), bad_score (the verifier found a fault),
   /// size_overflow, bad_root, invalid_argument (counts missing).
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
                                        const std::vector<std::size_t>* counts = nullptr);
-  /// The same for a uniform call, by way of the memo: no word that other ranks write.
+  /// The same without counts, by way of the memo: no word that other ranks write.
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
 
   /// Plans for ranks placed so may be performed on boards (slots, direct).

@@ -114,23 +114,28 @@ machine_constants tuning::over_slots(slot_format format, int ranks, double bytes
   return m;
 }
 
-double tuning::direct_seconds(const direct_program& made, double bytes_a_core, datatype type) const {
+double tuning::direct_seconds(const direct_program& made, const call_shape& shape, double bytes_a_core,
+                              datatype type) const {
+  direct_sizes sizes;
+  sizes.set(made, 0, shape);
   const machine_constants m = through_actors(bytes_a_core, type);
   const int ranks = static_cast<int>(made.bodies.size()), cores = std::max(1, machine.cores);
   const bool shared = ranks > cores;
   // Whoever runs works for all: where ranks share cores, it is chance whose buffers the core has seen last.
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
-  for (std::size_t r = 0; r < made.bodies.size(); ++r)
-    for (const direct_program::pass& p : made.bodies[r].passes) {
-      const auto bytes = static_cast<double>(p.elements * made.element_size);
+  std::size_t units = 0;
+  for (rank_t r = 0; r < ranks; ++r) {
+    units += sizes.units(r);
+    for (const direct_program::pass& p : made.bodies[static_cast<std::size_t>(r)].passes) {
+      const auto operands = made.operands_of(p);
+      const auto bytes = static_cast<double>(sizes.elements(operands.front()) * shape.element_size);
       work += p.inputs > 1 ? bytes / m.reduce_rate : bytes / m.copy_rate;
       work += m.operand_share * bytes * (std::max(0, p.inputs - 2) / m.reduce_rate + (p.outputs - 1) / m.copy_rate);
-      for (const location& at : std::span(made.operands).subspan(p.operands, std::size_t{p.inputs} + p.outputs))
-        foreign_bytes += bytes * (shared ? chance : at.owner != static_cast<rank_t>(r) ? 1.0 : 0.0);
+      for (const cell_range& at : operands) foreign_bytes += bytes * (shared ? chance : at.owner != r ? 1.0 : 0.0);
     }
-  const double workers =
-      std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(made.units)});
+  }
+  const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});
   const double meetings = shared ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
   return (direct_operation_ns + meetings + direct_line_ns * foreign_bytes / 128 / workers) * 1e-9 + work / workers;
 }

@@ -12,7 +12,7 @@
 #include "engine/api/options.hpp"
 #include "engine/planning/cost_model.hpp"
 #include "memory/types/types.hpp"
-#include "protocols/program/direct_program.hpp"
+#include "protocols/program/direct_sizes.hpp"
 #include "protocols/program/slot_formats.hpp"
 
 namespace troupe {
@@ -105,7 +105,8 @@ struct tuning {
   machine_constants over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const;
   /// What an operation by the direct port takes: two meetings, the passes by as many cores as there are, and the lines that come from other
   /// cores' caches.
-  double direct_seconds(const direct_program& made, double bytes_a_core, datatype type) const;
+  /// @param sizes blocks are equal
+  double direct_seconds(const direct_program& made, const call_shape& sizes, double bytes_a_core, datatype type) const;
   double actor_operation_seconds(int ranks) const;
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
 };

@@ -17,12 +17,14 @@ namespace troupe {
 
 namespace {
 
+call_shape shape_of(std::size_t bytes) { return {bytes / size_of(datatype::f32), {}, {}, {}, size_of(datatype::f32)}; }
+
 direct_program made_direct(const score& notes, std::size_t bytes) {
-  const call_shape sizes{bytes / size_of(datatype::f32), {}, {}, {}, size_of(datatype::f32)};
+  const call_shape sizes = shape_of(bytes);
   std::vector<std::shared_ptr<const program>> all;
   for (rank_t r = 0; r < notes.ranks; ++r)
     all.push_back(std::make_shared<const program>(compile(notes, r, sizes, cutting{})));
-  return compile_direct(all, {notes.what, false, bytes});
+  return compile_direct(all, {notes.what, notes.root, false});
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ double calibration_model::predict(const tuning& t) const {
   const double block = static_cast<double>(of_.bytes), cell = block / parts_;
   const double bytes_a_core = 2 * block * of_.ranks / std::min(t.machine.cores, of_.ranks);
   constexpr int credits = 8, no_limit = 64;
-  if (direct_) return t.direct_seconds(*direct_, bytes_a_core, datatype::f32);
+  if (direct_) return t.direct_seconds(*direct_, shape_of(of_.bytes), bytes_a_core, datatype::f32);
   if (of_.protocol == message_protocol::simple)
     return t.actor_operation_seconds(of_.ranks) +
            sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32));

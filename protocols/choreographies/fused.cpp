@@ -17,9 +17,7 @@ using namespace notation;
 std::string refuses(const stage& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
     return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
-  if (std::string why = refuses_apart(on); on.uniform || !why.empty()) return why;
-  return "fused writes into other ranks' buffers, where blocks of different sizes have places that only their owner "
-         "knows";
+  return refuses_apart(on);
 }
 
 /// Folds everybody's input[share] in rank order into `sum`.
@@ -52,6 +50,10 @@ void broadcast(score_builder& s, lane_writer& me, rank_t r) {
   for (rank_t q = 0; q < s.on().ranks; ++q) me.copy_own(input.of(s.on().root)[r], output.of(q)[r]);
 }
 
+void gather(score_builder& s, lane_writer& me, rank_t r) { me.copy_own(input[0], output.of(s.on().root)[r]); }
+
+void scatter(score_builder& s, lane_writer& me, rank_t r) { me.copy_own(input.of(s.on().root)[r], output[0]); }
+
 void reduce(score_builder& s, lane_writer& me, rank_t r) { fold(me, s.on(), r, output.of(s.on().root)[r]); }
 
 void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
@@ -74,7 +76,8 @@ score of_all(const stage& on) {
 constexpr offer offered[] = {
     {collective::all_reduce, of_all<all_reduce>}, {collective::reduce_scatter, of_all<reduce_scatter>},
     {collective::all_gather, of_all<all_gather>}, {collective::broadcast, of_all<broadcast>},
-    {collective::reduce, of_all<reduce>},         {collective::all_to_all, of_all<all_to_all>}};
+    {collective::reduce, of_all<reduce>},         {collective::gather, of_all<gather>},
+    {collective::scatter, of_all<scatter>},       {collective::all_to_all, of_all<all_to_all>}};
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 #include "protocols/perform/received.hpp"
 #include "protocols/program/cell_places.hpp"
+#include "protocols/program/direct_sizes.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 
 namespace troupe {
@@ -445,21 +446,81 @@ private:
 
 // -- direct -----------------------------------------------------------------------------------------------------------
 
+/// What each rank knows of the call's sizes, as its performer does: its own lists, and those that the others publish.
+class known_sizes {
+public:
+  known_sizes(const proof_subject& what, const direct_program& program) : of_rank_(program.bodies.size()) {
+    const auto ranks = static_cast<rank_t>(of_rank_.size());
+    if (ranks != what.notes.ranks) throw difference{"not every rank has a body"};
+    for (rank_t r = 0; r < ranks; ++r) {
+      std::vector<std::size_t> counts, received;
+      call_shape mine = what.shape;
+      if (!mine.counts.empty()) {
+        lists_of(what, r, counts, received);
+        mine.counts = counts;
+        mine.received = received;
+      }
+      at(r).set(program, r, mine);
+    }
+    for (rank_t r = 0; r < ranks; ++r)
+      for (rank_t q = 0; q < ranks && !at(r).equal(); ++q) at(r).learn(q, &at(q).mine());
+  }
+
+  const direct_sizes& of(rank_t rank) const { return of_rank_[static_cast<std::size_t>(rank)]; }
+  std::vector<std::size_t> scratch() const {
+    std::vector<std::size_t> list;
+    for (const direct_sizes& s : of_rank_) list.push_back(s.scratch_bytes());
+    return list;
+  }
+  /// Elements of an operand and bytes before it, about which all ranks must be of one mind: any of them may perform the unit.
+  std::pair<std::size_t, std::size_t> place(const cell_range& at) const {
+    const std::pair first{of_rank_.front().elements(at), of_rank_.front().offset(at)};
+    for (const direct_sizes& s : of_rank_)
+      if (std::pair{s.elements(at), s.offset(at)} != first)
+        throw difference{"ranks disagree about where an operand of rank " + std::to_string(at.owner) + " lies"};
+    return first;
+  }
+
+private:
+  /// As a call says it: all blocks where they are common, those that the rank has where they are not.
+  static void lists_of(const proof_subject& what, rank_t r, std::vector<std::size_t>& counts,
+                       std::vector<std::size_t>& received) {
+    const auto ranks = static_cast<std::size_t>(what.notes.ranks), own = static_cast<std::size_t>(r);
+    const std::span<const std::size_t> all = what.shape.counts;
+    const v_counts form = traits_of(what.notes.what).v;
+    if (form == v_counts::every_pair) {
+      for (std::size_t q = 0; q < ranks; ++q) {
+        counts.push_back(entry(all, own * ranks + q));
+        received.push_back(entry(all, q * ranks + own));
+      }
+    } else if (form == v_counts::rooted && r != what.notes.root) {
+      counts.push_back(entry(all, own));
+    } else {
+      counts.assign(all.begin(), all.end());
+    }
+  }
+
+  direct_sizes& at(rank_t rank) { return of_rank_[static_cast<std::size_t>(rank)]; }
+
+  std::vector<direct_sizes> of_rank_;
+};
+
 class direct_run {
 public:
   direct_run(const proof_subject& what, const direct_program& program)
       : program_(program),
-        memory_(what, scratch(what, program), std::vector<std::size_t>(static_cast<std::size_t>(what.notes.ranks), 0)),
+        sizes_(what, program),
+        memory_(what, sizes_.scratch(), std::vector<std::size_t>(static_cast<std::size_t>(what.notes.ranks), 0)),
         touched_(memory_.places()) {}
 
   void run() {
-    std::size_t units = 0;
+    std::int32_t number = 0;
     for (std::size_t b = 0; b < program_.bodies.size(); ++b) {
-      const direct_program::body& body = program_.bodies[b];
-      for (std::uint32_t u = 0; u < body.units; ++u) perform(body, static_cast<std::int32_t>(units++), u);
+      // As its owner cuts it.
+      const std::size_t units = sizes_.of(static_cast<rank_t>(b)).units(static_cast<rank_t>(b));
+      if (units == 0) throw difference{"the body of rank " + text(b) + " has no unit, so the operation never ends"};
+      for (std::size_t u = 0; u < units; ++u) perform(program_.bodies[b], number++, u, units);
     }
-    if (units != program_.units || units == 0)
-      throw difference{"the bodies have " + text(units) + " units, but " + text(program_.units) + " are waited for"};
     memory_.check_outputs();
   }
 
@@ -469,32 +530,51 @@ private:
   };
   static constexpr std::int32_t many_units = -2;
 
-  static std::vector<std::size_t> scratch(const proof_subject& what, const direct_program& p) {
-    if (p.bodies.size() != static_cast<std::size_t>(what.notes.ranks)) throw difference{"not every rank has a body"};
-    std::vector<std::size_t> list;
-    for (const auto& b : p.bodies) list.push_back(b.scratch_bytes);
-    return list;
-  }
-
-  void perform(const direct_program::body& body, std::int32_t number, std::uint32_t unit) {
+  void perform(const direct_program::body& body, std::int32_t number, std::size_t unit, std::size_t units) {
     for (const direct_program::pass& p : body.passes) {
-      const std::size_t begin = part_begin(p.elements, body.units, unit),
-                        end = part_begin(p.elements, body.units, unit + 1);
-      if (begin == end) continue;
       std::vector<element_span> in, out;
-      std::size_t operand = p.operands;
-      const auto next = [&] {
-        const location& at = entry(program_.operands, operand++);
-        return memory_.span_of(at.owner, at.buffer, at.offset + begin * program_.element_size,
-                               (end - begin) * program_.element_size);
-      };
-      for (int k = 0; k < p.inputs; ++k) in.push_back(next());
-      for (int k = 0; k < p.outputs; ++k) out.push_back(next());
+      const std::size_t width = sizes_.of(0).element_size();
+      std::optional<std::size_t> elements;
+      for (std::size_t k = 0; k < p.all(); ++k) {
+        const cell_range& at = known(entry(program_.operands, p.operands + k));
+        const auto [count, offset] = sizes_.place(at);
+        if (elements.value_or(count) != count) throw difference{"operands of one pass differ in size"};
+        elements = count;
+        const std::size_t begin = part_begin(count, units, unit), end = part_begin(count, units, unit + 1);
+        (k < p.inputs ? in : out)
+            .push_back(memory_.span_of(at.owner, at.buffer, offset + begin * width, (end - begin) * width));
+      }
+      if (in.empty() || in.front().count == 0) continue;
       check_pass(memory_, in, out);
       for (const element_span& from : in) note(number, from, false);
       for (const element_span& to : out) note(number, to, true);
       perform_pass(memory_, in, out);
     }
+  }
+
+  /// Cells that exist, so that their sizes can be asked for, and that are what their block and part say.
+  const cell_range& known(const cell_range& at) const {
+    const auto ranks = static_cast<int>(program_.bodies.size());
+    if (at.owner < 0 || at.owner >= ranks) throw difference{"an operand lies in memory that the port does not have"};
+    std::int64_t cells = 0;
+    block_run run;
+    switch (at.buffer) {
+      case buffer_kind::scratch: cells = std::ssize(scratch_of(at.owner)); break;
+      case buffer_kind::input: run = input_blocks(program_.what, ranks, program_.root, at.owner); break;
+      case buffer_kind::output: run = output_blocks(program_.what, ranks, program_.root, at.owner); break;
+      default: throw difference{"an operand lies in memory that the port does not have"};
+    }
+    if (at.buffer != buffer_kind::scratch) cells = std::int64_t{run.count} * program_.parts;
+    if (at.count < 1 || at.cell < 0 || at.cell + std::int64_t{at.count} > cells)
+      throw difference{"an operand names cells that do not exist"};
+    extent first{run.first + at.cell / program_.parts * std::int64_t{run.stride}, at.cell % program_.parts};
+    if (at.buffer == buffer_kind::scratch) first = scratch_of(at.owner)[static_cast<std::size_t>(at.cell)];
+    else if (at.index != at.cell / program_.parts) throw difference{"an operand's cell is not of its block"};
+    if (at.block != first.block || at.part != first.part) throw difference{"an operand's cell is not of its block"};
+    return at;
+  }
+  const std::vector<extent>& scratch_of(rank_t owner) const {
+    return program_.bodies[static_cast<std::size_t>(owner)].scratch;
   }
 
   void note(std::int32_t unit, const element_span& at, bool writes) {
@@ -509,6 +589,7 @@ private:
   }
 
   const direct_program& program_;
+  known_sizes sizes_;
   symbolic_memory memory_;
   std::vector<touch> touched_;
 };

@@ -2,15 +2,16 @@
 // Proves that what the boards perform is what was verified: the compiled programs of all ranks are performed on symbols, an element at a
 // time, and what every output element holds in the end is compared with the tree that the verifier has found for its cell.
 //
-// The verifier works on a score: on cells, before they have a size. What compile(), compile_slots() and compile_direct() make of it – byte
-// ranges, single passes over several steps, forwarded copies, dropped waits, places in slots, units that anybody may perform – is
-// checked here, for one size.
+// The verifier works on a score: on cells, before they have a size. What compile(), compile_slots(), compile_direct() and fit() make of
+// it – byte ranges, single passes over several steps, forwarded copies, dropped waits, places in slots, units that anybody may perform –
+// is checked here, for the sizes of one call.
 //
 //   slots    A message is found by its line, size and salt, as slot_performer finds it; what it carries was copied when it was sent. Steps
 //            of different lanes that touch the same element are ordered by messages or `after`. Nobody ends before it has heard of
 //            everybody, as plans for slots promise.
 //   direct   No unit touches an element that another unit, of the same rank's body or of another's, writes. So any order of units, by
-//            any threads, gives the result of the one that is performed here.
+//            any threads, gives the result of the one that is performed here. Every rank comes to the same places from what it knows:
+//            its own lists of blocks, and those that the others publish.
 
 #include <span>
 #include <string>
@@ -27,10 +28,10 @@ struct proof_subject {
   /// What was compiled. With `in_place` set where only the root's call is (root_in_place() says when that is allowed).
   const score& notes;
   const verdict& verified;  ///< of it, without a fault
-  call_shape shape;         ///< packed
+  call_shape shape;         ///< packed; `counts` are those of all blocks
 };
 
-/// The first difference, as a sentence; empty if there is none. @pre programs[r] is rank r's, of any content
+/// The first difference, as a sentence; empty if there is none. @pre programs[r] is rank r's, fitted to the shape, of any content
 std::string why_not_the_score(const proof_subject& what, std::span<const slot_program> programs);
 /// @pre program of any content
 std::string why_not_the_score(const proof_subject& what, const direct_program& program);

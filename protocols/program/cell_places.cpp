@@ -19,8 +19,37 @@ std::size_t checked_add(std::size_t a, std::size_t b) {
 }
 
 std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  if (b != 0 && a > limit / b) throw error(errc::size_overflow, "the operation's buffers exceed the address space");
-  return a * b;
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) || product > limit)
+    throw error(errc::size_overflow, "the operation's buffers exceed the address space");
+  return product;
+}
+
+namespace {
+
+/// Parts that are long begin on a line.
+constexpr std::size_t line = 64;
+std::size_t aligned(std::size_t begin, std::size_t length) { return length < 16 * line ? begin : begin / line * line; }
+
+}  // namespace
+
+std::size_t part_begin(std::size_t count, std::size_t n, std::size_t k) {
+  const std::size_t quotient = count / n;
+  const std::size_t begin = k * quotient + k * (count % n) / n;  // = ⌊k·count/n⌋ without overflow
+  return k == n ? begin : aligned(begin, quotient);
+}
+
+void part_begins(std::size_t count, std::size_t n, std::vector<std::size_t>& begins) {
+  begins.resize(n + 1);
+  const std::size_t quotient = count / n, rest = count % n;
+  std::size_t begin = 0, carried = 0;  // k · rest = extra · n + carried
+  for (std::size_t k = 0; k < n; ++k) {
+    begins[k] = aligned(begin, quotient);
+    begin += quotient;
+    carried += rest;
+    if (carried >= n) carried -= n, ++begin;
+  }
+  begins[n] = count;
 }
 
 element_range cut_range(element_range whole, std::size_t n, std::size_t k) {
@@ -34,37 +63,76 @@ element_range cut_range(element_range whole, const cutting& cut, int channel, in
   return cut_range(mine, static_cast<std::size_t>(cut.slices), static_cast<std::size_t>(slice));
 }
 
-cell_places::cell_places(const score& s, rank_t rank, const call_shape& shape, const cutting& cut)
-    : score_(s), rank_(rank), shape_(shape), cut_(cut) {
-  scratch_ = pack(s.players[static_cast<std::size_t>(rank)].scratch, scratch_bytes);
-  l2_ = pack(s.l2, l2_bytes);
-  lay_out_l0();
-  for (const buffer_kind b : {buffer_kind::input, buffer_kind::output}) block_begins(b);
+cell_range cells_of(const score& s, rank_t rank, const place& at) {
+  if (at.buffer == buffer_kind::none || at.count == 0) return {};
+  const rank_t owner = at.owner == self ? rank : at.owner;
+  const extent first = extent_of(s, owner, at.buffer, at.cell);
+  const bool of_blocks = at.buffer == buffer_kind::input || at.buffer == buffer_kind::output;
+  return {first.block, first.part,
+          at.cell,     of_blocks ? at.cell / s.parts : 0,
+          at.count,    owner == rank || at.buffer == buffer_kind::l2 ? self : owner,
+          at.buffer};
 }
 
-element_range cell_places::part_of(const extent& e) const {
-  return cut_range({0, shape_.elements(e.block)}, static_cast<std::size_t>(score_.parts),
-                   static_cast<std::size_t>(e.part));
-}
+// -- sizes ------------------------------------------------------------------------------------------------------------
 
-std::vector<std::size_t> cell_places::pack(const std::vector<extent>& cells, std::size_t& bytes) const {
-  std::vector<std::size_t> begins;
-  begins.reserve(cells.size());
-  std::size_t at = 0;
-  for (const extent& e : cells) {
-    begins.push_back(at);
-    at = checked_add(at, part_of(e).size());
+cell_places::cell_places(const score& s, rank_t rank, const cutting& cut)
+    : what_(s.what),
+      ranks_(s.ranks),
+      root_(s.root),
+      rank_(rank),
+      part_count_(static_cast<std::size_t>(s.parts)),
+      cut_(cut),
+      input_run_(input_blocks(s.what, s.ranks, s.root, rank)),
+      output_run_(output_blocks(s.what, s.ranks, s.root, rank)),
+      scratch_cells_(s.players[static_cast<std::size_t>(rank)].scratch),
+      l0_cells_(s.players[static_cast<std::size_t>(rank)].l0),
+      l2_cells_(s.l2) {}
+
+void cell_places::set(const call_shape& shape) {
+  shape_ = shape;
+  const bool equal = shape.counts.empty();
+  plain_ = equal && cut_ == cutting{} && shape.input_displacements.empty() && shape.output_displacements.empty();
+  if (equal) part_begins(shape.count, part_count_, parts_);
+  if (plain_) {
+    const int most = std::max(input_run_.count, output_run_.count);
+    checked_multiply(checked_multiply(shape.count, static_cast<std::size_t>(most)), shape.element_size);
+  } else {
+    block_begins(input_run_, shape.input_displacements, input_);
+    block_begins(output_run_, shape.output_displacements, output_);
   }
-  bytes = checked_multiply(at, shape_.element_size);
-  return begins;
+  scratch_bytes = pack(scratch_cells_, scratch_);
+  l2_bytes = pack(l2_cells_, l2_);
+  l0_bytes = 0;
+  if (!l0_cells_.empty()) lay_out_l0();
+}
+
+element_range cell_places::part_of(std::int64_t block, std::int32_t part) const {
+  const auto k = static_cast<std::size_t>(part);
+  if (shape_.counts.empty()) return {parts_[k], parts_[k + 1]};
+  return cut_range({0, shape_.elements(block)}, part_count_, k);
+}
+
+/// Returns the bytes of all.
+std::size_t cell_places::pack(const std::vector<extent>& cells, std::vector<std::size_t>& begins) const {
+  if (cells.empty()) return 0;
+  begins.resize(cells.size() + 1);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    begins[i] = at;
+    at = checked_add(at, part_of(cells[i].block, cells[i].part).size());
+  }
+  begins.back() = at;
+  return checked_multiply(at, shape_.element_size);
 }
 
 void cell_places::lay_out_l0() {
   // L0 is reused by every slice, so a cell there is as large as the largest slice of what it holds; each channel has its own.
+  l0_.resize(l0_cells_.size());
   std::size_t at = 0;
-  for (const extent& e : score_.players[static_cast<std::size_t>(rank_)].l0) {
-    l0_.push_back(at);
-    const element_range p = part_of(e);
+  for (std::size_t i = 0; i < l0_.size(); ++i) {
+    l0_[i] = at;
+    const element_range p = part_of(l0_cells_[i].block, l0_cells_[i].part);
     std::size_t largest = 0;
     for (int c = 0; c < cut_.channels; ++c)
       for (int s = 0; s < cut_.slices; ++s) largest = std::max(largest, cut_range(p, cut_, c, s).size());
@@ -74,47 +142,54 @@ void cell_places::lay_out_l0() {
   l0_bytes = checked_multiply(checked_multiply(at, static_cast<std::size_t>(cut_.channels)), shape_.element_size);
 }
 
-void cell_places::block_begins(buffer_kind buffer) {
-  auto& begins = buffer == buffer_kind::input ? input_ : output_;
-  const auto displacements = buffer == buffer_kind::input ? shape_.input_displacements : shape_.output_displacements;
-  const block_run run = buffer == buffer_kind::input ? input_blocks(score_.what, score_.ranks, score_.root, rank_)
-                                                     : output_blocks(score_.what, score_.ranks, score_.root, rank_);
+void cell_places::block_begins(const block_run& run, std::span<const std::size_t> displacements,
+                               std::vector<std::size_t>& begins) const {
+  begins.resize(static_cast<std::size_t>(run.count));
   std::size_t at = 0;
   for (int i = 0; i < run.count; ++i) {
     const auto index = static_cast<std::size_t>(i);
-    begins.push_back(displacements.empty() ? at : displacements[index]);
+    begins[index] = displacements.empty() ? at : displacements[index];
     at = checked_add(at, shape_.elements(run.first + static_cast<std::int64_t>(i) * run.stride));
   }
   checked_multiply(at, shape_.element_size);
 }
 
-location cell_places::locate(const place& at, int channel, int slice, std::size_t& elements) const {
-  if (at.buffer == buffer_kind::none || at.count == 0) return {};
-  const rank_t owner = at.owner == self ? rank_ : at.owner;
-  const extent first = extent_of(score_, owner, at.buffer, at.cell);
-  const element_range whole = part_of(first);
-  const element_range mine = cut_range(whole, cut_, channel, slice);
-  elements = mine.size();
-  for (std::int32_t i = 1; i < at.count; ++i)
-    elements += part_of(extent_of(score_, owner, at.buffer, at.cell + i)).size();
+// -- places -----------------------------------------------------------------------------------------------------------
+
+/// Of the rank's own buffers, or another rank's, which is packed: where it is not, only its owner knows.
+std::size_t cell_places::block_begin(const cell_range& at) const {
+  const auto index = static_cast<std::size_t>(at.index);
+  if (at.owner == self)
+    return plain_ ? index * shape_.count : (at.buffer == buffer_kind::input ? input_ : output_)[index];
+  if (shape_.counts.empty()) return index * shape_.count;
+  const block_run run = at.buffer == buffer_kind::input ? input_blocks(what_, ranks_, root_, at.owner)
+                                                        : output_blocks(what_, ranks_, root_, at.owner);
   std::size_t begin = 0;
-  const auto cell = static_cast<std::size_t>(at.cell);
-  const bool foreign = owner != rank_ && at.buffer != buffer_kind::l2;
-  switch (at.buffer) {
-    case buffer_kind::input:
-    case buffer_kind::output: {
-      // Another rank's buffer is packed and uniform (foreign memory is refused otherwise when the plan is made).
-      const std::size_t index = cell / static_cast<std::size_t>(score_.parts);
-      const auto& begins = at.buffer == buffer_kind::input ? input_ : output_;
-      begin = (foreign ? index * shape_.count : begins[index]) + mine.begin;
-      break;
-    }
-    case buffer_kind::scratch: begin = scratch_[cell] + (mine.begin - whole.begin); break;
-    case buffer_kind::l2: begin = l2_[cell] + (mine.begin - whole.begin); break;
-    case buffer_kind::l0: begin = static_cast<std::size_t>(channel) * l0_per_channel_ + l0_[cell]; break;
-    case buffer_kind::none: break;
+  for (int i = 0; i < at.index; ++i) begin += shape_.elements(run.first + static_cast<std::int64_t>(i) * run.stride);
+  return begin;
+}
+
+location cell_places::locate_cut(const cell_range& at, int channel, int slice, std::size_t& elements) const {
+  if (at.buffer == buffer_kind::none || at.count == 0) {
+    elements = 0;
+    return {};
   }
-  return {begin * shape_.element_size, foreign ? owner : self, at.buffer};
+  const element_range whole = part_of(at.block, at.part);
+  const element_range mine = cut_range(whole, cut_, channel, slice);
+  const bool of_blocks = at.buffer == buffer_kind::input || at.buffer == buffer_kind::output;
+  const auto cell = static_cast<std::size_t>(at.cell);
+  std::size_t begin = 0;
+  elements = mine.size();
+  if (of_blocks) begin = block_begin(at) + mine.begin;
+  else if (at.buffer == buffer_kind::l0) begin = static_cast<std::size_t>(channel) * l0_per_channel_ + l0_[cell];
+  else begin = (at.buffer == buffer_kind::l2 ? l2_ : scratch_)[cell] + (mine.begin - whole.begin);
+  if (at.count > 1) {
+    // Neighbours: of packed blocks, of scratch or of L2.
+    const auto end = static_cast<std::size_t>(at.cell + at.count);
+    if (of_blocks) elements = before(at.cell + at.count) - before(at.cell);
+    else elements = (at.buffer == buffer_kind::l2 ? l2_ : scratch_)[end] - begin;
+  }
+  return {begin * shape_.element_size, at.owner, at.buffer};
 }
 
 }  // namespace troupe

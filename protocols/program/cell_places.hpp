@@ -1,13 +1,11 @@
 #pragma once
-// Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes. Internal to compile()
-// and, how cells are cut, to lazy_program.
+// Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes.
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "protocols/program/program.hpp"
-#include "protocols/score/score.hpp"
+#include "protocols/program/cells.hpp"
 
 namespace troupe {
 
@@ -27,35 +25,65 @@ element_range cut_range(element_range whole, const cutting& cut, int channel, in
 std::size_t checked_add(std::size_t a, std::size_t b);
 std::size_t checked_multiply(std::size_t a, std::size_t b);
 
-/// Immutable; the score and what `shape` refers to outlive it.
+/// Knows the score's cells, and the sizes of the call that it was last set to.
 class cell_places {
 public:
-  /// Throws error(size_overflow).
-  cell_places(const score& s, rank_t rank, const call_shape& shape, const cutting& cut);
+  cell_places() = default;
+  cell_places(const score& s, rank_t rank, const cutting& cut);
 
-  /// Begin and length (elements) of a place in this channel and slice. Several cells only when nothing is cut.
-  location locate(const place& at, int channel, int slice, std::size_t& elements) const;
-  /// Does the place belong to another rank, or to all?
-  bool is_shared(const place& at) const {
-    return at.count > 0 &&
-           (at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self && at.owner != rank_));
+  /// @param shape its lists outlive the next locate(). Throws error(size_overflow).
+  void set(const call_shape& shape);
+
+  /// Begin (bytes) and length (elements) of cells in this channel and slice. Several cells only when nothing is cut and all blocks
+  /// are equal. @pre set()
+  location locate(const cell_range& at, int channel, int slice, std::size_t& elements) const {
+    if (!plain_ || at.buffer == buffer_kind::l0 || at.count == 0) return locate_cut(at, channel, slice, elements);
+    std::size_t begin = 0;
+    if (at.buffer == buffer_kind::input || at.buffer == buffer_kind::output) {
+      const auto part = static_cast<std::size_t>(at.part);
+      begin = static_cast<std::size_t>(at.index) * shape_.count + parts_[part];
+      elements = at.count == 1 ? parts_[part + 1] - parts_[part] : before(at.cell + at.count) - begin;
+    } else {
+      const auto& begins = at.buffer == buffer_kind::l2 ? l2_ : scratch_;
+      const auto cell = static_cast<std::size_t>(at.cell);
+      begin = begins[cell];
+      elements = begins[cell + static_cast<std::size_t>(at.count)] - begin;
+    }
+    return {begin * shape_.element_size, at.owner, at.buffer};
   }
+
+  const std::vector<extent>& scratch_cells() const { return scratch_cells_; }
 
   std::size_t scratch_bytes = 0;
   std::size_t l0_bytes = 0;
   std::size_t l2_bytes = 0;
 
 private:
-  element_range part_of(const extent& e) const;
-  std::vector<std::size_t> pack(const std::vector<extent>& cells, std::size_t& bytes) const;
+  location locate_cut(const cell_range& at, int channel, int slice, std::size_t& elements) const;
+  std::size_t block_begin(const cell_range& at) const;
+  std::size_t before(std::int32_t cell) const {
+    const auto n = static_cast<std::int32_t>(parts_.size()) - 1;
+    return static_cast<std::size_t>(cell / n) * shape_.count + parts_[static_cast<std::size_t>(cell % n)];
+  }
+  element_range part_of(std::int64_t block, std::int32_t part) const;
+  std::size_t pack(const std::vector<extent>& cells, std::vector<std::size_t>& begins) const;
   void lay_out_l0();
-  void block_begins(buffer_kind buffer);
+  void block_begins(const block_run& run, std::span<const std::size_t> displacements,
+                    std::vector<std::size_t>& begins) const;
 
-  const score& score_;
-  rank_t rank_;
-  call_shape shape_;
+  collective what_ = collective::barrier;
+  int ranks_ = 0;
+  rank_t root_ = 0, rank_ = 0;
+  std::size_t part_count_ = 1;
   cutting cut_;
-  std::vector<std::size_t> scratch_, l0_, l2_, input_, output_;  ///< begin of each cell (or block), in elements
+  block_run input_run_, output_run_;
+  std::vector<extent> scratch_cells_, l0_cells_, l2_cells_;
+
+  call_shape shape_;
+  bool plain_ = false;                          ///< nothing is cut, all blocks are equal and packed
+  std::vector<std::size_t> parts_;              ///< where part k of a block begins, when all are equal
+  std::vector<std::size_t> scratch_, l0_, l2_;  ///< begin of each cell, in elements; and, but for L0, the end
+  std::vector<std::size_t> input_, output_;     ///< begin of each block, unless plain
   std::size_t l0_per_channel_ = 0;
 };
 

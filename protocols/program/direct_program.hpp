@@ -9,6 +9,8 @@
 //
 // A rank's local steps are its *body*, cut into *units* of equal length: unit k performs the k-th part of each step, one after the other.
 // Steps of a body that touch the same memory must do so element by element at the same places; else the body stays one unit.
+//
+// All that knows no size: direct_sizes.hpp says what a call's sizes make of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,42 +19,47 @@
 #include <string>
 #include <vector>
 
-#include "memory/kernels/kernels.hpp"
 #include "protocols/program/program.hpp"
 
 namespace troupe {
 
 /// All ranks' part in one operation. Immutable after compile_direct(); shared by threads.
 struct direct_program {
-  /// outputs := fold of inputs. Operands name their owner, never `self`.
+  /// outputs := fold of inputs, which have as many elements.
   struct pass {
     std::uint32_t operands = 0;  ///< first in direct_program::operands: `inputs` sources, then `outputs` targets
     std::uint16_t inputs = 0;
     std::uint16_t outputs = 0;
     bool completes = false;  ///< see instruction
-    std::size_t elements = 0;
+    std::size_t all() const { return std::size_t{inputs} + outputs; }
   };
   struct body {
     std::vector<pass> passes;
-    std::uint32_t units = 0;
-    std::size_t scratch_bytes = 0;  ///< what the rank's memory_map::scratch must have
+    bool divisible = true;
+    std::size_t cells = 0;        ///< read and written by all passes
+    std::vector<extent> scratch;  ///< of the rank, one behind the other
   };
 
-  std::vector<body> bodies;  ///< by rank; at least one has a unit
-  std::vector<location> operands;
-  std::size_t element_size = 1;
+  std::vector<body> bodies;          ///< by rank
+  std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
-  std::size_t units = 0;          ///< of all bodies
-  std::size_t bytes = 0;          ///< read and written by all bodies
+  collective what = collective::barrier;
+  rank_t root = 0;
+  int parts = 1;                  ///< cells of a block
+  std::size_t cells = 0;          ///< read and written by all bodies
   std::size_t most_operands = 0;  ///< of a pass
-  store_hint stores = store_hint::cached;
+  std::uint64_t identity = 0;     ///< only copies have the same
+
+  std::span<const cell_range> operands_of(const pass& p) const {
+    return std::span(operands).subspan(p.operands, p.all());
+  }
 };
 
-/// Which call the programs belong to: where input and output are one memory.
+/// Which call the programs belong to.
 struct direct_setting {
   collective what = collective::barrier;
-  bool in_place = false;
-  std::size_t block_bytes = 0;
+  rank_t root = 0;
+  bool in_place = false;  ///< input and output are one memory
 };
 
 using program_list = std::span<const std::shared_ptr<const program>>;

@@ -16,7 +16,9 @@ public:
         cut_(cut),
         may_join_(work == step_work::at_once),
         player_(s.players[static_cast<std::size_t>(rank)]),
-        places_(s, rank, shape, cut) {}
+        rank_(rank) {
+    result_.places = cell_places{s, rank, cut};
+  }
 
   program run() {
     // The same at every rank, because messages name their lane by its place among those of all channels.
@@ -25,10 +27,8 @@ public:
     result_.lanes_per_channel = static_cast<int>(lanes);
     result_.channels = cut_.channels;
     result_.ranks = score_.ranks;
+    result_.parts = score_.parts;
     result_.element_size = shape_.element_size;
-    result_.scratch_bytes = places_.scratch_bytes;
-    result_.l0_bytes = places_.l0_bytes;
-    result_.l2_bytes = places_.l2_bytes;
     result_.lanes.resize(lanes * static_cast<std::size_t>(cut_.channels));
     positions_.resize(lanes);
     for (int channel = 0; channel < cut_.channels; ++channel) {
@@ -37,6 +37,7 @@ public:
         for (int slice = 0; slice < cut_.slices; ++slice) add_slice(channel, l, slice);
       for (std::size_t l = 0; l < player_.lanes.size(); ++l) resolve_after(channel, l);
     }
+    fit(result_, shape_);
     return std::move(result_);
   }
 
@@ -57,15 +58,12 @@ private:
       next.to = from.to;
       next.score_step = static_cast<std::int32_t>(i);
       next.slice = slice;
-      std::size_t source_elements = 0;
-      next.source = places_.locate(from.source, channel, slice, source_elements);
-      next.target = places_.locate(from.target, channel, slice, next.elements);
-      result_.shares_memory = result_.shares_memory || places_.is_shared(from.source) || places_.is_shared(from.target);
-      next.elements = std::max(next.elements, source_elements);
+      next.channel = channel;
+      next.source_cells = cells_of(score_, rank_, from.source);
+      next.target_cells = cells_of(score_, rank_, from.target);
+      result_.shares_memory = result_.shares_memory || is_shared(next.source_cells) || is_shared(next.target_cells);
       next.after_lane = from.after.lane;
       next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);
-      if (from.kind == step_kind::recv_reduce_send)
-        result_.slot_bytes = std::max(result_.slot_bytes, checked_multiply(next.elements, shape_.element_size));
       // Single cells are the same memory or none of the same; ranges of cells may overlap in part, and one pass would then
       // write what a later step of the run has still to read.
       const bool single = may_join_ && from.source.count <= 1 && from.target.count <= 1;
@@ -77,6 +75,11 @@ private:
       }
       where.push_back(static_cast<std::int32_t>(code.size()) - 1);
     }
+  }
+
+  /// Another rank's memory, or all ranks'.
+  static bool is_shared(const cell_range& at) {
+    return at.count > 0 && (at.buffer == buffer_kind::l2 || at.owner != self);
   }
 
   std::vector<instruction>& lane_of(int channel, std::size_t l) {
@@ -99,29 +102,30 @@ private:
 
   /// copy(a → t), reduce(b → t), …, copy(t → x), … is one pass over the elements: every input is read and every output
   /// written once. The steps' order within an element is kept; a later step must not wait for anything.
+  /// What is combined or copied has as many elements as what it is combined with or copied to, so nothing is asked of sizes.
   static bool joins(const instruction& run, const instruction& next) {
-    if (run.kind != step_kind::copy || next.after_lane >= 0 || run.elements != next.elements) return false;
+    const cell_range &result = run.target_cells, &from = next.source_cells, &to = next.target_cells;
+    if (run.kind != step_kind::copy || next.after_lane >= 0) return false;
     if (run.inputs > 1000 || run.outputs > 1000 || run.slice != next.slice) return false;
     const bool has_copies_out = run.outputs > 1;
-    if (next.kind == step_kind::reduce && !next.swapped)
-      return !has_copies_out && next.target == run.target && !(next.source == run.target);
-    return next.kind == step_kind::copy && run.inputs > 1 && next.source == run.target && !(next.target == run.target);
+    if (next.kind == step_kind::reduce && !next.swapped) return !has_copies_out && to == result && from != result;
+    return next.kind == step_kind::copy && run.inputs > 1 && from == result && to != result;
   }
 
   void join(instruction& run, const instruction& next) {
-    auto& pool = result_.operands;
+    auto& pool = result_.operand_cells;
     if (run.inputs == 0) {
       run.operands = static_cast<std::uint32_t>(pool.size());
-      pool.push_back(run.source);
-      pool.push_back(run.target);
+      pool.push_back(run.source_cells);
+      pool.push_back(run.target_cells);
       run.inputs = run.outputs = 1;
     }
     // The run's operands are the last in the pool (nothing else is joined meanwhile), so inputs can be put before outputs.
     if (next.kind == step_kind::reduce) {
-      pool.insert(pool.begin() + run.operands + run.inputs, next.source);
+      pool.insert(pool.begin() + run.operands + run.inputs, next.source_cells);
       ++run.inputs;
     } else {
-      pool.push_back(next.target);
+      pool.push_back(next.target_cells);
       ++run.outputs;
     }
   }
@@ -131,8 +135,8 @@ private:
   cutting cut_;
   bool may_join_;
   const part& player_;
+  rank_t rank_;
   program result_;
-  cell_places places_;
   bool run_is_single_ = false;                        ///< the last instruction was made of steps on single cells
   std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every (slice, step)
 };
@@ -146,15 +150,40 @@ std::size_t packed_bytes(const block_run& run, const call_shape& shape) {
 
 }  // namespace
 
-std::size_t part_begin(std::size_t count, std::size_t n, std::size_t k) {
-  constexpr std::size_t line = 64;
-  const std::size_t quotient = count / n;
-  const std::size_t begin = k * quotient + k * (count % n) / n;  // = ⌊k·count/n⌋ without overflow
-  return k == n || quotient < 16 * line ? begin : begin / line * line;
-}
-
 program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut, step_work work) {
   return compiler(s, rank, shape, cut, work).run();
+}
+
+void fit(instruction& i, const cell_places& places) {
+  std::size_t of_source = 0, of_target = 0;
+  i.source = places.locate(i.source_cells, i.channel, i.slice, of_source);
+  i.target = places.locate(i.target_cells, i.channel, i.slice, of_target);
+  i.elements = std::max(of_source, of_target);
+}
+
+void fit(program& code, const call_shape& shape) {
+  code.places.set(shape);
+  code.element_size = shape.element_size;
+  code.scratch_bytes = code.places.scratch_bytes;
+  code.l0_bytes = code.places.l0_bytes;
+  code.l2_bytes = code.places.l2_bytes;
+  code.slot_bytes = 0;
+  code.operands.resize(code.operand_cells.size());
+  for (auto& lane : code.lanes)
+    for (instruction& i : lane) {
+      fit(i, code.places);
+      fit_operands(i, code.places, code.operand_cells, code.operands);
+      if (i.kind == step_kind::recv_reduce_send)
+        code.slot_bytes = std::max(code.slot_bytes, checked_multiply(i.elements, shape.element_size));
+    }
+}
+
+void fit_operands(const instruction& i, const cell_places& places, std::span<const cell_range> cells,
+                  std::span<location> operands) {
+  const std::size_t end = std::size_t{i.operands} + i.inputs + i.outputs;
+  std::size_t elements = 0;
+  for (std::size_t k = i.operands; i.inputs > 0 && k < end; ++k)
+    operands[k] = places.locate(cells[k], i.channel, i.slice, elements);
 }
 
 std::size_t input_bytes(collective what, int ranks, rank_t root, rank_t rank, const call_shape& shape) {

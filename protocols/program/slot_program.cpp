@@ -11,17 +11,15 @@ namespace troupe {
 
 namespace {
 
-/// Lines per (peer, direction), in the order of lanes.
+/// The channels of a program, and the lines of each in the order of lanes.
 class places {
 public:
-  explicit places(slot_format format) : format_(format) {}
-
-  /// Index of the channel and the first line of the next message.
-  std::pair<std::uint32_t, std::size_t> take(rank_t peer, bool outgoing, std::size_t bytes) {
-    const auto [found, is_new] = index_.try_emplace({peer, outgoing}, static_cast<std::uint32_t>(lines_.size()));
-    if (is_new) lines_.push_back({peer, outgoing, 0});
-    place& at = lines_[found->second];
-    return {found->second, std::exchange(at.lines, at.lines + slots::lines_of(format_, bytes))};
+  /// Index of the channel.
+  std::uint32_t take(rank_t peer, bool outgoing, std::size_t lines) {
+    const auto [found, is_new] = index_.try_emplace({peer, outgoing}, static_cast<std::uint32_t>(channels_.size()));
+    if (is_new) channels_.push_back({peer, outgoing, 0});
+    channels_[found->second].lines += lines;
+    return found->second;
   }
 
   std::int32_t find(rank_t peer, bool outgoing) const {
@@ -34,37 +32,26 @@ public:
     bool outgoing;
     std::size_t lines;
   };
-  const std::vector<place>& all() const { return lines_; }
+  const std::vector<place>& all() const { return channels_; }
 
 private:
-  slot_format format_;
   std::map<std::pair<rank_t, bool>, std::uint32_t> index_;
-  std::vector<place> lines_;
+  std::vector<place> channels_;
 };
-
-std::size_t bytes_of(const program& code, const instruction& i) { return i.elements * code.element_size; }
 
 std::uint32_t salt_of(slot_format format, std::size_t bytes) {
   const std::uint64_t mixed = (std::uint64_t{bytes} * 2 + (format == slot_format::ll128 ? 1 : 0)) * 0x9e3779b97f4a7c15U;
   return static_cast<std::uint32_t>(mixed >> 32);
 }
 
-bool overlap(const location& a, std::size_t a_bytes, const location& b, std::size_t b_bytes) {
-  return a.buffer == b.buffer && a.owner == b.owner && a.offset < b.offset + b_bytes && b.offset < a.offset + a_bytes;
-}
-
-/// A step in the making.
-struct draft {
-  instruction what;
-  slot_step made;
-};
-
 /// Of a program of one lane: a copy to scratch that nothing writes again and whose source is unchanged until its last reader is left
 /// out, and readers read the source. In place calls copy their input so that peers may read it by reference; over slots they need not.
 /// The input and the output of an in-place call are one memory, so a write to either counts.
 class copy_forwarding {
 public:
-  copy_forwarding(std::vector<draft>& steps, std::span<const location> operands) : steps_(steps), operands_(operands) {}
+  /// @param parts cells of a block
+  copy_forwarding(std::vector<instruction>& steps, std::span<const cell_range> operands, int parts)
+      : steps_(steps), operands_(operands), parts_(parts) {}
 
   void run() {
     for (std::size_t i = 0; i < steps_.size(); ++i)
@@ -74,101 +61,79 @@ public:
 private:
   static bool user_buffer(buffer_kind b) { return b == buffer_kind::input || b == buffer_kind::output; }
 
-  bool writes_to(const draft& s, const location& at, std::size_t bytes) const {
-    if (!writes(s.what.kind) || s.made.bytes == 0) return false;
-    const auto touches = [&](const location& target) {
+  bool writes_to(const instruction& s, const cell_range& at) const {
+    if (!writes(s.kind)) return false;
+    const auto touches = [&](const cell_range& target) {
       // How input and output lie to each other is known only when the call is made.
-      if (user_buffer(at.buffer) && user_buffer(target.buffer) && at.buffer != target.buffer) return true;
-      return overlap(target, s.made.bytes, at, bytes);
+      if (target.count > 0 && user_buffer(at.buffer) && user_buffer(target.buffer) && at.buffer != target.buffer)
+        return true;
+      return overlap(target, at);
     };
-    if (s.what.inputs == 0) return touches(s.what.target);
-    const auto out = operands_.subspan(s.what.operands + s.what.inputs, s.what.outputs);
+    if (s.inputs == 0) return touches(s.target_cells);
+    const auto out = operands_.subspan(s.operands + s.inputs, s.outputs);
     return std::any_of(out.begin(), out.end(), touches);
   }
-  bool reads_fold(const draft& s, const location& at, std::size_t bytes) const {
-    if (s.what.inputs == 0) return false;
-    const auto in = operands_.subspan(s.what.operands, s.what.inputs);
-    return std::any_of(in.begin(), in.end(), [&](const location& l) { return overlap(l, s.made.bytes, at, bytes); });
+  bool reads_fold(const instruction& s, const cell_range& at) const {
+    if (s.inputs == 0) return false;
+    const auto in = operands_.subspan(s.operands, s.inputs);
+    return std::any_of(in.begin(), in.end(), [&](const cell_range& l) { return overlap(l, at); });
   }
 
   bool can_forward(std::size_t i) const {
-    const draft& copy = steps_[i];
-    if (copy.what.kind != step_kind::copy || copy.what.inputs != 0 || copy.made.bytes == 0) return false;
-    if (copy.what.target.buffer != buffer_kind::scratch) return false;
-    const location from = copy.what.source, to = copy.what.target;
+    const instruction& copy = steps_[i];
+    if (copy.kind != step_kind::copy || copy.inputs != 0 || copy.target_cells.count == 0) return false;
+    if (copy.target_cells.buffer != buffer_kind::scratch) return false;
+    const cell_range from = copy.source_cells, to = copy.target_cells;
     bool changed = false;
     for (std::size_t k = 0; k < steps_.size(); ++k) {
-      const draft& s = steps_[k];
+      const instruction& s = steps_[k];
       if (k == i) continue;
-      if (writes_to(s, to, copy.made.bytes)) return false;
-      const bool reader =
-          reads_source(s.what.kind) && s.what.inputs == 0 && overlap(s.what.source, s.made.bytes, to, copy.made.bytes);
-      if (reads_fold(s, to, copy.made.bytes)) return false;
-      if (reader && (k < i || changed || !inside(s, to, copy.made.bytes))) return false;
+      if (writes_to(s, to)) return false;
+      const bool reader = reads_source(s.kind) && s.inputs == 0 && overlap(s.source_cells, to);
+      if (reads_fold(s, to)) return false;
+      if (reader && (k < i || changed || !inside(s.source_cells, to))) return false;
       // A step that combines its source into the copy's memory element by element may do that; its later readers may not.
-      if (reader && writes_to(s, from, copy.made.bytes) && !same_elements(s, to, from)) return false;
-      if (k > i) changed = changed || writes_to(s, from, copy.made.bytes);
+      if (reader && writes_to(s, from) && !same_elements(s, to, from)) return false;
+      if (k > i) changed = changed || writes_to(s, from);
     }
     return true;
   }
-  static bool inside(const draft& s, const location& to, std::size_t bytes) {
-    return s.what.source.offset >= to.offset && s.what.source.offset + s.made.bytes <= to.offset + bytes;
+  static bool inside(const cell_range& read, const cell_range& to) {
+    return read.cell >= to.cell && read.cell + read.count <= to.cell + to.count;
   }
-  /// Reads and writes the very same bytes once the source is forwarded: kernels allow that. Across the two user buffers only
+  /// Reads and writes the very same cells once the source is forwarded: kernels allow that. Across the two user buffers only
   /// the call knows, so only the whole buffers' begin, where in-place calls have them equal or apart by whole blocks.
-  static bool same_elements(const draft& s, const location& to, const location& from) {
-    const std::size_t forwarded = s.what.source.offset - to.offset + from.offset;
-    return s.what.target.buffer == from.buffer ? s.what.target.offset == forwarded
-                                               : forwarded == 0 && s.what.target.offset == 0;
+  static bool same_elements(const instruction& s, const cell_range& to, const cell_range& from) {
+    const cell_range& target = s.target_cells;
+    const std::int32_t forwarded = s.source_cells.cell - to.cell + from.cell;
+    return target.buffer == from.buffer ? target.cell == forwarded : forwarded == 0 && target.cell == 0;
   }
 
   void forward(std::size_t i) {
-    const draft copy = steps_[i];
-    for (draft& s : steps_) {
-      if (&s == &steps_[i] || !reads_source(s.what.kind) || s.what.inputs != 0) continue;
-      if (!overlap(s.what.source, s.made.bytes, copy.what.target, copy.made.bytes)) continue;
-      location moved = copy.what.source;
-      moved.offset += s.what.source.offset - copy.what.target.offset;
-      s.what.source = moved;
+    const cell_range from = steps_[i].source_cells, to = steps_[i].target_cells;
+    for (instruction& s : steps_) {
+      if (&s == &steps_[i] || !reads_source(s.kind) || s.inputs != 0) continue;
+      cell_range& read = s.source_cells;
+      if (!overlap(read, to)) continue;
+      cell_range moved = read;  // the same part of the same block, elsewhere
+      moved.buffer = from.buffer;
+      moved.owner = from.owner;
+      moved.cell = read.cell - to.cell + from.cell;
+      moved.index = index_of(from, moved.cell);
+      read = moved;
     }
-    steps_[i].what.kind = step_kind::wait;
-    steps_[i].made.bytes = 0;
-    steps_[i].what.elements = 0;
+    steps_[i].kind = step_kind::wait;
+    steps_[i].source_cells = steps_[i].target_cells = {};
+  }
+  /// A block's cells lie one behind the other in a buffer.
+  std::int32_t index_of(const cell_range& from, std::int32_t cell) const {
+    return user_buffer(from.buffer) ? cell / parts_ : 0;
   }
 
-  std::vector<draft>& steps_;
-  std::span<const location> operands_;
+  std::vector<instruction>& steps_;
+  std::span<const cell_range> operands_;
+  int parts_;
 };
-
-draft make_draft(const program& code, const instruction& i, slot_format format, places& where) {
-  draft d;
-  d.what = i;
-  d.made.bytes = bytes_of(code, i);
-  d.made.salt = salt_of(format, d.made.bytes);
-  if (receives(i.kind)) {
-    const auto [channel, line] = where.take(i.from, false, d.made.bytes);
-    d.made.in_channel = channel;
-    d.made.in_line = static_cast<std::uint32_t>(line);
-  }
-  if (sends(i.kind)) {
-    const auto [channel, line] = where.take(i.to, true, d.made.bytes);
-    d.made.out_channel = channel;
-    d.made.out_line = static_cast<std::uint32_t>(line);
-  }
-  return d;
-}
-
-slot_step finish(const draft& d) {
-  slot_step made = d.made;
-  made.kind = d.what.kind;
-  made.swapped = d.what.swapped;
-  made.fold = d.what.inputs > 0;
-  made.source = d.what.source.buffer;
-  made.target = d.what.target.buffer;
-  made.source_offset = d.what.source.offset;
-  made.target_offset = d.what.target.offset;
-  return made;
-}
 
 /// `after` names a lane by its number among all lanes of its channel; here by its place among those that are not empty, and by a
 /// step of the whole list. −1 when it names nothing that is still to wait for.
@@ -189,17 +154,53 @@ void resolve_after(const program& code, slot_program& made, const std::vector<st
   }
 }
 
-void append_lane(slot_program& made, const std::vector<draft>& drafts, bool drop_waits) {
+void append_lane(slot_program& made, const std::vector<instruction>& lane, bool drop_waits, places& where) {
   const auto begin = static_cast<std::uint32_t>(made.steps.size());
-  for (const draft& d : drafts) {
-    if (drop_waits && d.what.kind == step_kind::wait) continue;
-    made.steps.push_back(finish(d));
-    made.instructions.push_back(d.what);
-    made.largest = std::max(made.largest, d.made.bytes);
-    made.reduces = made.reduces || reduces(d.what.kind) || d.what.inputs > 1;
+  for (const instruction& i : lane) {
+    if (drop_waits && i.kind == step_kind::wait) continue;
+    slot_step next;
+    next.kind = i.kind;
+    next.swapped = i.swapped;
+    next.fold = i.inputs > 0;
+    next.source = i.source_cells.buffer;
+    next.target = i.target_cells.buffer;
+    if (receives(i.kind)) next.in_channel = where.take(i.from, false, 0);
+    if (sends(i.kind)) next.out_channel = where.take(i.to, true, 0);
+    made.steps.push_back(next);
+    made.instructions.push_back(i);
+    made.reduces = made.reduces || reduces(i.kind) || i.inputs > 1;
   }
   const auto end = static_cast<std::uint32_t>(made.steps.size());
   if (end > begin) made.lanes.push_back({begin, end});
+}
+
+/// A message's place is behind those before it in the channel. @pre places.set()
+void find_places(slot_program& code) {
+  code.scratch_bytes = code.places.scratch_bytes;
+  code.l0_bytes = code.places.l0_bytes;
+  code.largest = 0;
+  code.most_lines = 0;
+  code.operands.resize(code.operand_cells.size());
+  for (auto& channel : code.channels) channel.lines = 0;
+  const auto take = [&](std::uint32_t channel, std::size_t bytes) {
+    auto& lines = code.channels[channel].lines;
+    const auto line = std::exchange(lines, lines + static_cast<std::uint32_t>(slots::lines_of(code.format, bytes)));
+    code.most_lines = std::max(code.most_lines, lines);
+    return line;
+  };
+  for (std::size_t s = 0; s < code.steps.size(); ++s) {
+    instruction& i = code.instructions[s];
+    fit(i, code.places);
+    if (i.inputs > 0) fit_operands(i, code.places, code.operand_cells, code.operands);
+    slot_step& made = code.steps[s];
+    made.bytes = i.elements * code.element_size;
+    made.salt = salt_of(code.format, made.bytes);
+    made.source_offset = i.source.offset;
+    made.target_offset = i.target.offset;
+    if (receives(i.kind)) made.in_line = take(made.in_channel, made.bytes);
+    if (sends(i.kind)) made.out_line = take(made.out_channel, made.bytes);
+    code.largest = std::max(code.largest, made.bytes);
+  }
 }
 
 std::string too_large(const places::place& at, std::size_t most_lines) {
@@ -211,11 +212,13 @@ std::string too_large(const places::place& at, std::size_t most_lines) {
 
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines) {
   if (code.shares_memory) return "the program reads or writes other ranks' memory, which slots do not order";
-  places where{format};
+  places where;
   for (const auto& lane : code.lanes)
     for (const instruction& i : lane) {
       if (i.kind == step_kind::sync) return "the score has a sync that was not lowered";
-      make_draft(code, i, format, where);
+      const std::size_t lines = slots::lines_of(format, i.elements * code.element_size);
+      if (receives(i.kind)) where.take(i.from, false, lines);
+      if (sends(i.kind)) where.take(i.to, true, lines);
     }
   const std::size_t limit = std::min(most_lines, slots::most_lines);
   for (const auto& at : where.all())
@@ -230,27 +233,34 @@ slot_program compile_slots(const program& code, slot_format format, std::size_t 
   made.format = format;
   made.ranks = code.ranks;
   made.element_size = code.element_size;
-  made.scratch_bytes = code.scratch_bytes;
-  made.l0_bytes = code.l0_bytes;
-  made.operands = code.operands;
+  made.operand_cells = code.operand_cells;
+  made.places = code.places;
   made.identity = programs.fetch_add(1, std::memory_order_relaxed) + 1;
-  places where{format};
+  places where;
   std::vector<std::int32_t> index_of_lane(code.lanes.size(), -1);
   // One lane performs its steps in order anyhow, so it needs no waits.
   const bool alone = std::count_if(code.lanes.begin(), code.lanes.end(), [](const auto& l) { return !l.empty(); }) == 1;
   for (std::size_t l = 0; l < code.lanes.size(); ++l) {
     if (code.lanes[l].empty()) continue;
     index_of_lane[l] = static_cast<std::int32_t>(made.lanes.size());
-    std::vector<draft> drafts;
-    for (const instruction& i : code.lanes[l]) drafts.push_back(make_draft(code, i, format, where));
-    if (alone) copy_forwarding{drafts, made.operands}.run();
-    append_lane(made, drafts, alone);
+    std::vector<instruction> lane = code.lanes[l];
+    if (alone) copy_forwarding{lane, made.operand_cells, code.parts}.run();
+    append_lane(made, lane, alone, where);
   }
   if (!alone) resolve_after(code, made, index_of_lane);
   for (const auto& at : where.all())
-    made.channels.push_back(
-        {at.peer, at.outgoing, static_cast<std::uint32_t>(at.lines), at.outgoing ? where.find(at.peer, false) : -1});
+    made.channels.push_back({at.peer, at.outgoing, 0, at.outgoing ? where.find(at.peer, false) : -1});
+  find_places(made);
   return made;
+}
+
+void fit(slot_program& code, const call_shape& shape) {
+  code.places.set(shape);
+  code.element_size = shape.element_size;
+  find_places(code);
+  if (code.most_lines > slots::most_lines)
+    throw error(errc::unsupported,
+                "a message takes more slot lines than a channel can have, " + std::to_string(slots::most_lines));
 }
 
 }  // namespace troupe

@@ -41,7 +41,7 @@ struct alignas(64) slot_step {
 };
 static_assert(sizeof(slot_step) == 64);
 
-/// Immutable after compile_slots(); shared by threads.
+/// Not synchronised: who shares it with others changes no sizes in it, but in a copy.
 struct slot_program {
   struct channel_use {
     rank_t peer = -1;
@@ -58,15 +58,18 @@ struct slot_program {
   std::vector<instruction> instructions;  ///< what each step was made from
   std::vector<lane_range> lanes;          ///< every channel's lanes, without empty ones
   std::vector<location> operands;         ///< of folds, see instruction
+  std::vector<cell_range> operand_cells;
+  cell_places places;
   std::vector<channel_use> channels;
   slot_format format = slot_format::ll128;
   int ranks = 1;
   std::size_t element_size = 1;
   std::size_t scratch_bytes = 0;  ///< what memory_map::scratch and l0 must have
   std::size_t l0_bytes = 0;
-  std::size_t largest = 0;  ///< bytes of the largest step
+  std::size_t largest = 0;       ///< bytes of the largest step
+  std::uint32_t most_lines = 0;  ///< of a channel
   bool reduces = false;
-  std::uint64_t identity = 0;  ///< no other program has it
+  std::uint64_t identity = 0;  ///< only copies have the same
 };
 
 /// Beyond, a word for every pair of ranks (8 MiB) costs more memory than slots save time.
@@ -81,5 +84,10 @@ std::string why_no_slots(const program& code, slot_format format, std::size_t mo
 /// Throws error(unsupported) with why_no_slots(). Allocates; not for the way of a repeated call.
 /// @pre `code` is rank `rank`'s of a verified score; all ranks' programs of the operation are compiled with the same format.
 slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
+
+/// Makes it that of another call of the same score, as fit() of a program does. All ranks' programs of an operation are fitted to the
+/// same call. Throws error: size_overflow, unsupported (a channel would have more than slots::most_lines lines); then its sizes are
+/// undefined until it is fitted again.
+void fit(slot_program& code, const call_shape& shape);
 
 }  // namespace troupe

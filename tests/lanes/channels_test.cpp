@@ -88,12 +88,13 @@ private:
 /// One operation of all ranks.
 struct piece {
   std::shared_ptr<plan> how;
-  std::vector<std::size_t> counts;  ///< storage of the shape
+  std::vector<std::size_t> counts;  ///< of all blocks, if they differ
   std::vector<reference::user_buffers> users;
 };
 
 struct ensemble {
-  ensemble(int ranks, int channels, std::uint64_t seed) : ranks_(ranks), channels_(channels), spaces_(ranks) {
+  ensemble(int ranks, int channels, std::uint64_t seed)
+      : ranks_(ranks), channels_(channels), shelves_(static_cast<std::size_t>(ranks)), spaces_(ranks) {
     for (rank_t r = 0; r < ranks; ++r)
       for (int c = 0; c < channels; ++c) {
         outs_.push_back(std::make_unique<outbox>(*this, r, c, seed));
@@ -208,13 +209,13 @@ private:
     op->what.type = datatype::i64;
     op->what.reduction = sum;
     op->what.root = p.how->notes->root;
-    op->what.count = p.how->count;
-    op->what.counts = p.how->counts;
-    op->what.uniform = p.how->counts.empty();
+    op->what.uniform = p.counts.empty();
+    op->what.count = op->what.uniform ? p.how->count : 0;
+    op->what.counts = p.counts;
     op->input = p.users[static_cast<std::size_t>(r)].input();
     op->output = p.users[static_cast<std::size_t>(r)].output();
     mine.op = op;
-    const auto what = prepare(*op, r, memory_, spaces_);
+    const auto what = prepare(*op, r, memory_, spaces_, shelves_[static_cast<std::size_t>(r)]);
     mine.channels.store(what->code->channels);
     for (int c = 0; c < what->code->channels; ++c)
       at(r, c).post([this, r, c, what] { state(r, c).start(what, *out(r, c)); }, false);
@@ -234,6 +235,7 @@ private:
   }
 
   int ranks_, channels_;
+  std::vector<program_shelf> shelves_;  ///< by rank
   arena memory_;
   shared_spaces spaces_;
   std::vector<std::unique_ptr<channel_state>> states_;
@@ -269,12 +271,14 @@ bool add_piece(const choreography& by, stage on, std::mt19937_64& random, int ch
   p.how->count = std::array<std::size_t, 6>{0, 1, 5, 64, 1000, 5003}[random() % 6];
   if (!on.uniform)
     for (std::int64_t b = 0; b < block_count(on.what, on.ranks); ++b)
-      p.how->counts.push_back(random() % 4 == 0 ? 0 : random() % 700);
+      p.counts.push_back(random() % 4 == 0 ? 0 : random() % 700);
   p.how->port = mailbox_plan{cut, verify(s, {credits, std::min(cut.slices, 3)}).ok() ? credits : 8, random() % 2 == 0};
   p.how->verified = v;
   p.how->work_type = datatype::i64;
   p.how->notes = std::make_shared<const score>(std::move(s));
-  for (rank_t r = 0; r < on.ranks; ++r) p.users.emplace_back(*p.how->notes, r, p.how->shape());
+  call_shape shape = p.how->shape();
+  shape.counts = p.counts;  // stays where it is when the piece moves
+  for (rank_t r = 0; r < on.ranks; ++r) p.users.emplace_back(*p.how->notes, r, shape);
   to.push_back(std::move(p));
   return true;
 }

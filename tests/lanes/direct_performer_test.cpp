@@ -36,12 +36,19 @@ instruction token(bool send, rank_t peer) {
   (send ? i.to : i.from) = peer;
   return i;
 }
-instruction copying(location from, location to, std::size_t elements) {
+cell_range cells(buffer_kind buffer, std::int32_t first, std::int32_t count, rank_t owner = self) {
+  cell_range at;
+  at.buffer = buffer;
+  at.cell = first;
+  at.count = count;
+  at.owner = owner;
+  return at;
+}
+instruction copying(const cell_range& from, const cell_range& to) {
   instruction i;
   i.kind = step_kind::copy;
-  i.source = from;
-  i.target = to;
-  i.elements = elements;
+  i.source_cells = from;
+  i.target_cells = to;
   return i;
 }
 
@@ -82,31 +89,36 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
 
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   const operation what = direct("fused", flat_stage(collective::all_reduce, 2), 1 << 20);
-  CHECK(what.over_buffers.units > 16);
-  CHECK(what.over_buffers.stores == store_hint::cached);
-  CHECK(direct("fused", flat_stage(collective::all_reduce, 2), 1 << 23).over_buffers.stores == store_hint::streamed);
+  direct_sizes sizes;
+  sizes.set(what.over_buffers, 0, what.shape);
+  CHECK(sizes.units(0) > 16);
+  CHECK(sizes.stores() == store_hint::cached);
+  call_shape large = what.shape;
+  large.count = 1 << 23;
+  sizes.set(what.over_buffers, 0, large);
+  CHECK(sizes.stores() == store_hint::streamed);
 
-  const auto body = [](location from) {
-    const auto first = copying({0, self, buffer_kind::input}, {0, self, buffer_kind::output}, 1 << 20);
-    const auto second = copying(from, {0, self, buffer_kind::scratch}, 1 << 20);
+  const auto body = [](const cell_range& from) {
+    const auto first = copying(cells(buffer_kind::input, 0, 4), cells(buffer_kind::output, 0, 4));
+    const auto second = copying(from, cells(buffer_kind::scratch, 0, 4));
     return std::vector{token(true, 1), token(false, 1), first, second, token(true, 1), token(false, 1)};
   };
-  const auto little = copying({0, self, buffer_kind::input}, {0, self, buffer_kind::output}, 1);
+  const auto little = copying(cells(buffer_kind::input, 0, 1), cells(buffer_kind::output, 0, 1));
   const auto peer = with_lane({token(true, 0), token(false, 0), little, token(true, 0), token(false, 0)});
-  const direct_setting apart{collective::all_reduce, false, std::size_t{8} << 20};
-  const auto units = [&](location from, const direct_setting& setting) {
-    return compile_direct(std::vector<std::shared_ptr<const program>>{with_lane(body(from)), peer}, setting)
+  const auto divisible = [&](const cell_range& from, bool in_place) {
+    return compile_direct(std::vector<std::shared_ptr<const program>>{with_lane(body(from)), peer},
+                          {collective::all_reduce, 0, in_place})
         .bodies[0]
-        .units;
+        .divisible;
   };
-  CHECK(units({0, self, buffer_kind::output}, apart) > 1);
-  CHECK(units({8, self, buffer_kind::output}, apart) == 1);
-  CHECK(units({8, self, buffer_kind::input}, apart) > 1);
-  CHECK(units({8, self, buffer_kind::input}, {collective::all_reduce, true, std::size_t{8} << 20}) == 1);
+  CHECK(divisible(cells(buffer_kind::output, 0, 4), false));
+  CHECK_FALSE(divisible(cells(buffer_kind::output, 1, 4), false));
+  CHECK(divisible(cells(buffer_kind::input, 1, 4), false));
+  CHECK_FALSE(divisible(cells(buffer_kind::input, 1, 4), true));
 }
 
 TEST_CASE("direct: local steps that a token orders behind a peer's are refused") {
-  const auto work = copying({0, 1, buffer_kind::input}, {0, self, buffer_kind::output}, 4);
+  const auto work = copying(cells(buffer_kind::input, 0, 4, 1), cells(buffer_kind::output, 0, 4));
   const auto list = [](std::vector<instruction> a, std::vector<instruction> b) {
     return std::vector<std::shared_ptr<const program>>{with_lane(std::move(a)), with_lane(std::move(b))};
   };
@@ -117,7 +129,169 @@ TEST_CASE("direct: local steps that a token orders behind a peer's are refused")
   CHECK(why_not_direct(list({work, token(true, 1), work}, {token(false, 0), work})).find("between") !=
         std::string::npos);
   CHECK_FALSE(
-      why_not_direct(list({work}, {copying({0, self, buffer_kind::l2}, {0, self, buffer_kind::output}, 4)})).empty());
+      why_not_direct(list({work}, {copying(cells(buffer_kind::l2, 0, 4), cells(buffer_kind::output, 0, 4))})).empty());
+}
+
+namespace {
+
+/// A v-form on i64 whose counts differ in every operation; block (i, j), or i, holds i, j and the number of the operation.
+struct uneven {
+  uneven(collective c, int n, rank_t r) : what(c), ranks(n), root(r) {
+    const score s =
+        one_cell_per_step(lower_syncs(write_score(*find_choreography("fused"), flat_stage(c, n, r, false, false))));
+    std::vector<std::shared_ptr<const program>> all;
+    for (rank_t q = 0; q < n; ++q)
+      all.push_back(std::make_shared<const program>(compile(s, q, {1, {}, {}, {}, sizeof(std::int64_t)}, {})));
+    code = compile_direct(all, {c, r, false});
+  }
+  std::size_t elements(std::int64_t block, std::uint64_t round) const {
+    return static_cast<std::size_t>((static_cast<std::uint64_t>(block) * 7 + round * 5) % 9) *
+           (block % 3 == 1 ? 900 : 1);
+  }
+  std::int64_t value(rank_t from, std::int64_t block, std::size_t i, std::uint64_t round) const {
+    return contribution(from, static_cast<std::size_t>(block) * 100000 + i, round);
+  }
+
+  collective what;
+  int ranks;
+  rank_t root;
+  direct_program code;
+};
+
+/// One rank's part: buffers with a gap before every block.
+struct uneven_player {
+  uneven_player(slot_board& board, rank_t r) : rank(r), performs(board, r) {}
+
+  void start(const uneven& job, std::uint64_t round, bool lie = false) {
+    std::vector<std::size_t> counts, received, in_begins, out_begins;
+    const block_run in = input_blocks(job.what, job.ranks, job.root, rank),
+                    out = output_blocks(job.what, job.ranks, job.root, rank);
+    const auto lay_out = [&](const block_run& run, std::vector<std::size_t>& begins,
+                             std::vector<std::int64_t>& memory) {
+      std::size_t end = 0;
+      for (int i = 0; i < run.count; ++i) {
+        begins.push_back(++end);
+        end += job.elements(run.first + i * run.stride, round);
+      }
+      memory.assign(end + 1, -1);
+    };
+    lay_out(in, in_begins, input);
+    lay_out(out, out_begins, output);
+    for (int i = 0; i < in.count; ++i)
+      for (std::size_t k = 0; k < job.elements(in.first + i * in.stride, round); ++k)
+        input[in_begins[static_cast<std::size_t>(i)] + k] = job.value(rank, in.first + i * in.stride, k, round);
+    const v_counts known = traits_of(job.what).v;
+    if (known == v_counts::every_pair) {
+      for (int i = 0; i < job.ranks; ++i) counts.push_back(job.elements(in.first + i * in.stride, round));
+      for (int i = 0; i < job.ranks; ++i) received.push_back(job.elements(out.first + i * out.stride, round));
+      if (lie) received[0] += 1;
+    } else if (known == v_counts::rooted && rank != job.root) {
+      counts = {job.elements(rank, round) + (lie ? 1 : 0)};
+    } else {
+      for (int b = 0; b < job.ranks; ++b) counts.push_back(job.elements(b, round));
+    }
+    const call_shape shape{0, counts, in_begins, out_begins, sizeof(std::int64_t), received};
+    memory_map memory;
+    memory.input = reinterpret_cast<std::byte*>(input.data());
+    memory.output = reinterpret_cast<std::byte*>(output.data());
+    performs.start(job.code, memory, shape, datatype::i64, sum, round, 77);
+  }
+
+  std::size_t wrong(const uneven& job, std::uint64_t round) const {
+    std::size_t at = 0, errors = 0;
+    const block_run out = output_blocks(job.what, job.ranks, job.root, rank);
+    for (int i = 0; i < out.count; ++i) {
+      const std::int64_t block = out.first + i * out.stride;
+      errors += output[at++] != -1;
+      for (std::size_t k = 0; k < job.elements(block, round); ++k) {
+        const rank_range from = contributors(job.what, job.ranks, job.root, rank, block);
+        std::int64_t expected = 0;
+        for (rank_t q = from.first; q < from.first + from.count; ++q) expected += job.value(q, block, k, round);
+        errors += output[at++] != expected;
+      }
+    }
+    return errors + (output[at] != -1);
+  }
+
+  rank_t rank;
+  direct_performer performs;
+  std::vector<std::int64_t> input, output;
+};
+
+constexpr collective uneven_ones[] = {collective::all_gather, collective::reduce_scatter, collective::gather,
+                                      collective::scatter, collective::all_to_all};
+
+}  // namespace
+
+TEST_CASE("direct: blocks of different sizes, others in every operation, with gaps, under any schedule") {
+  std::mt19937_64 random{seed()};
+  for (const int ranks : {2, 3, 7})
+    for (const collective c : uneven_ones) {
+      const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks))};
+      INFO(name(c) << ", " << ranks << " ranks, root " << job.root);
+      slot_board board{ranks};
+      std::vector<std::unique_ptr<uneven_player>> players;
+      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      constexpr std::uint64_t rounds = 40;
+      std::vector<std::uint64_t> next(players.size(), 0);
+      for (auto& p : players) p->start(job, 0);
+      for (std::size_t open = players.size(), idle = 0; open > 0; ++idle) {
+        REQUIRE(idle < 10000);
+        const std::size_t r = random() % players.size();
+        uneven_player& p = *players[r];
+        if (next[r] == rounds) continue;
+        REQUIRE(p.performs.advance() != board_performer::status::mismatch);
+        if (!p.performs.idle()) continue;
+        idle = 0;
+        CHECK(p.wrong(job, next[r]) == 0);
+        if (++next[r] < rounds) p.start(job, next[r]);
+        else --open;
+      }
+    }
+}
+
+TEST_CASE("direct: blocks of different sizes on threads") {
+  for (const collective c : uneven_ones) {
+    const uneven job{c, 3, 1};
+    slot_board board{3};
+    std::atomic<std::size_t> wrong{0};
+    std::vector<std::thread> threads;
+    for (rank_t r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        uneven_player p{board, r};
+        for (std::uint64_t round = 0; round < 500; ++round) {
+          p.start(job, round);
+          while (p.performs.advance() == board_performer::status::waiting) std::this_thread::yield();
+          wrong += p.wrong(job, round);
+        }
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE(
+    "direct: ranks that count a block differently all hear of it, never end the operation, and can go on after it") {
+  for (const collective c : {collective::all_to_all, collective::gather, collective::scatter}) {
+    const uneven job{c, 3, 0};
+    slot_board board{3};
+    std::vector<std::unique_ptr<uneven_player>> players;
+    for (rank_t r = 0; r < 3; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+    for (auto& p : players) p->start(job, 4, p->rank == 2);
+    std::vector<board_performer::status> last(3);
+    for (int i = 0; i < 30; ++i)
+      for (std::size_t r = 0; r < 3; ++r) last[r] = players[r]->performs.advance();
+    for (const auto s : last) CHECK(s == board_performer::status::mismatch);
+    for (auto& p : players) p->performs.abandon();
+    for (auto& p : players) p->start(job, 5);
+    for (int i = 0; i < 30; ++i)
+      for (auto& p : players)
+        if (!p->performs.idle()) p->performs.advance();
+    for (auto& p : players) {
+      CHECK(p->performs.idle());
+      CHECK(p->wrong(job, 5) == 0);
+    }
+  }
 }
 
 TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the next operation whole") {

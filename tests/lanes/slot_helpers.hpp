@@ -42,7 +42,7 @@ struct operation {
     shape.element_size = sizeof(std::int64_t);
     std::vector<std::shared_ptr<const program>> all;
     for (rank_t r = 0; r < on.ranks; ++r) all.push_back(std::make_shared<const program>(compile(s, r, shape, {})));
-    const direct_setting setting{on.what, on.in_place, count * sizeof(std::int64_t)};
+    const direct_setting setting{on.what, on.root, on.in_place};
     over_buffers = compile_direct(all, setting);
   }
 
@@ -80,7 +80,6 @@ struct basic_player {
     std::size_t scratch_bytes = 0, l0_bytes = 0;
     if constexpr (std::is_same_v<Performer, slot_performer>)
       scratch_bytes = code.scratch_bytes, l0_bytes = code.l0_bytes;
-    else scratch_bytes = code.bodies[own_place].scratch_bytes;
     const std::size_t in = what.inputs(rank), out = what.outputs(rank);
     const collective c = what.where.what;
     scratch.assign(scratch_bytes + l0_bytes + 1, std::byte{0x55});
@@ -105,7 +104,9 @@ struct basic_player {
     for (std::size_t i = 0; i < in; ++i) begin[i] = contribution(rank, i, sequence);
     memory.input = reinterpret_cast<std::byte*>(begin);
     memory.output = reinterpret_cast<std::byte*>(result);
-    performs.start(code, memory, datatype::i64, sum, sequence, fingerprint);
+    if constexpr (std::is_same_v<Performer, slot_performer>)
+      performs.start(code, memory, datatype::i64, sum, sequence, fingerprint);
+    else performs.start(code, memory, what.shape, datatype::i64, sum, sequence, fingerprint);
   }
 
   /// Number of wrong elements in the output.

@@ -15,28 +15,31 @@
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/program/direct_sizes.hpp"
 #include "tests/seed.hpp"
 
 using namespace troupe;
 
 namespace {
 
-/// A score as it is performed, and a call of it.
+/// A score as it is performed, and a call of it. Its programs are made for another size, and fitted to that of the call.
 struct subject {
   score notes;
   verdict verified;
-  call_shape shape;
-  score aliased;  ///< the score with the buffers of the call; else as `notes`
+  std::size_t count;                ///< of every block …
+  std::vector<std::size_t> counts;  ///< … or of each
+  score aliased;                    ///< the score with the buffers of the call; else as `notes`
 
-  subject(score s, std::size_t count) : notes(std::move(s)), verified(verify(notes)), aliased(notes) {
-    shape.count = count;
-    shape.element_size = 8;
-  }
-  proof_subject proof() const { return {aliased, verified, shape}; }
+  subject(score s, std::size_t elements)
+      : notes(std::move(s)), verified(verify(notes)), count(elements), aliased(notes) {}
+  subject(score s, std::vector<std::size_t> elements) : subject(std::move(s), 0) { counts = std::move(elements); }
+  call_shape shape() const { return {count, counts, {}, {}, 8}; }
+  proof_subject proof() const { return {aliased, verified, shape()}; }
   std::vector<std::shared_ptr<const program>> programs() const {
     std::vector<std::shared_ptr<const program>> all;
+    const call_shape planned{count + count / 8 + 3, {}, {}, {}, 8};
     for (rank_t r = 0; r < notes.ranks; ++r)
-      all.push_back(std::make_shared<const program>(compile(notes, r, shape, {})));
+      all.push_back(std::make_shared<const program>(compile(notes, r, planned, {})));
     return all;
   }
 };
@@ -46,12 +49,13 @@ std::optional<std::vector<slot_program>> over_slots(const subject& of, slot_form
   for (const auto& code : of.programs()) {
     if (!why_no_slots(*code, format).empty()) return std::nullopt;
     all.push_back(compile_slots(*code, format));
+    fit(all.back(), of.shape());
   }
   return all;
 }
 
 direct_program over_buffers(const subject& of) {
-  return compile_direct(of.programs(), {of.notes.what, of.aliased.in_place, of.shape.count * of.shape.element_size});
+  return compile_direct(of.programs(), {of.notes.what, of.notes.root, of.aliased.in_place});
 }
 
 /// The forms in which plans perform a choreography on slots: as it is or folded in rank order, with an agreement where its messages
@@ -72,22 +76,39 @@ std::vector<score> forms_of(const choreography& who, const stage& on) {
   return forms;
 }
 
-void for_each_stage(const choreography& who, const std::function<void(const stage&)>& act) {
+void for_each_stage(const choreography& who, const std::function<void(const stage&)>& act, bool uniform = true) {
   for (int ranks = 2; ranks <= 9; ++ranks)
     for (const collective what : who.collectives)
       for (const rank_t root : {0, ranks / 2, ranks - 1})
         for (const bool in_place : {false, true}) {
           if (root > 0 && !has_root(what)) continue;
-          const stage on = flat_stage(what, ranks, root, in_place);
-          if (in_place && !agrees_on_place(what, true)) continue;
+          const stage on = flat_stage(what, ranks, root, in_place, uniform);
+          if ((in_place && !agrees_on_place(what, uniform)) || (!uniform && block_count(what, ranks) < 2)) continue;
           if (refusal(who, on).empty()) act(on);
         }
 }
 
 std::string title(const subject& of) {
   return of.notes.choreography + ' ' + std::string{name(of.notes.what)} + ", " + std::to_string(of.notes.ranks) +
-         " ranks, root " + std::to_string(of.notes.root) + ", " + std::to_string(of.shape.count) + " elements" +
+         " ranks, root " + std::to_string(of.notes.root) + ", " +
+         (of.counts.empty() ? std::to_string(of.count) : "different") + " elements" +
          (of.aliased.in_place ? ", in place" : "");
+}
+
+/// Of all bodies. @pre blocks are equal
+std::size_t units_of(const subject& of, const direct_program& program) {
+  direct_sizes sizes;
+  sizes.set(program, 0, of.shape());
+  std::size_t sum = 0;
+  for (rank_t r = 0; r < of.notes.ranks; ++r) sum += sizes.units(r);
+  return sum;
+}
+
+/// Of every block of a call with blocks of different sizes; some are empty.
+std::vector<std::size_t> random_counts(const score& s, std::mt19937_64& random) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(s.what, s.ranks)));
+  for (std::size_t& n : counts) n = random() % 4 == 0 ? 0 : random() % 40;
+  return counts;
 }
 
 /// The same score at a root whose call is in place, if it may be performed so.
@@ -143,13 +164,52 @@ TEST_CASE("what the direct port's units do is the score: every collective that i
       REQUIRE(of.verified.ok());
       const direct_program program = over_buffers(of);
       ++checked;
-      cut += program.units > of.notes.players.size();
+      cut += units_of(of, program) > of.notes.players.size();
       CHECK(why_not_the_score(of.proof(), program) == "");
       if (const auto same = at_root_in_place(of)) CHECK(why_not_the_score(same->proof(), over_buffers(*same)) == "");
     }
   });
   CHECK(checked > 200);
   CHECK(cut > 10);
+}
+
+TEST_CASE("with blocks of different sizes, too: slots where every rank knows them, the direct port always") {
+  std::mt19937_64 random{seed()};
+  std::size_t over_lines = 0, direct = 0;
+  for (const choreography* who : all_choreographies())
+    for_each_stage(
+        *who,
+        [&](const stage& on) {
+          for (const score& whole : forms_of(*who, on)) {
+            const score s = one_cell_per_step(whole);
+            const subject of{s, random_counts(s, random)};
+            INFO(title(of));
+            REQUIRE(of.verified.ok());
+            const auto programs =
+                traits_of(on.what).v == v_counts::common ? over_slots(of, slot_format::ll128) : std::nullopt;
+            if (programs) CHECK(why_not_the_score(of.proof(), *programs) == "");
+            over_lines += programs.has_value();
+          }
+        },
+        false);
+  const choreography& fused = *find_choreography("fused");
+  for_each_stage(
+      fused,
+      [&](const stage& on) {
+        const score s = lower_syncs(write_score(fused, on));
+        for (int i = 0; i < 3; ++i) {
+          const subject of{s, random_counts(s, random)};
+          INFO(title(of));
+          CHECK(why_not_the_score(of.proof(), over_buffers(of)) == "");
+          if (const auto same = at_root_in_place(of))
+            CHECK(why_not_the_score(same->proof(), over_buffers(*same)) == "");
+          ++direct;
+        }
+      },
+      false);
+  MESSAGE(over_lines << " over slots, " << direct << " by the direct port");
+  CHECK(over_lines > 50);
+  CHECK(direct > 100);
 }
 
 TEST_CASE("broken slot programs are not the score") {
@@ -228,26 +288,46 @@ TEST_CASE("broken units are not the score") {
   const auto has = [](const std::string& text, const char* part) {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
-  has(broken(sum, [](auto& p) { p.operands[0].offset += 8; }), "do not belong together");
+  // To the next cell of the same block.
+  const auto move = [](cell_range& at, int cells) { at.cell += cells, at.part += cells; };
+  has(broken(sum, [&](auto& p) { move(p.operands[0], 1); }), "do not belong together");
+  has(broken(sum, [&](auto& p) { move(p.operands[0], 2); }), "differ in size");
   has(broken(sum, [](auto& p) { p.operands[1].owner = p.operands[0].owner; }), "a contribution with itself");
   has(broken(sum, [](auto& p) { std::swap(p.operands[0], p.operands[1]); }), " instead of ");
-  has(broken(sum, [](auto& p) { p.operands[0].offset = 1; }), "within an element");
-  has(broken(sum, [](auto& p) { p.operands[0].offset = 100'000; }), "does not exist");
+  has(broken(sum, [](auto& p) { ++p.operands[0].part; }), "is not of its block");
+  has(broken(sum, [](auto& p) { ++p.operands[0].index; }), "is not of its block");
+  has(broken(sum, [&](auto& p) { move(p.operands[0], 3); }), "do not exist");
   has(broken(sum, [](auto& p) { p.operands[0].buffer = buffer_kind::l2; }), "memory that the port does not have");
   has(broken(sum, [](auto& p) { p.bodies[1] = p.bodies[0]; }), "touched by two units");
   has(broken(sum, [](auto& p) { p.bodies[1].passes.clear(); }), "is never written");
-  has(broken(sum, [](auto& p) { --p.bodies[2].passes[0].elements; }), "is never written");
-  has(broken(sum, [](auto& p) { --p.units; }), "are waited for");
+  has(broken(sum, [](auto& p) { --p.bodies[2].passes[0].outputs; }), "is never written");
   has(broken(sum, [](auto& p) { p.bodies.pop_back(); }), "not every rank has a body");
   // A pass that reads an element which it has written at another place, and units that are not apart.
-  const auto shift = [](auto& p) {
-    direct_program::pass& first = p.bodies[0].passes[0];
-    p.operands[first.operands + first.inputs] = p.operands[first.operands];
-    p.operands[first.operands + first.inputs].offset += 8;
+  const subject even{sum.notes, 39};
+  const auto shift = [&](auto& p) {
+    const direct_program::pass& first = p.bodies[0].passes[0];
+    for (std::size_t k = 0; k < first.all(); ++k) p.operands[first.operands + k].count = 2;
+    cell_range& to = p.operands[first.operands + first.inputs];
+    to = p.operands[first.operands];
+    move(to, 1);
   };
-  has(broken(sum, shift), "is read in the pass that overwrites it");
-  CHECK(broken(in_place, [](auto& p) {
-          for (auto& body : p.bodies) p.units -= body.units, body.units = 2, p.units += 2;
-          p.operands[p.bodies[1].passes[0].operands].offset += 8;
+  has(broken(even, shift), "is read in the pass that overwrites it");
+  const subject long_in_place{in_place.notes, 40'000};
+  CHECK(units_of(long_in_place, over_buffers(long_in_place)) > 3);
+  CHECK(broken(long_in_place, [](auto& p) {
+          cell_range& from = p.operands[p.bodies[1].passes[0].operands];
+          from.cell = from.index = 0, from.block = 0;
         }) != "");
+}
+
+TEST_CASE("lists that do not fit the blocks are not the score") {
+  const auto all_gather =
+      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_gather, 3, 0, false, false)));
+  const subject of{all_gather, {4, 0, 7}};
+  direct_program program = over_buffers(of);
+  REQUIRE(why_not_the_score(of.proof(), program) == "");
+  // The first output of a body goes to where another rank's block lies.
+  cell_range& to = program.operands[program.bodies[0].passes[0].operands + program.bodies[0].passes[0].inputs];
+  to.cell = to.index = 2, to.block = 2;
+  CHECK(why_not_the_score(of.proof(), program).find("differ in size") != std::string::npos);
 }

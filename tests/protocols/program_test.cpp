@@ -3,6 +3,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/program/slot_program.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -319,4 +321,94 @@ TEST_CASE("what no address space can hold is refused, not wrapped round") {
     CHECK_THROWS_AS(compile(s, 0, shape, {}), error);
     CHECK_THROWS_AS(output_bytes(s.what, 3, 0, 0, shape), error);
   }
+}
+
+// -- other sizes ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+bool same_sizes(const program& a, const program& b) {
+  bool same = a.scratch_bytes == b.scratch_bytes && a.l0_bytes == b.l0_bytes && a.l2_bytes == b.l2_bytes &&
+              a.slot_bytes == b.slot_bytes && a.operands == b.operands && a.lanes.size() == b.lanes.size();
+  for (std::size_t l = 0; same && l < a.lanes.size(); ++l)
+    same = std::ranges::equal(a.lanes[l], b.lanes[l], [](const instruction& x, const instruction& y) {
+      return x.kind == y.kind && x.source == y.source && x.target == y.target && x.elements == y.elements &&
+             x.inputs == y.inputs && x.outputs == y.outputs && x.after_index == y.after_index;
+    });
+  return same;
+}
+
+bool same_sizes(const slot_program& a, const slot_program& b) {
+  const auto steps = [](const slot_step& x, const slot_step& y) {
+    return x.kind == y.kind && x.bytes == y.bytes && x.salt == y.salt && x.source_offset == y.source_offset &&
+           x.target_offset == y.target_offset && x.in_line == y.in_line && x.out_line == y.out_line;
+  };
+  const auto channels = [](const auto& x, const auto& y) { return x.peer == y.peer && x.lines == y.lines; };
+  return a.scratch_bytes == b.scratch_bytes && a.l0_bytes == b.l0_bytes && a.largest == b.largest &&
+         a.most_lines == b.most_lines && a.operands == b.operands && std::ranges::equal(a.steps, b.steps, steps) &&
+         std::ranges::equal(a.channels, b.channels, channels);
+}
+
+}  // namespace
+
+TEST_CASE("a program that is fitted to a call is the one that is compiled for it, whatever it was for before") {
+  constexpr std::size_t counts[] = {1, 0, 7, 1000, 5, 4096, 70000};
+  std::size_t compared = 0;
+  for (const choreography* c : all_choreographies())
+    for (const collective what : c->collectives)
+      for (const int ranks : {2, 5})
+        for (const bool in_place : {false, true}) {
+          const stage on = flat_stage(what, ranks, 0, in_place);
+          if (!refusal(*c, on).empty()) continue;
+          INFO(c->name << ' ' << name(what) << ", " << ranks << " ranks");
+          const score whole = lower_syncs(write_score(*c, on)), split = one_cell_per_step(whole);
+          for (const cutting& cut : {cutting{}, cutting{2, 3}}) {
+            const score& s = cut == cutting{} ? whole : split;
+            for (const rank_t r : {0, ranks - 1}) {
+              program code = compile(s, r, {64, {}, {}, {}, 8}, cut);
+              const bool fits = why_no_slots(code, slot_format::ll128, slots::most_lines).empty();
+              std::optional<slot_program> over;
+              if (fits) over = compile_slots(code, slot_format::ll128, slots::most_lines);
+              for (const std::size_t count : counts) {
+                const call_shape shape{count, {}, {}, {}, 4};
+                const program fresh = compile(s, r, shape, cut);
+                fit(code, shape);
+                CHECK(same_sizes(code, fresh));
+                ++compared;
+                if (!fits || !why_no_slots(fresh, slot_format::ll128, slots::most_lines).empty()) continue;
+                fit(*over, shape);
+                CHECK(same_sizes(*over, compile_slots(fresh, slot_format::ll128, slots::most_lines)));
+              }
+            }
+          }
+        }
+  CHECK(compared > 2000);
+}
+
+TEST_CASE("a program is fitted to blocks of different sizes, with and without gaps") {
+  const std::vector<std::vector<std::size_t>> lists = {{0, 3, 9, 1}, {5, 5, 5, 5}, {1000, 0, 0, 7}};
+  for (const choreography* c : all_choreographies())
+    for (const collective what : {collective::all_gather, collective::reduce_scatter}) {
+      const stage on = flat_stage(what, 4, 0, false, false);
+      if (!std::ranges::count(c->collectives, what) || !refusal(*c, on).empty()) continue;
+      INFO(c->name << ' ' << name(what));
+      const score s = one_cell_per_step(lower_syncs(write_score(*c, on)));
+      program code = compile(s, 2, {64, {}, {}, {}, 8}, cutting{});
+      for (const auto& counts : lists)
+        for (const bool gaps : {false, true}) {
+          const std::vector<std::size_t> begins = {3, 4000, 2000, 100};
+          call_shape shape{0, counts, {}, {}, 4};
+          if (gaps) (what == collective::all_gather ? shape.output_displacements : shape.input_displacements) = begins;
+          fit(code, shape);
+          CHECK(same_sizes(code, compile(s, 2, shape, cutting{})));
+        }
+    }
+}
+
+TEST_CASE("sizes that exceed the address space are refused when a program is fitted, and others fit afterwards") {
+  const score s = write_score(*find_choreography("ring"), flat_stage(collective::all_gather, 3));
+  program code = compile(s, 0, {1, {}, {}, {}, 8}, cutting{});
+  CHECK_THROWS_AS(fit(code, {std::size_t{1} << 61, {}, {}, {}, 8}), error);
+  fit(code, {9, {}, {}, {}, 8});
+  CHECK(same_sizes(code, compile(s, 0, {9, {}, {}, {}, 8}, cutting{})));
 }

@@ -3,7 +3,7 @@
 // seat that the others read.
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
-//   come     `here` := away, `next` := (e, 0), addresses and fingerprint, then `here` := mark(e)
+//   come     `here` := away, `open` := (e, units of the own body), addresses, lists and fingerprint, then `here` := mark(e)
 //   meet     wait until every `here` is mark(e); the last to come sees all at once, since `here` is stored and looked at in one order.
 //            Take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e because
 //            others ended it, may be coming to a later operation meanwhile
@@ -19,7 +19,12 @@
 //      the worker sees the change and touches nothing, or the rank sees the worker and waits for it. A worker looks again before
 //      every unit, so the wait is as long as a unit or the rest of one.
 //   3. A rank that leaves has seen `over` = mark(e): every unit was finished, and none is claimed twice or again: a claim is a
-//      compare-and-swap of `next`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
+//      compare-and-swap of `open`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
+//   4. Where blocks differ in size, a rank's lists say how its buffers lie. They are read only for a unit that is claimed and not finished,
+//      so the operation is not over then, and by who is `touching`, so nobody has given up: they are there as the buffers are.
+// If the two ends of a block count it differently, whoever finds that leaves the unit unfinished, so the operation cannot end, and says so
+// in `at_odds`.
+// How many units a body has need be known to its owner only: each body has the same share in `left`, and its units share that.
 // `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
 // left out, and ranks that gave operations up may be any number of them apart.
 //
@@ -35,6 +40,8 @@
 
 namespace troupe {
 
+struct block_lists;
+
 class direct_board {
 public:
   static constexpr unsigned unit_bits = 16;
@@ -45,11 +52,13 @@ public:
     // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
     std::atomic<std::uint64_t> fingerprint{0};
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
-    std::atomic<double> factor{1};  ///< of its input, see sum_handling
+    std::atomic<double> factor{1};                   ///< of its input, see sum_handling
+    std::atomic<const block_lists*> lists{nullptr};  ///< null: all blocks have the same size
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
-    /// Number and next unit of the rank's body; written by who claims.
-    alignas(128) std::atomic<std::uint64_t> next{0};
+    /// Number, and units of the rank's body that nobody has claimed; written by who claims.
+    alignas(128) std::atomic<std::uint64_t> open{0};
+    std::atomic<std::uint32_t> units{0};  ///< that the body was cut into
   };
 
   explicit direct_board(int ranks) : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
@@ -62,10 +71,17 @@ public:
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
   static constexpr std::uint64_t given_up = 1;
   static constexpr std::uint64_t away = 0;  ///< no operation's mark
-  static constexpr std::uint64_t first_claim(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
+  /// `open` with no unit left.
+  static constexpr std::uint64_t none_open(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
+  static constexpr std::size_t share = std::size_t{1} << unit_bits;  ///< of a body
+  /// Of one of its units.
+  static constexpr std::size_t share_of(std::size_t unit, std::size_t units) {
+    return share * (unit + 1) / units - share * unit / units;
+  }
 
-  alignas(128) std::atomic<std::size_t> left{0};    ///< units that are not finished; set by rank 0 when it comes
+  alignas(128) std::atomic<std::size_t> left{0};    ///< shares that are not finished; set by rank 0 when it comes
   alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
+  std::atomic<std::uint64_t> at_odds{0};            ///< of the last one in which two ranks counted a block differently
 
 private:
   std::unique_ptr<seat[]> seats_;

@@ -40,14 +40,16 @@ direct_board& direct_performer::meeting_place() const { return board_->direct();
 
 // -- an operation begins and ends -------------------------------------------------------------------------------------
 
-void direct_performer::start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction,
-                             std::uint64_t sequence, std::uint64_t fingerprint) {
+void direct_performer::start(const direct_program& code, const memory_map& memory, const call_shape& shape,
+                             datatype type, const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint) {
+  sizes_.set(code, rank_, shape);
+  if (const std::size_t bytes = sizes_.scratch_bytes(); scratch_.size() < bytes) scratch_.resize(bytes);
   const auto ranks = static_cast<std::size_t>(board_->ranks());
   if (buffers_.size() < ranks) buffers_.resize(ranks);
   if (in_.size() < code.most_operands)
     in_.resize(code.most_operands), out_.resize(code.most_operands), factors_.resize(code.most_operands);
   code_ = &code;
-  mine_ = {memory.input, memory.output, memory.scratch, reduction.scale};
+  mine_ = {memory.input, memory.output, scratch_.data(), reduction.scale};
   type_ = type;
   reduction_ = reduction;
   sequence_ = sequence;
@@ -62,15 +64,19 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
-  if (rank_ == 0) place.left.store(code_->units, std::memory_order_relaxed);
+  if (rank_ == 0)
+    place.left.store(static_cast<std::size_t>(place.ranks()) * direct_board::share, std::memory_order_relaxed);
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
-  mine.next.store(direct_board::first_claim(sequence_), std::memory_order_release);
+  const std::size_t units = sizes_.units(rank_);
+  mine.units.store(static_cast<std::uint32_t>(units), std::memory_order_release);
+  mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
   mine.input.store(mine_.input, std::memory_order_release);
   mine.output.store(mine_.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
+  mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
   mine.here.store(mark_, std::memory_order_seq_cst);
   stage_ = stage::meeting;
 }
@@ -86,6 +92,7 @@ direct_performer::status direct_performer::meet() {
     buffers_[static_cast<std::size_t>(met_)] = {
         other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
         other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
+    const block_lists* lists = sizes_.equal() ? nullptr : other.lists.load(std::memory_order_acquire);
     if (other.here.load(std::memory_order_relaxed) != mark_)
       return status::
           waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
@@ -94,6 +101,7 @@ direct_performer::status direct_performer::meet() {
       suspect_ = met_;
       return status::mismatch;
     }
+    if (!sizes_.equal()) sizes_.learn(met_, lists);
   }
   stage_ = stage::working;
   return status::performed;
@@ -107,13 +115,19 @@ direct_performer::status direct_performer::advance() {
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
     if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
-    if (first && code_->bytes >= much_bytes) wake_helpers();
+    if (first && sizes_.bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
-    work();
+    if (!work()) {
+      stage_ = stage::at_odds;
+      return status::mismatch;
+    }
     stage_ = stage::leaving;
   }
-  return is_over() ? leave() : status::waiting;
+  if (is_over()) return leave();
+  if (meeting_place().at_odds.load(std::memory_order_acquire) != mark_) return status::waiting;
+  stage_ = stage::at_odds;
+  return status::mismatch;
 }
 
 bool direct_performer::is_over() const { return meeting_place().over.load(std::memory_order_acquire) == mark_; }
@@ -167,61 +181,87 @@ bool direct_performer::all_here(std::memory_order order) const {
   return true;
 }
 
-bool direct_performer::claim(rank_t body, std::uint32_t& unit) const {
-  std::atomic<std::uint64_t>& next = meeting_place().at(body).next;
-  const std::uint64_t begin = direct_board::first_claim(sequence_);
-  const std::uint64_t end = begin + code_->bodies[static_cast<std::size_t>(body)].units;
-  std::uint64_t seen = next.load(std::memory_order_relaxed);
-  while (seen >= begin && seen < end)
-    if (next.compare_exchange_weak(seen, seen + 1, std::memory_order_relaxed)) {
-      unit = static_cast<std::uint32_t>(seen - begin);
+bool direct_performer::claim(rank_t body, claimed& unit) const {
+  direct_board::seat& of = meeting_place().at(body);
+  const std::uint64_t none = direct_board::none_open(sequence_);
+  std::uint64_t seen = of.open.load(std::memory_order_relaxed);
+  while (seen > none && seen - none < direct_board::share)
+    if (of.open.compare_exchange_weak(seen, seen - 1, std::memory_order_relaxed)) {
+      unit.units = of.units.load(std::memory_order_relaxed);
+      unit.unit = unit.units - static_cast<std::uint32_t>(seen - none);
       return true;
     }
   return false;
 }
 
-void direct_performer::work() {
+/// False: sizes do not fit, and the operation cannot end.
+bool direct_performer::work() {
   direct_board& place = meeting_place();
   const touching_others touching{place.at(rank_), mark_};
-  if (!all_here(std::memory_order_seq_cst)) return;
+  if (!all_here(std::memory_order_seq_cst)) return true;
   std::size_t done = 0;
-  const rank_t first = first_body(rank_, place.ranks(), code_->bytes);
-  for (rank_t k = 0; k < place.ranks(); ++k) {
+  bool fit = true;
+  const rank_t first = first_body(rank_, place.ranks(), sizes_.bytes());
+  for (rank_t k = 0; fit && k < place.ranks(); ++k) {
     const rank_t body = (first + k) % place.ranks();
     // A rank that gives up waits for `touching`, so one look a unit is enough.
-    for (std::uint32_t unit = 0; all_here(std::memory_order_relaxed) && claim(body, unit); ++done)
-      perform(code_->bodies[static_cast<std::size_t>(body)], unit);
+    for (claimed next; fit && all_here(std::memory_order_relaxed) && claim(body, next);) {
+      fit = perform(code_->bodies[static_cast<std::size_t>(body)], next);
+      if (!fit) break;
+      done += direct_board::share_of(next.unit, next.units);
+      ++worked_;
+    }
   }
-  worked_ = done;
+  if (!fit) {
+    place.at_odds.store(mark_, std::memory_order_release);
+    tell_all();
+  }
   // Release what was written here, acquire what others wrote, for whoever sees `over`.
-  if (done == 0 || place.left.fetch_sub(done, std::memory_order_acq_rel) != done) return;
+  if (done == 0 || place.left.fetch_sub(done, std::memory_order_acq_rel) != done) return fit;
   place.over.store(mark_, std::memory_order_release);
   tell_all();
+  return fit;
 }
 
-std::byte* direct_performer::address(const location& at) const {
+std::byte* direct_performer::address(const cell_range& at) const {
   const buffers& of = buffers_[static_cast<std::size_t>(at.owner)];
   std::byte* const base = at.buffer == buffer_kind::input    ? of.input
                           : at.buffer == buffer_kind::output ? of.output
                                                              : of.scratch;
-  return base + at.offset;
+  return base + sizes_.offset(at);
 }
 
-void direct_performer::perform(const direct_program::body& body, std::uint32_t unit) {
+/// Both ends of a block count the same elements for it.
+bool direct_performer::fits(std::span<const cell_range> operands) {
+  const std::size_t expected = sizes_.elements(operands.front());
+  const auto odd = std::find_if(operands.begin(), operands.end(),
+                                [&](const cell_range& at) { return sizes_.elements(at) != expected; });
+  if (odd == operands.end()) return true;
+  suspect_ = odd->owner != rank_ ? odd->owner : operands.front().owner;
+  return false;
+}
+
+bool direct_performer::perform(const direct_program::body& body, claimed unit) {
+  const bool agreed = sizes_.equal() || traits_of(code_->what).v == v_counts::common;
   for (const direct_program::pass& p : body.passes) {
-    const std::size_t begin = part_begin(p.elements, body.units, unit),
-                      end = part_begin(p.elements, body.units, unit + 1);
-    const std::size_t offset = begin * code_->element_size;
+    const auto operands = code_->operands_of(p);
+    if (!agreed && !fits(operands)) return false;
+    const std::size_t elements = sizes_.elements(operands.front());
+    const std::size_t begin = part_begin(elements, unit.units, unit.unit),
+                      end = part_begin(elements, unit.units, unit.unit + 1);
+    if (begin == end) continue;
+    const std::size_t offset = begin * sizes_.element_size();
     const bool scales = code_->sums.scales_inputs && p.inputs > 1;
-    const location* operand = code_->operands.data() + p.operands;
+    const cell_range* operand = operands.data();
     for (std::size_t i = 0; i < p.inputs; ++i, ++operand) {
       in_[i] = address(*operand) + offset;
       if (scales) factors_[i] = buffers_[static_cast<std::size_t>(operand->owner)].factor;
     }
     for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(*operand++) + offset;
-    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, code_->stores,
+    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, sizes_.stores(),
                 {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
   }
+  return true;
 }
 
 // -- waking -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "actors/ports/direct/direct_board.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
+#include "protocols/program/direct_sizes.hpp"
 
 namespace troupe {
 
@@ -22,9 +23,10 @@ public:
   direct_performer(slot_board& board, rank_t rank) : board_performer(board, rank) {}
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
-  /// @pre idle(). Throws std::bad_alloc before anything is changed.
-  void start(const direct_program& code, const memory_map& memory, datatype type, const op& reduction,
-             std::uint64_t sequence, std::uint64_t fingerprint);
+  /// @param memory without scratch, which the performer has itself. @param shape as the rank knows it: of blocks of different sizes what its
+  /// call says; its lists are copied. @pre idle(). Throws std::bad_alloc before anything is changed.
+  void start(const direct_program& code, const memory_map& memory, const call_shape& shape, datatype type,
+             const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint);
 
   /// When a user's function has thrown, nobody can perform the operation any more.
   status advance() override;
@@ -53,18 +55,24 @@ private:
   direct_board& meeting_place() const;
   void come();
   status meet();
-  void work();
+  bool work();
   bool is_over() const;
   status leave();
   void give_up() const;
   bool all_here(std::memory_order order) const;
-  bool claim(rank_t body, std::uint32_t& unit) const;
-  void perform(const direct_program::body& body, std::uint32_t unit);
-  std::byte* address(const location& at) const;
+  struct claimed {
+    std::uint32_t unit = 0, units = 0;
+  };
+  bool claim(rank_t body, claimed& unit) const;
+  bool perform(const direct_program::body& body, claimed unit);
+  bool fits(std::span<const cell_range> operands);
+  std::byte* address(const cell_range& at) const;
   void tell_all() const;
   void wake_helpers() const;
 
   const direct_program* code_ = nullptr;
+  direct_sizes sizes_;
+  std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
   std::vector<void*> out_;

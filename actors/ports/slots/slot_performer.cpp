@@ -63,7 +63,7 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
                            std::uint64_t sequence, std::uint64_t fingerprint) {
-  if (bound_ != code.identity) bind(code);
+  if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code);
   if (code.reduces) choose_kernel(type, reduction, code.largest <= tiny_bytes);
   code_ = &code;
   memory_ = memory;
@@ -95,6 +95,7 @@ void slot_performer::bind(const slot_program& code) {
     channels_.push_back(&channel);
   }
   lanes_.resize(code.lanes.size());
+  bound_lines_ = code.most_lines;
   bound_ = code.identity;
 }
 

@@ -84,7 +84,8 @@ private:
   reduce_kernel kernel_ = nullptr;  ///< nullptr: a user's function
   op reduction_;
   std::uint64_t generation_ = 0;
-  std::uint64_t bound_ = 0;  ///< identity of the program that channels_ belong to
+  std::uint64_t bound_ = 0;        ///< identity of the program that channels_ belong to
+  std::uint32_t bound_lines_ = 0;  ///< that they have room for, at least
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
   unsigned parity_ = 0;

@@ -124,25 +124,41 @@ private:
   std::vector<std::string> texts_;
 };
 
-/// Programs for slots and for the direct board, made of it for a small call, do what the verifier has seen.
-void prove_programs(const std::string& title, const score& whole, const verdict& v, tally& into) {
-  call_shape shape;
+/// Blocks of different sizes, some of them empty.
+std::vector<std::size_t> uneven_counts(const score& s) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(s.what, s.ranks)));
+  for (std::size_t b = 0; b < counts.size(); ++b) counts[b] = b * 5 % (2 * static_cast<std::size_t>(s.parts) + 2);
+  return counts;
+}
+
+/// Programs for slots and for the direct board, made of it for one size and fitted to that of a small call, do what the verifier has
+/// seen.
+/// @param whole as it is performed: cell by cell where blocks differ in size
+void prove_programs(const std::string& title, const score& whole, const verdict& v, bool uniform, tally& into) {
+  call_shape planned, shape;
+  planned.count = 4 * static_cast<std::size_t>(whole.parts) + 3;
   shape.count = 2 * static_cast<std::size_t>(whole.parts) + 1;
+  const std::vector<std::size_t> counts = uniform ? std::vector<std::size_t>{} : uneven_counts(whole);
+  shape.counts = counts;
   std::vector<std::shared_ptr<const program>> programs;
   for (rank_t r = 0; r < whole.ranks; ++r)
-    programs.push_back(std::make_shared<const program>(compile(whole, r, shape, cutting{})));
+    programs.push_back(std::make_shared<const program>(compile(whole, r, planned, cutting{})));
   const proof_subject what{whole, v, shape};
   const auto add = [&](const char* port, const std::string& difference) {
     ++into.programs;
     if (!difference.empty()) into.fail(title + ", " + port + ": " + difference);
   };
   if (why_not_direct(programs).empty()) {
-    const direct_setting setting{whole.what, whole.in_place, shape.count * shape.element_size};
+    const direct_setting setting{whole.what, whole.root, whole.in_place};
     add("over the direct board", why_not_the_score(what, compile_direct(programs, setting)));
   }
+  if (!uniform && traits_of(whole.what).v != v_counts::common) return;  // slots are for sizes that every rank knows
   std::vector<slot_program> over_slots;
   for (const auto& code : programs)
-    if (why_no_slots(*code, slot_format::ll128).empty()) over_slots.push_back(compile_slots(*code, slot_format::ll128));
+    if (why_no_slots(*code, slot_format::ll128).empty()) {
+      over_slots.push_back(compile_slots(*code, slot_format::ll128));
+      fit(over_slots.back(), shape);
+    }
   if (over_slots.size() == programs.size() && everybody_hears_of_everybody(whole))
     add("over slots", why_not_the_score(what, over_slots));
 }
@@ -161,7 +177,7 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
         v = verify(*paced, limits);
       }
       into.add(title, limits, v);
-      if (v.ok() && uniform && slices == 1 && credits == 8) prove_programs(title, whole, v, into);
+      if (v.ok() && slices == 1 && credits == 8) prove_programs(title, uniform ? whole : cells, v, uniform, into);
     }
 }
 

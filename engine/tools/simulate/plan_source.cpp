@@ -36,7 +36,7 @@ bool fits_direct(const score& notes, const call_shape& shape, const call& what) 
   if (!why_not_direct(all).empty()) return false;
   // As plan_choice::price_direct: several passes at the root of a reduce in place would read what they have written.
   if (what.what != collective::reduce) return true;
-  const direct_program made = compile_direct(all, {what.what, what.in_place, what.count * size_of(what.type)});
+  const direct_program made = compile_direct(all, {what.what, notes.root, what.in_place});
   return std::all_of(made.bodies.begin(), made.bodies.end(), [](const auto& b) { return b.passes.size() <= 1; });
 }
 
@@ -104,7 +104,7 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   made->verified = from.verified;
   made->in_place = what.in_place && !widens(what);
   made->count = what.what == collective::barrier || !what.uniform ? 0 : what.count;
-  if (counts != nullptr) made->counts = *counts;
+  if (counts != nullptr && !counts->empty()) made->count = *std::max_element(counts->begin(), counts->end());
   made->widened = widens(what);
   made->work_type = made->widened ? datatype::f32 : what.type;
   const bool over_slots = how.port == port_kind::ll || how.port == port_kind::ll128;

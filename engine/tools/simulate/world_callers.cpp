@@ -330,7 +330,7 @@ bool simulation::world::begin_inline(caller_operation& o) {
   actors::board_port& port = *m.state->port();
   if (!port.recall(o.what)) port.remember(o.what, o.plan);
   port.last().what.reduction = o.what.reduction;
-  m.state->begin_inline(o.in, o.out);
+  m.state->begin_inline({o.in, o.out});
   m.inline_op = &o;
   m.inline_since = now_;
   m.blocked_on = {&o};
@@ -376,7 +376,7 @@ void simulation::world::adopt(rank_t rank, const std::string& problem) {
   if (o.expires >= 0) deadline = std::chrono::nanoseconds{o.expires - o.called_at};
   const steady_time begun =
       steady_time{} + std::chrono::nanoseconds{static_cast<nanoseconds_t>(clock_begin) + m.inline_since};
-  const operation_ptr op = m.state->adopt_inline(o.in, o.out, deadline, begun);
+  const operation_ptr op = m.state->adopt_inline({o.in, o.out}, deadline, begun);
   known_[op.get()] = &o;
   if (!problem.empty()) m.state->stall_on_board(problem, *m.out);
   leave_inline(rank);

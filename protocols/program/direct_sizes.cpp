@@ -1,0 +1,152 @@
+#include "protocols/program/direct_sizes.hpp"
+
+#include <algorithm>
+
+#include "protocols/program/cell_places.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Read and written by a unit: long beside what claiming it costs, short beside the whole.
+constexpr std::size_t unit_bytes = 128 * 1024;
+constexpr std::size_t most_units = 64;
+/// All regions together; beyond, plain stores would read from memory what they overwrite, and nothing is found in a cache later.
+/// Measured beside bench/limits, which tries both, with a last-level cache of 32 MiB: plain stores won at 32 MiB, others at 64.
+constexpr std::size_t stream_bytes = std::size_t{48} << 20;
+
+std::size_t of(rank_t rank) { return static_cast<std::size_t>(rank); }
+
+}  // namespace
+
+void direct_sizes::set(const direct_program& code, rank_t rank, const call_shape& shape) {
+  const bool equal = shape.counts.empty();
+  const bool again = equal && equal_ && code.identity == identity_ && shape.count == count_ &&
+                     shape.element_size == element_size_ && rank == rank_;
+  code_ = &code;
+  if (again) return;
+  identity_ = code.identity;
+  rank_ = rank;
+  element_size_ = shape.element_size;
+  equal_ = equal;
+  if (equal_) set_equal(shape);
+  else set_lists(shape);
+}
+
+void direct_sizes::set_equal(const call_shape& shape) {
+  count_ = shape.count;
+  const auto parts = static_cast<std::size_t>(code_->parts);
+  part_begins(count_, parts, parts_);
+  bytes_ = code_->cells * element_size_ * count_ / parts;
+}
+
+void direct_sizes::set_lists(const call_shape& shape) {
+  mine_.counts.assign(shape.counts.begin(), shape.counts.end());
+  mine_.received.assign(shape.received.begin(), shape.received.end());
+  lists_.assign(code_->bodies.size(), nullptr);
+  lists_[of(rank_)] = &mine_;
+  begins(true, shape.input_displacements, mine_.input_begins);
+  begins(false, shape.output_displacements, mine_.output_begins);
+  own_bytes_ = 0;
+  for (const auto& p : code_->bodies[of(rank_)].passes) {
+    const auto operands = code_->operands_of(p);
+    const auto own = std::find_if(operands.begin(), operands.end(), [&](const auto& at) { return at.owner == rank_; });
+    if (own != operands.end()) own_bytes_ += elements(*own) * p.all() * element_size_;
+  }
+  bytes_ = own_bytes_ * code_->bodies.size();
+}
+
+void direct_sizes::begins(bool input, std::span<const std::size_t> displacements,
+                          std::vector<std::size_t>& begins) const {
+  const auto ranks = static_cast<int>(code_->bodies.size());
+  const block_run run = input ? input_blocks(code_->what, ranks, code_->root, rank_)
+                              : output_blocks(code_->what, ranks, code_->root, rank_);
+  begins.resize(static_cast<std::size_t>(run.count));
+  cell_range at;
+  at.owner = rank_;
+  at.buffer = input ? buffer_kind::input : buffer_kind::output;
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    begins[i] = displacements.empty() ? sum : displacements[i];
+    at.index = static_cast<std::int32_t>(i);
+    at.block = run.first + at.index * std::int64_t{run.stride};
+    sum += block_elements(at);
+  }
+}
+
+/// Of the block that the cells are of, as the owner of their buffer knows it.
+std::size_t direct_sizes::block_elements(const cell_range& at) const {
+  if (equal_) return count_;
+  const auto ranks = static_cast<std::int64_t>(code_->bodies.size());
+  const auto index = static_cast<std::size_t>(at.index), block = static_cast<std::size_t>(at.block);
+  switch (traits_of(code_->what).v) {
+    case v_counts::rooted: {
+      const auto& list = lists_[of(at.owner)]->counts;
+      return list.size() == 1 ? list[0] : list[block];
+    }
+    case v_counts::every_pair:
+      if (at.buffer == buffer_kind::input) return lists_[of(at.owner)]->counts[index];
+      if (at.buffer == buffer_kind::output) return lists_[of(at.owner)]->received[index];
+      return lists_[static_cast<std::size_t>(at.block / ranks)]->counts[static_cast<std::size_t>(at.block % ranks)];
+    default: return mine_.counts[block];
+  }
+}
+
+/// Elements of the first `cell` cells of packed equal blocks.
+std::size_t direct_sizes::before(std::int32_t cell) const {
+  return static_cast<std::size_t>(cell / code_->parts) * count_ + parts_[static_cast<std::size_t>(cell % code_->parts)];
+}
+
+std::size_t direct_sizes::part_elements(const extent& e) const {
+  const auto k = static_cast<std::size_t>(e.part);
+  if (equal_) return parts_[k + 1] - parts_[k];
+  cell_range at;
+  at.block = e.block;
+  at.owner = rank_;
+  return cut_range({0, block_elements(at)}, static_cast<std::size_t>(code_->parts), k).size();
+}
+
+/// Elements of the owner's scratch before cell number `cell`.
+std::size_t direct_sizes::scratch_before(const cell_range& at, std::int32_t cell) const {
+  std::size_t sum = 0;
+  for (std::int32_t i = 0; i < cell; ++i)
+    sum += part_elements(code_->bodies[of(at.owner)].scratch[static_cast<std::size_t>(i)]);
+  return sum;
+}
+
+std::size_t direct_sizes::elements(const cell_range& at) const {
+  if (at.count > 1 && at.buffer == buffer_kind::scratch)
+    return scratch_before(at, at.cell + at.count) - scratch_before(at, at.cell);
+  if (at.count > 1) return before(at.cell + at.count) - before(at.cell);
+  const auto k = static_cast<std::size_t>(at.part);
+  if (equal_) return parts_[k + 1] - parts_[k];
+  return cut_range({0, block_elements(at)}, static_cast<std::size_t>(code_->parts), k).size();
+}
+
+std::size_t direct_sizes::offset(const cell_range& at) const {
+  if (at.buffer == buffer_kind::scratch) return scratch_before(at, at.cell) * element_size_;
+  const auto index = static_cast<std::size_t>(at.index), part = static_cast<std::size_t>(at.part);
+  if (equal_) return (index * count_ + parts_[part]) * element_size_;
+  const block_lists& of_owner = *lists_[of(at.owner)];
+  const std::size_t begin = (at.buffer == buffer_kind::input ? of_owner.input_begins : of_owner.output_begins)[index];
+  return (begin + part_begin(block_elements(at), static_cast<std::size_t>(code_->parts), part)) * element_size_;
+}
+
+std::size_t direct_sizes::units(rank_t body) const {
+  const auto& mine = code_->bodies[of(body)];
+  if (!mine.divisible) return 1;
+  const std::size_t bytes =
+      equal_ ? mine.cells * element_size_ * count_ / static_cast<std::size_t>(code_->parts) : own_bytes_;
+  return std::clamp<std::size_t>(bytes / unit_bytes, 1, most_units);
+}
+
+std::size_t direct_sizes::scratch_bytes() const {
+  const auto& cells = code_->bodies[of(rank_)].scratch;
+  cell_range at;
+  at.owner = rank_;
+  return cells.empty() ? 0 : scratch_before(at, static_cast<std::int32_t>(cells.size())) * element_size_;
+}
+
+store_hint direct_sizes::stores() const { return bytes_ > stream_bytes ? store_hint::streamed : store_hint::cached; }
+
+}  // namespace troupe
