@@ -114,7 +114,7 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
     made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
     return made;
   }
-  if (!what.uniform || made->widened || how.channels != 1 || how.slices != 1) return nullptr;
+  if (made->widened || how.channels != 1 || how.slices != 1) return nullptr;
   const call_shape shape = made->shape();
   if (how.port == port_kind::direct) {
     made->port = direct_plan{};

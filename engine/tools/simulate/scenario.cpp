@@ -49,7 +49,7 @@ way draw_way(const item& it, int channels, dice& d) {
   way how;
   how.choreography = static_cast<int>(d.index(all_choreographies().size()));
   how.port = d.any_of({port_kind::mailbox, port_kind::mailbox, port_kind::ll, port_kind::ll128, port_kind::direct});
-  if (!it.what.uniform) how.port = port_kind::mailbox;
+  if (how.port != port_kind::direct && !knows_all_blocks(it.what)) how.port = port_kind::mailbox;
   how.agreement =
       d.any_of({agreement_form::none, agreement_form::direct, agreement_form::mirrored, agreement_form::rounds});
   if (how.port == port_kind::direct) how.agreement = agreement_form::none;

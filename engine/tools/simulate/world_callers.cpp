@@ -231,6 +231,7 @@ caller_operation& simulation::world::make_collective(rank_t rank, const item& it
     }
   }
   if (it.what.uniform) o.plan = plans_->plan_for(o.what, what_.ranks, it.how);
+  else if (it.how.port != port_kind::mailbox) o.plan = plans_->plan_for(o.what, what_.ranks, it.how, &it.counts);
   parts_of(o.sequence)[static_cast<std::size_t>(rank)] = &o;
   lay_out(o);
   if (const disturbance* x =
@@ -294,7 +295,7 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
   op->input = o.in;
   op->output = o.out;
   if (o.expires >= 0) op->deadline = std::chrono::nanoseconds{o.expires - now_};
-  if (o.peer < 0 && !o.what.uniform)
+  if (o.peer < 0 && !o.plan && !o.what.uniform)
     op->make_plan = [this, &o](const counts_ptr& counts) {
       auto made = counts ? plans_->plan_for(o.what, what_.ranks, o.it->how, counts.get()) : nullptr;
       if (!made) throw error(errc::unsupported, "there is no plan for these counts");
