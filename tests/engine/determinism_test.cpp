@@ -275,7 +275,8 @@ template <class T>
 int different_ways(std::vector<communicator>& comms, bool averages, std::size_t count) {
   std::optional<std::vector<std::byte>> first;
   int ways = 0;
-  for (const auto protocol : {troupe::message_protocol::simple, troupe::message_protocol::direct, troupe::message_protocol::ll128})
+  for (const auto protocol :
+       {troupe::message_protocol::simple, troupe::message_protocol::direct, troupe::message_protocol::ll128})
     for (const std::string& choreography : offering(collective::all_reduce))
       for (const bool in_place : {false, true}) {
         call_options options;
