@@ -66,6 +66,7 @@ struct slot_program {
   std::size_t l0_bytes = 0;
   std::size_t largest = 0;  ///< bytes of the largest step
   bool reduces = false;
+  bool runs_ahead = false;     ///< its sources may be many operations ahead of their destinations
   std::uint64_t identity = 0;  ///< no other program has it
 };
 
