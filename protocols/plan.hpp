@@ -45,7 +45,10 @@ class plan {
 public:
   plan() = default;
   /// The same for another number of elements: choice, score and proof know no size. @pre uniform
-  plan(const plan& like, std::size_t elements) : plan(like) { count = elements; }
+  plan(const plan& like, std::size_t elements) : plan(like) {
+    count = elements;
+    if (ahead) ahead = std::make_shared<const plan>(*like.ahead, elements);
+  }
 
   std::string choreography;
   bool in_place = false;  ///< of the score: of the call, or brought about by staging
@@ -61,6 +64,9 @@ public:
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool scales_reads = false;          ///< the folds multiply them as they read them instead; not over slots
   bool divides = false;               ///< the steps that complete a sum divide it (avg); else whoever has a result does
+  /// Over slots, rooted: the same without what makes ranks wait for others than their data come from. Performed where a call may run ahead.
+  std::shared_ptr<const plan> ahead;
+  bool runs_ahead = false;  ///< it is such a one
   double predicted_seconds = 0;
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;

@@ -13,7 +13,7 @@ void board_port::remember(const call& what, const std::shared_ptr<const plan>& h
   static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)));
 }
 
-void board_port::start(const void* input, void* output, std::uint64_t sequence) {
+void board_port::start(const void* input, void* output, std::uint64_t sequence, bool ahead, std::uint64_t history) {
   const remembered_calls::entry& known = calls_.last();
   const call& what = known.what;
   // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
@@ -34,15 +34,16 @@ void board_port::start(const void* input, void* output, std::uint64_t sequence) 
     return where.data();
   };
   if (known.slots != nullptr) {
-    if (slots_code_ != known.slots) slots_code_ = known.slots;
+    const auto& wanted = ahead ? known.ahead : known.slots;
+    if (slots_code_ != wanted) slots_code_ = wanted;
     memory.scratch = room(scratch_, slots_code_->scratch_bytes);
     memory.l0 = room(l0_, slots_code_->l0_bytes);
-    slots_.start(*slots_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint);
+    slots_.start(*slots_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
     memory.scratch = room(scratch_, direct_code_->bodies[static_cast<std::size_t>(rank_)].scratch_bytes);
-    direct_.start(*direct_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint);
+    direct_.start(*direct_code_, memory, known.how->work_type, what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &direct_;
   }
 }

@@ -42,7 +42,8 @@ public:
 
   // -- one operation --
   /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
-  void start(const void* input, void* output, std::uint64_t sequence);
+  /// @param ahead performed as plan::ahead says. @param history see call::history
+  void start(const void* input, void* output, std::uint64_t sequence, bool ahead, std::uint64_t history);
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }

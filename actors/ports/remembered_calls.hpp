@@ -20,9 +20,10 @@ public:
   struct entry {
     /// @pre the plan is on_board()
     entry(const call& c, plan_ptr p, rank_t rank)
-        : what(c), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
+        : what(alone(c)), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
       if (how->slots() != nullptr) slots = how->slot_program_of(rank);
       else direct = how->direct_program_of_all();
+      if (how->ahead) ahead = how->ahead->slot_program_of(rank);
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
@@ -31,8 +32,17 @@ public:
     plan_ptr how;
     // One of them, by the plan's port.
     std::shared_ptr<const slot_program> slots;
+    std::shared_ptr<const slot_program> ahead;  ///< of how->ahead, or null
     std::shared_ptr<const direct_program> direct;
     std::uint64_t fingerprint;
+
+  private:
+    /// What came before it is another story with every repetition.
+    static call alone(call c) {
+      c.history = 0;
+      c.report = nullptr;
+      return c;
+    }
   };
 
   /// The one that is like `what`, or null.

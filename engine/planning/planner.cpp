@@ -290,6 +290,20 @@ struct planner::impl {
     return as;
   }
 
+  /// The same without the agreement, for calls that may run ahead. Nobody is the earlier for it where the data tell all.
+  static void let_run_ahead(plan& made, const contender& c, const planning_task& task) {
+    const slots_plan* slots = made.slots();
+    if (slots == nullptr || !may_run_ahead(task)) return;
+    if (c.over(slots->format).agreement == agreement_form::none || !c.lowered->verified(1)->ok()) return;
+    auto ahead = std::make_shared<plan>(made, made.count);
+    ahead->notes = c.lowered->notes;
+    ahead->verified = c.lowered->verified(1);
+    ahead->runs_ahead = true;
+    // One answer for both, since a call is prepared before it is known which of them is performed.
+    made.root_in_place = ahead->root_in_place = made.root_in_place && c.lowered->holds_at_root_in_place(1);
+    made.ahead = std::move(ahead);
+  }
+
   outcome choose_for_actors(const planning_task& task, bool everybody) {
     outcome o;
     o.force = forced(task);
@@ -351,7 +365,8 @@ struct planner::impl {
 
   /// A row for every protocol, with the reason where it cannot be performed so. One row if it cannot be performed at all.
   void append_rows(std::vector<candidate>& rows, contender& c, const outcome& o, const planning_task& task) {
-    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not) {
+    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not,
+                         agreement_form agreement = agreement_form::none) {
       rows.push_back({c.choreography,
                       std::string{name(how)},
                       cut.channels,
@@ -360,7 +375,10 @@ struct planner::impl {
                       std::move(why_not),
                       o.is(c, how),
                       {},
-                      c.rank_order_fold});
+                      c.rank_order_fold,
+                      agreement == agreement_form::none ? std::string{}
+                      : may_run_ahead(task)             ? std::string{name(agreement_time::eager)}
+                                                        : std::string{name(agreement)}});
     };
     add(message_protocol::simple, c.cut, c.seconds, c.why_rejected);
     if (!c.eligible()) return;
@@ -369,7 +387,7 @@ struct planner::impl {
     for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
       if (no_slots.empty() && std::isfinite(c.over(format).seconds)) choice.fit_slots(c, format, task);
       const auto& way = c.over(format);
-      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots);
+      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots, way.agreement);
     }
     if (not_direct.empty()) choice.price_direct(c, task);
     add(message_protocol::direct, {}, c.direct_seconds, not_direct.empty() ? c.why_not_direct : not_direct);
@@ -396,13 +414,14 @@ struct planner::impl {
     made->notes = as->notes;
     made->verified = as->verified(cut.slices);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
+    let_run_ahead(*made, c, task);
     const slots_plan* slots = made->slots();
     made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
     made->identity = made->computed_identity(as->digest());
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
-    log->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-               c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
-               made->predicted_seconds * 1e6);
+    log->debug("{}: {}, {}, agreement {}{}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
+               c.choreography, name(made->protocol()), name(agreement), made->ahead ? " or ahead of it" : "",
+               cut.channels, cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 

@@ -153,10 +153,18 @@ TEST_CASE("rooted: the average and a user's function, where only the root has a 
     }
 }
 
+namespace {
+troupe::engine_options strictly(const char* protocol) {
+  auto o = over(protocol);
+  o.agreement = troupe::agreement_time::strict;
+  return o;
+}
+}  // namespace
+
 TEST_CASE("rooted: one rank calls something else, and every rank is told what each called") {
   for (const char* protocol : {"ll128", "ll"})
     for (const int ranks : {2, 3, 5, 8}) {
-      troupe::engine engine(over(protocol));
+      troupe::engine engine(strictly(protocol));
       for (const collective what : rooted)
         for (int difference = 0; difference < 5; ++difference)
           for (const int odd : {0, ranks - 1})
@@ -208,7 +216,7 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
         CAPTURE(name(what));
         CAPTURE(root);
         CAPTURE(missing);
-        troupe::engine engine(over("ll128"));
+        troupe::engine engine(strictly("ll128"));
         std::vector<seen> all(3), later(3);
         std::atomic<bool> passed{false};  // the deadline
         engine.run(3, [&](communicator& c) {
@@ -242,7 +250,7 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
           if (r != missing)
             CHECK(contains(all[static_cast<std::size_t>(r)].text, "rank " + std::to_string(missing) + " left"));
       }
-  troupe::engine engine(over("ll128"));
+  troupe::engine engine(strictly("ll128"));
   auto comms = engine.communicators(3);
   rooted_call one[3];
   for (rank_t r = 0; r < 3; ++r) one[r].count = 2, one[r].root = 1, one[r].fill(r, 3);

@@ -15,10 +15,11 @@ namespace {
 
 struct recording final : rank_outbox {
   void called(epoch_t e, const call&) override { say("called", e); }
-  void withdraw(epoch_t e) override { say("withdraw", e); }
+  void differs(epoch_t e) override { say("differs", e); }
+  void withdraw(epoch_t e, const call*) override { say("withdraw", e); }
   void fail(epoch_t e, const std::string&, failure_ptr) override { say("fail", e); }
   void stopped(epoch_t e, std::vector<std::string>, presence) override { say("stopped", e); }
-  void left(epoch_t n) override { say("left", n); }
+  void left(epoch_t n, call) override { say("left", n); }
   void quiet() override {}
   void abort(const failure_ptr&) override {}
   void perished() override {}

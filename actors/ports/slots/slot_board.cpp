@@ -185,7 +185,7 @@ std::size_t slot_board::bytes() const {
     if (channel == nullptr) continue;
     total += sizeof(slot_channel) + channel->ring_bytes();
     for (std::size_t level = 0; level < slot_channel::level_count; ++level)
-      if (channel->lines_at(0, level_begin(level)).first != nullptr)
+      if (channel->lines_to_read(0, level_begin(level)).first != nullptr)
         total += 2 * level_lines(level) * slots::line_bytes;
   }
   return total;

@@ -58,16 +58,38 @@ public:
   slot_channel(const slot_channel&) = delete;
   slot_channel& operator=(const slot_channel&) = delete;
 
-  /// A line of an epoch and how many follow it without a gap; {nullptr, 0} while the source has not laid it down.
-  /// @pre index < most_lines
+  /// A line of an epoch and how many follow it without a gap.
   struct run {
     slots::word* first = nullptr;
     std::size_t lines = 0;
   };
-  run lines_at(std::uint64_t sequence, std::size_t index) {
-    if (index < first_lines) [[likely]]
-      return {first_of(sequence) + index * slots::line_words, first_lines - index};
-    return lines_of_level(sequence & 1, index);
+  /// For the source. @pre index < most_lines, reserved, is_open(sequence)
+  run lines_to_write(std::uint64_t sequence, std::size_t index) {
+    if (index >= first_lines) [[unlikely]]
+      return lines_of_level(sequence & 1, index);
+    ring* const deep = source_.deep;
+    slots::word* const first = deep == nullptr ? words_[sequence & 1] : deep->words[sequence % ring_epochs];
+    return {first + index * slots::line_words, first_lines - index};
+  }
+  /// For the destination: {nullptr, 0} while the source has not laid it down. Until it has found the ring (look_for_ring()) it may look
+  /// at a half, where no stamp of this epoch ever comes. @pre index < most_lines
+  run lines_to_read(std::uint64_t sequence, std::size_t index) {
+    if (index >= first_lines) [[unlikely]]
+      return lines_of_level(sequence & 1, index);
+    slots::word* const first =
+        sequence < destination_.ring_from ? words_[sequence & 1] : destination_.deep->words[sequence % ring_epochs];
+    return {first + index * slots::line_words, first_lines - index};
+  }
+  /// The destination has not found the message where it looked. True: it knows another place now. So what has come is found without a
+  /// look at the line that both ends share.
+  bool look_for_ring() {
+    if (destination_.deep != nullptr) return false;
+    ring* const laid = ring_.load(std::memory_order_acquire);
+    if (laid == nullptr) [[likely]]
+      return false;
+    destination_.deep = laid;
+    destination_.ring_from = laid->first;
+    return true;
   }
 
   /// Lays down the levels for `lines` lines a half. Any thread. Throws error(out_of_memory).
@@ -129,10 +151,6 @@ private:
     alignas(128) slots::word words[ring_epochs][first_lines * slots::line_words] = {};
   };
 
-  slots::word* first_of(std::uint64_t sequence) {
-    ring* const deep = ring_.load(std::memory_order_acquire);
-    return deep == nullptr || sequence < deep->first ? words_[sequence & 1] : deep->words[sequence % ring_epochs];
-  }
   place& place_of(std::uint64_t sequence) {
     return source_.deep == nullptr ? source_.half[sequence & 1] : source_.deep->cells[sequence % ring_epochs];
   }
@@ -158,6 +176,8 @@ private:
   struct alignas(128) {
     std::uint64_t seen = 0;
     std::uint64_t generation = 0;
+    ring* deep = nullptr;                         ///< as ring_, once found
+    std::uint64_t ring_from = ~std::uint64_t{0};  ///< the first epoch that lies there
   } destination_;
   // Read by both, written hardly ever.
   alignas(128) std::atomic<slots::word*> levels_[level_count] = {};

@@ -142,7 +142,7 @@ TROUPE_INLINE slot_performer::outcome slot_performer::receive(lane_state& lane, 
   outcome result = outcome::moved;
   if (code_->format == slot_format::ll128 && s.bytes <= slots::ll128_payload && s.in_line < slot_channel::first_lines) {
     slot_channel& from = *channels_[s.in_channel];
-    const slots::word* line = from.lines_at(sequence_, s.in_line).first;
+    const slots::word* line = from.lines_to_read(sequence_, s.in_line).first;
     result = greet(from, s, line);
     if (result != outcome::moved) return result;
     deliver(s, 0, slots::data_of(line), s.bytes);
@@ -190,7 +190,7 @@ slot_performer::outcome slot_performer::open_late(const slot_step& s) {
 TROUPE_INLINE void slot_performer::write(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
   if (code_->format == slot_format::ll) return write_ll(s, at, data, bytes);
   if (s.bytes > slots::ll128_payload || s.out_line >= slot_channel::first_lines) return write_ll128(s, at, data, bytes);
-  slots::word* line = channels_[s.out_channel]->lines_at(sequence_, s.out_line).first;
+  slots::word* line = channels_[s.out_channel]->lines_to_write(sequence_, s.out_line).first;
   slots::write_line(line, data, bytes, slots::join(stamp_, tag_of(s)), board_->tearing());
 }
 
@@ -200,7 +200,7 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
   const slots::word mark = slots::join(stamp_, tag_of(s));
   std::size_t line = s.out_line + at / slots::ll128_payload;
   while (true) {
-    auto run = to.lines_at(sequence_, line);
+    auto run = to.lines_to_write(sequence_, line);
     line += run.lines;
     for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
       const std::size_t piece = std::min(bytes, slots::ll128_payload);
@@ -216,10 +216,10 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
 void slot_performer::write_ll(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
   slot_channel& to = *channels_[s.out_channel];
   const slots::tear_hook tear = board_->tearing();
-  if (at == 0) slots::write_header(to.lines_at(sequence_, s.out_line).first, stamp_, tag_of(s), tear);
+  if (at == 0) slots::write_header(to.lines_to_write(sequence_, s.out_line).first, stamp_, tag_of(s), tear);
   std::size_t word = 2 + at / slots::ll_payload * 2;
   while (bytes > 0) {
-    const auto run = to.lines_at(sequence_, s.out_line + word / slots::line_words);
+    const auto run = to.lines_to_write(sequence_, s.out_line + word / slots::line_words);
     const std::size_t skipped = word % slots::line_words;
     const std::size_t piece = std::min(bytes, (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload);
     slots::write_slots(run.first + skipped, data, piece, stamp_, tear);
@@ -235,7 +235,11 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
   if (!from.readable(generation_))
     return outcome::chunk;  // before the word: a stamp of the last generation may be there
   const slots::word seen = slots::load(first, std::memory_order_acquire);
-  if (slots::stamp_in(seen) != stamp_) return outcome::chunk;
+  if (slots::stamp_in(seen) != stamp_) {
+    if (from.look_for_ring()) [[unlikely]]
+      found_ring_ = true;
+    return outcome::chunk;
+  }
   if (seen != slots::join(stamp_, tag_of(s))) {
     suspect_ = code_->channels[s.in_channel].peer;
     return outcome::mismatch;
@@ -248,7 +252,7 @@ slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const sl
   slot_channel& from = *channels_[s.in_channel];
   std::size_t line = s.in_line + lane.progress / slots::ll128_payload;
   do {
-    auto run = from.lines_at(sequence_, line);
+    auto run = from.lines_to_read(sequence_, line);
     if (run.first == nullptr) return outcome::chunk;
     line += run.lines;
     for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
@@ -264,7 +268,7 @@ slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const sl
 slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_step& s) {
   slot_channel& from = *channels_[s.in_channel];
   if (!lane.greeted) {
-    const auto run = from.lines_at(sequence_, s.in_line);
+    const auto run = from.lines_to_read(sequence_, s.in_line);
     if (run.first == nullptr) return outcome::chunk;
     if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) return seen;
     lane.greeted = true;
@@ -276,7 +280,7 @@ slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_
   alignas(64) std::byte tile[slots::ll_tile];
   while (lane.progress < s.bytes) {
     const std::size_t word = 2 + lane.progress / slots::ll_payload * 2;
-    const auto run = from.lines_at(sequence_, s.in_line + word / slots::line_words);
+    const auto run = from.lines_to_read(sequence_, s.in_line + word / slots::line_words);
     const std::size_t skipped = word % slots::line_words;
     const std::size_t here = (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload;
     const std::size_t wanted = std::min({s.bytes - lane.progress, here, slots::ll_tile});
@@ -336,6 +340,11 @@ slot_performer::status slot_performer::advance() {
       } while (++lane.next != lane.end);
       if (lane.why == outcome::mismatch) return status::mismatch;
       if (lane.next == lane.end && --unfinished_ == 0) return finish();
+    }
+    if (found_ring_) [[unlikely]] {
+      found_ring_ = false;
+      moved = true;  // once in a channel's life: there may be more where nobody has looked yet
+      continue;
     }
     if (lanes_.size() == 1) break;  // nobody else could have made it ready again
   }

@@ -89,6 +89,7 @@ private:
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
   int element_shift_ = 0;
+  bool found_ring_ = false;  ///< there is another place to look at
   datatype type_ = datatype::u8;
   datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for
   op_kind kernel_kind_ = op_kind::user;

@@ -16,10 +16,10 @@ constexpr nanoseconds_t look_period = 50 * ms;
 constexpr nanoseconds_t hopeless = 700 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
-constexpr std::array<std::string_view, 28> kind_names{
-    "called",  "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down", "stuck",
-    "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury", "revoke",
-    "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
+constexpr std::array<std::string_view, 29> kind_names{
+    "called", "differs", "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down",
+    "stuck",  "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury",
+    "revoke", "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
 
 }  // namespace
 
@@ -45,7 +45,8 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
     member& m = at_rank(r);
     m.out = std::make_unique<outbox>(*this, r);
     m.state = std::make_unique<actors::rank_state>(
-        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox},
+        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox,
+                                   what_.most_ahead, options.broken != mutant::history_hidden},
         memory_, spaces_, &board_);
     m.next_collective = what_.first;
     m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
