@@ -115,6 +115,14 @@ void slot_channel::begin_generation(std::uint64_t generation) {
   generation_.store(generation, std::memory_order_release);
 }
 
+/// 1 + the last epoch written. Looks at every place: asked for once in a generation.
+std::uint64_t slot_channel::last_used() const {
+  std::uint64_t last = std::max(source_.half[0].used, source_.half[1].used);
+  if (source_.deep != nullptr)
+    for (const place& cell : source_.deep->cells) last = std::max(last, cell.used);
+  return last;
+}
+
 bool slot_channel::prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines) {
   const unsigned parity = sequence & 1;
   ring* const deep = source_.deep;
@@ -122,7 +130,7 @@ bool slot_channel::prepare(std::uint64_t sequence, std::uint64_t generation, slo
   const bool far = deep != nullptr && lines > first_lines;  // the cell for the first lines, the half for the others
   if (far && source_.known < half.used) return wait_until(half.used);
   if (generation != source_.generation) {
-    if (source_.known < source_.last) return wait_until(source_.last);
+    if (const std::uint64_t last = last_used(); source_.known < last) return wait_until(last);
     begin_generation(generation);
   }
   const auto lay = [&](place& at, std::uint32_t count, auto clear) {

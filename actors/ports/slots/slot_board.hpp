@@ -106,7 +106,7 @@ public:
     // As LL128 before, no longer than ever: nothing to clear.
     if (generation != source_.generation || format != slot_format::ll128 || lines > mine.foreign) [[unlikely]]
       if (!prepare(sequence, generation, format, lines)) return false;
-    mine.used = source_.last = sequence + 1;
+    mine.used = sequence + 1;
     return true;
   }
   bool is_open(std::uint64_t sequence) { return place_of(sequence).used == sequence + 1; }
@@ -159,6 +159,7 @@ private:
     source_.enough = known;
     return false;
   }
+  std::uint64_t last_used() const;
   bool prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines);
   void begin_generation(std::uint64_t generation);
   void clear_half(unsigned parity, std::size_t from, std::size_t to);
@@ -168,7 +169,6 @@ private:
   struct alignas(128) {
     std::uint64_t known = 0;   ///< all epochs < known are finished at the destination
     std::uint64_t enough = 0;  ///< who found the ring full goes on when half of it is free
-    std::uint64_t last = 0;    ///< 1 + the last epoch written
     std::uint64_t generation = 0;
     ring* deep = nullptr;  ///< as ring_
     place half[2];
