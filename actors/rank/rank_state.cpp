@@ -565,8 +565,10 @@ void rank_state::end_all(rank_outbox& out) {
   if (on_board_) finish_on_board(broken_, out);
   for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), broken_);
   begun_ = next_;
-  for (; !queue_.empty(); queue_.pop_front())
+  for (; !queue_.empty(); queue_.pop_front()) {
+    drop(collective_key(queue_.front()->epoch));  // what came early
     if (operation_ptr& op = queue_.front(); !op->over) settle(std::move(op), broken_);
+  }
   speaking_ = &out;
   pairs_.stop_all(broken_, out);
   speaking_ = nullptr;

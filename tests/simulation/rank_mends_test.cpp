@@ -198,3 +198,47 @@ TEST_CASE("an operation that a rank has performed is not suspected of a rank tha
   state.stuck(4, 4, true, out);
   CHECK(out.stops == 1);
 }
+
+TEST_CASE("a chunk of an operation that has never begun goes with the communicator") {
+  two_ranks r;
+  r.rank.enqueue(r.barrier(false), r.out);  // as a group does: nothing begins yet
+  chunk early{};
+  early.source = 1;
+  r.rank.on_chunk(0, std::move(early), r.out);
+  CHECK(r.rank.early_chunks() == 1);
+  r.rank.broken(r.why, r.out);
+  CHECK(r.rank.early_chunks() == 0);
+}
+
+TEST_CASE("whether a call runs ahead is the same on a rank whose call before was refused, and on those that were "
+          "performing it") {
+  two_ranks r;
+  const auto rooted = [&] {
+    operation_ptr op = r.barrier(true);
+    op->what.what = collective::broadcast;
+    const auto how = std::make_shared<plan>(*op->plan, 0);
+    how->ahead = op->plan;
+    op->plan = how;
+    return op;
+  };
+  rank_state_options options{0, 2, 1, "world", 0};
+  options.most_ahead = 1;
+  for (const bool ahead_before : {false, true}) {
+    rank_state refusing{options, r.memory, r.spaces, &r.board}, waiting{options, r.memory, r.spaces, &r.board},
+        late{options, r.memory, r.spaces, &r.board};
+    std::vector<bool> ahead;
+    for (rank_state* rank : {&refusing, &waiting, &late}) {
+      if (ahead_before) rank->enqueue(rooted(), r.out);
+      operation_ptr strict = r.barrier(true);
+      const failure_ptr refused = make_failure(errc::peer_refused, "no buffer");
+      if (rank == &refusing) strict->refusal = r.why;
+      if (rank == &late) rank->failed(ahead_before ? 1 : 0, refused, r.out);
+      rank->enqueue(strict, r.out);
+      const operation_ptr next = rooted();
+      rank->enqueue(next, r.out);
+      ahead.push_back(next->ahead);
+      rank->broken(r.why, r.out);
+    }
+    CHECK(ahead == std::vector<bool>(3, true));
+  }
+}
