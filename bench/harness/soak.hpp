@@ -28,9 +28,10 @@ namespace bench::soak {
 struct options {
   int ranks = 4;
   std::uint64_t operations = 1'000'000;
-  std::uint64_t warm_up = 200'000;  ///< of them, before the first look that counts
+  std::uint64_t warm_up = 300'000;  ///< of them, before the first look that counts
   int looks = 8;                    ///< after the warm-up
   std::uint64_t seed = 1;
+  std::string only;  ///< this kind of operation alone, to find out which one leaves something behind; empty: all
 };
 
 struct look {
@@ -114,15 +115,17 @@ public:
                                      {10, "outcome", &member::outcome},
                                      {10, "split", &member::split},
                                      {5, "aborted", &member::aborted}};
+    const auto weight_of = [&](const kind& k) { return how_.only.empty() || how_.only == k.name ? k.weight : 0; };
     std::uint64_t all = 0;
-    for (const kind& k : kinds) all += k.weight;
+    for (const kind& k : kinds) all += weight_of(k);
+    if (all == 0) throw std::invalid_argument("there is no kind of operation called '" + how_.only + "'");
     std::uint64_t at = d.below(all);
     for (const kind& k : kinds) {
-      if (at < k.weight) {
+      if (at < weight_of(k)) {
         ++kinds_[k.name];
         return (this->*k.act)(d);
       }
-      at -= k.weight;
+      at -= weight_of(k);
     }
   }
 

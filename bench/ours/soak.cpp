@@ -1,5 +1,5 @@
 // A million mixed operations, one in seven of which fails on purpose, and the heap after each part of them.
-//   soak [--operations N] [--ranks N] [--seed N] [--most-bytes N] [--json FILE]
+//   soak [--operations N] [--ranks N] [--seed N] [--only KIND] [--most-bytes N] [--json FILE]
 // Exit code 1 if the heap has grown by more than --most-bytes (1024) since the warm-up, or a result was wrong.
 
 #include <atomic>
@@ -62,17 +62,22 @@ int main(int count, char** arguments) {
     if (i + 1 == count) refuse(key + " needs a value");
     const char* const text = arguments[i + 1];
     char* end = nullptr;
+    if (key == "--only") {
+      how.only = text;
+      continue;
+    }
     const unsigned long long value = std::strtoull(text, &end, 10);
     if (key == "--json") {
       json = text;
       continue;
     }
     if (end == text || *end != '\0') refuse(key + " " + text + ": not a number");
-    if (key == "--operations") how.operations = value, how.warm_up = value / 5;
+    if (key == "--operations") how.operations = value, how.warm_up = value * 3 / 10;
     else if (key == "--ranks" && value >= 2 && value <= 64) how.ranks = static_cast<int>(value);
     else if (key == "--seed") how.seed = value;
     else if (key == "--most-bytes") most_bytes = static_cast<std::ptrdiff_t>(value);
-    else refuse(key + " " + text + ": there are --operations, --ranks (2 to 64), --seed, --most-bytes and --json");
+    else
+      refuse(key + " " + text + ": there are --operations, --ranks (2 to 64), --seed, --only, --most-bytes and --json");
   }
   std::printf("%12s %14s %10s\n", "operations", "heap (B)", "s");
   const auto all = bench::soak::run(
