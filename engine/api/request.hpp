@@ -23,7 +23,8 @@ struct operation_name;
 /// rank that had performed its part by then keeps its result, and its request succeeds. So after any of these some ranks may have the
 /// result and others the error. Those that have the error all have the same one: errc and text. A mismatch, a call refused on one rank
 /// and a rank that never came end it before any rank has performed it; with agreement eager (options.hpp) a rooted operation may have
-/// ended on some ranks before that shows. Who has to know how it ended everywhere asks communicator::outcome.
+/// ended on some ranks before that shows, and a mismatch or refusal then ends the communicator. Who has to know how it ended everywhere
+/// asks communicator::outcome.
 ///
 /// Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
 /// buffers must live until the operation is done. Thread-safe.

@@ -36,7 +36,7 @@ constexpr std::array schema{
                    0, levels},
     config_setting{"engine.agreement", choice, "eager",
                    "small rooted collectives end before (eager) or after (strict) all are known to call the same", 0, 0,
-                   "strict|eager"},
+                   "eager|strict"},
     config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
     config_setting{"engine.workers", integer, "-1",
                    "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},
