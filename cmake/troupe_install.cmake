@@ -6,6 +6,9 @@
 # include directory both <troupe.hpp> and "protocols/score/score_builder.hpp" resolve, spelled as in the tree.
 include(CMakePackageConfigHelpers)
 
+# Components, of which cmake/troupe_package.cmake makes a package each: `library`, `development`, and `program`, the rest.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
 set(header_dir ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 
@@ -32,21 +35,25 @@ while(unread)
   endforeach()
 endwhile()
 
-install(TARGETS troupe EXPORT troupe_targets)
+install(TARGETS troupe EXPORT troupe_targets
+  LIBRARY COMPONENT library NAMELINK_COMPONENT development
+  ARCHIVE COMPONENT development)
 foreach(header IN LISTS public_headers)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${header_dir}/${folder})
 endforeach()
 file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/api/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
-install(TARGETS troupe_cli)
-install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(TARGETS troupe_cli COMPONENT program)
+install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.bash RENAME troupe
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${PROJECT_BINARY_DIR}/generated/_troupe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe)
-install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config OPTIONAL)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+install(FILES ${PROJECT_BINARY_DIR}/generated/_troupe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+  COMPONENT program)
+install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe
+  COMPONENT program)
+install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config COMPONENT program OPTIONAL)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 install(EXPORT troupe_targets NAMESPACE troupe:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/troupeConfig.cmake.in troupeConfig.cmake INSTALL_DESTINATION ${package_dir})

@@ -4,6 +4,7 @@
 set(TROUPE_SANITIZE "" CACHE STRING "Build with a sanitizer: address (ASan + UBSan), thread, or empty")
 set_property(CACHE TROUPE_SANITIZE PROPERTY STRINGS "" address thread)
 option(TROUPE_TESTS "Build tests, examples and benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(TROUPE_WITHOUT_CAF "Build only what needs no CAF (the lower layers and the ports) and its tests; no library" OFF)
 option(TROUPE_WERROR "Treat warnings in our own code as errors; our presets do" OFF)
 option(TROUPE_CCACHE "Compile through ccache where it is installed and no CMAKE_CXX_COMPILER_LAUNCHER is set" ${PROJECT_IS_TOP_LEVEL})
 

@@ -8,6 +8,7 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
+constexpr std::array<std::string_view, 3> agreement_names = {"", "strict", "eager"};
 constexpr std::array<std::string_view, 6> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct"};
 
 std::string join(std::span<const std::size_t> values) {
@@ -20,22 +21,39 @@ std::string join(std::span<const std::size_t> values) {
   return text + ']';
 }
 
-/// @param plans say how each rank planned its call, too
-std::string table(std::span<const call> calls, bool plans = false) {
-  const auto line = [&](std::size_t r) {
-    return to_string(calls[r]) + (plans ? ", planned as " + calls[r].planned : std::string{});
-  };
+/// A line for each rank, or for several in a row that are alike.
+template <class Line>
+std::string table_of(std::size_t ranks, const Line& line) {
   std::string text;
-  for (std::size_t r = 0; r < calls.size(); ++r) {
-    // Many ranks that called the same are one line of the table.
+  for (std::size_t r = 0; r < ranks; ++r) {
     std::size_t last = r;
-    while (last + 1 < calls.size() && line(last + 1) == line(r)) ++last;
+    while (last + 1 < ranks && line(last + 1) == line(r)) ++last;
     text += "\n  rank" + std::string(last > r ? "s " : " ") + std::to_string(r);
     if (last > r) text += "–" + std::to_string(last);
     text += ": " + line(r);
     r = last;
   }
   return text;
+}
+
+/// @param plans say how each rank planned its call, too
+std::string table(std::span<const call> calls, bool plans = false) {
+  const bool agree_otherwise =
+      std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.agreement != calls[0].agreement; });
+  return table_of(calls.size(), [&](std::size_t r) {
+    std::string line = to_string(calls[r]);
+    if (plans) line += ", planned as " + (calls[r].report ? calls[r].report->planned : std::string{});
+    if (agree_otherwise) line += ", agreement " + std::string{name(calls[r].agreement)};
+    return line;
+  });
+}
+
+/// What a rank said of an earlier operation.
+std::string said_of(const call& c, std::uint64_t sequence) {
+  if (c.report)
+    for (const call_report::entry& e : c.report->earlier)
+      if (e.sequence == sequence) return e.text;
+  return "nothing that may run ahead";
 }
 
 std::string exchange_disagreement(std::span<const call> calls) {
@@ -74,15 +92,28 @@ std::optional<message_protocol> parse_message_protocol(std::string_view text) {
   return std::nullopt;
 }
 
+std::string_view name(agreement_time when) { return agreement_names[static_cast<std::size_t>(when)]; }
+
+std::optional<agreement_time> parse_agreement_time(std::string_view text) {
+  for (std::size_t i = 0; i < agreement_names.size(); ++i)
+    if (agreement_names[i] == text) return static_cast<agreement_time>(i);
+  return std::nullopt;
+}
+
 std::uint64_t fingerprint(const call& c, std::uint64_t sequence, std::uint64_t plan) {
   word_hash h;
   h.add(sequence);
   identity_of(c).add_to(h);
+  h.add(c.history);
   h.add(plan);
   return h.state;
 }
 
 std::string to_string(const call& c) {
+  if (c.outcome_of)
+    return c.outcome_of->sequence == ended_call::unnamed
+               ? "outcome()"
+               : "outcome(of operation #" + std::to_string(c.outcome_of->sequence) + ')';
   std::string text{name(c.what)};
   if (!c.uniform) text += "_v";
   if (!moves_data(c.what)) return text + "()";
@@ -105,6 +136,7 @@ std::string to_string(const call& c) {
 
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   if (calls.empty()) return {};
+  if (std::string why = earlier_disagreement(calls, sequence); !why.empty()) return why;
   const auto differs = [&](auto&& value_of) {
     return std::ranges::any_of(calls, [&](const call& c) { return value_of(c) != value_of(calls[0]); });
   };
@@ -113,7 +145,7 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
            ": the ranks called different operations; all must call the same collective with the same count, type, "
            "op and root, in the same order" +
            table(calls);
-  if (differs([](const call& c) { return c.plan; }))
+  if (differs([](const call& c) { return c.plan(); }))
     return "operation #" + std::to_string(sequence) +
            ": the ranks called the same, but planned it differently; all must have the same options, tuning and score "
            "files" +
@@ -126,7 +158,40 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   return "operation #" + std::to_string(sequence) + ": " + why + table(calls);
 }
 
+std::string earlier_disagreement(std::span<const call> calls, std::uint64_t sequence) {
+  if (std::all_of(calls.begin(), calls.end(), [&](const call& c) { return c.history == calls[0].history; })) return {};
+  std::vector<std::uint64_t> all;
+  std::uint64_t known_from = 0;
+  for (const call& c : calls) {
+    if (!c.report) continue;
+    known_from = std::max(known_from, c.report->known_from);
+    for (const call_report::entry& e : c.report->earlier) all.push_back(e.sequence);
+  }
+  std::sort(all.begin(), all.end());
+  const std::string seen = "; operation #" + std::to_string(sequence) + " shows it";
+  for (const std::uint64_t one : all) {
+    const auto said = [&](std::size_t r) { return said_of(calls[r], one); };
+    bool differ = false;
+    for (std::size_t r = 1; r < calls.size(); ++r) differ = differ || said(r) != said(0);
+    if (one >= known_from && differ)
+      return "operation #" + std::to_string(one) +
+             ": the ranks called different operations, which may run ahead (agreement eager)" + seen +
+             table_of(calls.size(), said);
+  }
+  return "the ranks called different operations before, which may run ahead (agreement eager)" + seen + table(calls);
+}
+
+bool disagrees_late(std::span<const call> calls) {
+  return std::any_of(calls.begin(), calls.end(),
+                     [&](const call& c) { return c.ahead() || c.history != calls[0].history; });
+}
+
 std::vector<std::size_t> merge_counts(std::span<const call> calls) {
+  if (calls[0].outcome_of) {
+    std::vector<std::size_t> results;
+    for (const call& c : calls) results.push_back(static_cast<std::size_t>(c.outcome_of->result));
+    return results;
+  }
   const v_counts known = traits_of(calls[0].what).v;
   if (known == v_counts::every_pair) {
     std::vector<std::size_t> all;

@@ -5,12 +5,14 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "memory/error.hpp"
 #include "memory/export.hpp"
 #include "memory/types/types.hpp"
 #include "memory/word_hash.hpp"
@@ -35,6 +37,40 @@ enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128
 TROUPE_API std::string_view name(message_protocol which);
 TROUPE_API std::optional<message_protocol> parse_message_protocol(std::string_view text);
 
+/// When ranks learn that all have called the same.
+enum class agreement_time : std::uint8_t {
+  unset,
+  strict,  ///< before the operation ends on any rank
+  eager,  ///< rooted collectives over slots may end on a rank that needs nobody else, and are compared with the next ones
+};
+/// "", "strict", "eager".
+TROUPE_API std::string_view name(agreement_time when);
+TROUPE_API std::optional<agreement_time> parse_agreement_time(std::string_view text);
+
+/// Operations that may run ahead, one after the other: the next one waits for everybody. So that many calls later at most, ranks know that
+/// they have called the same. In a loop of rooted collectives its share of the time is small beside the rest.
+inline constexpr unsigned most_ahead = 64;
+
+/// What a rank tells the membership of its call, beside the call: for the comparison, and for the table that a disagreement tells.
+struct call_report {
+  std::uint64_t plan = 0;  ///< plan::identity; 0: not planned
+  std::string planned;     ///< its name for people
+  bool ahead = false;      ///< it may end, or has ended, on this rank before all are known to have called the same
+  struct entry {
+    std::uint64_t sequence;
+    std::string text;
+  };
+  std::vector<entry> earlier;    ///< calls before it that may have run ahead
+  std::uint64_t known_from = 0;  ///< of older ones nothing is known any more, or all were the same
+};
+
+/// How an operation ended on a rank, which asks how it ended on the others.
+struct ended_call {
+  static constexpr std::uint64_t unnamed = ~std::uint64_t{0};
+  std::uint64_t sequence = unnamed;  ///< the operation, the same on all ranks; or what each of them means
+  errc result = errc::ok;
+};
+
 struct call {
   collective what = collective::barrier;
   bool uniform = true;
@@ -45,21 +81,27 @@ struct call {
   std::size_t count = 0;  ///< elements of every block (uniform)
   determinism level = determinism::run_stable;
   message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
+  agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives with uniform blocks
   std::string choreography;                             ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
   std::vector<std::size_t> counts;
   std::vector<std::size_t> receive_counts;  ///< all_to_all_v: the n blocks that it receives
-  /// What the rank tells the membership of its plan: plan::identity, and its name for people. Else 0 and empty.
-  std::uint64_t plan = 0;
-  std::string planned;
+  /// No data: all ranks learn how an operation ended on each of them. Then `what` is barrier, and not uniform.
+  std::optional<ended_call> outcome_of;
+  /// Of the rank's calls before it that may have run ahead: a sum of their hashes, which every message carries with the rest.
+  std::uint64_t history = 0;
+  std::shared_ptr<const call_report> report;  ///< where a membership compares calls; else null
+
+  std::uint64_t plan() const { return report ? report->plan : 0; }
+  bool ahead() const { return report && report->ahead; }
 };
 
 /// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
 /// out is what neither a plan nor a peer depends on: a factor, a user's function, the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {
-  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol
+  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement
   std::uint64_t operation = 0;  ///< of reductions
   std::uint64_t root = 0;       ///< of rooted collectives
   std::uint64_t count = 0;
@@ -82,13 +124,14 @@ inline call_identity identity_of(const call& c) {
   call_identity id;
   id.kind = static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
             static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
-            static_cast<std::uint64_t>(c.protocol) << 32;
+            static_cast<std::uint64_t>(c.protocol) << 32 | static_cast<std::uint64_t>(c.agreement) << 40 |
+            (c.outcome_of ? std::uint64_t{1} << 48 : 0);
   if (is_reduction(c.what))
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
                    (c.reduction.associative ? 0x200u : 0u);
   if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
-  id.count = c.count;
-  if (!c.uniform && traits_of(c.what).v == v_counts::common) id.counts = c.counts;
+  id.count = c.outcome_of ? c.outcome_of->sequence : c.count;
+  if (!c.outcome_of && !c.uniform && traits_of(c.what).v == v_counts::common) id.counts = c.counts;
   id.choreography = c.choreography;
   return id;
 }
@@ -119,15 +162,19 @@ inline call_identity class_of(const call& c) {
 /// @param plan plan::identity of what is performed; 0: not planned
 std::uint64_t fingerprint(const call& c, std::uint64_t sequence, std::uint64_t plan);
 /// The same, with the plan that the call says.
-inline std::uint64_t fingerprint(const call& c, std::uint64_t sequence) { return fingerprint(c, sequence, c.plan); }
+inline std::uint64_t fingerprint(const call& c, std::uint64_t sequence) { return fingerprint(c, sequence, c.plan()); }
 /// "all_reduce(count 1024, f32, sum)".
 TROUPE_API std::string to_string(const call& c);
 
 /// Compares all ranks' calls of one operation. Empty if they agree, else the sentence and the table of what each rank called
 /// that every rank gets as its error.
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence);
+/// The same of what was called before these, of which only the histories count.
+std::string earlier_disagreement(std::span<const call> calls, std::uint64_t sequence);
+/// It is about an operation that has ended on some rank: one before, or one that may run ahead itself.
+bool disagrees_late(std::span<const call> calls);
 
-/// The elements of every block, from what all ranks said. @pre disagreement(calls) is empty and the call is not uniform.
+/// The elements of every block, or every rank's result (errc), from what all ranks said. @pre disagreement(calls) is empty and the call is not uniform.
 std::vector<std::size_t> merge_counts(std::span<const call> calls);
 
 }  // namespace troupe

@@ -20,6 +20,8 @@ struct call_options {
       message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
   int tag =
       0;  ///< of sends and receives: matched with those of the same tag, 0 … 65535. Others go by mailbox, which is slower
+  /// When the ranks learn that all have called the same; the same on all of them. Unset: the engine's.
+  agreement_time agreement = agreement_time::unset;
 };
 
 /// One rank's description of one operation.

@@ -29,6 +29,32 @@ bool touches_shared(const score& s, rank_t rank) {
 
 }  // namespace
 
+plan::plan(const plan& like)
+    : choreography(like.choreography),
+      in_place(like.in_place),
+      root_in_place(like.root_in_place),
+      notes(like.notes),
+      verified(like.verified),
+      count(like.count),
+      exact(like.exact),
+      work_type(like.work_type),
+      widened(like.widened),
+      scaled(like.scaled),
+      scales_reads(like.scales_reads),
+      divides(like.divides),
+      ahead(like.ahead),
+      runs_ahead(like.runs_ahead),
+      predicted_seconds(like.predicted_seconds),
+      identity(like.identity),
+      port(like.port) {}
+
+plan plan::with_score(std::shared_ptr<const score> other, std::shared_ptr<const verdict> proof) const {
+  plan made{*this};
+  made.notes = std::move(other);
+  made.verified = std::move(proof);
+  return made;
+}
+
 /// Any rank's steps do. Who touches only its own may be the root whose buffers the others read.
 bool plan::shares_memory() const {
   int known = shares_memory_.load(std::memory_order_relaxed);
@@ -59,8 +85,11 @@ std::shared_ptr<const program> plan::program_of(rank_t rank) const {
 std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
   const slots_plan& how = *slots();
   const auto ranks = static_cast<std::size_t>(notes->ranks);
-  return how.programs.get(static_cast<std::size_t>(rank), ranks,
-                          [&] { return compile_slots(compile(*notes, rank, shape(), cutting{}), how.format); });
+  return how.programs.get(static_cast<std::size_t>(rank), ranks, [&] {
+    slot_program made = compile_slots(compile(*notes, rank, shape(), cutting{}), how.format);
+    made.runs_ahead = runs_ahead;
+    return made;
+  });
 }
 
 std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
@@ -79,7 +108,7 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   h.add(score_digest);
   h.add((in_place ? 1u : 0u) | (root_in_place ? 2u : 0u) | (widened ? 4u : 0u) | (scaled ? 8u : 0u) |
         (agrees() ? 32u : 0u) | (scales_reads ? 64u : 0u) | (divides ? 128u : 0u) |
-        static_cast<std::uint64_t>(work_type) << 8);
+        static_cast<std::uint64_t>(work_type) << 8 | (ahead ? std::uint64_t{1} << 16 : 0));
   if (const mailbox_plan* by = mailbox()) {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));

@@ -45,8 +45,9 @@ struct direct_plan {
 class plan {
 public:
   plan() = default;
-  plan(const plan&) = delete;
   plan& operator=(const plan&) = delete;
+  /// The same choice, for another score: what was asked of this one's is not known of it.
+  plan with_score(std::shared_ptr<const score> other, std::shared_ptr<const verdict> proof) const;
 
   std::string choreography;
   bool in_place = false;  ///< of the score: of the call, or brought about by staging
@@ -62,6 +63,10 @@ public:
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool scales_reads = false;          ///< the folds multiply them as they read them instead; not over slots
   bool divides = false;               ///< the steps that complete a sum divide it (avg); else whoever has a result does
+  /// Over slots, rooted: the same without what makes ranks wait for others than their data come from. Performed where a call may run
+  /// ahead.
+  std::shared_ptr<const plan> ahead;
+  bool runs_ahead = false;  ///< it is such a one
   double predicted_seconds = 0;
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;
@@ -99,6 +104,8 @@ public:
 private:
   program compiled(rank_t rank) const;
   bool shares_memory() const;
+
+  plan(const plan& like);
 
   mutable std::atomic<int> shares_memory_{-1};  ///< not asked yet
 };

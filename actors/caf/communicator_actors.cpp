@@ -1,6 +1,9 @@
 #include "actors/caf/communicator_actors.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "actors/caf/membership.hpp"
 #include "actors/caf/rank_shell.hpp"
@@ -49,13 +52,34 @@ bool communicator_actors::keep(Word&& what) {
 
 // -- what a membership need not be made for ------------------------------------------------------------------------------
 
-void communicator_actors::left(rank_t rank, epoch_t operations) {
-  if (!keep(left_message{rank, operations})) return post(membership_, left_message{rank, operations});
-  if (left_.fetch_add(1) + 1 == ranks) return end();
+void communicator_actors::left(rank_t rank, epoch_t operations, call last) {
+  left_message message{rank, operations, std::move(last)};
+  if (!keep(message)) return post(membership_, std::move(message));
+  if (left_.fetch_add(1) + 1 == ranks) {
+    tell_untold();
+    return end();
+  }
   // Who has something under way hears of it now, the others when they call next.
   for (rank_t other = 0; other < ranks; ++other)
     if (other != rank)
       table->at(other).leave_word(rank_order{[rank](rank_state& s, rank_outbox& out) { s.peer_left(rank, out); }});
+}
+
+/// All have left, and nobody has made a membership that would have compared their last calls.
+void communicator_actors::tell_untold() {
+  std::vector<call> last(static_cast<std::size_t>(ranks));
+  epoch_t operations = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& word : early_) {
+      if (std::holds_alternative<abort_message>(word)) return;
+      const auto* const left = std::get_if<left_message>(&word);
+      if (left == nullptr) continue;
+      last[static_cast<std::size_t>(left->rank)] = left->last;
+      operations = std::max(operations, left->operations);
+    }
+  }
+  if (const std::string why = earlier_disagreement(last, operations); !why.empty()) log->error("{}, {}", name, why);
 }
 
 void communicator_actors::quiet(rank_t rank) {

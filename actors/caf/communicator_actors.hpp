@@ -54,7 +54,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   const caf::actor& membership();
   const caf::actor& shell(rank_t rank);
   /// A rank will call nothing more. When all have said so, a communicator without actors has ended.
-  void left(rank_t rank, epoch_t operations);
+  void left(rank_t rank, epoch_t operations, call last);
   /// A rank refers to nobody's buffers any more, and the communicator is broken.
   void quiet(rank_t rank);
   void abort(const failure_ptr& why);
@@ -68,6 +68,7 @@ private:
   bool make();
   template <class Word>
   bool keep(Word&& what);
+  void tell_untold();
 
   caf::actor_system& system_;
   std::atomic<bool> made_{false};

@@ -33,10 +33,11 @@ public:
           state_.called(m.epoch, m.rank, std::move(m.what), *this);
           watch();
         },
-        [this](const withdraw_message& m) { state_.withdraw(m.epoch, m.rank, *this); },
+        [this](const differs_message& m) { state_.differs(m.epoch, *this); },
+        [this](withdraw_message& m) { state_.withdraw(m.epoch, m.rank, std::move(m.ahead), *this); },
         [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
         [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), std::move(m.came), *this); },
-        [this](const left_message& m) { state_.left(m.rank, m.operations, *this); },
+        [this](left_message& m) { state_.left(m.rank, m.operations, std::move(m.last), *this); },
         [this](const quiet_message& m) { state_.quiet(m.rank, *this); },
         [this](const perished_message& m) { state_.perished(m.rank, *this); },
         [this](abort_message& m) { state_.abort(std::move(m.why), *this); },
@@ -77,6 +78,7 @@ private:
   void bury(rank_t rank, const failure_ptr& why) override {
     members_->table->at(rank).post(rank_order{[why](rank_state& s, rank_outbox&) { s.bury(why); }});
   }
+  void untold(const std::string& why) override { members_->log->error("{}", why); }
   void dissolve() override {
     const communicator_actors_ptr members = members_;
     for (const caf::actor& rank : members->shells) post_exit(rank, caf::exit_reason::user_shutdown);

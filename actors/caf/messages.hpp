@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,13 @@ struct called_message {
   rank_t rank;
   call what;
 };
+struct differs_message {  ///< it has met a message of another call
+  epoch_t epoch;
+};
 struct withdraw_message {  ///< an operation was performed after all
   epoch_t epoch;
   rank_t rank;
+  std::optional<call> ahead;
 };
 struct fail_message {
   epoch_t epoch;
@@ -39,6 +44,7 @@ struct stopped_message {
 struct left_message {
   rank_t rank;
   epoch_t operations;
+  call last;
 };
 struct quiet_message {
   rank_t rank;
@@ -95,6 +101,7 @@ struct held_back_message {  ///< a chunk that fault injection held back
 
 TROUPE_BEGIN_MESSAGES(troupe_ranks, 0)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::called_message)
+TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::differs_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::withdraw_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::fail_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::stopped_message)

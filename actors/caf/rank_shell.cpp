@@ -40,14 +40,17 @@ public:
   }
 
   void called(epoch_t epoch, const call& what) override { tell(called_message{epoch, rank_, what}); }
-  void withdraw(epoch_t epoch) override { tell(withdraw_message{epoch, rank_}); }
+  void differs(epoch_t epoch) override { tell(differs_message{epoch}); }
+  void withdraw(epoch_t epoch, const call* ahead) override {
+    tell(withdraw_message{epoch, rank_, ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt});
+  }
   void fail(epoch_t epoch, const std::string& title, failure_ptr why) override {
     tell(fail_message{epoch, title, std::move(why)});
   }
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override {
     tell(stopped_message{epoch, rank_, std::move(waits), std::move(came)});
   }
-  void left(epoch_t operations) override { members_.left(rank_, operations); }
+  void left(epoch_t operations, call last) override { members_.left(rank_, operations, std::move(last)); }
   void quiet() override { members_.quiet(rank_); }
   void abort(const failure_ptr& why) override { tell(abort_message{why}); }
   void perished() override { tell(perished_message{rank_}); }

@@ -15,7 +15,7 @@ void board_port::remember(const call& what, const std::shared_ptr<const plan>& h
   static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)));
 }
 
-void board_port::start(call_buffers buffers, std::uint64_t sequence) {
+void board_port::start(call_buffers buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
   remembered_calls::entry& known = calls_.last();
   const call& what = known.what;
   // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
@@ -34,14 +34,16 @@ void board_port::start(call_buffers buffers, std::uint64_t sequence) {
     return where.data();
   };
   if (known.slots != nullptr) {
-    if (const auto& code = fitted(known, shape); slots_code_ != code) slots_code_ = code;
+    const auto& code =
+        ahead ? fitted(known, known.ahead, known.of_ahead, shape) : fitted(known, known.slots, known.of_slots, shape);
+    if (slots_code_ != code) slots_code_ = code;
     memory.scratch = room(scratch_, slots_code_->scratch_bytes);
     memory.l0 = room(l0_, slots_code_->l0_bytes);
-    slots_.start(*slots_code_, memory, type, what.reduction, sequence, known.fingerprint);
+    slots_.start(*slots_code_, memory, type, what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint);
+    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &direct_;
   }
 }
@@ -52,19 +54,22 @@ call_shape board_port::shape_of(const call& what, const call_buffers& buffers, d
 }
 
 /// The plan's program, or the entry's own copy of it where the call has other sizes.
-const std::shared_ptr<const slot_program>& board_port::fitted(remembered_calls::entry& known, const call_shape& shape) {
+const std::shared_ptr<const slot_program>& board_port::fitted(const remembered_calls::entry& known,
+                                                              const std::shared_ptr<const slot_program>& code,
+                                                              remembered_calls::fitting& copy,
+                                                              const call_shape& shape) {
   const bool plain = shape.counts.empty();
-  if (plain && shape.count == known.how->count) return known.slots;
-  if (known.fitted == nullptr) {
-    known.fitted = std::make_shared<slot_program>(*known.slots);
-    known.own = known.fitted;
-    known.fitted_count = unfitted;
+  if (plain && shape.count == known.how->count) return code;
+  if (copy.fitted == nullptr) {
+    copy.fitted = std::make_shared<slot_program>(*code);
+    copy.own = copy.fitted;
+    copy.count = unfitted;
   }
-  if (plain && known.fitted_count == shape.count) return known.own;
-  known.fitted_count = unfitted;  // if it throws
-  fit(*known.fitted, shape);
-  if (plain) known.fitted_count = shape.count;
-  return known.own;
+  if (plain && copy.count == shape.count) return copy.own;
+  copy.count = unfitted;  // if it throws
+  fit(*copy.fitted, shape);
+  if (plain) copy.count = shape.count;
+  return copy.own;
 }
 
 /// A copy of the input, where the plan must not be performed in place.

@@ -42,7 +42,8 @@ public:
 
   // -- one operation --
   /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
-  void start(call_buffers memory, std::uint64_t sequence);
+  /// @param ahead performed as plan::ahead says. @param history see call::history
+  void start(call_buffers memory, std::uint64_t sequence, bool ahead, std::uint64_t history);
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
@@ -67,7 +68,9 @@ private:
   void stage(const remembered_calls::entry& known, call_buffers& buffers);
   static void stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
                              std::size_t count);
-  const std::shared_ptr<const slot_program>& fitted(remembered_calls::entry& known, const call_shape& shape);
+  static const std::shared_ptr<const slot_program>& fitted(const remembered_calls::entry& known,
+                                                           const std::shared_ptr<const slot_program>& code,
+                                                           remembered_calls::fitting& copy, const call_shape& shape);
 
   slot_board* board_;
   rank_t rank_;

@@ -17,12 +17,20 @@ namespace troupe::actors {
 /// Not synchronised.
 class remembered_calls {
 public:
+  /// A copy of a program with the sizes of a call, for who fits it and for who performs it; null: no other sizes have come.
+  struct fitting {
+    std::shared_ptr<slot_program> fitted;
+    std::shared_ptr<const slot_program> own;
+    std::size_t count = 0;  ///< if its blocks are equal
+  };
+
   struct entry {
     /// @pre the plan is on_board()
     entry(const call& c, plan_ptr p, rank_t rank)
-        : what(c), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
+        : what(alone(c)), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
       if (how->slots() != nullptr) slots = how->slot_program_of(rank);
       else direct = how->direct_program_of_all();
+      if (how->ahead) ahead = how->ahead->slot_program_of(rank);
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
@@ -32,11 +40,9 @@ public:
     plan_ptr how;
     // One of them, by the plan's port.
     std::shared_ptr<const slot_program> slots;
+    std::shared_ptr<const slot_program> ahead;  ///< of how->ahead, or null
     std::shared_ptr<const direct_program> direct;
-    // A copy of `slots` with the sizes of a call, for who fits it and for who performs it; null: no other sizes have come.
-    std::shared_ptr<slot_program> fitted;
-    std::shared_ptr<const slot_program> own;
-    std::size_t fitted_count = 0;  ///< if its blocks are equal
+    fitting of_slots, of_ahead;
     std::uint64_t fingerprint;
 
     bool is_for(const call& c, const call_identity& its_class) const {
@@ -51,6 +57,14 @@ public:
       what.counts = c.counts;
       what.receive_counts = c.receive_counts;
       fingerprint = troupe::fingerprint(what, 0, how->identity);
+    }
+
+  private:
+    /// What came before it is another story with every repetition.
+    static call alone(call c) {
+      c.history = 0;
+      c.report = nullptr;
+      return c;
     }
   };
 

@@ -2,10 +2,12 @@
 
 namespace troupe::actors {
 
-void membership_state::left(rank_t rank, epoch_t operations, membership_outbox& out) {
+void membership_state::left(rank_t rank, epoch_t operations, call last, membership_outbox& out) {
   left_.insert(rank);
-  agreement_.left(rank, operations, out);
-  if (static_cast<int>(left_.size()) == ranks_) dissolve(out);
+  agreement_.left(rank, operations, out, std::move(last));
+  if (static_cast<int>(left_.size()) < ranks_) return;
+  if (const std::string why = agreement_.untold_disagreement(); !why.empty() && !dissolved_) out.untold(why);
+  dissolve(out);
 }
 
 void membership_state::quiet(rank_t rank, membership_outbox& out) {
@@ -36,7 +38,7 @@ void membership_state::bury_if_quiet(membership_outbox& out) {
   if (lost_.empty() || static_cast<int>(quiet_.size() + lost_.size()) < ranks_) return;
   for (const rank_t rank : lost_) out.bury(rank, broken());
   for (const rank_t rank : lost_)
-    if (!left_.contains(rank)) left(rank, 0, out);
+    if (!left_.contains(rank)) left(rank, 0, {}, out);
 }
 
 void membership_state::dissolve(membership_outbox& out) {

@@ -4,7 +4,7 @@
 // unchanged in real time, in virtual time and under simulation.
 //
 // Owner: the membership's actor. What may arrive, a rank's own messages in the order in which it sent them:
-//   called / withdraw / fail / stopped / left / quiet / perished   from a rank (rank_outbox.hpp)
+//   called / differs / withdraw / fail / stopped / left / quiet / perished   from a rank (rank_outbox.hpp)
 //   down(rank)       from whoever watches the ranks: its actor has ended
 //   flushed(rank)    the answer to membership_outbox::flush
 //   abort            from a caller
@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,6 +36,8 @@ public:
   virtual void flush(rank_t rank) = 0;
   /// To the state of a rank whose actor is gone: nobody refers to its buffers any more.
   virtual void bury(rank_t rank, const failure_ptr& why) = 0;
+  /// All have left, and had called different things, which no operation came after to fail for.
+  virtual void untold(const std::string& why) = 0;
   /// Ends every actor of the communicator, this one too: nothing more arrives.
   virtual void dissolve() = 0;
 };
@@ -47,14 +50,17 @@ public:
   void called(epoch_t epoch, rank_t rank, call what, membership_outbox& out) {
     agreement_.called(epoch, rank, std::move(what), out);
   }
-  void withdraw(epoch_t epoch, rank_t rank, membership_outbox& out) { agreement_.withdraw(epoch, rank, out); }
+  void differs(epoch_t epoch, membership_outbox& out) { agreement_.differs(epoch, out); }
+  void withdraw(epoch_t epoch, rank_t rank, std::optional<call> ahead, membership_outbox& out) {
+    agreement_.withdraw(epoch, rank, out, std::move(ahead));
+  }
   void fail(epoch_t epoch, const std::string& title, failure_ptr why, membership_outbox& out) {
     agreement_.fail(epoch, title, std::move(why), out);
   }
   void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, presence came, membership_outbox& out) {
     agreement_.stopped(epoch, rank, std::move(waits), out, std::move(came));
   }
-  void left(rank_t rank, epoch_t operations, membership_outbox& out);
+  void left(rank_t rank, epoch_t operations, call last, membership_outbox& out);
   void quiet(rank_t rank, membership_outbox& out);
   void perished(rank_t rank, membership_outbox& out);
 

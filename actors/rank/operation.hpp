@@ -55,6 +55,7 @@ struct operation {
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
+  bool ahead = false;       ///< may end before all ranks are known to have called the same
   bool launched = false;    ///< by mailbox: its channels perform it
   bool agreed = false;      ///< all ranks are known to have called the same
   bool registered = false;  ///< the membership has heard of it

@@ -22,12 +22,16 @@ public:
   // -- to the membership --
   /// The rank performs this, and it takes long, or needs everybody's counts.
   virtual void called(epoch_t epoch, const call& what) = 0;
-  /// It was performed, or has failed, after all.
-  virtual void withdraw(epoch_t epoch) = 0;
+  /// What was called has met a message of another call: ask the others what they have called.
+  virtual void differs(epoch_t epoch) = 0;
+  /// It was performed, or has failed, after all. @param ahead what was called, if it may have been performed here before the others were
+  /// known to call the same; else null
+  virtual void withdraw(epoch_t epoch, const call* ahead) = 0;
   virtual void fail(epoch_t epoch, const std::string& title, failure_ptr why) = 0;
   /// Nothing here refers to a peer's buffers any more. @param came what the rank called, see agreement::stopped
   virtual void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) = 0;
-  virtual void left(epoch_t operations) = 0;
+  /// @param last only its history and earlier calls count
+  virtual void left(epoch_t operations, call last) = 0;
   /// The communicator is broken and nothing of ours is under way any more: we refer to nobody's buffers.
   virtual void quiet() = 0;
   /// The rank cannot go on, so nobody can: end the communicator on every rank.

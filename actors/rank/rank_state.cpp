@@ -22,14 +22,6 @@ std::string reason_of_exception() {
   }
 }
 
-/// What the membership compares: the call, and how it was planned here.
-call told(call what, const plan_ptr& how) {
-  if (how == nullptr) return what;
-  what.plan = how->identity;
-  what.planned = how->title();
-  return what;
-}
-
 failure_ptr refused_by(rank_t rank, const operation& op) {
   return make_failure(errc::peer_refused, "rank " + std::to_string(rank) + " refused its call: " + op.refusal->text);
 }
@@ -87,7 +79,8 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this,
              board != nullptr && !options_.pairs_by_mailbox ? &board->pairs() : nullptr),
       next_(options_.first),
-      begun_(options_.first) {
+      begun_(options_.first),
+      ahead_(options_.most_ahead) {
   if (board != nullptr) port_.emplace(*board, options_.rank);
   for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory);
 }
@@ -162,7 +155,7 @@ void rank_state::when_idle(rank_outbox& out) {
   }
   if (leaving_ && !left_) {
     left_ = true;
-    out.left(next_);
+    out.left(next_, described(call{}, nullptr, next_, history_so_far(), false));
   }
 }
 
@@ -188,9 +181,9 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     speaking_ = nullptr;
     return when_idle(out);
   }
-  op->epoch = next_++;
-  failure_ptr why = broken_;
-  if (failure_ptr early = failed_.take(op->epoch); early && !why) why = std::move(early);
+  failure_ptr early = failed_.take(next_);
+  number(*op, early);
+  failure_ptr why = broken_ ? broken_ : std::move(early);
   if (op->refusal) {
     // The others would wait for it. Who has stopped it for another reason has said all there is to say.
     if (!why && !stopping_.contains(op->epoch)) out.fail(op->epoch, op->title(), refused_by(options_.rank, *op));
@@ -211,6 +204,34 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   queue_.push_back(std::move(op));
   // Who was asked for it says at once that it has come: else it could do its part unseen, and be taken for missing.
   if (asked_.erase(epoch) > 0) asked(epoch, out);
+}
+
+/// Gives the call its number. Whether it may run ahead follows from the calls so far, whatever became of them.
+/// @param early why it has failed before
+void rank_state::number(operation& op, const failure_ptr& early) {
+  const bool may = op.plan && op.plan->ahead;
+  if (may) ahead_.make_room();
+  op.epoch = next_++;
+  op.ahead = may && ahead_.may_run_ahead();
+  op.what.history = 0;
+  op.what.report = nullptr;
+  const std::uint64_t history = history_so_far();
+  // Of a refused call no rank may have performed anything. Ranks that had called it before they heard of that have counted it as one that
+  // waits for everybody, or the communicator ends.
+  if (op.refusal || (early && early->code == errc::peer_refused)) ahead_.add_strict();
+  else note(op.epoch, op.what, op.plan, op.ahead, op.ahead ? fingerprint(op.what, 0, op.plan->identity) : 0);
+  op.what.history = history;
+}
+
+void rank_state::note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint) {
+  if (ahead) ahead_.add(epoch, what, how, fingerprint);
+  else ahead_.add_strict();
+}
+
+/// As the membership compares it.
+call rank_state::described(const call& what, const plan_ptr& how, epoch_t epoch, std::uint64_t history,
+                           bool ahead) const {
+  return ahead_.reported(what, how, epoch, history, ahead);
 }
 
 void rank_state::begin_queued(rank_outbox& out) {
@@ -256,7 +277,7 @@ void rank_state::begin_on_board(rank_outbox& out) {
   try {
     board_port& port = *port_;
     if (!port.recall(op.what) || port.last().how != op.plan) port.remember(op.what, op.plan);
-    port.start(op.buffers(), op.epoch);
+    port.start(op.buffers(), op.epoch, op.ahead, op.what.history);
   } catch (...) {
     return stall(op, reason_of_exception(), out);
   }
@@ -307,7 +328,14 @@ void rank_state::start_pair(std::shared_ptr<const assignment> what) {
 // -- a blocking operation on the boards -----------------------------------------------------------------------------------
 
 void rank_state::begin_inline(const call_buffers& memory) {
-  port_->start(memory, next_);  // may throw: nothing has begun then
+  const remembered_calls::entry& known = port_->last();
+  const bool ahead = known.ahead && ahead_.may_run_ahead();
+  // These may throw: nothing has begun then.
+  if (ahead) ahead_.make_room();
+  port_->start(memory, next_, ahead, history_so_far());
+  inline_history_ = history_so_far();
+  inline_ahead_ = ahead;
+  note(next_, known.what, known.how, ahead, known.fingerprint);
   begun_ = ++next_;
   inline_ = true;
 }
@@ -315,6 +343,7 @@ void rank_state::begin_inline(const call_buffers& memory) {
 void rank_state::end_inline(void* output) {
   port_->conclude(output);
   inline_ = false;
+  if (!inline_ahead_) ahead_.confirm(next_ - 1);
 }
 
 operation_ptr rank_state::adopt_inline(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline,
@@ -329,6 +358,8 @@ operation_ptr rank_state::adopt_inline(const call_buffers& memory, std::optional
   op->output_displacements.assign(memory.output_displacements.begin(), memory.output_displacements.end());
   op->deadline = deadline;
   op->epoch = next_ - 1;
+  op->what.history = inline_history_;
+  op->ahead = inline_ahead_;
   op->begun = begun;
   op->expires = expiry(begun, deadline);
   inline_ = false;
@@ -368,6 +399,7 @@ bool rank_state::advance(rank_outbox& out) {
     if (status == board_performer::status::mismatch) {
       op.stalled = true;  // the membership sees all calls, and tells every rank the same table
       enroll(op, out);
+      out.differs(op.epoch);
     }
     if (status != board_performer::status::performed) return moved;
     moved = true;
@@ -423,17 +455,18 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(under_way_.extract(epoch).mapped());
-  if (!why) {
+  if (!why && op->plan) {
     try {
       conclude(*op, options_.rank, options_.ranks);
     } catch (const error& e) {
       why = make_failure(e.code_value(), e.what());
     }
   }
+  if (!why) ahead_.confirm(epoch);
   const bool registered = op->registered;
   settle(std::move(op), std::move(why));
   drop(collective_key(epoch));  // what came twice
-  if (registered) out.withdraw(epoch);
+  if (registered) out.withdraw(epoch, nullptr);
   begin_queued(out);
 }
 
@@ -441,10 +474,13 @@ void rank_state::finish_on_board(failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(on_board_);
   if (why) port_->drop(op->epoch);
   else port_->conclude(op->output);
-  const bool registered = op->registered;
+  const bool registered = op->registered, performed = why == nullptr;
   const epoch_t epoch = op->epoch;
+  if (performed && !op->ahead) ahead_.confirm(epoch);
   settle(std::move(op), std::move(why));
-  if (registered) out.withdraw(epoch);
+  if (!registered) return;
+  const auto unconfirmed = performed ? ahead_.unconfirmed(epoch) : std::nullopt;
+  out.withdraw(epoch, unconfirmed ? &*unconfirmed : nullptr);
 }
 
 /// Everything of it leaves the channels. Returns what its lanes lacked.
@@ -485,9 +521,15 @@ void rank_state::flushed(const operation_key& which, rank_outbox& out) {
 
 void rank_state::answer_stop(epoch_t epoch, rank_outbox& out) {
   presence came;
-  if (const operation* op = find(epoch)) came.what = told(op->what, op->plan);
-  else if (inline_ && next_ - 1 == epoch) came.what = told(port_->last().what, port_->last().how);
-  else came.performed = before(epoch, next_);
+  if (const operation* op = find(epoch)) {
+    came.what = described(op->what, op->plan, epoch, op->what.history, op->ahead);
+  } else if (inline_ && next_ - 1 == epoch) {
+    came.what = described(port_->last().what, port_->last().how, epoch, inline_history_, inline_ahead_);
+  } else {
+    came.performed = before(epoch, next_);
+    came.what = ahead_.unconfirmed(epoch);
+    came.ahead = came.what.has_value();
+  }
   out.stopped(epoch, std::move(stopping_[epoch]), std::move(came));
 }
 
@@ -524,8 +566,10 @@ void rank_state::end_all(rank_outbox& out) {
   if (on_board_) finish_on_board(broken_, out);
   for (auto& [epoch, op] : under_way_) out.fail(epoch, op->title(), broken_);
   begun_ = next_;
-  for (; !queue_.empty(); queue_.pop_front())
+  for (; !queue_.empty(); queue_.pop_front()) {
+    drop(collective_key(queue_.front()->epoch));  // what came early
     if (operation_ptr& op = queue_.front(); !op->over) settle(std::move(op), broken_);
+  }
   speaking_ = &out;
   pairs_.stop_all(broken_, out);
   speaking_ = nullptr;
@@ -556,15 +600,16 @@ void rank_state::end(const operation_ptr& op, failure_ptr why, rank_outbox& out)
 void rank_state::enroll(operation& op, rank_outbox& out) {
   // Never after `stopped`: the membership may have closed the record.
   if (stopping_.contains(op.epoch) || std::exchange(op.registered, true)) return;
-  out.called(op.epoch, told(op.what, op.plan));
+  out.called(op.epoch, described(op.what, op.plan, op.epoch, op.what.history, op.ahead));
 }
 
 void rank_state::asked(epoch_t epoch, rank_outbox& out) {
   if (dead_) return;
   begin_queued(out);  // somebody waits for it, so it waits for a group no longer
   if (operation* const op = find(epoch); op != nullptr && !op->over) return enroll(*op, out);
-  if (before(epoch, next_)) out.withdraw(epoch);
-  else asked_.insert(epoch);
+  if (!before(epoch, next_)) return void(asked_.insert(epoch));
+  const auto unconfirmed = ahead_.unconfirmed(epoch);
+  out.withdraw(epoch, unconfirmed ? &*unconfirmed : nullptr);
 }
 
 void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& out) {
@@ -573,6 +618,7 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
   if (op == nullptr) return;
   op->agreed = true;
   op->registered = true;
+  if (op->what.outcome_of) return tell_outcome(*op, counts, out);
   if (op->launched && op->channels == 0) return finish(epoch, nullptr, out);
   if (op->plan || !op->make_plan || stopping_.contains(epoch)) return;
   try {
@@ -584,6 +630,20 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
     return out.fail(epoch, op->title(), make_failure(errc::out_of_memory, e.what()));
   }
   if (under_way_.contains(epoch)) launch(*op, out);  // else in its turn
+}
+
+/// Every rank gets the membership's one decision: this, or `failed`.
+void rank_state::tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out) {
+  if (op.over || stopping_.contains(op.epoch)) return;
+  if (!results)
+    return out.fail(op.epoch, op.title(), make_failure(errc::mismatch, "a rank has performed something else instead"));
+  for (std::size_t r = 0; r < results->size(); ++r) static_cast<errc*>(op.output)[r] = static_cast<errc>((*results)[r]);
+  if (under_way_.contains(op.epoch)) return finish(op.epoch, nullptr, out);
+  // It waits for its turn, before which it could still fail here alone.
+  op.over = true;
+  const auto at = std::find_if(queue_.begin(), queue_.end(), [&](const auto& queued) { return queued.get() == &op; });
+  settle(*at, nullptr);
+  when_idle(out);
 }
 
 void rank_state::peer_left(rank_t peer, rank_outbox& out) {

@@ -17,7 +17,8 @@
 // boards (slots, direct) one is: the next one for a board waits until it is over, and what is behind that one waits with it, also if
 // it goes by mailbox. All ranks number alike, so that cannot close a circle.
 // End. (a) Performed: then everybody is known to have called the same, because each message carries its sender's fingerprint and
-// the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp). Or (b) after `failed`, when no rank
+// the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp); unless the call may run ahead, when later calls
+// find that out (calls_ahead.hpp). Or (b) after `failed`, when no rank
 // refers to its buffers any more. So a caller's buffers outlive every reference to them.
 // What takes long is told to the membership (`called`), which finds out who is missing or calls something else.
 //
@@ -36,6 +37,7 @@
 
 #include "actors/ports/board_port.hpp"
 #include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/rank/calls_ahead.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/pairs.hpp"
 #include "actors/rank/rank_outbox.hpp"
@@ -54,6 +56,8 @@ struct rank_state_options {
   epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
   bool pairs_by_mailbox =
       false;  ///< sends and receives, though there is a board; all ranks alike. Simulation has both on one board
+  unsigned most_ahead = troupe::most_ahead;  ///< fewer only in simulations, whose runs are short
+  bool tells_history = true;                 ///< false only in a simulation that has to notice it
 };
 
 class rank_state final : private pair_keeper {
@@ -160,6 +164,8 @@ public:
   const std::string& communicator() const { return options_.communicator; }
   std::size_t early_chunks() const;
   std::size_t channels_under_way() const;
+  /// Calls that ran ahead, and that no later operation has compared yet, but could.
+  bool any_unconfirmed() const { return !broken_ && ahead_.any_unconfirmed(); }
   /// Operations that are to stop, and have not been told yet that they failed.
   std::size_t stopping() const { return stopping_.size() + pairs_.stopping_count(); }
 
@@ -182,6 +188,11 @@ private:
   void end_all(rank_outbox& out);
   bool has_moved(operation& op) const;
   void enroll(operation& op, rank_outbox& out);
+  void tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out);
+  void number(operation& op, const failure_ptr& early);
+  void note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint);
+  std::uint64_t history_so_far() const { return options_.tells_history ? ahead_.history() : 0; }
+  call described(const call& what, const plan_ptr& how, epoch_t epoch, std::uint64_t history, bool ahead) const;
   void answer_stop(epoch_t epoch, rank_outbox& out);
   std::vector<lane_wait> drop(const operation_key& which);
   operation* find(epoch_t epoch);
@@ -217,6 +228,9 @@ private:
   std::vector<ended> ended_;
   rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go
   failure_ptr broken_, buried_;
+  calls_ahead ahead_;
+  std::uint64_t inline_history_ = 0;  ///< of that operation
+  bool inline_ahead_ = false;
   bool inline_ = false;  ///< a blocking caller performs the operation before next_ on the board
   bool beginning_ = false;
   bool leaving_ = false, left_ = false, quiet_ = false, dead_ = false;

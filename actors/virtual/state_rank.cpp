@@ -209,9 +209,13 @@ void state_rank::called(epoch_t epoch, const call& what) {
   all_.tell_membership(
       [epoch, rank = rank_, what](membership_state& m, membership_outbox& out) { m.called(epoch, rank, what, out); });
 }
-void state_rank::withdraw(epoch_t epoch) {
-  all_.tell_membership(
-      [epoch, rank = rank_](membership_state& m, membership_outbox& out) { m.withdraw(epoch, rank, out); });
+void state_rank::differs(epoch_t epoch) {
+  all_.tell_membership([epoch](membership_state& m, membership_outbox& out) { m.differs(epoch, out); });
+}
+
+void state_rank::withdraw(epoch_t epoch, const call* ahead) {
+  all_.tell_membership([epoch, rank = rank_, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt](
+                           membership_state& m, membership_outbox& out) { m.withdraw(epoch, rank, what, out); });
 }
 void state_rank::fail(epoch_t epoch, const std::string& title, failure_ptr why) {
   all_.tell_membership([epoch, title, why = std::move(why)](membership_state& m, membership_outbox& out) {
@@ -223,9 +227,10 @@ void state_rank::stopped(epoch_t epoch, std::vector<std::string> waits, presence
   all_.tell_membership([epoch, rank = rank_, waits = std::move(waits), came = std::move(came)](
                            membership_state& m, membership_outbox& out) { m.stopped(epoch, rank, waits, came, out); });
 }
-void state_rank::left(epoch_t operations) {
-  all_.tell_membership(
-      [rank = rank_, operations](membership_state& m, membership_outbox& out) { m.left(rank, operations, out); });
+void state_rank::left(epoch_t operations, call last) {
+  all_.tell_membership([rank = rank_, operations, last = std::move(last)](membership_state& m, membership_outbox& out) {
+    m.left(rank, operations, last, out);
+  });
 }
 void state_rank::quiet() {
   all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.quiet(rank, out); });

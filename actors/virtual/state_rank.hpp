@@ -80,6 +80,7 @@ private:
   void stuck(look_t look, bool nobody_else) override;
   void flush(rank_t rank) override;
   void bury(rank_t rank, const failure_ptr& why) override;
+  void untold(const std::string&) override {}  ///< all ranks perform one plan
   void dissolve() override {}
   template <class Order>
   void tell_all(Order&& what);
@@ -110,10 +111,11 @@ private:
 
   // -- rank_outbox --
   void called(epoch_t epoch, const call& what) override;
-  void withdraw(epoch_t epoch) override;
+  void differs(epoch_t epoch) override;
+  void withdraw(epoch_t epoch, const call* ahead) override;
   void fail(epoch_t epoch, const std::string& title, failure_ptr why) override;
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override;
-  void left(epoch_t operations) override;
+  void left(epoch_t operations, call last) override;
   void quiet() override;
   void abort(const failure_ptr& why) override;
   void perished() override;

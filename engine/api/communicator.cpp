@@ -122,7 +122,9 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   }
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
+  c.agreement = agreement_for(c, what.options);
   c.choreography = std::move(what.options.choreography);
+  if (c.outcome_of) return;
   op.plan = known;
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
   if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
@@ -189,6 +191,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   call& c = what.what;
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
+  c.agreement = agreement_for(c, what.options);
   std::swap(c.choreography, what.options.choreography);
   const auto deadline = deadline_for(rank, what.options);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
@@ -344,6 +347,52 @@ void request::state::give_up() {
   member.reset();
   done->complete(
       make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
+}
+
+// -- outcome ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+call_description ask_outcome(std::uint64_t sequence, std::error_code mine, int ranks, operation_outcome& told,
+                             call_options options) {
+  call_description d;
+  d.what.what = collective::barrier;
+  d.what.uniform = false;  // what every rank says is known only when all have called
+  const errc result = !mine                                  ? errc::ok
+                      : mine.category() == troupe_category() ? static_cast<errc>(mine.value())
+                                                             : errc::aborted;
+  d.what.outcome_of = ended_call{sequence, result};
+  told.of_rank.assign(static_cast<std::size_t>(ranks), errc::ok);
+  d.output = told.of_rank.data();
+  d.options = std::move(options);
+  return d;
+}
+
+}  // namespace
+
+operation_outcome communicator::outcome(request of, call_options options) {
+  if (!impl_) refuse_empty();
+  if (!of.state_ || of.state_->of != impl_->of || of.state_->rank != impl_->rank || of.state_->what->peer >= 0)
+    throw error(errc::invalid_argument,
+                "outcome: the request must be of a collective that this rank has called of this communicator");
+  const std::error_code mine = of.try_wait();
+  operation_outcome told;
+  run(ask_outcome(of.state_->what->epoch, mine, size(), told, std::move(options)));
+  return told;
+}
+
+operation_outcome communicator::outcome(std::error_code mine, call_options options) {
+  operation_outcome told;
+  run(ask_outcome(ended_call::unnamed, mine, size(), told, std::move(options)));
+  return told;
+}
+
+request communicator::outcome_async(std::error_code mine, operation_outcome& told, call_options options) {
+  return start(ask_outcome(ended_call::unnamed, mine, size(), told, std::move(options)));
+}
+
+request communicator::outcome_async(group& in, std::error_code mine, operation_outcome& told, call_options options) {
+  return join(in, ask_outcome(ended_call::unnamed, mine, size(), told, std::move(options)));
 }
 
 // -- group ------------------------------------------------------------------------------------------------------------

@@ -11,11 +11,22 @@
 #include "engine/api/persistent.hpp"
 #include "engine/api/range_calls.hpp"
 #include "engine/api/request.hpp"
+#include "memory/error.hpp"
 #include "memory/export.hpp"
 
 namespace troupe {
 
 class group;
+
+/// How an operation ended on every rank.
+struct operation_outcome {
+  std::vector<errc> of_rank;  ///< errc::ok where it succeeded
+  bool all_succeeded() const {
+    for (const errc one : of_rank)
+      if (one != errc::ok) return false;
+    return true;
+  }
+};
 
 /// One rank's membership in a group of ranks.
 ///
@@ -188,6 +199,17 @@ public:                                                                         
     return prepare_exchange(lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options),
                             true);
   }
+
+  /// Waits for an operation of this rank, and tells how it ended on every rank. A collective call of its own: all ranks ask about the same
+  /// operation, in the order of their other calls, whatever they got. The membership decides once, so every rank that lives gets the same
+  /// answer, or the same error if it cannot be known: a deadline (options.deadline) passed, a rank is missing, the communicator ended. Not
+  /// of a send or receive (errc::invalid_argument). Cost: a message to the membership and back, some 10 µs.
+  operation_outcome outcome(request of, call_options options = {});
+  /// The same of what this rank knows itself: of blocking calls, or of several operations.
+  operation_outcome outcome(std::error_code mine, call_options options = {});
+  /// `told` is filled when the request is done, and must live until then.
+  [[nodiscard]] request outcome_async(std::error_code mine, operation_outcome& told, call_options options = {});
+  request outcome_async(group& in, std::error_code mine, operation_outcome& told, call_options options = {});
 
   /// Any operation, described; what the forms above do.
   void run(call_description what);

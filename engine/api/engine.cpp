@@ -226,6 +226,31 @@ std::string text_of_current_exception() {
 
 }  // namespace
 
+/// The last calls that ran ahead are compared now: nothing comes after them that could.
+void engine::confirm(communicator& of) {
+  if (!of) return;
+  const communicator::impl& member = *of.impl_;
+  const auto open = std::make_shared<bool>(false);
+  {
+    const gate::pass inside{member.of->core->door, member.doorway()};
+    if (!inside) return;
+    const auto asked = std::make_shared<actors::completion>();
+    member.of->cell(member.rank).post(actors::rank_order{[open, asked](actors::rank_state& s, actors::rank_outbox&) {
+      *open = s.any_unconfirmed();
+      asked->complete(nullptr);
+    }});
+    member.of->wait(member.rank, asked);
+  }
+  if (!*open) return;
+  try {
+    of.barrier();
+  } catch (const error& e) {
+    // Any other end is none of the body's: where the last operation was performed on some ranks only, those have nothing to compare, and
+    // leave. What is not told here is logged when all have left.
+    if (e.code_value() == errc::mismatch) throw;
+  }
+}
+
 void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks, 1));
   std::vector<communicator> comms;
@@ -248,6 +273,7 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
     communicator mine = std::move(comms[static_cast<std::size_t>(r)]);
     try {
       body(mine);
+      confirm(mine);
     } catch (...) {
       {
         const std::lock_guard lock(mutex);

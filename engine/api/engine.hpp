@@ -44,6 +44,7 @@ public:
 
 private:
   friend struct engine_access;
+  static void confirm(communicator& of);
   struct impl;
   std::unique_ptr<impl> impl_;
 };

@@ -16,7 +16,17 @@ class runtime;
 struct operation_name;
 }  // namespace actors
 
-/// An operation under way. Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
+/// An operation under way.
+///
+/// How it ends on the other ranks. Of an operation that all called alike, and that nothing ends before its time, every rank gets the
+/// result. A cancel, a deadline, an abort of the communicator, a user's function that throws or a rank that is lost ends it on all ranks; but a
+/// rank that had performed its part by then keeps its result, and its request succeeds. So after any of these some ranks may have the
+/// result and others the error. Those that have the error all have the same one: errc and text. A mismatch, a call refused on one rank
+/// and a rank that never came end it before any rank has performed it; with agreement eager (options.hpp) a rooted operation may have
+/// ended on some ranks before that shows, and a mismatch or refusal then ends the communicator. Who has to know how it ended everywhere
+/// asks communicator::outcome.
+///
+/// Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
 /// buffers must live until the operation is done. Thread-safe.
 class TROUPE_API request {
 public:
@@ -48,7 +58,7 @@ public:
   /// further operations. What it throws is logged, whenever it is called.
   void then(std::function<void(std::error_code)> callback);
 
-  /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome.
+  /// Ends the operation with errc::cancelled on every rank that has not performed it yet. Returns at once; wait() tells what became of it.
   void cancel();
 
 private:

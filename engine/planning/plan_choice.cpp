@@ -97,6 +97,11 @@ planning_task task_of_class(const call& what, const layout& placement, std::size
   return checked(std::move(task));
 }
 
+bool may_run_ahead(const planning_task& task) {
+  return task.what.agreement == agreement_time::eager && has_root(task.what.what) && task.what.uniform &&
+         !traits_of(task.what.what).data_tell_all;
+}
+
 // -- shaping and pricing ----------------------------------------------------------------------------------------------
 
 namespace {
@@ -355,6 +360,7 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
     for (contender::slot_way& way : c.over_slots) way.lowered = c.lowered;
     return;
   }
+  const double alone[] = {c.over_slots[0].seconds, c.over_slots[1].seconds};
   c.over_slots.fill({never, "no form of agreement fits it", agreement_form::none, nullptr});
   for (const agreement_form form : agreement_forms) {
     const bool direct = form == agreement_form::direct;
@@ -365,6 +371,11 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
       if (const double seconds = seconds_over_slots(c, *made, format, task); seconds < c.over(format).seconds)
         c.over(format) = {seconds, {}, form, made};
   }
+  if (!may_run_ahead(task)) return;
+  // The agreement is made once in so many calls.
+  for (std::size_t f = 0; f < c.over_slots.size(); ++f)
+    if (contender::slot_way& way = c.over_slots[f]; std::isfinite(way.seconds))
+      way.seconds = alone[f] + (way.seconds - alone[f]) / (most_ahead + 1);
 }
 
 bool plan_choice::fit_slots(contender& c, slot_format format, const planning_task& task) const {

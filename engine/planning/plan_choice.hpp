@@ -30,6 +30,8 @@ struct planning_task {
   std::size_t largest_block() const;  ///< elements
   std::size_t mean_block() const;     ///< by which calls with blocks of different sizes are priced
 };
+/// Over slots, a rank that needs nobody else may end it before all are known to have called the same.
+bool may_run_ahead(const planning_task& task);
 /// Throws error: bad_root, invalid_argument (counts missing or too many), size_overflow.
 planning_task make_task(const call& what, const layout& placement, const std::vector<std::size_t>* counts);
 /// Of blocks that differ in size. Throws error(invalid_argument).

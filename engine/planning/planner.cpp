@@ -283,7 +283,7 @@ struct planner::impl {
       // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
       if (agrees || c.cut != cutting{}) break;
       if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
-      const auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
+      auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
       if (!with || !with->verified(c.cut.slices)->ok()) continue;
       agrees = true;
       return with;
@@ -306,6 +306,18 @@ struct planner::impl {
     auto as = knows_all_blocks(task.what) ? agree_by_mailbox(agrees, c, task) : c.lowered;
     made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
+  }
+
+  /// The same without the agreement, for calls that may run ahead. Nobody is the earlier for it where the data tell all.
+  static void let_run_ahead(plan& made, const contender& c, const planning_task& task) {
+    const slots_plan* slots = made.slots();
+    if (slots == nullptr || !may_run_ahead(task)) return;
+    if (c.over(slots->format).agreement == agreement_form::none || !c.lowered->verified(1)->ok()) return;
+    const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(c.lowered->notes, c.lowered->verified(1))));
+    ahead->runs_ahead = true;
+    // One answer for both, since a call is prepared before it is known which of them is performed.
+    made.root_in_place = ahead->root_in_place = made.root_in_place && c.lowered->holds_at_root_in_place(1);
+    made.ahead = ahead;
   }
 
   outcome choose_for_actors(const planning_task& task, bool everybody) {
@@ -369,7 +381,8 @@ struct planner::impl {
 
   /// A row for every protocol, with the reason where it cannot be performed so. One row if it cannot be performed at all.
   void append_rows(std::vector<candidate>& rows, contender& c, const outcome& o, const planning_task& task) {
-    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not) {
+    const auto add = [&](message_protocol how, const cutting& cut, double seconds, std::string why_not,
+                         agreement_form agreement = agreement_form::none) {
       rows.push_back({c.choreography,
                       std::string{name(how)},
                       cut.channels,
@@ -378,7 +391,10 @@ struct planner::impl {
                       std::move(why_not),
                       o.is(c, how),
                       {},
-                      c.rank_order_fold});
+                      c.rank_order_fold,
+                      agreement == agreement_form::none ? std::string{}
+                      : may_run_ahead(task)             ? std::string{name(agreement_time::eager)}
+                                                        : std::string{name(agreement)}});
     };
     const bool by_actors = !c.eligible() || std::isfinite(c.seconds);
     add(message_protocol::simple, c.cut, c.seconds, by_actors ? c.why_rejected : std::string{only_direct});
@@ -388,7 +404,7 @@ struct planner::impl {
     for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
       if (no_slots.empty() && std::isfinite(c.over(format).seconds)) choice.fit_slots(c, format, task);
       const auto& way = c.over(format);
-      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots);
+      add(protocol_of(format), {}, way.seconds, no_slots.empty() ? way.why_not : no_slots, way.agreement);
     }
     if (not_direct.empty()) choice.price_direct(c, task);
     add(message_protocol::direct, {}, c.direct_seconds, not_direct.empty() ? c.why_not_direct : not_direct);
@@ -431,13 +447,14 @@ struct planner::impl {
     made->notes = as->notes;
     made->verified = as->verified(cut.slices);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
+    let_run_ahead(*made, c, task);
     const slots_plan* slots = made->slots();
     made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
     made->identity = made->computed_identity(as->digest());
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
-    log->debug("{}: {}, {}, agreement {}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-               c.choreography, name(made->protocol()), name(agreement), cut.channels, cut.slices,
-               made->predicted_seconds * 1e6);
+    log->debug("{}: {}, {}, agreement {}{}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
+               c.choreography, name(made->protocol()), name(agreement), made->ahead ? " or ahead of it" : "",
+               cut.channels, cut.slices, made->predicted_seconds * 1e6);
     return made;
   }
 

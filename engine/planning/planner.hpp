@@ -33,6 +33,9 @@ struct candidate {
   bool rank_order_fold =
       false;  ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
 
+  /// Rooted, over slots: how the ranks come to know that all have called the same; "eager": with later calls. Else empty.
+  std::string agreement;
+
   bool eligible() const { return why_rejected.empty(); }
 };
 

@@ -151,8 +151,14 @@ bool lowered_score::folds_inputs() {
   if (folds_inputs_) return *folds_inputs_;
   call_shape shape;
   shape.count = static_cast<std::size_t>(notes->parts);
+  // A result of one rank's contribution alone (of scans) is copied, and no pass would scale it.
+  const auto of_all = [this](rank_t r) {
+    const int terms = contributor_count(notes->what, notes->ranks, notes->root, r);
+    return terms == 0 || terms == notes->ranks;
+  };
   folds_inputs_ = true;
   for (rank_t r = 0; r < notes->ranks && *folds_inputs_; ++r) {
+    folds_inputs_ = of_all(r);
     const program code = compile(*notes, r, shape, {1, 1});
     for (const auto& l : code.lanes)
       for (const instruction& i : l)

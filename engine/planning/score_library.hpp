@@ -44,7 +44,7 @@ public:
   /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
   /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
   bool sums_in_one_pass();
-  /// The operands of its passes are inputs, as the callers left them. @pre sums_in_one_pass()
+  /// Every result is a pass over all ranks' inputs, as the callers left them. @pre sums_in_one_pass()
   bool folds_inputs();
   /// Nobody ends its part before it has heard of everybody. Cost: runs the score the first time.
   bool agrees();

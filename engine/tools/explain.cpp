@@ -75,6 +75,7 @@ nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) 
     o["measured_us"] =
         c.measured_seconds ? nlohmann::ordered_json(*c.measured_seconds * 1e6) : nlohmann::ordered_json();
   o["rank_order_fold"] = c.rank_order_fold;
+  o["agreement"] = c.agreement;
   o["why_rejected"] = c.why_rejected;
   return o;
 }
@@ -141,8 +142,10 @@ std::string to_text(const explanation& e) {
   append_impossible(text, impossible, performed.size());
   const auto chosen =
       std::find_if(e.candidates.begin(), e.candidates.end(), [](const candidate& c) { return c.chosen; });
-  text += chosen == e.candidates.end() ? "\nnone can perform it\n"
-                                       : "\n* " + chosen->choreography + " performs it (" + chosen->protocol + ")\n";
+  text += chosen == e.candidates.end()
+              ? "\nnone can perform it\n"
+              : "\n* " + chosen->choreography + " performs it (" + chosen->protocol +
+                    (chosen->agreement.empty() ? "" : ", agreement " + chosen->agreement) + ")\n";
   if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
     text += "measured: the best is " + best->choreography + " (" + best->protocol + "), the choice takes " +
             number(*chosen->measured_seconds / *best->measured_seconds, 2) + " times as long\n";

@@ -39,21 +39,19 @@ std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, ra
                                                     const std::function<std::shared_ptr<communicator_state>()>& make) {
   const auto held = lock();
   auto at = parts_.find({which, color});
-  std::shared_ptr<communicator_state> made = at == parts_.end() ? nullptr : at->second.made.lock();
-  if (!made) {
-    made = make();
-    if (at == parts_.end()) {
-      at = parts_.emplace(std::pair{which, color}, part{{}, {members.begin(), members.end()}, {}}).first;
-      std::erase_if(given_up_, [&](const auto& failed) {
-        if (failed.first != which || std::find(members.begin(), members.end(), failed.second) == members.end())
-          return false;
-        at->second.settled.push_back(failed.second);
-        return true;
-      });
-    }
-    at->second.made = made;
-    for (const rank_t gone : at->second.settled) leave(*made, members, gone);
+  if (at == parts_.end()) {
+    auto fresh = make();
+    at = parts_.emplace(std::pair{which, color}, part{std::move(fresh), {members.begin(), members.end()}, {}}).first;
+    part& p = at->second;
+    std::erase_if(given_up_, [&](const auto& failed) {
+      if (failed.first != which || std::find(members.begin(), members.end(), failed.second) == members.end())
+        return false;
+      leave(*p.made, members, failed.second);
+      p.settled.push_back(failed.second);
+      return true;
+    });
   }
+  auto made = at->second.made;
   settle(at, taker);
   return made;
 }
@@ -63,7 +61,7 @@ void divisions::give_up(epoch_t which, rank_t rank) {
   for (auto at = parts_.lower_bound({which, 0}); at != parts_.end() && at->first.first == which; ++at) {
     const auto& members = at->second.members;
     if (std::find(members.begin(), members.end(), rank) == members.end()) continue;
-    if (const auto made = at->second.made.lock()) leave(*made, members, rank);
+    leave(*at->second.made, members, rank);
     return settle(at, rank);
   }
   if (given_up_.size() == most_given_up) given_up_.erase(given_up_.begin());

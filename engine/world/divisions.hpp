@@ -17,7 +17,8 @@ namespace troupe {
 struct communicator_state;
 
 /// A split ends on some ranks with an error, perhaps, and on others not. Who got an error never takes its place: the others are told
-/// that it has left. And a part does not live here: when all that took their places have dropped it, it is gone. Thread-safe.
+/// that it has left. A part lives until then though those that took their places have dropped it: only ranks that come and leave again end
+/// it. Thread-safe.
 class divisions {
 public:
   /// @param spins looks before a thread sleeps while another one makes the part
@@ -34,7 +35,7 @@ public:
 
 private:
   struct part {
-    std::weak_ptr<communicator_state> made;
+    std::shared_ptr<communicator_state> made;
     std::vector<rank_t> members;
     std::vector<rank_t> settled;  ///< of them: took it, or gave it up
   };

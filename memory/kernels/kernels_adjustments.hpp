@@ -160,11 +160,12 @@ struct by_wide_factors : unadjusted {
 
 // -- kernels ----------------------------------------------------------------------------------------------------------
 
-template <class T, class Adjust>
+/// @tparam Plain the call's type, where T is the unsigned one of its width: plain loops know signs
+template <class T, class Adjust, class Plain>
 void fold_adjusted(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
                    const adjustment& how) {
   const fold_of<add, T, Adjust> fold{Adjust{how}};
-  if (!enough_for(fold, count)) return adjusted_elements<T>(in, offset, out, count, how);
+  if (!enough_for(fold, count)) return adjusted_elements<Plain>(in, offset, out, count, how);
   if (in.size() == 2) fold.template run<2>(in, offset, static_cast<std::byte*>(out), count);
   else fold.template run<0>(in, offset, static_cast<std::byte*>(out), count);
 }
@@ -176,12 +177,12 @@ void stream_adjusted(std::span<const void* const> in, std::span<void* const> out
 }
 
 /// One of two ways, by what was prepared.
-template <class T, class First, class Second, bool (*Is)(const adjustment&)>
+template <class T, class First, class Second, bool (*Is)(const adjustment&), class Plain = T>
 struct either {
   static void fold(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
                    const adjustment& how) {
-    if (Is(how)) fold_adjusted<T, First>(in, offset, out, count, how);
-    else fold_adjusted<T, Second>(in, offset, out, count, how);
+    if (Is(how)) fold_adjusted<T, First, Plain>(in, offset, out, count, how);
+    else fold_adjusted<T, Second, Plain>(in, offset, out, count, how);
   }
   static void stream(std::span<const void* const> in, std::span<void* const> out, std::size_t offset,
                      std::size_t length, const adjustment& how) {
@@ -210,7 +211,7 @@ kernels adjusted_kernels(adjusting how) {
     // Wrapping products do not know signs.
     using word = std::make_unsigned_t<T>;
     if (how == adjusting::scaling)
-      return kernels_of<word, either<word, by_one_factor<word>, by_factors<word>, &have_one_factor>>();
+      return kernels_of<word, either<word, by_one_factor<word>, by_factors<word>, &have_one_factor, T>>();
     return kernels_of<T, either<T, shifted<T>, divided_by_magic<T>, &has_reciprocal>>();
   } else if constexpr (std::is_same_v<T, float>) {
     if (how == adjusting::scaling) return kernels_of<T, either<T, by_factors<T>, by_wide_factors, &is_narrow>>();

@@ -4,7 +4,8 @@
 // and so of f32's: see there, sums of two. A product with a power of two is exact in f16, down to 2^-7.
 #include "memory/kernels/kernel_loops.hpp"
 
-#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 12)
+// clang 14 declares the types only where all of a file is compiled for these processors.
+#if defined(__x86_64__) && (defined(__AVX512FP16__) || (!defined(__clang__) && __GNUC__ >= 12))
 #define TROUPE_F16_ARITHMETIC 1
 #include <cpuid.h>
 #include <immintrin.h>

@@ -32,14 +32,14 @@ HWY_INLINE hn::Vec<D> load_vector(D d, const std::byte* from) {
 }
 
 template <class D>
-HWY_INLINE void store_vector(D d, hn::Vec<D> value, std::byte* to) {
+HWY_INLINE void store_vector([[maybe_unused]] D d, hn::Vec<D> value, std::byte* to) {
   const hn::Repartition<std::uint8_t, D> bytes;
   hn::StoreU(hn::BitCast(bytes, value), bytes, reinterpret_cast<std::uint8_t*>(to));
 }
 
 /// Past the caches. @pre `to` is aligned to the vector
 template <class D>
-HWY_INLINE void stream_vector(D d, hn::Vec<D> value, std::byte* to) {
+HWY_INLINE void stream_vector([[maybe_unused]] D d, hn::Vec<D> value, std::byte* to) {
   const hn::Repartition<std::uint8_t, D> bytes;
   hn::Stream(hn::BitCast(bytes, value), bytes, reinterpret_cast<std::uint8_t*>(to));
 }
@@ -223,8 +223,9 @@ struct vector_op<extreme<Largest>> {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V left, V right) {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
+#if HWY_ARCH_X86
       // x86 gives the second operand when one is a NaN and when both are zeros. So both orders together hold every NaN
-      // and every sign of a zero; elsewhere they are equal.
+      // and every sign of a zero.
       if constexpr (Largest) {
         const V one = hn::Max(left, right), other = hn::Max(right, left);
         const V either = hn::Or(one, other);  // a NaN if one of them is
@@ -232,6 +233,11 @@ struct vector_op<extreme<Largest>> {
       } else {
         return hn::Or(hn::Min(left, right), hn::Min(right, left));
       }
+#else
+      // Arm gives the number when one operand is a NaN (fminnm, fmaxnm), and the right zero.
+      const V number = Largest ? hn::Max(left, right) : hn::Min(left, right);
+      return hn::IfThenElse(hn::Or(hn::IsNaN(left), hn::IsNaN(right)), hn::Add(left, right), number);
+#endif
     } else {
       static_cast<void>(d);
       return Largest ? hn::Max(left, right) : hn::Min(left, right);

@@ -35,6 +35,7 @@ agreement::agreement(int ranks, std::string communicator)
       communicator_(std::move(communicator)),
       gone_(index(ranks)),
       called_by_gone_(index(ranks)),
+      last_of_gone_(index(ranks)),
       dead_(index(ranks)) {}
 
 // -- transitions ------------------------------------------------------------------------------------------------------
@@ -65,24 +66,32 @@ void agreement::conclude_if_known(epoch_t epoch, record& r, audience& out) {
     records_.erase(epoch);
     return out.agreed(epoch, nullptr);
   }
-  if (std::string why = disagreement(calls, epoch); !why.empty())
-    return begin_stop(epoch, r, make_failure(errc::mismatch, communicator_ + ", " + why), out);
+  if (std::string why = disagreement(calls, epoch); !why.empty()) {
+    failure_ptr told = make_failure(errc::mismatch, communicator_ + ", " + why);
+    return disagrees_late(calls) ? abort(std::move(told), out) : begin_stop(epoch, r, std::move(told), out);
+  }
   counts_ptr counts;
   if (!calls[0].uniform) counts = std::make_shared<const std::vector<std::size_t>>(merge_counts(calls));
   records_.erase(epoch);
   out.agreed(epoch, counts);
 }
 
-void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out) {
+void agreement::differs(epoch_t epoch, audience& out) {
+  const auto at = records_.find(epoch);
+  if (at != records_.end() && !at->second.stopping) out.ask(epoch);
+}
+
+void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out, std::optional<call> ahead) {
   const auto at = records_.find(epoch);
   if (at == records_.end() || at->second.stopping) return;
   record& r = at->second;
-  r.performed[index(rank)] = true;
-  r.suspected = r.doomed = 0;  // who has performed it had heard of everybody
-  if (r.calls[index(rank)]) {
-    r.calls[index(rank)].reset();
-    --r.called;
-  }
+  const bool waited = r.calls[index(rank)] && !r.ahead[index(rank)];
+  if (waited) --r.called;
+  // Who has performed it had heard of everybody; who ran ahead has not, and is asked with every look.
+  if (!ahead || !r.ahead[index(rank)]) r.suspected = r.doomed = 0;
+  r.ahead[index(rank)] = ahead.has_value();
+  r.performed[index(rank)] = !ahead;
+  r.calls[index(rank)] = std::move(ahead);
   if (r.called == 0) records_.erase(at);
   else conclude_if_known(epoch, r, out);
 }
@@ -102,6 +111,7 @@ void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> wai
   record& r = at->second;
   r.has_stopped[index(rank)] = true;
   r.performed[index(rank)] = came.performed;
+  r.ahead[index(rank)] = r.ahead[index(rank)] || came.ahead;
   if (came.what && !r.calls[index(rank)]) {
     r.calls[index(rank)] = std::move(came.what);
     ++r.called;
@@ -111,9 +121,10 @@ void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> wai
   finish_if_stopped(epoch, out);
 }
 
-void agreement::left(rank_t rank, epoch_t operations, audience& out) {
+void agreement::left(rank_t rank, epoch_t operations, audience& out, call last) {
   gone_[index(rank)] = true;
   called_by_gone_[index(rank)] = operations;
+  last_of_gone_[index(rank)] = std::move(last);
   out.peer_left(rank);
   for (auto& [epoch, r] : records_)
     if (!r.stopping && !r.calls[index(rank)] && !before(epoch, operations)) begin_stop(epoch, r, departure(rank), out);
@@ -166,8 +177,8 @@ std::vector<std::string> agreement::overdue(int looks) {
     if (r.stopping || r.called == 0 || ++r.seen_open != looks) continue;
     std::vector<rank_t> here, missing;
     for (rank_t rank = 0; rank < ranks_; ++rank)
-      if (r.calls[index(rank)]) here.push_back(rank);
-      else if (!r.performed[index(rank)]) missing.push_back(rank);
+      if (!r.calls[index(rank)] && !r.performed[index(rank)]) missing.push_back(rank);
+      else if (r.calls[index(rank)] && !r.ahead[index(rank)]) here.push_back(rank);
     result.push_back(name_of(epoch, r) + ": " + list_ranks(here) + (here.size() == 1 ? " waits" : " wait") + "; " +
                      list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it" +
                      partial_table(r));
@@ -181,6 +192,7 @@ agreement::record& agreement::open(epoch_t epoch) {
   record& r = records_[epoch];
   if (r.calls.empty()) {
     r.calls.resize(index(ranks_));
+    r.ahead.resize(index(ranks_));
     r.has_stopped.resize(index(ranks_));
     r.performed.resize(index(ranks_));
   }
@@ -199,6 +211,8 @@ void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
   for (rank_t rank = 0; rank < ranks_; ++rank)
     if (!at->second.has_stopped[index(rank)] && !dead_[index(rank)]) return;
   record& r = at->second;
+  r.called =
+      static_cast<int>(std::count_if(r.calls.begin(), r.calls.end(), [](const auto& c) { return c.has_value(); }));
   // Who has performed it called what the others called.
   if (const auto known = std::find_if(r.calls.begin(), r.calls.end(), [](const auto& c) { return c.has_value(); });
       known != r.calls.end()) {
@@ -208,8 +222,19 @@ void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
   // A mismatch is its own table, and a broken communicator its own story; everything else is told with who came.
   const bool plain = r.why->code == errc::mismatch || r.why == broken_;
   const failure_ptr told = plain ? r.why : make_failure(r.why->code, describe(epoch, r));
+  // What some have been given as performed cannot be taken back; from here on nobody can be told a result.
+  const bool late = (told->code == errc::mismatch || told->code == errc::peer_refused) &&
+                    std::any_of(r.calls.begin(), r.calls.end(), [](const auto& c) { return c && c->ahead(); });
   records_.erase(at);
   out.failed(epoch, told);
+  if (late) abort(told, out);
+}
+
+std::string agreement::untold_disagreement() const {
+  if (broken_) return {};
+  const epoch_t last = *std::max_element(called_by_gone_.begin(), called_by_gone_.end());
+  std::string why = earlier_disagreement(last_of_gone_, last);
+  return why.empty() ? why : communicator_ + ", " + why;
 }
 
 std::string agreement::name_of(epoch_t epoch, const record& r) const {
@@ -231,14 +256,17 @@ std::string agreement::describe(epoch_t epoch, const record& r) const {
   // Without any call in the record the operation was agreed on before it failed: everybody had come.
   if (r.called > 0 && r.called < ranks_) {
     std::vector<rank_t> here, missing;
-    for (rank_t rank = 0; rank < ranks_; ++rank)
+    for (rank_t rank = 0; rank < ranks_; ++rank) {
+      if (r.ahead[index(rank)]) continue;  // it has performed its part
       if (r.calls[index(rank)]) here.push_back(rank);
       else if (!gone_[index(rank)] && !dead_[index(rank)]) missing.push_back(rank);
+    }
     // Of those that may still come it is only said that they have not; who left is named already, and what the dead called nobody
     // knows.
     if (!missing.empty())
       text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
-    text += (missing.empty() ? "; " : ", ") + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
+    if (!here.empty())
+      text += (missing.empty() ? "; " : ", ") + list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
     text += partial_table(r);
   } else {
     for (const std::string& wait : r.waits) text += "\n  " + wait;

@@ -8,7 +8,9 @@
 // peer may still read them:
 //   1. `stop` to every rank, each of which drops the operation and answers `stopped`, with what it called;
 //   2. when all living ranks have answered, `failed` with the same failure to every rank.
-// A rank that had performed the operation already keeps its result. A rank's messages arrive in the order in which it sent them, so
+// A rank that had performed the operation already keeps its result. If it had performed it ahead of the agreement (call::agreement), and
+// now turns out to have called something else than the others, the communicator ends with that error: there every rank hears of it.
+// A rank's messages arrive in the order in which it sent them, so
 // `called` of an epoch never comes after that rank's `stopped`.
 //
 // Owner: the membership actor. Memory: one record per operation that is neither agreed nor failed.
@@ -50,6 +52,7 @@ using counts_ptr = std::shared_ptr<const std::vector<std::size_t>>;
 struct presence {
   std::optional<call> what;
   bool performed = false;
+  bool ahead = false;  ///< performed before the others were known to have called the same; `what` says what
 };
 
 class agreement {
@@ -70,14 +73,17 @@ public:
   agreement(int ranks, std::string communicator);
 
   void called(epoch_t epoch, rank_t rank, call what, audience& out);
+  /// A rank that has called it has met a message of another call.
+  void differs(epoch_t epoch, audience& out);
   /// The rank has performed the operation (or heard of its failure), and may never have said `called`.
-  void withdraw(epoch_t epoch, rank_t rank, audience& out);
+  /// @param ahead what it called, if it may have performed it before the others were known to call the same
+  void withdraw(epoch_t epoch, rank_t rank, audience& out, std::optional<call> ahead = {});
   /// A rank asks to end an operation, agreed or not, which it calls `title`.
   void fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out);
   void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out, presence came = {});
   /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called,
-  /// most of which it performed and never said so.
-  void left(rank_t rank, epoch_t operations, audience& out);
+  /// most of which it performed and never said so. Of `last` only the history counts.
+  void left(rank_t rank, epoch_t operations, audience& out, call last = {});
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);
   void abort(failure_ptr why, audience& out);
@@ -92,11 +98,14 @@ public:
   /// Why the communicator cannot be used any more; null while it can.
   const failure_ptr& broken() const { return broken_; }
   std::size_t open_operations() const { return records_.size(); }
+  /// When all have left: what nobody was told, as no operation came after it. Empty: they have called the same.
+  std::string untold_disagreement() const;
 
 private:
   struct record {
     std::vector<std::optional<call>> calls;
-    int called = 0;
+    int called = 0;           ///< of the calls, those of ranks that wait
+    std::vector<bool> ahead;  ///< performed it, perhaps before the others were known to call the same
     bool stopping = false;
     std::vector<bool> has_stopped;
     std::vector<bool> performed;
@@ -122,6 +131,7 @@ private:
   std::map<epoch_t, record> records_;
   std::vector<bool> gone_;  ///< left: calls nothing more
   std::vector<epoch_t> called_by_gone_;
+  std::vector<call> last_of_gone_;
   std::vector<bool> dead_;  ///< lost: answers nothing more
   failure_ptr broken_;
 };

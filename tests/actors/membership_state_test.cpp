@@ -31,6 +31,7 @@ struct heard final : membership_outbox {
     CHECK(why != nullptr);
     say("bury " + std::to_string(rank));
   }
+  void untold(const std::string&) override { say("untold"); }
   void dissolve() override { say("dissolve"); }
 };
 
@@ -75,9 +76,9 @@ TEST_CASE("membership: the dead are buried when all the living are quiet, and th
   state.quiet(2, out);
   CHECK(contains(out.take(), "bury 1"));
   CHECK(state.has_left(1));
-  state.left(0, 4, out);
+  state.left(0, 4, {}, out);
   CHECK_FALSE(contains(out.take(), "dissolve"));
-  state.left(2, 4, out);
+  state.left(2, 4, {}, out);
   CHECK(contains(out.take(), "dissolve"));
   CHECK(state.dissolved());
 }
@@ -123,4 +124,18 @@ TEST_CASE("membership: what the look found goes to the agreement and to every ra
   state.stopped(0, 1, {}, {}, out);
   CHECK(contains(out.take(), "failed 0"));
   CHECK(state.open_operations() == 0);
+}
+
+TEST_CASE("membership: what ran ahead and differs is told when all have left, and before it dissolves") {
+  for (const bool same : {true, false}) {
+    heard out;
+    membership_state state{2, "world"};
+    call last;
+    last.history = 7;
+    state.left(0, 5, last, out);
+    if (!same) last.history = 8;
+    state.left(1, 5, last, out);
+    CHECK(out.take() ==
+          (same ? words{"left 0", "left 1", "dissolve"} : words{"left 0", "left 1", "untold", "dissolve"}));
+  }
 }

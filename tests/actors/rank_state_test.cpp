@@ -30,7 +30,10 @@ struct recording final : rank_outbox {
            std::to_string(k.peer);
   }
   void called(epoch_t e, const call&) override { say("called" + std::to_string(e)); }
-  void withdraw(epoch_t e) override { say("withdraw" + std::to_string(e)); }
+  void differs(epoch_t e) override { say("differs" + std::to_string(e)); }
+  void withdraw(epoch_t e, const call* ahead) override {
+    say((ahead != nullptr ? "ahead" : "withdraw") + std::to_string(e));
+  }
   void fail(epoch_t e, const std::string&, failure_ptr why) override {
     say("fail" + std::to_string(e));
     reasons.push_back(std::move(why));
@@ -39,7 +42,7 @@ struct recording final : rank_outbox {
     say("stopped" + std::to_string(e) + (came.performed ? "+performed" : "") + (came.what ? "+called" : ""));
     lacked = std::move(waits);
   }
-  void left(epoch_t n) override { say("left" + std::to_string(n)); }
+  void left(epoch_t n, call) override { say("left" + std::to_string(n)); }
   void quiet() override { say("quiet"); }
   void abort(const failure_ptr&) override { say("abort"); }
   void perished() override { say("perished"); }
@@ -175,8 +178,13 @@ struct world {
       ++said_called;
       all.post([this, e, what] { all.membership.called(e, self->rank(), what, all.audience); });
     }
-    void withdraw(epoch_t e) override {
-      all.post([this, e] { all.membership.withdraw(e, self->rank(), all.audience); });
+    void differs(epoch_t e) override {
+      all.post([this, e] { all.membership.differs(e, all.audience); });
+    }
+    void withdraw(epoch_t e, const call* ahead) override {
+      all.post([this, e, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt] {
+        all.membership.withdraw(e, self->rank(), all.audience, what);
+      });
     }
     void fail(epoch_t e, const std::string& title, failure_ptr reason) override {
       all.post([this, e, title, reason] { all.membership.fail(e, title, reason, all.audience); });
@@ -184,7 +192,7 @@ struct world {
     void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
       all.post([this, e, waits, came] { all.membership.stopped(e, self->rank(), waits, all.audience, came); });
     }
-    void left(epoch_t) override {}
+    void left(epoch_t, call) override {}
     void quiet() override {}
     void abort(const failure_ptr&) override {}
     void perished() override {}

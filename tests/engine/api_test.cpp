@@ -413,6 +413,22 @@ TEST_CASE("pre_mul_sum: every rank has a factor of its own") {
     comm.all_reduce(data, troupe::pre_mul_sum(comm.rank() + 0.5));
     CHECK(data == std::vector<float>(5, 4.5f));
   });
+  // Some results of scans are one rank's contribution alone: no sum has scaled them.
+  for (const int ranks : {2, 3, 8})
+    for (const bool exclusive : {true, false}) {
+      CAPTURE(ranks);
+      CAPTURE(exclusive);
+      engine.run(ranks, [&](communicator& comm) {
+        std::vector<float> in(5, 1), out(5, -1);
+        const auto factor = troupe::pre_mul_sum(comm.rank() + 0.5);
+        if (exclusive) comm.exscan(in, out, factor);
+        else comm.scan(in, out, factor);
+        float wanted = exclusive ? -1 : 0.5f;  // exscan leaves rank 0's output alone
+        for (int r = exclusive ? 0 : 1; r < comm.rank() + (exclusive ? 0 : 1); ++r)
+          wanted = (r == 0 ? 0 : wanted) + static_cast<float>(r) + 0.5f;
+        CHECK(out == std::vector<float>(5, wanted));
+      });
+    }
 }
 
 // -- size -------------------------------------------------------------------------------------------------------------

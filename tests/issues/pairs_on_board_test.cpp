@@ -27,10 +27,11 @@ struct two_ranks {
       of.posted.emplace_back(to, std::move(what));
     }
     void called(epoch_t, const call&) override {}
-    void withdraw(epoch_t) override {}
+    void differs(epoch_t) override {}
+    void withdraw(epoch_t, const call*) override {}
     void fail(epoch_t, const std::string&, failure_ptr) override {}
     void stopped(epoch_t, std::vector<std::string>, presence) override {}
-    void left(epoch_t) override {}
+    void left(epoch_t, call) override {}
     void quiet() override {}
     void abort(const failure_ptr&) override {}
     void perished() override {}

@@ -70,7 +70,9 @@ TEST_CASE("blocking: a null buffer on one rank is an error on all that names it,
 }
 
 TEST_CASE("blocking: whatever was refused, and whatever the others call") {
-  engine e;
+  engine_options strict;
+  strict.agreement = agreement_time::strict;  // a refusal that rooted calls hear of too late ends the communicator
+  engine e{strict};
   const auto refused = [&](errc code, const std::string& reason, auto wrong, auto right) {
     std::vector<seen> all(3);
     e.run(3, [&](communicator& comm) {

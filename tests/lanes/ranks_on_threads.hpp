@@ -95,8 +95,13 @@ private:
     void called(epoch_t e, const call& c) override {
       to.member_.post([this, e, c] { to.state_.called(e, rank, c, to); });
     }
-    void withdraw(epoch_t e) override {
-      to.member_.post([this, e] { to.state_.withdraw(e, rank, to); });
+    void differs(epoch_t e) override {
+      to.member_.post([this, e] { to.state_.differs(e, to); });
+    }
+    void withdraw(epoch_t e, const call* ahead) override {
+      to.member_.post([this, e, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt] {
+        to.state_.withdraw(e, rank, to, what);
+      });
     }
     void fail(epoch_t e, const std::string& title, failure_ptr why) override {
       to.member_.post([this, e, title, why] { to.state_.fail(e, title, why, to); });
@@ -104,8 +109,8 @@ private:
     void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
       to.member_.post([this, e, waits, came] { to.state_.stopped(e, rank, waits, to, came); });
     }
-    void left(epoch_t n) override {
-      to.member_.post([this, n] { to.state_.left(rank, n, to); });
+    void left(epoch_t n, call last) override {
+      to.member_.post([this, n, last] { to.state_.left(rank, n, to, last); });
     }
     void quiet() override {}
     void abort(const failure_ptr& why) override {

@@ -83,23 +83,23 @@ TEST_CASE("lines: how many a message takes") {
 
 TEST_CASE("channel: levels are laid out without gaps or overlap") {
   slot_channel channel;
-  CHECK(channel.lines_at(0, 2).first == nullptr);
+  CHECK(channel.lines_to_read(0, 2).first == nullptr);
   channel.reserve(slot_channel::most_lines);
   for (const unsigned parity : {0U, 1U}) {
     std::vector<const slots::word*> seen;
     for (std::size_t line = 0; line < slot_channel::most_lines;) {
-      const auto run = channel.lines_at(parity, line);
+      const auto run = channel.lines_to_read(parity, line);
       REQUIRE(run.first != nullptr);
       REQUIRE(run.lines > 0);
       for (std::size_t k = 0; k < run.lines; ++k) {
-        CHECK(channel.lines_at(parity, line + k).first == run.first + k * slots::line_words);
+        CHECK(channel.lines_to_read(parity, line + k).first == run.first + k * slots::line_words);
         seen.push_back(run.first + k * slots::line_words);
       }
       line += run.lines;
     }
     CHECK(seen.size() == slot_channel::most_lines);
     for (std::size_t line = 0; line < 20; ++line)
-      CHECK(channel.lines_at(parity ^ 1, line).first != channel.lines_at(parity, line).first);
+      CHECK(channel.lines_to_read(parity ^ 1, line).first != channel.lines_to_read(parity, line).first);
     std::sort(seen.begin(), seen.end());
     CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
   }

@@ -260,6 +260,77 @@ TEST_CASE("slots: stamps that repeat after the wrap are not taken for new ones")
   }
 }
 
+TEST_CASE("slots: a sender that runs ahead fills a ring, and goes on when half of it is free") {
+  constexpr std::uint64_t depth = slot_channel::ring_epochs;
+  for (const slot_format format : formats)
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}}) {
+      ensemble all{2};
+      const operation plain{"one_shot", flat_stage(collective::broadcast, 2), 10, format};
+      operation what = plain;
+      for (slot_program& code : what.code) code.runs_ahead = true, code.identity += 1'000'000'000;
+      player &root = *all.players[0], &other = *all.players[1];
+      // The receiver has read nothing of these when the ring is laid down.
+      for (std::uint64_t e = first; e < first + 2; ++e) {
+        root.start(plain, e);
+        CHECK(root.performs.advance() == slot_performer::status::performed);
+      }
+      const std::uint64_t begin = first + 2;
+      for (std::uint64_t e = begin; e < begin + depth; ++e) {
+        root.start(what, e);
+        REQUIRE(root.performs.advance() == slot_performer::status::performed);
+      }
+      root.start(what, begin + depth);
+      for (std::uint64_t e = first; e < begin + depth + 1; ++e) {
+        other.start(e < begin ? plain : what, e);
+        const bool enough = e > begin + depth / 2;
+        CHECK(root.performs.advance() ==
+              (enough ? slot_performer::status::performed : slot_performer::status::waiting));
+        slot_board::sleep s{all.board, 0};
+        root.performs.announce(s);
+        s.fence();
+        CHECK(other.performs.advance() == slot_performer::status::performed);
+        CHECK(other.wrong(what) == 0);
+        if (!enough) CHECK(s.woken() == (e == begin + depth / 2));
+      }
+    }
+}
+
+TEST_CASE("slots: calls that run ahead between others, of every size, by ranks that are many epochs apart") {
+  std::mt19937_64 random{seed()};
+  constexpr std::uint64_t wrap = slots::stamps_per_generation;
+  for (const std::uint64_t first : {std::uint64_t{0}, wrap - 100}) {
+    ensemble all{3};
+    std::vector<operation> calls;
+    for (const collective c : {collective::broadcast, collective::reduce, collective::gather, collective::scatter})
+      for (const std::size_t count : {0U, 1U, 15U, 29U, 31U, 300U})
+        for (const slot_format format : formats) {
+          calls.emplace_back("binomial", flat_stage(c, 3, static_cast<rank_t>(random() % 3)), count, format);
+          for (slot_program& code : calls.back().code) code.runs_ahead = random() % 2 == 0;
+        }
+    for (const slot_format format : formats)
+      calls.emplace_back("one_shot", flat_stage(collective::all_reduce, 3), 5, format);
+    std::vector<std::size_t> program;
+    for (int i = 0; i < 400; ++i) program.push_back(random() % calls.size());
+    std::array<std::size_t, 3> at{};
+    std::array<bool, 3> under_way{};
+    while (at[0] + at[1] + at[2] < 3 * program.size()) {
+      // One rank after the other as far as it goes, so that they drift apart.
+      const std::size_t r = random() % 3;
+      player& p = *all.players[r];
+      for (std::uint64_t steps = random() % 60; steps > 0 && at[r] < program.size(); --steps) {
+        const operation& what = calls[program[at[r]]];
+        if (!std::exchange(under_way[r], true)) p.start(what, first + at[r], program[at[r]] + 1);
+        const auto status = p.performs.advance();
+        REQUIRE(status != slot_performer::status::mismatch);
+        if (status == slot_performer::status::waiting) break;
+        REQUIRE(p.wrong(what) == 0);
+        under_way[r] = false;
+        ++at[r];
+      }
+    }
+  }
+}
+
 TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
   for (const slot_format format : formats) {
     ensemble all{2};

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -439,6 +440,140 @@ TEST_CASE("partly called and different: the table is told with the failure") {
   CHECK(has(text, "called different operations"));
   CHECK(has(text, "count 8"));
   CHECK(has(text, "count 9"));
+}
+
+namespace {
+call ahead_call(rank_t root) {
+  call c = some_call(8, collective::broadcast);
+  c.root = root;
+  c.agreement = agreement_time::eager;
+  call_report report;
+  report.ahead = true;
+  c.report = std::make_shared<call_report>(report);
+  return c;
+}
+/// A strict call behind operation #4, a broadcast from `root`.
+call behind(rank_t root) {
+  call c = some_call();
+  c.history = static_cast<std::uint64_t>(root) + 1;
+  call_report report;
+  report.earlier = {{4, to_string(ahead_call(root))}};
+  report.known_from = 3;
+  c.report = std::make_shared<call_report>(report);
+  return c;
+}
+}  // namespace
+
+TEST_CASE("what ran ahead and differs ends the communicator, whether it is found with a later call or by itself") {
+  recording out;
+  agreement a{3, "world"};
+  bool by_itself = false;
+  SUBCASE("later") {
+    for (rank_t r = 0; r < 3; ++r) a.called(5, r, behind(r == 2 ? 1 : 0), out);
+  }
+  SUBCASE("by itself: one has performed it, one waits, and one has not been asked yet") {
+    by_itself = true;
+    a.called(4, 2, ahead_call(1), out);
+    a.differs(4, out);
+    CHECK(out.words() == "ask");
+    a.withdraw(4, 0, out, ahead_call(0));
+    CHECK(out.words() == "ask");
+    a.withdraw(4, 1, out, ahead_call(0));
+  }
+  REQUIRE(a.broken());
+  CHECK(a.broken()->code == errc::mismatch);
+  CHECK(has(a.broken()->text, "operation #4"));
+  CHECK(has(a.broken()->text, "ranks 0–1: broadcast(count 8, f32, root 0)"));
+  CHECK(has(a.broken()->text, "rank 2: broadcast(count 8, f32, root 1)"));
+  CHECK(out.words() == (by_itself ? "ask broken stop" : "broken stop"));
+  stop_all(a, 3, by_itself ? 4 : 5, out);
+  CHECK(out.all.back().why == a.broken());
+  CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("what ran ahead and is the same everywhere is agreed on, and forgotten when nobody waits") {
+  recording out;
+  agreement a{2, "world"};
+  a.called(4, 0, ahead_call(0), out);
+  a.withdraw(4, 0, out, ahead_call(0));
+  CHECK(a.open_operations() == 0);
+  a.called(4, 1, ahead_call(0), out);
+  a.withdraw(4, 0, out, ahead_call(0));
+  CHECK(out.words() == "agreed");
+  for (rank_t r = 0; r < 2; ++r) a.called(5, r, behind(0), out);
+  CHECK(out.words() == "agreed agreed");
+  CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("stuck: a rank that ran ahead, and says so whenever it is asked, does not hide that another one is missing") {
+  recording out;
+  agreement a{3, "world"};
+  a.called(4, 0, ahead_call(0), out);
+  for (look_t look = 1; look <= 4 && out.words().find("stop") == std::string::npos; ++look) {
+    a.stuck(look, look, true, out);
+    if (out.words().find("stop") == std::string::npos) a.withdraw(4, 1, out, ahead_call(0));
+  }
+  CHECK(out.words() == "ask ask stop");
+  stop_all(a, 3, 4, out);
+  CHECK(out.all.back().why->code == errc::rank_missing);
+  CHECK(has(out.all.back().why->text, "rank 2 has not called it"));
+}
+
+TEST_CASE("a call that was refused when others may have performed theirs ends the communicator") {
+  recording out;
+  agreement a{2, "world"};
+  a.fail(4, "broadcast", make_failure(errc::peer_refused, "rank 1 refused its call: it is null"), out);
+  a.stopped(4, 1, {}, out);
+  a.stopped(4, 0, {}, out, {ahead_call(0), true, true});
+  REQUIRE(a.broken());
+  CHECK(a.broken()->code == errc::peer_refused);
+  CHECK(out.words() == "stop failed broken");
+}
+
+TEST_CASE("a refusal is the reason why others gave up, if they just did; a strict call fails alone") {
+  recording out;
+  agreement a{2, "world"};
+  a.called(4, 0, some_call(), out);
+  a.fail(4, "all_reduce", make_failure(errc::timed_out, "a deadline passed"), out);
+  a.fail(4, "all_reduce", make_failure(errc::peer_refused, "rank 1 refused its call: it is null"), out);
+  stop_all(a, 2, 4, out);
+  CHECK(out.all.back().why->code == errc::peer_refused);
+  CHECK(
+      has(out.all.back().why->text, "operation #4 all_reduce(count 8, f32, sum): rank 1 refused its call: it is null"));
+  CHECK_FALSE(has(out.all.back().why->text, "wait"));
+  CHECK_FALSE(a.broken());
+}
+
+TEST_CASE("when all have left, what nobody could be told is told") {
+  for (const bool same : {true, false}) {
+    recording out;
+    agreement a{2, "world"};
+    a.left(0, 5, out, behind(0));
+    a.left(1, 5, out, behind(same ? 0 : 1));
+    CHECK(a.untold_disagreement().empty() == same);
+    if (!same) CHECK(has(a.untold_disagreement(), "rank 1: broadcast(count 8, f32, root 1)"));
+  }
+}
+
+TEST_CASE("outcome: what every rank said of an operation, if they ask about the same one") {
+  recording out;
+  agreement a{2, "world"};
+  const auto asks = [](std::uint64_t about, errc result) {
+    call c = some_call(0, collective::barrier);
+    c.uniform = false;
+    c.outcome_of = ended_call{about, result};
+    return c;
+  };
+  a.called(6, 1, asks(5, errc::timed_out), out);
+  a.called(6, 0, asks(5, errc::ok), out);
+  REQUIRE(out.words() == "agreed");
+  REQUIRE(out.all[0].counts);
+  CHECK(*out.all[0].counts == std::vector<std::size_t>{0, static_cast<std::size_t>(errc::timed_out)});
+  a.called(7, 0, asks(5, errc::ok), out);
+  a.called(7, 1, asks(6, errc::ok), out);
+  CHECK(out.words() == "agreed stop");
+  stop_all(a, 2, 7, out);
+  CHECK(has(out.all.back().why->text, "rank 1: outcome(of operation #6)"));
 }
 
 TEST_CASE("list_ranks") {

@@ -15,10 +15,11 @@ namespace {
 
 struct recording final : rank_outbox {
   void called(epoch_t e, const call&) override { say("called", e); }
-  void withdraw(epoch_t e) override { say("withdraw", e); }
+  void differs(epoch_t e) override { say("differs", e); }
+  void withdraw(epoch_t e, const call*) override { say("withdraw", e); }
   void fail(epoch_t e, const std::string&, failure_ptr) override { say("fail", e); }
   void stopped(epoch_t e, std::vector<std::string>, presence) override { say("stopped", e); }
-  void left(epoch_t n) override { say("left", n); }
+  void left(epoch_t n, call) override { say("left", n); }
   void quiet() override {}
   void abort(const failure_ptr&) override {}
   void perished() override {}
@@ -196,4 +197,48 @@ TEST_CASE("an operation that a rank has performed is not suspected of a rank tha
   state.stuck(3, 3, true, out);
   state.stuck(4, 4, true, out);
   CHECK(out.stops == 1);
+}
+
+TEST_CASE("a chunk of an operation that has never begun goes with the communicator") {
+  two_ranks r;
+  r.rank.enqueue(r.barrier(false), r.out);  // as a group does: nothing begins yet
+  chunk early{};
+  early.source = 1;
+  r.rank.on_chunk(0, std::move(early), r.out);
+  CHECK(r.rank.early_chunks() == 1);
+  r.rank.broken(r.why, r.out);
+  CHECK(r.rank.early_chunks() == 0);
+}
+
+TEST_CASE("whether a call runs ahead is the same on a rank whose call before was refused, and on those that were "
+          "performing it") {
+  two_ranks r;
+  const auto rooted = [&] {
+    operation_ptr op = r.barrier(true);
+    op->what.what = collective::broadcast;
+    const auto how = std::shared_ptr<plan>(new plan(op->plan->with_score(op->plan->notes, op->plan->verified)));
+    how->ahead = op->plan;
+    op->plan = how;
+    return op;
+  };
+  rank_state_options options{0, 2, 1, "world", 0};
+  options.most_ahead = 1;
+  for (const bool ahead_before : {false, true}) {
+    rank_state refusing{options, r.memory, r.spaces, &r.board}, waiting{options, r.memory, r.spaces, &r.board},
+        late{options, r.memory, r.spaces, &r.board};
+    std::vector<bool> ahead;
+    for (rank_state* rank : {&refusing, &waiting, &late}) {
+      if (ahead_before) rank->enqueue(rooted(), r.out);
+      operation_ptr strict = r.barrier(true);
+      const failure_ptr refused = make_failure(errc::peer_refused, "no buffer");
+      if (rank == &refusing) strict->refusal = r.why;
+      if (rank == &late) rank->failed(ahead_before ? 1 : 0, refused, r.out);
+      rank->enqueue(strict, r.out);
+      const operation_ptr next = rooted();
+      rank->enqueue(next, r.out);
+      ahead.push_back(next->ahead);
+      rank->broken(r.why, r.out);
+    }
+    CHECK(ahead == std::vector<bool>(3, true));
+  }
 }

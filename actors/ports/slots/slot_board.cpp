@@ -5,6 +5,7 @@
 #include <ctime>
 #include <new>
 #include <string>
+#include <utility>
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -65,6 +66,7 @@ bool slots_have_membarrier() { return membarrier_works().load(std::memory_order_
 slot_channel::~slot_channel() {
   for (auto& level : levels_)
     if (slots::word* words = level.load(std::memory_order_relaxed)) ::operator delete(words, line_aligned);
+  delete ring_.load(std::memory_order_relaxed);
 }
 
 slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t index) {
@@ -90,30 +92,69 @@ void slot_channel::reserve(std::size_t lines) {
   }
 }
 
-bool slot_channel::prepare(unsigned parity, std::uint64_t generation, slot_format format, std::uint32_t lines) {
+void slot_channel::deepen(std::uint64_t sequence) {
+  if (source_.deep != nullptr) return;
+  ring* const made = new (std::nothrow) ring;
+  if (made == nullptr) no_memory(sizeof(ring));
+  made->first = sequence;
+  source_.deep = made;
+  ring_.store(made, std::memory_order_release);
+}
+
+void slot_channel::begin_generation(std::uint64_t generation) {
+  for (const unsigned parity : {0U, 1U}) {
+    clear_half(parity, 0, source_.half[parity].written);
+    source_.half[parity].foreign = 0;
+  }
+  if (ring* const deep = source_.deep; deep != nullptr)
+    for (std::size_t c = 0; c < ring_epochs; ++c) {
+      clear_lines(deep->words[c], first_lines);
+      deep->cells[c].foreign = 0;
+    }
+  source_.generation = generation;
+  generation_.store(generation, std::memory_order_release);
+}
+
+/// 1 + the last epoch written. Looks at every place: asked for once in a generation.
+std::uint64_t slot_channel::last_used() const {
+  std::uint64_t last = std::max(source_.half[0].used, source_.half[1].used);
+  if (source_.deep != nullptr)
+    for (const place& cell : source_.deep->cells) last = std::max(last, cell.used);
+  return last;
+}
+
+bool slot_channel::prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines) {
+  const unsigned parity = sequence & 1;
+  ring* const deep = source_.deep;
+  place& half = source_.half[parity];
+  const bool far = deep != nullptr && lines > first_lines;  // the cell for the first lines, the half for the others
+  if (far && source_.known < half.used) return wait_until(half.used);
   if (generation != source_.generation) {
-    if (source_.known < source_.used[parity ^ 1]) return false;
-    for (const unsigned half : {0U, 1U}) clear(half, source_.written[half]);
-    source_.generation = generation;
-    source_.foreign[0] = source_.foreign[1] = 0;
-    generation_.store(generation, std::memory_order_release);
+    if (const std::uint64_t last = last_used(); source_.known < last) return wait_until(last);
+    begin_generation(generation);
   }
-  std::uint32_t& foreign = source_.foreign[parity];
-  if (format == slot_format::ll128) {
-    foreign = std::max(foreign, lines);
-  } else if (foreign > 0) {
-    clear(parity, foreign);
-    foreign = 0;
+  const auto lay = [&](place& at, std::uint32_t count, auto clear) {
+    if (format == slot_format::ll128) at.foreign = std::max(at.foreign, count);
+    else if (at.foreign > 0) clear(std::exchange(at.foreign, 0));
+    at.written = std::max(at.written, count);
+  };
+  // A cell never counts more lines than it has, so that open() comes here whenever the half is needed, too.
+  if (deep != nullptr)
+    lay(place_of(sequence), std::min<std::uint32_t>(lines, first_lines),
+        [&](std::uint32_t foreign) { clear_lines(deep->words[sequence % ring_epochs], foreign); });
+  if (deep == nullptr || far) {
+    lay(half, lines, [&](std::uint32_t foreign) { clear_half(parity, deep != nullptr ? first_lines : 0, foreign); });
+    half.used = sequence + 1;
   }
-  source_.written[parity] = std::max(source_.written[parity], lines);
   return true;
 }
 
-void slot_channel::clear(unsigned parity, std::size_t lines) {
-  for (std::size_t at = 0; at < lines;) {
-    const run here = lines_at(parity, at);
-    const std::size_t count = here.lines < lines - at ? here.lines : lines - at;
-    slots::clear(here.first, count * slots::line_words);
+void slot_channel::clear_half(unsigned parity, std::size_t from, std::size_t to) {
+  for (std::size_t at = from; at < to;) {
+    run here =
+        at < first_lines ? run{words_[parity] + at * slots::line_words, first_lines - at} : lines_of_level(parity, at);
+    const std::size_t count = std::min(here.lines, to - at);
+    clear_lines(here.first, count);
     at += count;
   }
 }
@@ -150,9 +191,9 @@ std::size_t slot_board::bytes() const {
   for (std::size_t i = 0; i < pairs; ++i) {
     slot_channel* channel = channels_[i].load(std::memory_order_acquire);
     if (channel == nullptr) continue;
-    total += sizeof(slot_channel);
+    total += sizeof(slot_channel) + channel->ring_bytes();
     for (std::size_t level = 0; level < slot_channel::level_count; ++level)
-      if (channel->lines_at(0, level_begin(level)).first != nullptr)
+      if (channel->lines_to_read(0, level_begin(level)).first != nullptr)
         total += 2 * level_lines(level) * slots::line_bytes;
   }
   return total;
@@ -192,7 +233,13 @@ void slot_board::sleep::announce(rank_t rank, rank_t writer) {
   mine.sleeping.exchange(value, std::memory_order_acq_rel);
 }
 
-void slot_board::sleep::want_finished(rank_t of) { board_.words(of).wanted.exchange(1, std::memory_order_acq_rel); }
+void slot_board::sleep::want_finished(rank_t of, std::uint64_t bound) {
+  // The nearest bound of all who sleep counts; who is woken by another one's bound announces its own again.
+  std::atomic<std::uint64_t>& wanted = board_.words(of).wanted;
+  std::uint64_t before = wanted.fetch_or(0, std::memory_order_acq_rel);
+  while (!wanted.compare_exchange_weak(before, before == 0 ? bound : std::min(before, bound),
+                                       std::memory_order_acq_rel)) {}
+}
 
 void slot_board::sleep::fence() {
   if (!board_.membarrier_ || ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;

@@ -8,13 +8,16 @@
 //      out. One thread at a time acts for a rank.
 //   2. A source writes a half for epoch e only if the destination has finished the epoch that used this half last. It knows from a
 //      message of the destination's next epoch (then nothing more is read), else from the destination's word `done`.
+//      A source that may run ahead (rooted operations that nobody waits for) lays down a *ring* beside the halves: from its first epoch
+//      on, the first two lines of an epoch lie in a cell of the ring, and only longer messages use the halves. What holds for halves
+//      holds for cells. The reader finds the ring as it finds lines that were laid down meanwhile: by looking again.
 //   3. What a reader compares with a stamp is always a stamp: the first word of a line is one in either format; the others
 //      are cleared before an LL message follows LL128 messages in a half, and before the header says that they may be read.
 //   4. Stamps repeat after 2³² − 2 epochs (a *generation*). The source clears a channel before its first message of a generation and
 //      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
 //
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
-// itself, longer messages in levels of eight times the size. 896 bytes a channel; 8 bytes for every pair that never spoke.
+// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9 KiB a ring; 8 bytes for every pair that never spoke.
 //
 // Sleeping. A waiting thread may sleep; whoever writes to a rank afterwards looks at the rank's word `sleeping` and wakes it. No
 // wake-up is lost:
@@ -29,6 +32,7 @@
 // Where S2 fails (a system call filter that was set after the process had registered for membarrier), a wake-up may be lost. Boards
 // that are made from then on do without; a sleep on this board is cut into naps.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -44,48 +48,81 @@ namespace troupe {
 
 class slot_channel {
 public:
-  static constexpr std::size_t first_lines = 2;  ///< of a half in the channel itself
+  static constexpr std::size_t first_lines = 2;  ///< of a half, or of a cell of the ring
   static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
   static constexpr std::size_t most_lines = slots::most_lines;
+  static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
 
   slot_channel() = default;
   ~slot_channel();
   slot_channel(const slot_channel&) = delete;
   slot_channel& operator=(const slot_channel&) = delete;
 
-  /// The line of a half and how many follow it without a gap; {nullptr, 0} while the source has not laid it down.
-  /// @pre index < most_lines
+  /// A line of an epoch and how many follow it without a gap.
   struct run {
     slots::word* first = nullptr;
     std::size_t lines = 0;
   };
-  run lines_at(unsigned parity, std::size_t index) {
-    if (index < first_lines) [[likely]]
-      return {words_[parity] + index * slots::line_words, first_lines - index};
-    return lines_of_level(parity, index);
+  /// For the source. @pre index < most_lines, reserved, is_open(sequence)
+  run lines_to_write(std::uint64_t sequence, std::size_t index) {
+    if (index >= first_lines) [[unlikely]]
+      return lines_of_level(sequence & 1, index);
+    ring* const deep = source_.deep;
+    slots::word* const first = deep == nullptr ? words_[sequence & 1] : deep->words[sequence % ring_epochs];
+    return {first + index * slots::line_words, first_lines - index};
+  }
+  /// For the destination: {nullptr, 0} while the source has not laid it down. Until it has found the ring (look_for_ring()) it may look
+  /// at a half, where no stamp of this epoch ever comes. @pre index < most_lines
+  run lines_to_read(std::uint64_t sequence, std::size_t index) {
+    if (index >= first_lines) [[unlikely]]
+      return lines_of_level(sequence & 1, index);
+    slots::word* const first =
+        sequence < destination_.ring_from ? words_[sequence & 1] : destination_.deep->words[sequence % ring_epochs];
+    return {first + index * slots::line_words, first_lines - index};
+  }
+  /// The destination has not found the message where it looked. True: it knows another place now. So what has come is found without a
+  /// look at the line that both ends share.
+  bool look_for_ring() {
+    if (destination_.deep != nullptr) return false;
+    ring* const laid = ring_.load(std::memory_order_acquire);
+    if (laid == nullptr) [[likely]]
+      return false;
+    destination_.deep = laid;
+    destination_.ring_from = laid->first;
+    return true;
   }
 
   /// Lays down the levels for `lines` lines a half. Any thread. Throws error(out_of_memory).
   void reserve(std::size_t lines);
+  /// The source, before it writes anything of `sequence`: lays down the ring, if there is none. Throws error(out_of_memory).
+  void deepen(std::uint64_t sequence);
 
-  /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the half yet;
+  /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the place yet;
   /// `known` may then be too old. @pre reserved for `lines`
   bool open(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines) {
-    const unsigned parity = sequence & 1;
-    if (source_.known < source_.used[parity]) [[unlikely]]
+    place& mine = place_of(sequence);
+    if (source_.known < mine.used || source_.known < source_.enough) [[unlikely]]
       return false;
     // As LL128 before, no longer than ever: nothing to clear.
-    if (generation != source_.generation || format != slot_format::ll128 || lines > source_.foreign[parity])
-        [[unlikely]]
-      if (!prepare(parity, generation, format, lines)) return false;
-    source_.used[parity] = sequence + 1;
+    if (generation != source_.generation || format != slot_format::ll128 || lines > mine.foreign) [[unlikely]]
+      if (!prepare(sequence, generation, format, lines)) return false;
+    mine.used = sequence + 1;
     return true;
   }
-  bool is_open(std::uint64_t sequence) const { return source_.used[sequence & 1] == sequence + 1; }
+  bool is_open(std::uint64_t sequence) { return place_of(sequence).used == sequence + 1; }
   /// The source has heard that the destination finished all epochs before `bound`.
   void learn(std::uint64_t bound) {
     if (bound > source_.known) source_.known = bound;
   }
+  /// open() has failed although the source has just learned what the destination has finished. Who runs ahead then waits for half a ring,
+  /// so that the two ends change turns once in many epochs. The destination needs nothing of this rank for that: all that this rank has to
+  /// say of those epochs is written.
+  void found_full(std::uint64_t sequence) {
+    if (const std::uint64_t used = place_of(sequence).used; source_.deep != nullptr && source_.known < used)
+      source_.enough = used + ring_epochs / 2;
+  }
+  /// After open() has failed: it is worth another look when the destination has finished all epochs before this one.
+  std::uint64_t wanted(std::uint64_t sequence) { return std::max(place_of(sequence).used, source_.enough); }
 
   /// The destination may compare stamps of this generation. Remembers the answer.
   bool readable(std::uint64_t generation) {
@@ -98,26 +135,53 @@ public:
   /// The destination has seen a message of this epoch: its source finished all epochs before.
   void saw(std::uint64_t sequence) { destination_.seen = sequence; }
   std::uint64_t seen() const { return destination_.seen; }
+  /// For reports.
+  std::size_t ring_bytes() const { return ring_.load(std::memory_order_acquire) != nullptr ? sizeof(ring) : 0; }
 
 private:
+  /// Where an epoch's lines lie, as its source uses it.
+  struct place {
+    std::uint64_t used = 0;     ///< 1 + the epoch that used it last; 0: none
+    std::uint32_t foreign = 0;  ///< lines whose words other than the first may hold LL128 data
+    std::uint32_t written = 0;  ///< lines ever written
+  };
+  struct ring {
+    std::uint64_t first = 0;  ///< epochs from here on lie in the ring
+    place cells[ring_epochs];
+    alignas(128) slots::word words[ring_epochs][first_lines * slots::line_words] = {};
+  };
+
+  place& place_of(std::uint64_t sequence) {
+    return source_.deep == nullptr ? source_.half[sequence & 1] : source_.deep->cells[sequence % ring_epochs];
+  }
   run lines_of_level(unsigned parity, std::size_t index);
-  bool prepare(unsigned parity, std::uint64_t generation, slot_format format, std::uint32_t lines);
-  void clear(unsigned parity, std::size_t lines);
+  bool wait_until(std::uint64_t known) {
+    source_.enough = known;
+    return false;
+  }
+  std::uint64_t last_used() const;
+  bool prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines);
+  void begin_generation(std::uint64_t generation);
+  void clear_half(unsigned parity, std::size_t from, std::size_t to);
+  static void clear_lines(slots::word* first, std::size_t lines) { slots::clear(first, lines * slots::line_words); }
 
   // Each end's own words, on lines of their own; pairs of lines, since processors fetch the neighbour too.
   struct alignas(128) {
-    std::uint64_t known = 0;     ///< all epochs < known are finished at the destination
-    std::uint64_t used[2] = {};  ///< 1 + the epoch that used the half last; 0: none
+    std::uint64_t known = 0;   ///< all epochs < known are finished at the destination
+    std::uint64_t enough = 0;  ///< who found the ring full goes on when half of it is free
     std::uint64_t generation = 0;
-    std::uint32_t foreign[2] = {};  ///< lines whose words other than the first may hold LL128 data
-    std::uint32_t written[2] = {};  ///< lines ever written
+    ring* deep = nullptr;  ///< as ring_
+    place half[2];
   } source_;
   struct alignas(128) {
     std::uint64_t seen = 0;
     std::uint64_t generation = 0;
+    ring* deep = nullptr;                         ///< as ring_, once found
+    std::uint64_t ring_from = ~std::uint64_t{0};  ///< the first epoch that lies there
   } destination_;
   // Read by both, written hardly ever.
   alignas(128) std::atomic<slots::word*> levels_[level_count] = {};
+  std::atomic<ring*> ring_{nullptr};
   std::atomic<std::uint64_t> generation_{0};
   alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
 };
@@ -154,7 +218,7 @@ public:
   void finish(rank_t rank, std::uint64_t sequence) {
     rank_words& mine = words(rank);
     mine.done.store(sequence + 1, std::memory_order_release);
-    if (looked_at(mine.wanted) != 0) [[unlikely]]
+    if (const std::uint64_t bound = looked_at(mine.wanted); bound != 0 && sequence + 1 >= bound) [[unlikely]]
       wake_who_want_done(rank);
   }
 
@@ -182,8 +246,8 @@ public:
     sleep& operator=(const sleep&) = delete;
     /// Be woken by messages to `rank` from `writer` only, or from anybody. Once for each rank.
     void announce(rank_t rank, rank_t writer);
-    /// Be woken when `done` of `of` changes, too. @pre something was announced
-    void want_finished(rank_t of);
+    /// Be woken when `done` of `of` has reached `bound`, too. @pre something was announced
+    void want_finished(rank_t of, std::uint64_t bound = 1);
     void fence();
     /// Somebody has woken the leader since the constructor.
     bool woken() const { return board_.words(leader_).ticket.load(std::memory_order_acquire) != ticket_; }
@@ -207,8 +271,8 @@ public:
 private:
   struct alignas(128) rank_words {
     std::atomic<std::uint64_t> done{0};
-    std::atomic<std::uint64_t> wanted{
-        0};  ///< somebody sleeps until `done` changes; looked at by who has just changed it
+    /// Somebody sleeps until `done` has reached this; 0: nobody. Looked at by who has just changed it.
+    std::atomic<std::uint64_t> wanted{0};
     // Another line: read by every writer, written only by a thread that goes to sleep. Without membarrier every writer writes to it.
     alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
     std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on

@@ -63,7 +63,7 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
                            std::uint64_t sequence, std::uint64_t fingerprint) {
-  if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code);
+  if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code, sequence);
   if (code.reduces) choose_kernel(type, reduction, code.largest <= tiny_bytes);
   code_ = &code;
   memory_ = memory;
@@ -77,7 +77,6 @@ void slot_performer::start(const slot_program& code, const memory_map& memory, d
   sequence_ = sequence;
   stamp_ = slots::stamp_of(sequence);
   generation_ = slots::generation_of(sequence);
-  parity_ = sequence & 1;
   tag_ = static_cast<std::uint32_t>(fingerprint ^ fingerprint >> 32);
   suspect_ = -1;
   for (std::size_t l = 0; l < code.lanes.size(); ++l)
@@ -86,12 +85,13 @@ void slot_performer::start(const slot_program& code, const memory_map& memory, d
   if (unfinished_ == 0) finish();
 }
 
-void slot_performer::bind(const slot_program& code) {
+void slot_performer::bind(const slot_program& code, std::uint64_t sequence) {
   bound_ = 0;
   channels_.clear();
   for (const auto& use : code.channels) {
     slot_channel& channel = use.outgoing ? board_->channel(rank_, use.peer) : board_->channel(use.peer, rank_);
     if (use.outgoing) channel.reserve(use.lines);
+    if (use.outgoing && code.runs_ahead) channel.deepen(sequence);
     channels_.push_back(&channel);
   }
   lanes_.resize(code.lanes.size());
@@ -143,7 +143,7 @@ TROUPE_INLINE slot_performer::outcome slot_performer::receive(lane_state& lane, 
   outcome result = outcome::moved;
   if (code_->format == slot_format::ll128 && s.bytes <= slots::ll128_payload && s.in_line < slot_channel::first_lines) {
     slot_channel& from = *channels_[s.in_channel];
-    const slots::word* line = from.lines_at(parity_, s.in_line).first;
+    const slots::word* line = from.lines_to_read(sequence_, s.in_line).first;
     result = greet(from, s, line);
     if (result != outcome::moved) return result;
     deliver(s, 0, slots::data_of(line), s.bytes);
@@ -182,14 +182,16 @@ slot_performer::outcome slot_performer::open_late(const slot_step& s) {
   slot_channel& to = *channels_[s.out_channel];
   const slot_program::channel_use& use = code_->channels[s.out_channel];
   to.learn(board_->done(use.peer));
-  return to.open(sequence_, generation_, code_->format, use.lines) ? outcome::moved : outcome::credit;
+  if (to.open(sequence_, generation_, code_->format, use.lines)) return outcome::moved;
+  to.found_full(sequence_);
+  return outcome::credit;
 }
 
 /// Writes bytes [at, at + bytes) of a message; the first piece begins at 0, and only the last may be no multiple of a line's.
 TROUPE_INLINE void slot_performer::write(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
   if (code_->format == slot_format::ll) return write_ll(s, at, data, bytes);
   if (s.bytes > slots::ll128_payload || s.out_line >= slot_channel::first_lines) return write_ll128(s, at, data, bytes);
-  slots::word* line = channels_[s.out_channel]->lines_at(parity_, s.out_line).first;
+  slots::word* line = channels_[s.out_channel]->lines_to_write(sequence_, s.out_line).first;
   slots::write_line(line, data, bytes, slots::join(stamp_, tag_of(s)), board_->tearing());
 }
 
@@ -199,7 +201,7 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
   const slots::word mark = slots::join(stamp_, tag_of(s));
   std::size_t line = s.out_line + at / slots::ll128_payload;
   while (true) {
-    auto run = to.lines_at(parity_, line);
+    auto run = to.lines_to_write(sequence_, line);
     line += run.lines;
     for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
       const std::size_t piece = std::min(bytes, slots::ll128_payload);
@@ -215,10 +217,10 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
 void slot_performer::write_ll(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
   slot_channel& to = *channels_[s.out_channel];
   const slots::tear_hook tear = board_->tearing();
-  if (at == 0) slots::write_header(to.lines_at(parity_, s.out_line).first, stamp_, tag_of(s), tear);
+  if (at == 0) slots::write_header(to.lines_to_write(sequence_, s.out_line).first, stamp_, tag_of(s), tear);
   std::size_t word = 2 + at / slots::ll_payload * 2;
   while (bytes > 0) {
-    const auto run = to.lines_at(parity_, s.out_line + word / slots::line_words);
+    const auto run = to.lines_to_write(sequence_, s.out_line + word / slots::line_words);
     const std::size_t skipped = word % slots::line_words;
     const std::size_t piece = std::min(bytes, (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload);
     slots::write_slots(run.first + skipped, data, piece, stamp_, tear);
@@ -234,7 +236,11 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
   if (!from.readable(generation_))
     return outcome::chunk;  // before the word: a stamp of the last generation may be there
   const slots::word seen = slots::load(first, std::memory_order_acquire);
-  if (slots::stamp_in(seen) != stamp_) return outcome::chunk;
+  if (slots::stamp_in(seen) != stamp_) {
+    if (from.look_for_ring()) [[unlikely]]
+      found_ring_ = true;
+    return outcome::chunk;
+  }
   if (seen != slots::join(stamp_, tag_of(s))) {
     suspect_ = code_->channels[s.in_channel].peer;
     return outcome::mismatch;
@@ -247,7 +253,7 @@ slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const sl
   slot_channel& from = *channels_[s.in_channel];
   std::size_t line = s.in_line + lane.progress / slots::ll128_payload;
   do {
-    auto run = from.lines_at(parity_, line);
+    auto run = from.lines_to_read(sequence_, line);
     if (run.first == nullptr) return outcome::chunk;
     line += run.lines;
     for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
@@ -263,7 +269,7 @@ slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const sl
 slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_step& s) {
   slot_channel& from = *channels_[s.in_channel];
   if (!lane.greeted) {
-    const auto run = from.lines_at(parity_, s.in_line);
+    const auto run = from.lines_to_read(sequence_, s.in_line);
     if (run.first == nullptr) return outcome::chunk;
     if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) return seen;
     lane.greeted = true;
@@ -275,7 +281,7 @@ slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_
   alignas(64) std::byte tile[slots::ll_tile];
   while (lane.progress < s.bytes) {
     const std::size_t word = 2 + lane.progress / slots::ll_payload * 2;
-    const auto run = from.lines_at(parity_, s.in_line + word / slots::line_words);
+    const auto run = from.lines_to_read(sequence_, s.in_line + word / slots::line_words);
     const std::size_t skipped = word % slots::line_words;
     const std::size_t here = (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload;
     const std::size_t wanted = std::min({s.bytes - lane.progress, here, slots::ll_tile});
@@ -336,6 +342,11 @@ slot_performer::status slot_performer::advance() {
       if (lane.why == outcome::mismatch) return status::mismatch;
       if (lane.next == lane.end && --unfinished_ == 0) return finish();
     }
+    if (found_ring_) [[unlikely]] {
+      found_ring_ = false;
+      moved = true;  // once in a channel's life: there may be more where nobody has looked yet
+      continue;
+    }
     if (lanes_.size() == 1) break;  // nobody else could have made it ready again
   }
   return status::waiting;
@@ -376,7 +387,9 @@ void slot_performer::announce(slot_board::sleep& to) const {
   to.announce(rank_, lanes > 1 || credits ? slot_board::anybody : writer);
   if (!credits) return;
   for (const lane_state& lane : lanes_)
-    if (lane.next != lane.end && lane.why == outcome::credit) to.want_finished(code_->instructions[lane.next].to);
+    if (lane.next != lane.end && lane.why == outcome::credit)
+      to.want_finished(code_->instructions[lane.next].to,
+                       channels_[code_->steps[lane.next].out_channel]->wanted(sequence_));
 }
 
 std::size_t slot_performer::steps_taken() const {

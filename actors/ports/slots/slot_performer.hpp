@@ -2,7 +2,8 @@
 // Performs one rank's program over a slot board, inline in the calling thread: no actor, lock or system call, and no allocation once
 // a program has been started before (but see start()).
 //
-// advance() never blocks. A send is written at once unless the destination still reads the half (it is two operations behind); a
+// advance() never blocks. A send is written at once unless the destination still reads the place (it is two operations behind, or as
+// many as the ring has); a
 // receive takes lines as they come and combines or copies them straight from the slots. One thread may advance the performers of
 // many ranks in turn; wait_slots() (slot_waiting.hpp) does that and sleeps.
 //
@@ -53,7 +54,7 @@ private:
     outcome why = outcome::moved;
   };
 
-  void bind(const slot_program& code);
+  void bind(const slot_program& code, std::uint64_t sequence);
   void choose_kernel(datatype type, const op& reduction, bool tiny);
   outcome step(lane_state& lane, const slot_step& s);
   outcome receive(lane_state& lane, const slot_step& s);
@@ -88,8 +89,8 @@ private:
   std::uint32_t bound_lines_ = 0;  ///< that they have room for, at least
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
-  unsigned parity_ = 0;
   int element_shift_ = 0;
+  bool found_ring_ = false;  ///< there is another place to look at
   datatype type_ = datatype::u8;
   datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for
   op_kind kernel_kind_ = op_kind::user;

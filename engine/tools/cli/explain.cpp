@@ -75,6 +75,7 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   if (kind.v_form) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
   what.in_place = a.in_place;
   what.level = options.level;
+  if (kind.rooted() && what.uniform) what.agreement = options.agreement;
   return what;
 }
 

@@ -93,6 +93,7 @@ private:
     std::erase_if(s.disturbances, [&](const disturbance& x) { return x.rank == last; });
     const auto fits = [&](item& it) {
       if (it.pair) return it.from < last && it.to < last;
+      if (it.what.outcome_of) return true;
       if (has_root(it.what.what) && it.what.root == last) return false;
       if (!it.what.uniform) it.counts.resize(static_cast<std::size_t>(block_count(it.what.what, last)));
       const call c = call_of(it, last, has_root(it.what.what) ? it.what.root : 0);

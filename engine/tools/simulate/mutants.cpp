@@ -51,6 +51,7 @@ constexpr std::array entries{
     mutant_entry{mutant::text_differs, "text_differs", "`failed` tells one rank another text"},
     mutant_entry{mutant::presence_hidden, "presence_hidden", "`stopped` does not say what the rank called"},
     mutant_entry{mutant::performed_hidden, "performed_hidden", "`stopped` does not say that the rank had performed it"},
+    mutant_entry{mutant::history_hidden, "history_hidden", "calls that ran ahead are never compared"},
     mutant_entry{mutant::stopped_for_all, "stopped_for_all", "one `stopped` counts for every rank"},
     mutant_entry{mutant::look_while_busy, "look_while_busy", "the look for trouble does not look"},
     mutant_entry{mutant::one_look_is_enough, "one_look_is_enough", "what one look suspects is taken for certain"},

@@ -55,6 +55,7 @@ enum class mutant : std::uint8_t {
   text_differs,
   presence_hidden,
   performed_hidden,
+  history_hidden,
   stopped_for_all,
   // The look for trouble sees what is not there.
   look_while_busy,

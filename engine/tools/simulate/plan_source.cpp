@@ -52,15 +52,18 @@ std::string_view name(port_kind which) {
   return "?";
 }
 
-std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, const way& how,
-                                                  const std::vector<std::size_t>* counts) {
+plan_source::score_key plan_source::key_of(const call& what, int ranks, const way& how) {
   const bool split = how.fold || how.channels != 1 || how.slices != 1 || !what.uniform;
   const int paced = how.credits == 1 && how.port == port_kind::mailbox ? 1 : 8;
   const rank_t root = has_root(what.what) ? what.root : 0;
   const bool in_place = what.in_place && !widens(what);  // what is widened is performed apart
-  const score_key key{how.choreography,       what.what, ranks,    root,          in_place,
-                      what.uniform,           split,     how.fold, how.agreement, paced,
-                      std::min(how.slices, 3)};
+  return {how.choreography,       what.what, ranks, root, in_place, what.uniform, split, how.fold, how.agreement, paced,
+          std::min(how.slices, 3)};
+}
+
+std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, const way& how,
+                                                  const std::vector<std::size_t>* counts) {
+  const score_key key = key_of(what, ranks, how);
   plan_key whole{key,        how,
                  what.type,  what.reduction.kind == op_kind::avg,
                  what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
@@ -124,6 +127,16 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   const slot_format format = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;
   if (!from.agrees || !fits_slots(*made->notes, shape, format)) return nullptr;
   made->port = slots_plan{format};
+  if (how.eager) {
+    way alone = how;
+    alone.eager = false;
+    alone.agreement = agreement_form::none;
+    const prepared& data = score_for(key_of(what, ranks, alone));
+    if (!data.notes || data.agrees) return nullptr;
+    const auto ahead = std::shared_ptr<plan>(new plan(made->with_score(data.notes, data.verified)));
+    ahead->runs_ahead = true;
+    made->ahead = ahead;
+  }
   return made;
 }
 

@@ -24,8 +24,9 @@ struct way {
   int choreography = 0;  ///< index into all_choreographies()
   port_kind port = port_kind::mailbox;
   agreement_form agreement = agreement_form::none;
-  bool ask = false;   ///< by mailbox: the membership is asked although the data would say
-  bool fold = false;  ///< contributions travel unreduced, and are folded in rank order
+  bool eager = false;  ///< over slots, rooted: may run ahead of the agreement
+  bool ask = false;    ///< by mailbox: the membership is asked although the data would say
+  bool fold = false;   ///< contributions travel unreduced, and are folded in rank order
   bool any_order = false;
   int credits = 8;
   int channels = 1;
@@ -51,6 +52,7 @@ private:
   using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int>;
   using plan_key = std::tuple<score_key, way, datatype, bool, std::size_t, std::vector<std::size_t>>;
 
+  static score_key key_of(const call& what, int ranks, const way& how);
   const prepared& score_for(const score_key& key);
   std::shared_ptr<plan> make(const call& what, int ranks, const way& how, const prepared& from,
                              const std::vector<std::size_t>* counts);

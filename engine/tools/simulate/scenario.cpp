@@ -54,6 +54,7 @@ way draw_way(const item& it, int channels, dice& d) {
       d.any_of({agreement_form::none, agreement_form::direct, agreement_form::mirrored, agreement_form::rounds});
   if (how.port == port_kind::direct) how.agreement = agreement_form::none;
   how.fold = d.one_in(8);
+  how.eager = it.what.agreement == agreement_time::eager;
   if (how.port != port_kind::mailbox) return how;
   how.ask = d.one_in(6);
   how.any_order = d.one_in(4);
@@ -76,12 +77,15 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   it.what.root = has_root(it.what.what) ? d.between(0, ranks - 1) : 0;
   if (is_reduction(it.what.what)) it.what.reduction = draw_op(d, it.what.type);
   it.what.count = it.what.what == collective::barrier ? 0 : draw_count(d);
+  // By mailbox and over the direct board such a call waits for everybody all the same.
+  if (has_root(it.what.what) && d.one_in(2)) it.what.agreement = agreement_time::eager;
   const bool single = it.what.what == collective::all_reduce || it.what.what == collective::broadcast ||
                       it.what.what == collective::reduce || it.what.what == collective::barrier;
   if (!single && it.what.count > 200) it.what.count = 37;
   if (!single && d.one_in(4)) {
     draw_v_counts(it, ranks, d);
     it.what.count = 0;
+    it.what.agreement = agreement_time::strict;
   } else {
     const bool may = it.what.what == collective::all_reduce || it.what.what == collective::all_gather ||
                      it.what.what == collective::reduce_scatter || it.what.what == collective::all_to_all;
@@ -122,6 +126,17 @@ item draw_pair(int id, int ranks, dice& d) {
   it.what.type = draw_type(d);
   it.what.count = draw_count(d);
   it.tag = d.any_of({0, 0, 0, 1, 2, most_tag});
+  return it;
+}
+
+/// What became of an earlier item.
+item draw_outcome(int id, const scenario& s, dice& d) {
+  item it;
+  it.id = id;
+  it.what.what = collective::barrier;
+  it.what.uniform = false;
+  it.what.outcome_of = ended_call{};
+  it.asks_about = s.items[d.index(s.items.size())].id;
   return it;
 }
 
@@ -190,11 +205,13 @@ std::string describe(const item& it) {
     return "send " + std::to_string(it.what.count) + " × " + std::string{name(it.what.type)} + " from rank " +
            std::to_string(it.from) + " to rank " + std::to_string(it.to) +
            (it.tag != 0 ? ", tag " + std::to_string(it.tag) : "");
+  if (it.what.outcome_of) return "outcome of item " + std::to_string(it.asks_about);
   call shown = it.what;
   shown.counts = it.counts;
   std::string text = to_string(shown) + " by " + std::string{name(it.how.port)} + ", " +
                      std::string{all_choreographies()[static_cast<std::size_t>(it.how.choreography)]->name};
   if (it.how.agreement != agreement_form::none) text += ", agreement " + std::string{name(it.how.agreement)};
+  if (it.how.eager) text += ", may run ahead";
   if (it.how.ask) text += ", membership asked";
   if (it.how.fold) text += ", folded";
   if (it.how.any_order) text += ", any order";
@@ -262,7 +279,7 @@ fault_kinds parse_faults(const std::string& text) {
 
 call call_of(const item& of, int ranks, rank_t rank) {
   call c = of.what;
-  if (c.uniform) return c;
+  if (c.uniform || c.outcome_of) return c;
   const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
   if (c.what == collective::all_to_all) {
     for (std::size_t i = 0; i < n; ++i) {
@@ -290,6 +307,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.leave_late = d.one_in(3);
   s.all_async = d.one_in(5);
   s.pairs_by_mailbox = dice(seed, {of_ports}).one_in(2);
+  s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
   for (int i = 0; i < items; ++i) {
@@ -298,6 +316,10 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
       s.items.push_back(s.items.back());
       s.items.back().id = i;
     } else {
+      if (i > 0 && own.percent(15)) {
+        s.items.push_back(draw_outcome(i, s, own));
+        continue;
+      }
       item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
       if (!it.pair) plan_alike(s, it);
       s.items.push_back(std::move(it));

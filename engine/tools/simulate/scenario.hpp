@@ -40,6 +40,7 @@ struct item {
   int tag = 0;                      ///< of a pair
   call what;                        ///< as all ranks call it; of a pair count and type
   std::vector<std::size_t> counts;  ///< v-forms: of all blocks
+  int asks_about = -1;              ///< with what.outcome_of: id of the item whose outcome is asked for
   way how;
 };
 
@@ -74,6 +75,7 @@ struct scenario {
   bool leave_late = false;  ///< handles live until every rank's thread has ended
   bool all_async = false;
   bool pairs_by_mailbox = false;  ///< sends and receives; else over the pair board
+  unsigned most_ahead = 3;        ///< operations in a row that may run ahead
   bool strangers = false;         ///< nobody knows which threads there are, so that all of them wait
   std::vector<item> items;
   std::vector<disturbance> disturbances;

@@ -16,10 +16,10 @@ constexpr nanoseconds_t look_period = 50 * ms;
 constexpr nanoseconds_t hopeless = 700 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
-constexpr std::array<std::string_view, 28> kind_names{
-    "called",  "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down", "stuck",
-    "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury", "revoke",
-    "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
+constexpr std::array<std::string_view, 29> kind_names{
+    "called", "differs", "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down",
+    "stuck",  "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury",
+    "revoke", "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
 
 }  // namespace
 
@@ -45,7 +45,8 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
     member& m = at_rank(r);
     m.out = std::make_unique<outbox>(*this, r);
     m.state = std::make_unique<actors::rank_state>(
-        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox},
+        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox,
+                                   what_.most_ahead, !breaks(mutant::history_hidden, 100)},
         memory_, spaces_, &board_);
     m.next_collective = what_.first;
     m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
@@ -113,7 +114,7 @@ void simulation::world::look() {
     const bool nobody_else = (nobody && all_wait()) || breaks(mutant::always_nobody_else, 100);
     tell([&] { return "everything is idle" + std::string{nobody_else ? ", and every caller waits" : ""}; });
     post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] {
-      const int times = breaks(mutant::one_look_is_enough, 100) ? 2 : 1;
+      const int times = breaks(mutant::one_look_is_enough, 100) ? 3 : 1;  // suspects, confirms, ends
       for (int i = 0; i < times; ++i) {
         const look_t look = number + static_cast<look_t>(i) * 1000;
         membership_.stuck(look, std::max(look, looks_), nobody_else, *this);
@@ -308,6 +309,8 @@ void simulation::world::transfer(rank_t rank, const actors::operation_key& which
     check_touch(target, bytes, "written by a DMA engine");
     check_touch(source, bytes, "read by a DMA engine");
     if (!result_.ok()) return;
+    if (under_way(rank, which) == nullptr)  // scratch, too, is somebody else's by now
+      return fault("a DMA engine copies on rank " + std::to_string(rank) + " for an operation that is over there");
     std::memcpy(target, source, bytes);
     post_to_rank(message_kind::order, -4, rank, [which, channel, lane](actors::rank_state& s, actors::rank_outbox& o) {
       s.transferred(which, channel, lane, o);

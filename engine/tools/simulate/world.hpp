@@ -26,6 +26,7 @@ using nanoseconds_t = std::int64_t;  ///< of virtual time since the run began
 /// What a message is called in traces, and by mutants.
 enum class message_kind : std::uint8_t {
   called,
+  differs,
   withdraw,
   fail,
   stopped,
@@ -75,6 +76,7 @@ struct caller_operation {
 
   nanoseconds_t called_at = 0, over_at = -1;
   nanoseconds_t expires = -1;  ///< −1: no deadline
+  std::vector<errc> told;      ///< of an outcome: the answer
   bool cancelled = false;
   bool refused = false;  ///< its caller was told so at once
   countdown thrower;
@@ -169,6 +171,8 @@ private:
   void finish(rank_t rank);
   void leave(rank_t rank);
   void leave_all();
+  int index_of(int id) const;
+  void say_ending(caller_operation& o);
   const disturbance* disturbed(disturbance::kind what, rank_t rank, int item) const;
   void call_item(rank_t rank, const caller_step& step);
   void make_calls(rank_t rank, int index, std::vector<caller_operation*>& fresh);
@@ -213,6 +217,7 @@ private:
   void bury(rank_t rank, const failure_ptr& why) override;
   void dissolve() override;
   void tell_all(message_kind kind, const std::function<actors::rank_order(rank_t)>& what);
+  void untold(const std::string& why) override;
   void rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came);
 
   // -- what must hold (world_checks.cpp) --
@@ -255,6 +260,11 @@ private:
   /// The parts in a collective, by rank; null: not called.
   std::vector<caller_operation*>& parts_of(std::uint64_t sequence);
   bool differ(const std::vector<caller_operation*>& parts) const;
+  static bool may_run_ahead(const caller_operation& o) { return o.plan && o.plan->ahead; }
+  void check_outcome(const std::vector<caller_operation*>& parts);
+  bool of_communicator(const caller_operation& o) const;
+  bool differed_ahead() const;
+  bool heard_later(const caller_operation& p);
 
   scenario what_;
   plan_source* plans_;
@@ -290,6 +300,7 @@ private:
   std::map<std::pair<epoch_t, rank_t>, nanoseconds_t> stop_answered_;
   std::map<epoch_t, nanoseconds_t> stop_begun_;
   std::map<const failure*, nanoseconds_t> said_at_;  ///< when a rank first told its peer so
+  std::string untold_;                               ///< told when all had left
   bool aborted_ = false, killed_ = false;
 };
 

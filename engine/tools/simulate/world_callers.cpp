@@ -63,7 +63,9 @@ void simulation::world::write_program(rank_t rank) {
     const int index = static_cast<int>(i);
     const int how = static_cast<int>(d.below(10));
     const bool blocks = how < 5 && !what_.all_async;
-    if (how < 8 || blocks) end_gathering();
+    if (how < 8 || blocks || it.what.outcome_of) end_gathering();
+    if (it.what.outcome_of)
+      if (const int about = index_of(it.asks_about); about >= 0) m.steps.push_back({kind::wait, about});
     if (how >= 8 && !blocks) gathering = true;
     if (blocks && m.steps.size() > 1 && may_join(rank, m.steps[m.steps.size() - 2], it) && d.one_in(2))
       m.steps[m.steps.size() - 2].with = index;
@@ -82,6 +84,12 @@ bool simulation::world::may_join(rank_t rank, const caller_step& before, const i
   if (before.what != caller_step::kind::block || before.with >= 0 || !it.pair || it.from == it.to) return false;
   const item& first = what_.items[static_cast<std::size_t>(before.item)];
   return first.pair && first.from != first.to && (first.from == rank) != (it.from == rank);
+}
+
+/// Of the item of that id; −1: it was taken out.
+int simulation::world::index_of(int id) const {
+  const auto at = std::find_if(what_.items.begin(), what_.items.end(), [&](const item& it) { return it.id == id; });
+  return at == what_.items.end() ? -1 : static_cast<int>(at - what_.items.begin());
 }
 
 const disturbance* simulation::world::disturbed(disturbance::kind what, rank_t rank, int item) const {
@@ -220,6 +228,7 @@ caller_operation& simulation::world::make_collective(rank_t rank, const item& it
   o.sequence = m.next_collective++;
   o.key = {o.sequence, -1, false};
   o.what = call_of(it, what_.ranks, rank);
+  if (o.what.outcome_of) say_ending(o);
   o.salt = mix(what_.seed ^ o.sequence * 0x51ed);
   if (o.what.reduction.kind == op_kind::user) {
     o.what.reduction.function = user_sum;
@@ -238,6 +247,17 @@ caller_operation& simulation::world::make_collective(rank_t rank, const item& it
           disturbed(disturbance::kind::deadline, rank, what_.items[static_cast<std::size_t>(index)].id))
     o.expires = now_ + x->after_ns;
   return o;
+}
+
+/// What the caller says of its part in the item that it asks about.
+void simulation::world::say_ending(caller_operation& o) {
+  o.told.assign(static_cast<std::size_t>(what_.ranks), errc::ok);
+  const int about = index_of(o.it->asks_about);
+  if (about < 0) return;
+  for (const caller_operation* part : at_rank(o.rank).by_item[static_cast<std::size_t>(about)]) {
+    if (part->peer < 0) o.what.outcome_of->sequence = part->sequence;
+    if (part->why) o.what.outcome_of->result = part->why->code;
+  }
 }
 
 caller_operation& simulation::world::make_pair(rank_t rank, const item& it, int index, bool sending) {
@@ -265,6 +285,7 @@ caller_operation& simulation::world::make_pair(rank_t rank, const item& it, int 
 void simulation::world::lay_out(caller_operation& o) {
   o.called_at = now_;
   const bool gives = o.peer < 0 || o.sending, gets = o.peer < 0 || !o.sending;
+  if (o.what.outcome_of) return o.memory.clear();
   if (gives) o.given = input_of(*o.it, o.salt, what_.ranks, o.rank);
   if (gets) o.expected = output_of(*o.it, o.salt, what_.ranks, o.rank);
   const bool reduce_in_place = o.peer < 0 && o.what.what == collective::reduce && o.what.root == o.rank &&
@@ -293,9 +314,9 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
   op->sending = o.sending;
   op->tag = o.it->tag;
   op->input = o.in;
-  op->output = o.out;
+  op->output = o.what.outcome_of ? static_cast<void*>(o.told.data()) : o.out;
   if (o.expires >= 0) op->deadline = std::chrono::nanoseconds{o.expires - now_};
-  if (o.peer < 0 && !o.plan && !o.what.uniform)
+  if (o.peer < 0 && !o.plan && !o.what.uniform && !o.what.outcome_of)
     op->make_plan = [this, &o](const counts_ptr& counts) {
       auto made = counts ? plans_->plan_for(o.what, what_.ranks, o.it->how, counts.get()) : nullptr;
       if (!made) throw error(errc::unsupported, "there is no plan for these counts");

@@ -61,9 +61,9 @@ void simulation::world::ended(caller_operation& o, failure_ptr why) {
   last_progress_ = now_;
   tell([&] { return o.title() + (o.why ? " fails: " + o.why->text : " is performed"); });
   ++(o.why ? result_.failed : result_.performed);
-  check_buffers(o);
+  if (!o.what.outcome_of) check_buffers(o);
   if (o.why) check_reason(o);
-  std::memset(o.memory.data(), static_cast<int>(poison), o.memory.size());
+  if (!o.memory.empty()) std::memset(o.memory.data(), static_cast<int>(poison), o.memory.size());
 }
 
 void simulation::world::check_buffers(const caller_operation& o) {
@@ -121,9 +121,10 @@ void simulation::world::check_reason(const caller_operation& o) {
       if (!killed_) untrue("no actor ended");
       return;
     case errc::mismatch:
-      if (o.peer < 0 ? !differ(parts_of(o.sequence)) : !any([&](const caller_operation& p) {
-            return fingerprint(p.what, 0) != fingerprint(o.what, 0);
-          }))
+      if (of_communicator(o) ? !differed_ahead()
+          : o.peer < 0
+              ? !differ(parts_of(o.sequence))
+              : !any([&](const caller_operation& p) { return fingerprint(p.what, 0) != fingerprint(o.what, 0); }))
         untrue("all called the same");
       return;
     case errc::message_lost:
@@ -131,7 +132,8 @@ void simulation::world::check_reason(const caller_operation& o) {
         untrue("no message of it was lost");
       return;
     case errc::peer_refused:
-      if (!any([](const caller_operation& p) { return p.refused; })) untrue("no call of it was refused");
+      if (of_communicator(o) ? !differed_ahead() : !any([](const caller_operation& p) { return p.refused; }))
+        untrue("no call of it was refused");
       return;
     case errc::rank_missing: return check_missing(o);
     default: return untrue("there is no such reason here");
@@ -255,15 +257,67 @@ bool simulation::world::differ(const std::vector<caller_operation*>& parts) cons
                      [&](const call& c) { return fingerprint(c, 0) != fingerprint(calls.front(), 0); });
 }
 
+/// It was told the end of the communicator.
+bool simulation::world::of_communicator(const caller_operation& o) const {
+  return o.why && (o.why == membership_.broken() || o.why->code == errc::actor_lost ||
+                   o.why->code == errc::communicator_aborted);
+}
+
+/// An operation that may run ahead was not called alike by all, so far.
+bool simulation::world::differed_ahead() const {
+  for (const auto& [number, parts] : collectives_) {
+    const bool ahead =
+        std::any_of(parts.begin(), parts.end(), [](const auto* p) { return p != nullptr && may_run_ahead(*p); });
+    const bool odd = std::any_of(parts.begin(), parts.end(), [](const auto* p) { return p == nullptr || p->refused; });
+    if (ahead && (odd || differ(parts))) return true;
+  }
+  return false;
+}
+
+/// A rank that had performed what the others called differently has heard of it since.
+bool simulation::world::heard_later(const caller_operation& p) {
+  if (membership_.broken() || !untold_.empty()) return true;
+  return std::any_of(at_rank(p.rank).mine.begin(), at_rank(p.rank).mine.end(), [&](const caller_operation* o) {
+    return o->peer < 0 && o->sequence > p.sequence && o->why && o->why->code == errc::mismatch;
+  });
+}
+
+/// Whoever lives got the same answer, and a true one, or none did.
+void simulation::world::check_outcome(const std::vector<caller_operation*>& parts) {
+  const caller_operation* first = nullptr;
+  for (const caller_operation* p : parts) {
+    if (p == nullptr || !p->what.outcome_of || !p->over || p->refused) continue;
+    if (at_rank(p->rank).shell_gone && killed_) continue;  // no survivor
+    if (first == nullptr) first = p;
+    if ((p->why == nullptr) != (first->why == nullptr))
+      return fault(p->title() + (p->why ? " failed, and on rank " : " succeeded, and not on rank ") +
+                   std::to_string(first->rank) + " it did " + (p->why ? "not" : "so") + ": " +
+                   (p->why ? p->why->text : first->why->text));
+    if (p->why) continue;
+    if (p->told != first->told)
+      return fault(p->title() + " was answered otherwise than on rank " + std::to_string(first->rank));
+    for (const caller_operation* said : parts)
+      if (said == nullptr || !said->what.outcome_of ||
+          p->told[static_cast<std::size_t>(said->rank)] != said->what.outcome_of->result)
+        return fault(p->title() + " was answered with something that a rank has not said");
+  }
+}
+
 void simulation::world::check_equal(std::uint64_t sequence) {
   const auto& parts = parts_of(sequence);
   const caller_operation* first = nullptr;
+  check_outcome(parts);
   const bool different = differ(parts),
              incomplete = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p == nullptr; }),
              refused = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p != nullptr && p->refused; });
   for (const caller_operation* p : parts) {
     if (p == nullptr) continue;
     if (!p->over) return fault(p->title() + " is not over\n" + who_waits());
+    if (!p->why && may_run_ahead(*p)) {
+      if ((different || incomplete || refused) && !heard_later(*p))
+        return fault(p->title() + " ran ahead and was performed, and its rank never heard that the others differ");
+      continue;
+    }
     if (!p->why) {
       if (different) return fault(p->title() + " was performed although the ranks called different operations");
       if (incomplete) return fault(p->title() + " was performed although not every rank has called it");
@@ -275,8 +329,7 @@ void simulation::world::check_equal(std::uint64_t sequence) {
     if (at_rank(p->rank).shell_gone && killed_) continue;  // no survivor
     if (p->refused) continue;                              // it was told its own reason
     // Who heard of the end of the communicator first has that as the reason.
-    const bool of_communicator = p->why->code == errc::actor_lost || p->why->code == errc::communicator_aborted;
-    if (of_communicator) continue;
+    if (of_communicator(*p)) continue;
     if (first == nullptr) first = p;
     if (p->why->text != first->why->text || p->why->code != first->why->code)
       return fault(p->title() + " failed otherwise than on rank " + std::to_string(first->rank) + ":\n  " +
@@ -305,6 +358,8 @@ void simulation::world::check_end() {
   if (result_.ok()) check_pairs();
   if (!result_.ok()) return;
   check_poison();
+  if (!untold_.empty() && !differed_ahead())
+    return fault("at the end a disagreement was told, and there was none: " + untold_);
   const bool calm = what_.disturbances.empty() && what_.lose_percent == 0;
   if (calm && result_.failed > 0)
     return fault(std::to_string(result_.failed) + " operations failed although nothing was wrong");

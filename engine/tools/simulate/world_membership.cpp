@@ -87,6 +87,8 @@ void simulation::world::rank_stopped(rank_t rank, epoch_t epoch, std::vector<std
   membership_.stopped(epoch, rank, std::move(waits), std::move(came), *this);
 }
 
+void simulation::world::untold(const std::string& why) { untold_ = why; }
+
 void simulation::world::bury(rank_t rank, const failure_ptr& why) {
   post_to_rank(message_kind::bury, -1, rank, [why](rank_state& s, rank_outbox&) { s.bury(why); });
 }

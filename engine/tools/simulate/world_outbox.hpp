@@ -15,8 +15,14 @@ public:
                           [this, epoch, what] { w_.membership_.called(epoch, rank_, what, w_); });
     if (w_.breaks(mutant::agreed_early)) w_.agreed(epoch, nullptr);
   }
-  void withdraw(epoch_t epoch) override {
-    w_.post_to_membership(message_kind::withdraw, rank_, [this, epoch] { w_.membership_.withdraw(epoch, rank_, w_); });
+  void differs(epoch_t epoch) override {
+    w_.post_to_membership(message_kind::differs, rank_, [this, epoch] { w_.membership_.differs(epoch, w_); });
+  }
+  void withdraw(epoch_t epoch, const call* ahead) override {
+    w_.post_to_membership(message_kind::withdraw, rank_,
+                          [this, epoch, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt] {
+                            w_.membership_.withdraw(epoch, rank_, what, w_);
+                          });
   }
   void fail(epoch_t epoch, const std::string& title, failure_ptr why) override {
     w_.tell(
@@ -31,9 +37,9 @@ public:
                             w_.rank_stopped(rank_, epoch, waits, came);
                           });
   }
-  void left(epoch_t operations) override {
+  void left(epoch_t operations, call last) override {
     w_.post_to_membership(message_kind::left, rank_,
-                          [this, operations] { w_.membership_.left(rank_, operations, w_); });
+                          [this, operations, last] { w_.membership_.left(rank_, operations, last, w_); });
   }
   void quiet() override {
     w_.post_to_membership(message_kind::quiet, rank_, [this] { w_.membership_.quiet(rank_, w_); });

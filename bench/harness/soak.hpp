@@ -1,0 +1,315 @@
+#pragma once
+// A soak: ranks on threads perform mixed operations, many of which fail on purpose, and look now and then whether the heap has grown. What
+// is called follows from the seed and the operation's number alone, so all ranks call the same in the same order; one of them at a
+// time goes wrong.
+//
+// The calls are of a bounded kind (sizes, roots, lists of counts), so that after a warm-up every cache has what it will ever have.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/api/troupe.hpp"
+
+namespace bench::soak {
+
+struct options {
+  int ranks = 4;
+  std::uint64_t operations = 1'000'000;
+  std::uint64_t warm_up = 300'000;  ///< of them, before the first look that counts
+  int looks = 8;                    ///< after the warm-up
+  std::uint64_t seed = 1;
+  std::string only;  ///< this kind of operation alone, to find out which one leaves something behind; empty: all
+};
+
+struct look {
+  std::uint64_t operations = 0;
+  std::ptrdiff_t heap = 0;  ///< bytes
+  double seconds = 0;       ///< since the begin
+};
+
+struct result {
+  std::vector<look> looks;                     ///< the first is at the end of the warm-up
+  std::map<std::string, std::uint64_t> ends;   ///< of all ranks' operations, by how they ended
+  std::map<std::string, std::uint64_t> kinds;  ///< operations by kind
+  std::uint64_t wrong = 0;                     ///< results
+  /// From the first look to the last, and the largest step up between two of them.
+  std::ptrdiff_t grown() const { return looks.empty() ? 0 : looks.back().heap - looks.front().heap; }
+};
+
+/// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+inline std::uint64_t mixed(std::uint64_t word) {
+  word += 0x9e3779b97f4a7c15u;
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
+  word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
+  return word ^ (word >> 31);
+}
+
+/// The same numbers on every rank for the same operation.
+class draw {
+public:
+  draw(std::uint64_t seed, std::uint64_t operation) : state_(mixed(seed ^ mixed(operation))) {}
+  std::uint64_t below(std::uint64_t n) { return (state_ = mixed(state_)) % n; }
+  template <class T, std::size_t N>
+  T of(const std::array<T, N>& list) {
+    return list[below(N)];
+  }
+
+private:
+  std::uint64_t state_;
+};
+
+class member {
+public:
+  member(troupe::communicator& world, const options& how, result& all, std::mutex& lock)
+      : c_(world), how_(how), all_(all), lock_(lock), n_(static_cast<std::size_t>(world.size())) {
+    in_.resize(largest * n_);
+    out_.resize(largest * n_ * n_);
+    again_ = c_.all_reduce_init(std::span<const float>{in_}.first(16), std::span<float>{out_}.first(16));
+  }
+  ~member() {
+    const std::lock_guard guard(lock_);
+    for (const auto& [name, times] : ends_) all_.ends[name] += times;
+    all_.wrong += wrong_;
+    if (c_.rank() == 0) all_.kinds = kinds_;
+  }
+  member(const member&) = delete;
+  member& operator=(const member&) = delete;
+
+  void perform(std::uint64_t operation) {
+    draw d{how_.seed, operation};
+    odd_ = static_cast<int>(d.below(n_));
+    root_ = static_cast<int>(d.below(n_));
+    count_ = d.of(std::array<std::size_t, 6>{1, 2, 16, 100, 1000, largest});
+    for (std::size_t i = 0; i < count_; ++i) in_[i] = static_cast<float>(i % 3);
+    struct kind {
+      std::uint64_t weight;
+      const char* name;
+      void (member::*act)(draw&);
+    };
+    static constexpr kind kinds[] = {{380, "blocking", &member::blocking},
+                                     {150, "asynchronous", &member::asynchronous},
+                                     {100, "v-form", &member::v_form},
+                                     {80, "send and receive", &member::pair},
+                                     {50, "group", &member::in_group},
+                                     {50, "persistent", &member::persistent},
+                                     {50, "rooted, ahead", &member::rooted},
+                                     {30, "mismatch", &member::mismatch},
+                                     {20, "refused", &member::refused},
+                                     {25, "cancelled", &member::cancelled},
+                                     {20, "deadline", &member::deadline},
+                                     {10, "function throws", &member::throwing},
+                                     {10, "send times out", &member::late_pair},
+                                     {10, "outcome", &member::outcome},
+                                     {10, "split", &member::split},
+                                     {5, "aborted", &member::aborted}};
+    const auto weight_of = [&](const kind& k) { return how_.only.empty() || how_.only == k.name ? k.weight : 0; };
+    std::uint64_t all = 0;
+    for (const kind& k : kinds) all += weight_of(k);
+    if (all == 0) throw std::invalid_argument("there is no kind of operation called '" + how_.only + "'");
+    std::uint64_t at = d.below(all);
+    for (const kind& k : kinds) {
+      if (at < weight_of(k)) {
+        ++kinds_[k.name];
+        return (this->*k.act)(d);
+      }
+      at -= weight_of(k);
+    }
+  }
+
+private:
+  static constexpr std::size_t largest = 20'000;  ///< elements: beyond the slots
+
+  bool odd() const { return c_.rank() == odd_; }
+
+  void attempt(const std::function<void()>& body) {
+    try {
+      body();
+      ++ends_["performed"];
+    } catch (const troupe::error& e) {
+      ++ends_[e.code().message()];
+    }
+  }
+
+  /// Longer than the shortest deadline.
+  static void linger() { std::this_thread::sleep_for(std::chrono::microseconds{100}); }
+
+  /// Whatever has no root and moves little enough.
+  void uniform(draw& d, const std::function<void(troupe::call_description)>& begin) {
+    using troupe::datatype;
+    namespace calls = troupe::calls;
+    float* const out = out_.data();
+    switch (d.below(8)) {
+      case 0: return begin(calls::barrier());
+      case 1: return begin(calls::all_gather(in_.data(), out, count_, datatype::f32));
+      case 2: return begin(calls::reduce_scatter(in_.data(), out, count_, datatype::f32));
+      case 3: return begin(calls::all_to_all(in_.data(), out, count_, datatype::f32));
+      case 4: return begin(calls::scan(in_.data(), out, count_, datatype::f32));
+      case 5: return begin(calls::all_reduce(in_.data(), out, count_, datatype::f32, troupe::average));
+      default: return begin(calls::all_reduce(in_.data(), out, count_, datatype::f32));
+    }
+  }
+  void check_sum() {
+    for (std::size_t i = 0; i < count_; ++i) wrong_ += out_[i] != static_cast<float>(i % 3 * n_);
+  }
+
+  void blocking(draw& d) {
+    uniform(d, [&](troupe::call_description what) { attempt([&] { c_.run(what); }); });
+  }
+  void asynchronous(draw& d) {
+    uniform(d, [&](troupe::call_description what) { attempt([&] { c_.start(what).wait(); }); });
+  }
+  void v_form(draw& d) {
+    std::vector<std::size_t> counts(n_);
+    const std::uint64_t list = d.below(4);
+    for (std::size_t r = 0; r < n_; ++r) counts[r] = (list * 7 + r * 13) % 40;
+    const std::span<float> mine = std::span{in_}.first(counts[static_cast<std::size_t>(c_.rank())]);
+    if (d.below(2) == 0) attempt([&] { c_.all_gather_v(mine, out_, troupe::block_list{counts}); });
+    else attempt([&] { c_.gather_v(mine, out_, troupe::block_list{counts}, root_); });
+  }
+  void pair(draw&) {
+    const int n = static_cast<int>(n_), me = c_.rank();
+    attempt([&] {
+      c_.send_recv(std::span<const float>{in_}.first(count_), (me + 1) % n, std::span{out_}.first(count_),
+                   (me + n - 1) % n);
+    });
+  }
+  void in_group(draw& d) {
+    troupe::group together;
+    std::vector<troupe::request> all;
+    for (int i = 0; i < 3; ++i)
+      uniform(d, [&](troupe::call_description what) { all.push_back(c_.join(together, std::move(what))); });
+    attempt([&] { together.wait(); });
+  }
+  void persistent(draw& d) {
+    count_ = 16;
+    for (std::size_t i = 0; i < count_; ++i) in_[i] = static_cast<float>(i % 3);
+    if (d.below(2) == 0) attempt([&] { again_.run(); });
+    else attempt([&] { again_.start().wait(); });
+    check_sum();
+  }
+  void rooted(draw& d) {
+    using troupe::datatype;
+    const std::size_t few = std::min<std::size_t>(count_, 16);
+    for (int i = 0; i < 10; ++i) switch (d.below(4)) {
+        case 0: attempt([&] { c_.broadcast(std::span{out_}.first(few), root_); }); break;
+        case 1: attempt([&] { c_.reduce(in_.data(), out_.data(), few, datatype::f32, troupe::sum, root_); }); break;
+        case 2: attempt([&] { c_.gather(in_.data(), out_.data(), few, datatype::f32, root_); }); break;
+        default: attempt([&] { c_.scatter(in_.data(), out_.data(), few, datatype::f32, root_); });
+      }
+  }
+  void mismatch(draw&) {
+    attempt([&] { c_.all_reduce(in_.data(), out_.data(), odd() ? count_ + 1 : count_, troupe::datatype::f32); });
+  }
+  void refused(draw&) {
+    attempt([&] { c_.all_reduce(odd() ? nullptr : in_.data(), out_.data(), count_, troupe::datatype::f32); });
+  }
+  void cancelled(draw& d) {
+    uniform(d, [&](troupe::call_description what) {
+      attempt([&] {
+        troupe::request r = c_.start(std::move(what));
+        if (odd()) r.cancel();
+        r.wait();
+      });
+    });
+  }
+  void deadline(draw& d) {
+    uniform(d, [&](troupe::call_description what) {
+      if (odd()) what.options.deadline = std::chrono::microseconds{1};
+      if (c_.rank() == (odd_ + 1) % c_.size()) linger();
+      attempt([&] { c_.run(what); });
+    });
+  }
+  void throwing(draw&) {
+    static const troupe::op bad = troupe::user_op([](const void*, const void*, void*, std::size_t, troupe::datatype,
+                                                     void*) { throw std::runtime_error("it does not add up"); });
+    attempt([&] { c_.all_reduce(in_.data(), out_.data(), count_, troupe::datatype::f32, bad); });
+  }
+  void late_pair(draw&) {
+    const int n = static_cast<int>(n_), peer = (odd_ + 1) % n;
+    if (n < 2) return;
+    troupe::call_options hasty;
+    hasty.deadline = std::chrono::microseconds{1};
+    if (odd()) attempt([&] { c_.send_async(std::span<const float>{in_}.first(count_), peer, hasty).wait(); });
+    if (c_.rank() == peer) linger();
+    if (c_.rank() == peer) attempt([&] { c_.recv(std::span{out_}.first(count_), odd_); });
+  }
+  void outcome(draw& d) {
+    uniform(d, [&](troupe::call_description what) {
+      troupe::request r = c_.start(std::move(what));
+      if (odd() && d.below(2) == 0) r.cancel();
+      attempt([&] {
+        const auto told = c_.outcome(r);
+        wrong_ += told.all_succeeded() && r.status();
+      });
+    });
+  }
+  void split(draw& d) {
+    troupe::communicator part = d.below(2) == 0 ? c_.split(c_.rank() % 2, c_.rank()) : c_.duplicate();
+    attempt([&] { part.all_reduce(std::span{out_}.first(4)); });
+  }
+  void aborted(draw&) {
+    troupe::communicator part = c_.duplicate();
+    if (odd()) part.abort("of the soak");
+    attempt([&] { part.barrier(); });
+  }
+
+  troupe::communicator& c_;
+  const options& how_;
+  result& all_;
+  std::mutex& lock_;
+  std::size_t n_;
+  std::vector<float> in_, out_;
+  troupe::persistent again_;
+  int odd_ = 0, root_ = 0;
+  std::size_t count_ = 1;
+  std::uint64_t wrong_ = 0;
+  std::map<std::string, std::uint64_t> ends_, kinds_;
+};
+
+/// @param heap bytes in use now. @param told after every look, if given
+inline result run(const options& how, const std::function<std::ptrdiff_t()>& heap,
+                  const std::function<void(const look&)>& told = {}) {
+  result all;
+  all.looks.reserve(static_cast<std::size_t>(how.looks) + 1);
+  std::mutex lock;
+  const auto begun = std::chrono::steady_clock::now();
+  const std::uint64_t after = how.operations - how.warm_up;
+  troupe::engine_options quiet;
+  quiet.log_level = "off";
+  troupe::engine engine{quiet};
+  engine.run(how.ranks, [&](troupe::communicator& world) {
+    member me{world, how, all, lock};
+    int looks = 0;
+    for (std::uint64_t done = 0;; ++done) {
+      if (done >= how.warm_up + after * static_cast<std::uint64_t>(looks) / static_cast<std::uint64_t>(how.looks)) {
+        world.barrier();
+        if (world.rank() == 0) {
+          // What was said and not yet heard is memory, too.
+          std::this_thread::sleep_for(std::chrono::milliseconds{50});
+          const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun;
+          all.looks.push_back({done, heap(), since.count()});
+          if (told) told(all.looks.back());
+        }
+        world.barrier();
+        if (looks++ == how.looks) return;
+      }
+      me.perform(done);
+    }
+  });
+  return all;
+}
+
+}  // namespace bench::soak
