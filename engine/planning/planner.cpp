@@ -285,7 +285,7 @@ struct planner::impl {
       // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
       if (agrees || c.cut != cutting{}) break;
       if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
-      const auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
+      auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
       if (!with || !with->verified(c.cut.slices)->ok()) continue;
       agrees = true;
       return with;
