@@ -265,10 +265,12 @@ struct planner::impl {
                               const planning_task& task) {
     std::string why = choice.why_not_direct(task);
     if (!why.empty()) return why;
-    contender* const best = choice.best_direct(able, task);
+    // Who can do it on lists was chosen before anybody asked for counts (make_plan_on_lists).
+    const bool counted = !knows_all_blocks(task.what);
+    contender* const best = counted ? nullptr : choice.best_direct(able, task);
     if (!best)
-      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->why_not_direct
-                    : "no choreography that may perform it does so in one pass over all ranks' buffers";
+      return o.only && !counted ? o.chosen->choreography + " cannot: " + o.chosen->why_not_direct
+                                : "no choreography that may perform it does so in one pass over all ranks' buffers";
     if (wanted == message_protocol::automatic && best->direct_seconds > o.seconds()) return {};
     o.chosen = best;
     o.way = message_protocol::direct;
@@ -421,7 +423,9 @@ struct planner::impl {
   /// By the direct port, where ranks read each other's lists; null: the call has to wait for all ranks' counts.
   std::shared_ptr<plan> make_plan_on_lists(const planning_task& task) {
     const message_protocol wanted = wanted_protocol(task.what);
-    if (wanted != message_protocol::automatic && wanted != message_protocol::direct) return nullptr;
+    // The options' wish for slots cannot be fulfilled, so it leaves the choice free; the call's is an error then.
+    const bool insists = task.what.protocol != message_protocol::unset || wanted == message_protocol::simple;
+    if (insists && wanted != message_protocol::automatic && wanted != message_protocol::direct) return nullptr;
     if (!choice.why_not_direct(task).empty()) return nullptr;
     outcome o;
     o.force = forced(task);

@@ -80,7 +80,6 @@ cell_places::cell_places(const score& s, rank_t rank, const cutting& cut)
     : what_(s.what),
       ranks_(s.ranks),
       root_(s.root),
-      rank_(rank),
       part_count_(static_cast<std::size_t>(s.parts)),
       cut_(cut),
       input_run_(input_blocks(s.what, s.ranks, s.root, rank)),

@@ -73,7 +73,7 @@ private:
 
   collective what_ = collective::barrier;
   int ranks_ = 0;
-  rank_t root_ = 0, rank_ = 0;
+  rank_t root_ = 0;
   std::size_t part_count_ = 1;
   cutting cut_;
   block_run input_run_, output_run_;

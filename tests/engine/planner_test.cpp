@@ -577,6 +577,27 @@ TEST_CASE("blocks of different sizes that a rank knows in part only: one plan fo
   CHECK(known->count == 3);
 }
 
+TEST_CASE("a plan that is made with all counts is performed by mailbox, whatever the options wish") {
+  const std::vector<std::size_t> counts{5, 0, 9, 1, 1, 1, 2, 3, 4};
+  for (const char* wish : {"auto", "ll", "ll128", "direct", "simple"})
+    for (const char* by : {"auto", "pairwise", "fused"}) {
+      CAPTURE(wish);
+      CAPTURE(by);
+      engine_options o = with(by);
+      o.protocol = wish;
+      planner p{o};
+      call c = call_of(collective::all_to_all, 0);
+      c.uniform = false;
+      c.counts = {5, 0, 9}, c.receive_counts = {5, 1, 2};
+      const auto before = p.plan_for(c, layout::flat(3));
+      const auto with_counts = p.plan_for(c, layout::flat(3), &counts);
+      REQUIRE(with_counts);
+      if (before) CHECK(with_counts == before);
+      else CHECK(with_counts->mailbox());
+      CHECK((before != nullptr) == (std::string{by} != "pairwise" && std::string{wish} != "simple"));
+    }
+}
+
 TEST_CASE("huge counts make a plan of bounded length or are too large, nothing else") {
   planner p{engine_options{}};
   for (int w = 0; w < collective_count; ++w)
