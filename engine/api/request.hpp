@@ -48,7 +48,8 @@ public:
   /// further operations. What it throws is logged, whenever it is called.
   void then(std::function<void(std::error_code)> callback);
 
-  /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome.
+  /// Ends the operation on every rank with errc::cancelled, unless it is done. Returns at once; wait() tells the outcome, when no peer
+  /// touches this rank's buffers any more (a user_function on its way is waited for).
   void cancel();
 
 private:
