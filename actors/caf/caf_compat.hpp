@@ -41,6 +41,9 @@
 #include <caf/execution_unit.hpp>
 #elif defined(CAF_VERSION_MAJOR) && CAF_VERSION_MAJOR == 1
 #define TROUPE_CAF_0 0
+#include <caf/abstract_actor.hpp>
+#include <caf/actor_cast.hpp>
+#include <caf/actor_clock.hpp>
 #include <caf/anon_mail.hpp>
 #include <caf/init_global_meta_objects.hpp>
 #include <caf/scheduler.hpp>
@@ -110,7 +113,9 @@ void post_later(const Handle& to, std::chrono::nanoseconds delay, Parts&&... par
 #if TROUPE_CAF_0
   caf::delayed_anon_send(to, delay, std::forward<Parts>(parts)...);
 #else
-  caf::anon_mail(std::forward<Parts>(parts)...).delay(delay).send(to);
+  // Its own delay() counts from the real time, whatever clock the system has.
+  const auto now = caf::actor_cast<caf::abstract_actor*>(to)->home_system().clock().now();
+  caf::anon_mail(std::forward<Parts>(parts)...).schedule(now + delay).send(to);
 #endif
 }
 template <class Handle>

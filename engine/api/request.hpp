@@ -58,7 +58,8 @@ public:
   /// further operations. What it throws is logged, whenever it is called.
   void then(std::function<void(std::error_code)> callback);
 
-  /// Ends the operation with errc::cancelled on every rank that has not performed it yet. Returns at once; wait() tells what became of it.
+  /// Ends the operation with errc::cancelled on every rank that has not performed it yet. Returns at once; wait() tells what became of
+  /// it, when no peer touches this rank's buffers any more (a user_function on its way is waited for).
   void cancel();
 
 private:

@@ -101,7 +101,8 @@ TROUPE_API std::optional<op_kind> parse_op(std::string_view text);
 
 /// out[i] = left[i] (op) right[i] for count elements; out may equal left or right. Called from whichever thread performs
 /// the operation, possibly from several at once on different elements; elements may come in several calls. What it throws fails the
-/// operation on every rank with errc::aborted. It must not use the engine.
+/// operation on every rank with errc::aborted. It must not use the engine, and it must return: a deadline, a cancel, an abort or the end
+/// of the engine waits for it, since no buffer is handed back while it may touch one.
 using user_function = void (*)(const void* left, const void* right, void* out, std::size_t count, datatype type,
                                void* context);
 
