@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of memory/ against memcpy and a STREAM-like triad in the same run: GB/s (1e9) of bytes that the call must read
 // and write at least, i.e. (inputs + outputs) x size; memcpy counts 2 x size, the triad (a = b + s*c, f32) 3 x size.
 // With two threads each does one half of the elements.

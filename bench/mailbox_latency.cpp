@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a small operation between rank actors costs, without peers and in seconds: for work on the actors and on who waits how.
 //   mailbox_latency [--ranks 2,4,8] [--bytes 8] [--seconds 0.3] [--workers N] [--choreography C] [--protocol P] [--only WHAT,…] [--count]
 // WHAT: all_reduce (a thread per rank), group (one thread drives all ranks), ping_pong (half a round trip), send_recv (round a ring).

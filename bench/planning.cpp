@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What planning adds to a repeated call: planner::plan_for of a call that has its plan already, ns a look-up. The target is < 50 ns.
 // As communicators ask, with a rank's memo of its last call, and without: what a rank pays that calls different things in turn.
 // Usage: planning [--seconds S]. Tenth percentile and median over batches; one thread, then as many as there are cores at once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the caller-helps scheduler buys: submit -> actor -> completion, and the price of one actor-to-actor message, against CAF's
 // stock scheduler. Usage: scheduler_latency [--seconds S] [--json FILE]. Prints one line per measurement (median and 99th
 // percentile over batches); asserts nothing.

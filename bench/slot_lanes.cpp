@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a small all-reduce over slots costs, against the bare exchange of two flags between two threads in the same run.
 // Usage: slot_lanes [--seconds S] [--json FILE]. One line per measurement: minimum, 10th percentile and median over batches, µs per
 // operation, and the ratio of the 10th percentiles to the flag exchange's. f32 sum, out of place, input changed for every operation. Asserts nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the study mode is: chunk steps per second, and memory, by choreography, ranks and who performs them (the ranks' states, or the
 // player). Usage: study [--quick] [--json FILE]
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory.

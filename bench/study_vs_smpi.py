@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """study_vs_smpi.py [BUILD] [--ranks 256] [--bytes 1048576] [--rounds 5] [--by auto|states|player]: the same ring all-reduce in virtual time
 by Troupe and by SimGrid SMPI (its own ring, `lr`), in turn, on the same α (1 µs) and β (10 GB/s). Medians of wall times. Nothing here asserts
 a time; that both say the same virtual time is checked. Needs libsimgrid-dev and a build of the tests (`./dev build`)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds the C++ Actor Framework, 0.17 (Debian's, which brings no CMake configuration) or 1.x (-DCMAKE_PREFIX_PATH=… where it is
 # installed).
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Cross-compilation for 64-bit Arm with Debian's compiler; tests run under qemu-user. `./dev arm64` unpacks Debian's arm64 packages into
 # build/arm64-packages/root, so that nothing of the system is changed.
 set(CMAKE_SYSTEM_NAME Linux)

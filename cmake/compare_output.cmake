@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -Dprogram=PATH [-Dexpected=FILE] -P compare_output.cmake
 # Runs the program; fails unless it exits with 0 and, when FILE exists, its standard output equals FILE.
 execute_process(COMMAND ${program} OUTPUT_VARIABLE actual ERROR_VARIABLE errors RESULT_VARIABLE result)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake --install: the library, its public headers, the program with its man page and completions, the config presets with their JSON Schema, and the files by which find_package and
 # pkg-config find it.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # troupe_layer(<name> [ON <lower layer>...] [USES <outside target>...] [WITHOUT <folder>...])
 #
 # One object library troupe_<name> of all sources in the calling folder, but for the folders named by WITHOUT. ON names the layers

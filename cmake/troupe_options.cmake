@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How our own code is compiled. What a user may want otherwise (optimisation, frame pointers, warnings as errors) is in
 # CMakePresets.json or has a variable; nothing here changes a flag that was given.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `./dev deb`, or cpack -G DEB: libtroupe (the shared library), libtroupe-dev (headers, CMake and pkg-config files) and troupe (the
 # program, its presets and documents). Needs dpkg-dev, whose dpkg-shlibdeps reads off what each of them depends on.
 set(CPACK_GENERATOR DEB)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Four ranks, one thread each, add up what they have: the smallest whole program.
 //
 // A rank is one participant; here each is a thread. A communicator is a rank's membership in the group. A collective is

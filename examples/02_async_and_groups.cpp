@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that do not block, what happens when they are done, and one thread that drives all ranks.
 
 #include <array>

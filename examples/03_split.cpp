@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators inside a communicator: six ranks in a grid of two rows and three columns, sums along each row and each
 // column.
 //

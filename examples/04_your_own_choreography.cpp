@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A choreography of your own: written, checked, and run by the engine like a built-in one.
 //
 // It is the butterfly, an all_reduce for four ranks in two rounds: first the neighbours (0,1) and (2,3) exchange what

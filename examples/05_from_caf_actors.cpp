@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For programs that are made of C++ Actor Framework actors: an actor asks a rank's actor for a collective and gets a
 // response, like from any other actor. Nobody blocks.
 

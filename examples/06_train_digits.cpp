@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data-parallel training on real data: four ranks train one small neural network on handwritten digits
 // (data/README.md). Every rank has the whole network and a quarter of every batch; the gradients are averaged by one
 // all_reduce a step.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loop that repeats the same operations on the same buffers: describe, check and plan them once, start them many times.
 // Power iteration: the largest eigenvalue of a matrix whose rows are spread over the ranks.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scratch memory that is recycled instead of going back to the system.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one error vocabulary. Blocking calls throw `error`; asynchronous ones return the std::error_code.
 #pragma once
 

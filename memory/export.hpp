@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // TROUPE_API marks what libtroupe exports: what is declared in a public header and defined in a source. All else is hidden.
 // TROUPE_INTERNAL hides a class that would inherit the mark because it is declared inside a marked one; it stands at the definition.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hash packet buffer of the NIC offload design: packets wait here, in whatever order they arrived, until the
 // operation that needs them asks for them by name.
 #pragma once

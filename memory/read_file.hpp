@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that a user named, read whole, with an end to what it costs.
 #pragma once
 

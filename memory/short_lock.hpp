@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A lock for a few instructions that ranks run at the same moment, since their operations keep them in step. A mutex would put one of
 // them to sleep nearly every time, which costs a hundred times what it waits for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words for people: "did you mean …?" for every place where a person writes a name, and plurals.
 #pragma once
 

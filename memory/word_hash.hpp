@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // FNV-1a over 64-bit words instead of bytes: what tells calls, plans and scores from each other. Cheap; the same in every process of a
 // machine's word size and byte order. Nothing is defended against who makes collisions on purpose.

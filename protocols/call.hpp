@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One rank's call of a collective, as it is compared with the other ranks' before any result is delivered.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A call and the memory it is about, as one rank writes it down: engine/api/calls.hpp has a function for each collective.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What travels between the lanes of two ranks: a reference to bytes and the names that put it in order.
 

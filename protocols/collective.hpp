@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a collective is, apart from how it is done: one row of traits each, in collective.cpp. Nothing else in the library tells
 // collectives apart by name, except the choreographies that perform them and the calls that start them. A trait that a row leaves

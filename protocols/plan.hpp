@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the planner decided for one kind of call, made once and shared by all ranks and all repetitions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Who shares memory with whom. Whoever chooses a port or a choreography asks here instead of guessing from the form of a layout.
 //

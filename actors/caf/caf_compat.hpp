@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Everything whose spelling depends on the version of CAF: 0.17 (Debian 12's) and 1.x. With caf_module.cpp, timer_clock.* and

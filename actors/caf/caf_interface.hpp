@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a CAF actor says to a rank's actor, and hears from it. engine/api/caf_actors.hpp, for programs, says how to get that actor.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a scheduler of ours gets into an actor system: with 0.17 as a module of the configuration, with 1.x by custom set-up of the system.
 
 #include "actors/caf/caf_compat.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A core group's DMA engine. State: none; the actor is the order.
 
 #include <caf/event_based_actor.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The elements of the machine as actors: DMA engines, ring segments, links, NICs and the switch. A chunk passes them hop by hop, in
 // the order that topology/machine/routes.hpp gives.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What fault injection does to a chunk. Seeded per rank and channel, so that a run can be repeated. No CAF in here.
 

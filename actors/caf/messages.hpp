@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the actors say to each other through CAF. All of it stays inside the process: the messages carry references. Chunks, credits
 // and what ranks say about sends and receives go from inbox to inbox (actors/rank/inbox.hpp).

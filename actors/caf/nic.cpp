@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One port of a server's NIC: unpacks messages for nic_state (actors/elements/nic_state.hpp), and passes on what it makes.
 
 #include <caf/event_based_actor.hpp>

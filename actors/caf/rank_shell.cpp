@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/rank_shell.hpp"
 
 #include <unordered_map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What CAF lends a rank: a name and an address (`rank_actor(comm)` for programs made of actors), a place in the scheduler, down and
 // exit, and the way of the membership's messages. The rank itself is a rank_cell; its shell only unpacks messages and hands them on.

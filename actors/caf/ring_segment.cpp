@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One direction of a ring-bus segment; also a card link and the switch, which are the same in real runs: they pass on in order.
 
 #include <caf/event_based_actor.hpp>

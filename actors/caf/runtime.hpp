@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The actor side of an engine behind a door without CAF: communicators' actors, their scheduler, waiting.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/timer_clock.hpp"
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Clocks of actor systems. timer_clock has a thread that exists only once something was scheduled, and sleeps until the
 // earliest due time. CAF 0.17's own thread-safe clock is a ring of 64 entries that blocks its writers while nobody dispatches it, and

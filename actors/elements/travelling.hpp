@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A chunk that leaves its sender's memory: what DMA engines and NICs do with its bytes. No CAF in here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the ports on a board (slots, direct) offer to whoever turns a rank: one operation at a time, performed inline by the calling
 // thread. No message announces progress there, so somebody has to look: advance(), and announce() before it sleeps.

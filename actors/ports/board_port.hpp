@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One rank's end of the boards: performs its operations over slots and over the direct board, one after the other, on the port that
 // their plan names.

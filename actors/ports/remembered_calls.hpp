@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The calls that a rank has made over the boards lately, so that their repetition, with whatever sizes of their class, needs no plan
 // and no program, whose look-up other ranks do at the same time. A program repeats a handful of calls, with a root that moves on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/rank/attendant.hpp"
 
 #include <algorithm>

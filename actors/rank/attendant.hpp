@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The thread of a communicator that cares for ranks which nobody turns: it performs what is on their boards, and keeps their time
 // (deadlines; telling the membership what takes long). It sleeps while nothing is left to it, and is started when something is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A rank's calls that may have run ahead: they may have ended here before every other rank was known to have called the same.
 //

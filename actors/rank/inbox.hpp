@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What others tell a rank, until somebody who has its turn reads it. Many writers, one reader at a time; lock-free.
 //

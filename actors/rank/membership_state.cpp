@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/rank/membership_state.hpp"
 
 namespace troupe::actors {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One communicator's membership: who is here, who has left, whose actor is gone; and the agreement on operations that take long
 // (protocols/agreement/agreement.hpp). No CAF, no thread and no clock in here, so that every transition can be tested alone, and runs

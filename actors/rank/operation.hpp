@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One rank's part in one operation, from the call to its completion. No CAF in here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The sends and receives of one rank: numbered per peer, direction and tag, independent of the collectives and of each other.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A rank as an actor: its state, its inbox, and its *turn*, without which nobody touches the state.
 //

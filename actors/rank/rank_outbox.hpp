@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where a rank's messages go. The only way from a rank's state to the world: threads, CAF, virtual time and simulation each bring
 // their own. Calls happen on the rank's own turn, must not block, and must not call the rank back.

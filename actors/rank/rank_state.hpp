@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One rank of one communicator: the one owner of its operations. Gives them their numbers, begins them in that order on the port
 // that their plan names, and ends them, well or badly. No CAF, no thread and no clock in here, so that every transition can be

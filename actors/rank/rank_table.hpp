@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The ranks of one communicator that live in this process, what they share, and who cares for those that nobody turns.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How an element of the hardware serves messages: pure arithmetic on picoseconds, no CAF, no events. topology/machine/hardware.hpp states
 // the model. One owner; calls come in the order of time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Events in the order of (time, order of their causes). No CAF.
 //

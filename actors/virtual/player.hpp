@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Performs a rank's steps for their times alone: the performer of real runs without a rank's state around it, on instructions that
 // are made when they are performed (protocols/program/lazy_program.hpp). For runs whose states would cost too much time or memory.

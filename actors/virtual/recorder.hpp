@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Writes down what a virtual run does: spans of actors, journeys of chunks, and why every step began when it did. No CAF. Only for
 // runs that somebody looks at: nothing of it is on the way of a run without a recording.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Performs a rank's steps by the states of a real run: rank_state and its channels, and the communicator's membership_state. Only
 // what their outboxes say goes another way: chunks through the modelled elements (traffic.hpp), work to the clock (virtual_rank.hpp).

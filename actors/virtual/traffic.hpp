@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Everything between the ranks of a virtual run: connections, messages under way, and the elements that they pass.
 //

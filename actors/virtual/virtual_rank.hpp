@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One rank in virtual time: when it begins, what its steps cost, when it has finished. Who performs the steps is left to
 // `state_rank` (the states of a real run) and `player` (only their times).

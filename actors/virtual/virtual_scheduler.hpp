@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // CAF scheduler of virtual time: one thread, a virtual clock, and a queue of events.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The end of an operation, as the caller sees it. No CAF in here.
 

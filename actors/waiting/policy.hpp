@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How a thread waits that has nothing else to do, in this order: it *spins* (looks again at once, then with pauses), *yields* its
 // core, *helps* (turns other ranks, runs ready actors), *sleeps*, and is *woken* by whoever makes what it waits for true.

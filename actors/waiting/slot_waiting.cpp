@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/waiting/slot_waiting.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Advances performers until all are done, without burning a core that somebody else needs: looks again `spin` times, gives the core
 // away `yields` times, then sleeps until one of its ranks is written to.

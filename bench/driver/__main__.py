@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures Troupe, its peers and the machine's limit together: python3 bench/driver --help; what and why: bench/README.md."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is measured, how each is started, and how it is asked for one point."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows 6 to 10 of the target table: what is not a race against peers. Every function returns plain data for results.json."""
 
 import json

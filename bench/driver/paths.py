@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows 21 to 33 of the target table: every operation on every port, and what users found slow. Rows 11 to 20 are kept for processes and hosts.
 
 Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp); what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time, bus bandwidth and ours/peer over size: one figure per number of ranks, one panel per collective."""
 
 import os

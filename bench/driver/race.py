@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One race: contenders that live side by side, asked for the same points in turns."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From measured points to the tables: ratios, geometric means, targets."""
 
 import math

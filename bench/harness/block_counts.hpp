@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Who has how much in the v-forms: counts that differ between ranks, and, if wanted, from call to call.
 // Ranks 2m and 2m + 1 have a surplus and a lack of the same size, at most half an equal block, so the whole stays the same and times

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The buffers of one rank: several sets, so that a call need not find in cache what the call before it left there.
 // Every contender measures with these, so page size, alignment and first touch are the same for all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where a member hears what to measure: from the driver's socket (BENCH_SOCKET), on which it sleeps between points so that contenders
 // that are not at work burn no core; or, run by hand, from the arguments: `all_reduce:8 broadcast:65536 …`.

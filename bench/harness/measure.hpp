@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The measuring loop. One source for every contender: peers, limits and Troupe.
 

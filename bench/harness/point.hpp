@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What is measured at one point: a collective at a size. f32, sum.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A soak: ranks on threads perform mixed operations, many of which fail on purpose, and look now and then whether the heap has grown. What
 // is called follows from the seed and the operation's number alone, so all ranks call the same in the same order; one of them at a

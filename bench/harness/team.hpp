@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Contenders whose members are threads of one process: how they hear the same request, and meet.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The least that two threads can do to add each other's vectors: every cache line carries 56 bytes of data and its own flag, so that one
 // transfer of the line brings both. No operation, no matching, no sleeping.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast an all-reduce in one address space could be: no protocol, no checks. f32, sum.
 //   limit RANKS all_reduce:8 all_reduce:1048576
 // Up to 4 KiB, 2 ranks: two spinning threads exchange flagged cache lines. Above: as many threads as there are cores (at most

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The least that threads can do to all-reduce large vectors of one address space: read every input once, add in registers, write every
 // output once. Nobody waits for anybody.

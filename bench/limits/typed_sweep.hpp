@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // sweep.hpp for other element types: read every input once, add as the type is added (f16 and bf16 through f32, rounded once), write every
 // output once.

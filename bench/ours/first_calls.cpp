@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row 27 of the target table: what the first call of a kind costs, when nothing of it has been planned, verified or compiled yet.
 //   first_calls RANKS COLLECTIVE [BYTES [group|threads]]     BYTES: S of nccl-tests, default 8192. One line of JSON.
 // us: the first call, of the slowest rank; later_us: the median of those after it; memory that the first call left behind (heap, resident) and the

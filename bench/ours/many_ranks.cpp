@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows 7 and 8 of the target table: what many ranks cost one process. One line of JSON.
 //   many_ranks run RANKS [group|threads]   communicators, then barrier, 1 KiB all_reduce, all_to_all of 64 KiB a rank: µs, memory
 //   many_ranks idle RANKS SECONDS          processor time of an engine whose ranks have worked once and now do nothing

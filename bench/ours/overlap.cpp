@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row 10 of the target table: an asynchronous all_reduce while its caller computes. One line of JSON.
 //   overlap [RANKS [BYTES]]     default 2 ranks, 16 MiB
 // One thread drives all ranks and computes: a triad over memory of its own, in pieces of some 50 µs.

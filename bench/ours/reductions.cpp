@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows 29 to 32 of the target table: what a reduction costs by its type, its operation and its level of determinism.
 //   reductions ops    RANKS BYTES[,BYTES…] [ROUNDS [BUDGET_MS [TYPE,…]]]   sum, avg and pre_mul_sum of every type: all_reduce, reduce_scatter
 //   reductions levels RANKS BYTES[,BYTES…] [ROUNDS [BUDGET_MS]]   the four levels, f32 sum: all_reduce, reduce_scatter, reduce

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A million mixed operations, one in seven of which fails on purpose, and the heap after each part of them.
 //   soak [--operations N] [--ranks N] [--seed N] [--only KIND] [--most-bytes N] [--json FILE]
 // Exit code 1 if the heap has grown by more than --most-bytes (1024) since the warm-up, or a result was wrong.

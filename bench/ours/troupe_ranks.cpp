@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Troupe itself, in the three ways a program may drive its ranks.
 //   troupe_ranks MODE RANKS all_reduce:8 all_reduce:65536 all_reduce:8:protocol=simple:choreography=recursive_doubling all_to_all_v:8192:counts=fresh
 // MODE threads: a thread per rank, blocking calls.   async: a thread per rank, start and wait.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row 9 of the target table: all_reduce of f16, bf16 and i8 against the limit that does the same work, in turns in one process.
 //   typed [RANKS [BYTES [ROUNDS]]]     default 2 ranks, 16 MiB, 7 rounds. One line of JSON a type.
 // Buffers: as many sets as exceed four caches, in turn, inputs rewritten before a set is used again; the same for both.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo, a thread per rank, over TCP on loopback: the only transport of Debian's package that stays inside one machine.
 //   peer_gloo RANKS all_reduce:8 all_reduce:65536
 // It has no present-day interface for reduce-scatter and no gather_v and scatter_v; those points are answered as unsupported, and so is split.

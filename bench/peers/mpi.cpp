@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI, a process per rank: compiled once against Open MPI and once against MPICH (PEER_NAME says which).
 //   mpirun -n 2 peer_openmpi all_reduce:8 all_reduce:65536
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a caller may hand to an operation: ranges and single objects, and what reduces them. How each travels:
 //   arithmetic types, char, f16, bf16, f8e4m3, f8e5m2,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // For programs that are themselves built of CAF actors: ask a rank actor for a collective with a message, get a response.
 // The only public header that leads to CAF; link CAF, or troupe::caf.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a caller writes down of an operation. One function per collective, so that its blocking, asynchronous and grouped forms
 // on `communicator` share one description. n is the number of ranks; counts are in elements; buffers may be any contiguous range of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that can be wrong with a call on one rank alone.
 
 #include <algorithm>

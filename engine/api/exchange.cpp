@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A send to one rank and a receive from another as one operation, in all forms.
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Everything an engine can be told. A configuration file, TROUPE_… variables and this struct say the same things.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/api/persistent.hpp"
 
 #include "engine/world/communicator_state.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The calls of calls.hpp on what holds its elements itself: ranges and single objects (arguments.hpp). Sizes and counts
 // are in objects; the sentences of errors count the elements that those travel as.

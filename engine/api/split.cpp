@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators made of a communicator: an all-gather of colors and keys, whose last step on each rank makes or finds the part.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Troupe's public interface: collective communication between the ranks of one process.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema, and the reading of single values. configuration.cpp has the sources and their order.
 #include <algorithm>
 #include <array>

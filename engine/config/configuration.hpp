@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The configuration: one schema, five sources. A value comes from (weakest first) its default, a TOML file, a TROUPE_… variable,
 // `--set` on the command line, or the program (configuration::set); every value remembers which.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an engine takes from its process's environment where its program says nothing.
 #include <cstdlib>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/planning/choreography_library.hpp"
 
 #include <algorithm>

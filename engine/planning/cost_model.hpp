@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How long a score takes, predicted. A LogGP-like model (Alexandrov et al., 1995) of the in-process engine: a step has a fixed cost and
 // a cost a byte, a message has a latency, and all ranks share the machine's cores.

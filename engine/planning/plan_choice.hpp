@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The choice itself: what every choreography would make of a call, and which is the best that keeps the promises.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Decides how a call is performed. Between the communicator, which knows what is wanted, and the actors, which perform a plan.
 //

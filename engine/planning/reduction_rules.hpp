@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a call's arithmetic demands of the way it is performed: in which type, after which preparation, in which order.
 

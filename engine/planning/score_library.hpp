@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Scores as they will be performed, made once for all sizes: built-in choreographies and the user's files, lowered, verified,
 // and reduced to what they cost.

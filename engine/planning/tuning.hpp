@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a machine costs: the constants of the planner's cost model. Measured by `troupe tune` (engine/tools/tune.hpp), kept in a TOML file
 // (docs/tuning.md), loaded by every engine; without a file, the assumed constants below.

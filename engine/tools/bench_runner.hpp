@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs one collective on all ranks: once to check every byte of the result, then repeatedly to time it.
 

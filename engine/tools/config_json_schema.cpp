@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/config_json_schema.hpp"
 
 #include <nlohmann/json.hpp>

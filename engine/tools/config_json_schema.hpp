@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The configuration's schema for editors: JSON Schema, made from config_schema().
 

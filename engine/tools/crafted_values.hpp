@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Inputs whose exact result is known whatever the order of combining, for `#wrong` of run and bench.
 //

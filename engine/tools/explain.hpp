@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Why a call is performed as it is: the planner's candidates, for people and for programs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Measures what the planner only predicts: performs a call in every way that was considered.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many steps a score would have, before it is written: ring and pairwise grow with the square of the ranks.
 #pragma once
 

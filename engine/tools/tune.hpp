@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Measures the constants of the planner's cost model on this machine: what `troupe tune` does.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What to run and measure: collectives × sizes × types × operations, on so many ranks. `troupe run` reads it from a file's
 // [workload], `troupe bench` makes it from its flags.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The communicators that are being made of another one, until each of their ranks has taken its place or will never take it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels*.cpp: the inner loops and the arithmetic they apply, for processors without the vectors of
 // kernels_vector_loops.hpp and for remainders shorter than a vector.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks, dispatch, copy and user operations; the loops are in kernel_loops.hpp.
 #include "memory/kernels/kernels.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copy, reduce and convert: the loops that touch every byte.
 //
 // Shared by all functions here:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_scaled_*.cpp: sums whose inputs are multiplied as they are read, or whose result is divided before it is
 // written, in vectors. The bits are those of scale() and divide().
 // clang-format off: the guard flips with every inclusion, see hwy/foreach_target.h

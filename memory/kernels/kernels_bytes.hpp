@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_*.cpp: sums of fp8, four vectors of f32 at a time out of one vector of bytes.
 //
 // An fp8 code is, shifted, the upper part of an f16: of its own value (e5m2), or of 2^-8 of it (e4m3; the biases differ by 8), subnormals

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // convert, scale and divide.
 #include "memory/error.hpp"
 #include "memory/kernels/kernel_loops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of two fp8 in f16 arithmetic, where the processor has it (AVX512-FP16): half of the work of going through f32.
 //
 // Codes become f16 as in kernels_bytes.hpp (e4m3 as 2^-8 of itself). Why one rounding to f16 and one to fp8 are the rounding of the exact sum,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which sums can be scaled or divided in vectors, and how.
 #include "memory/kernels/kernels.hpp"
 #include "memory/kernels/scaled_loops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "memory/kernels/kernels_scaled_float.cpp"
 #include "memory/kernels/kernels_targets.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies that bypass the caches on the way out (non-temporal stores).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "memory/kernels/kernels_stream.cpp"

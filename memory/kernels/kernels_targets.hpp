@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_*.cpp, before any Highway header: the instruction sets they are compiled for, on x86-64 AVX2 and
 // AVX-512 (F, VL, DQ, BW), on AArch64 NEON. SVE is left out: its vectors have no size, so they cannot be members of a struct, as the totals of
 // four vectors are here. Every set costs compile time; SSSE3 and SSE4 would serve only processors older

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_*.cpp: the folds over the vectors of kernels_vectors.hpp, once for every instruction set.
 //
 // Nothing outside of the regions is touched. The last elements are done by a vector that overlaps the one before it, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_*.cpp: elements and operations as vectors; kernels_vector_loops.hpp has the loops over them. Compiled
 // once for every instruction set that Highway dispatches to (include it after hwy/foreach_target.h). Empty on targets
 // without vectors, where the loops of kernel_loops.hpp serve. Results are the same bits everywhere (a NaN: some NaN).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-precision types to f32 and back, in vectors.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "memory/kernels/kernels_widen.cpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to kernels_*.cpp: multiplication and division of elements, and sums that do either besides, as plain loops.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Storage types for the four low-precision float formats. They store and convert; arithmetic is done in float.
 //
 // Every conversion is straight-line code (selects, no data-dependent branches, no tables), so a plain loop over it

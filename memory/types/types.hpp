@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and reduction operations: the vocabulary every other folder speaks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Agreement on operations: the state of the membership actor, without the actor.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Operations that ended where somebody has still to hear of it. Their number has no bound: one rank may begin operation after operation and
 // let each time out while another calls nothing. So they are kept as ranges.

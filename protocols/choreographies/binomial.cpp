@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Binomial tree (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
 // 2005): ⌈log2 n⌉ rounds, n−1 messages; in each round the ranks that have the data, or have collected it,
 // double or halve.

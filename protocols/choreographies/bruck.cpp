@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bruck's all-to-all (Bruck, Ho, Kipnis, Upfal, Weathersby 1997): ⌈log2 n⌉ rounds of one message for any n, at the price of
 // sending every block up to ⌈log2 n⌉ times. For small blocks.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A choreography is a pure function (collective, ranks, root, layout) → score. One file each in choreographies/.
 

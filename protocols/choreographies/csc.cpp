@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross shared communication (spec 1, "CSC-AG", "CSC-RS"): through L2, one segment that all ranks address. Every rank puts what
 // others want into L2, one sync, every rank gets what it wants: one sync instead of a ring's n − 1, and all reads in parallel.
 // In step i rank r reads what rank (i + r) mod n has put, so that the ranks are on different segments of the ring bus.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Double binary tree (Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 // scan", 2009; NCCL, spec 5). A binary tree leaves its leaves' links half idle; a second tree in which the
 // leaves are inner makes up for it. Each tree carries one half of the block, so every rank sends and receives

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One address space, one pass: everybody comes in (sync), rank r does share r of the work straight on all ranks' buffers, and
 // nobody leaves before all have finished (sync). A reduction reads every rank's share r, folds it in rank order
 // ((0 ⊕ 1) ⊕ 2) ⊕ … and writes every output: each buffer is read once and written once, and nothing is sent but the syncs.

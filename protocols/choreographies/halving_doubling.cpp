@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Halving and doubling (Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; spec 3's
 // "vector halving + distance doubling + binomial"). Pairs exchange halves of what they still work on, then
 // quarters, eighths …: log2 rounds and about one block of traffic for a reduce-scatter; the way back is an

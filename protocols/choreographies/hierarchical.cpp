@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain hierarchical algorithms (spec 2, "Plain hierarchical algorithm"): one level after the other. Between servers only
 // cards of the same index talk, in a ring; inside a server everybody talks to everybody.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HCCL's fine-grained hierarchical pipeline (spec 2, "The fine-grained pipeline"): both levels work at the same time.
 //
 //   lane 0          the ring between servers among cards of the same index, n − 1 steps; every step delivers a new block

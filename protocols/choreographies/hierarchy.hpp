@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Ranks as the hierarchical choreographies see them: servers, and the local index in a server.
 

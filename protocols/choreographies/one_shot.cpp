@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One round of direct messages: everybody sends what each peer needs straight to it, starting at its own rank + 1 so that no peer is
 // everybody's first, and combines what comes in rank order ((0 ⊕ 1) ⊕ 2) ⊕ … One message of latency, n − 1 messages a rank: for
 // small blocks among few ranks, above all over the slot port, where a message is a store (spec 4, "NCCL LL-A2A").

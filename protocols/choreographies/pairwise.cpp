@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pairwise exchange (spec 4, "Pairwise"): p − 1 steps; in step k every rank sends to the rank k ahead and receives from the
 // rank k behind, so that every port carries one message in and one out.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What several choreographies share: orders of the ranks, and the hypercube of a rank count that is no power
 // of two.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Choreographies in a shared library that a configuration names: [engine.choreography_libraries] mine = "libmine.so". The library has, once,
 //   TROUPE_CHOREOGRAPHIES(&swap, &other)

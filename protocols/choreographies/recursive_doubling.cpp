@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recursive doubling and dissemination (Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur,
 // Rabenseifner, Gropp 2005): ⌈log2 n⌉ rounds in which everybody talks, and what a rank knows doubles. Few
 // rounds, much traffic: for small messages.

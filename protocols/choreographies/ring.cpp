@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ring and chain (spec 5, step tables; Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
 // clusters of workstations", 2009). Everybody talks to two neighbours only; every link is busy all the time;
 // the latency grows with the number of ranks, k. The chain is the ring cut open at the root; what pipelines

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Staged pairwise (spec 4, "Staged Pairwise"), all-to-all on two levels:
 //   stage 1  pairwise inside each server: every block goes to the rank of its server that has the same index as the block's
 //            destination. Blocks for the own server have arrived.

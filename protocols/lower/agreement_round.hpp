@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Makes nobody's part of a score end before it has heard of everybody's beginning, directly or through others.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fold_in_rank_order: runs the score once on symbols and writes down, step by step, what each step becomes.
 //
 // A value is a chunk's set of contributions, held as *pieces* in ascending order: at most one prefix {0 … k}, already folded,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lower_syncs and one_cell_per_step. fold_in_rank_order.cpp has the third pass.
 #include "protocols/lower/lowering.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // From the score as written to the score as performed: every pass takes a score and returns one, so the verifier sees
 // exactly what will run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pace_sends: see rewriting.hpp for the method and why it is right.
 
 #include <deque>

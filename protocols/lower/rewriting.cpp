@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocols/lower/rewriting.hpp"
 
 #include "memory/error.hpp"

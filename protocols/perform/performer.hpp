@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Performs one channel of one rank's program: a plain state machine without threads, clock or transport.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocols/perform/program_proof.hpp"
 
 #include <algorithm>

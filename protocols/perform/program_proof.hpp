@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Proves that what the boards perform is what was verified: the compiled programs of all ranks are performed on symbols, an element at a
 // time, and what every output element holds in the end is compared with the tree that the verifier has found for its cell.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the receiving steps mean, once for everybody who performs or checks them:
 //

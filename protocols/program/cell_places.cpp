@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocols/program/cell_places.hpp"
 
 #include <algorithm>

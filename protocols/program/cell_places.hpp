@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where the cells of one rank's buffers lie when a score is performed for a call: cells → elements → bytes.
 

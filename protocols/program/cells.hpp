@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Cells and bytes: the words in which programs say where their operands lie. A program knows cells; the sizes of a call make byte
 // ranges of them (cell_places.hpp), anew whenever an operation of other sizes begins.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Averages that are divided where their sum is completed, instead of in a pass of their own.
 //

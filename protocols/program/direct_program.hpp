@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A score in which every rank, between two meetings of all, does local steps straight on all ranks' buffers (choreographies/fused.cpp),
 // made ready for the direct port (direct_board.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the sizes of one operation make of a direct program: how many elements a pass has, where its operands lie, and into how many
 // units a body is cut. Made anew when an operation begins, in the memory of the one before, and asked for operands as they are needed,

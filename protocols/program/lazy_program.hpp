@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A program that is never written down: each step of the score becomes an instruction when it is performed. compile() (program.hpp)
 // makes the same instructions for virtual time, with the places of cells; a study of millions of steps cannot afford its memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Programs of a plan, compiled when they are first asked for and then shared by all repetitions.
 

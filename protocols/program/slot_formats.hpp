@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LL and LL128: messages whose arrival is seen in the data itself (spec 5; spec 4, "NCCL LL-A2A").
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A program made ready for the slot port: every message gets its place in the half of its channel, so that both ends find it
 // without a word about it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The score: a collective algorithm as data. Who sends which chunk to whom, in which order, and nothing about time,
 // threads, bytes or transport.

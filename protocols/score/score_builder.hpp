@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The notation choreographies are written in. A lane_writer appends steps to one lane of one rank:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // to_json and from_json. Format (every key that is not marked optional must be there; others are errors):
 //
 //   {"troupe_score": 1, "choreography": "ring"?, "collective": "all_reduce", "ranks": 2, "root": 0?, "in_place": false?,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // to_text: a score for people to read.
 
 #include <algorithm>

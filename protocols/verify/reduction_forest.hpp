@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How values came to be: hash-consed reduction trees over all cells of a score. Nodes are never removed; equal trees are one
 // node, so comparing two values is comparing two numbers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Proves a lowered score right before it runs, under every interleaving, or names its first fault.
 //

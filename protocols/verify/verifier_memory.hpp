@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The cells of a score under verification: their one name, what they hold, and who touched them last (vector clocks in the
 // manner of FastTrack, Flanagan and Freund 2009: one epoch for the last write, a short list for the reads since then).

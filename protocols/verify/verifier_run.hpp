@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One run of a score on symbols. Lanes are run in any order (each until it is stuck): the outcome is the same for all orders.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What can be said against a score without running it: sizes, ranks, places, operands, fans.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The actors of an engine, seen from outside: what callers get when actors die, messages are lost, operations are cancelled in the
 // middle, engines are closed. Buffers are freed as soon as a call returns, so AddressSanitizer sees whoever still reads them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/event_queue.hpp"

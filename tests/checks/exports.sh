@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # exports.sh LIBRARY ROOT PUBLIC_HEADER...: every symbol that the library exports is a function or an object marked TROUPE_API in a public header, a
 # member of a class that is, or belongs to such a class's type information; and there are some.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # faults.sh ROOT: layers.sh finds each kind of fault in a small tree that has nothing but that one, and none in the tree without.
 set -euo pipefail
 check=$(realpath "$1")/tests/checks/layers.sh

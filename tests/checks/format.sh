@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # format.sh [ROOT]: every C++ file is as clang-format leaves it. Versions differ in details; ours is Debian 12's, 14. Ends with 77
 # (skipped) where there is none of that version.
 set -euo pipefail

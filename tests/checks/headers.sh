@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # headers.sh ROOT WORK_DIR COMPILER...: every header of the library compiles on its own, warnings are errors. Headers that include
 # CAF cost seconds each and are left to the sources that include them first.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # layers.sh [ROOT]: what may name what.
 #  - Includes and forward declarations point downward only: memory < topology < protocols < actors < engine.
 #  - Inside a layer the folders have an order, too, where `inner` below gives one.

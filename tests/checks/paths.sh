@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # paths.sh [ROOT]: no file names a directory of the machine it was written on; the tree works wherever it is cloned.
 set -euo pipefail
 cd "${1:-.}"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Calls that cannot work are refused by the compiler with one sentence: tests/refused/calls.cpp, case by case.
 # usage: refused.sh SOURCE_DIR CXX
 set -euo pipefail

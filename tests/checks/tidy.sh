@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tidy.sh ROOT BUILD [--all]: clang-tidy, with the checks of .clang-tidy, on what has changed in the library and the program since the
 # base: TROUPE_CHECK_BASE, else where this branch left main, else (on main itself) the commit before. All of it takes minutes; of a
 # change of more than `most` files, only those with the most changed lines are looked at. --all: everything. Ends with 77 (skipped)

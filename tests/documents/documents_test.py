@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """documents_test.py ROOT PROGRAM BUILD: what the documents show is what happens.
 
 Commands are the lines of ```sh blocks, and the lines behind "$ " of ```console blocks, whose other lines are what they print ("…" stands

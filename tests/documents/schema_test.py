@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """schema_test.py ROOT PROGRAM: the JSON Schema takes every configuration of config/, and refuses what the program refuses."""
 import copy
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective in every form: typed and untyped, blocking, asynchronous and grouped, in and out of place.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a caller may hand to an operation besides ranges of numbers: single objects, bool, char, std::byte, halves, complex numbers,
 // structures; functions as reductions; options in braces.
 

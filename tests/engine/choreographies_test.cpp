@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choreographies from outside: registered, in an engine's options, in a shared library that a configuration names.
 
 #include <doctest/doctest.h>

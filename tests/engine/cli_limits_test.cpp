@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ends the program otherwise than by being done: output that cannot be written, input without an end, memory, interrupts; and nothing
 // to do at all.
 

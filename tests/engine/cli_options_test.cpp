@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that count, and are refused where they would not; output that is for one reader; what is generated from the command line itself.
 
 #include <array>

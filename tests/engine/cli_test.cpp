@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program, as a user meets it: every subcommand, its help, its mistakes and its exit codes.
 
 #include "tests/engine/program.hpp"

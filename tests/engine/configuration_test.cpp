@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema and its sources; values for checking results.
 
 #include <doctest/doctest.h>

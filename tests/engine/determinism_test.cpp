@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each determinism level promises, on inputs whose sum shows in which order it was made. Every level has a test that fails
 // one level below: the lower level is seen to break the promise in the same setting.
 

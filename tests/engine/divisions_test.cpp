@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who takes a part of a communicator, and who never will.
 
 #include <doctest/doctest.h>

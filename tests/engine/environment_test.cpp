@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TROUPE_… variables and TROUPE_CONFIG in programs that have no configuration of their own.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong is told: the same on every rank, soon, and without a rank that hangs.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that are launched together.
 
 #include <doctest/doctest.h>

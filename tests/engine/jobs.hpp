@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A collective on crafted inputs, and the image that every byte of every rank's memory must have afterwards: outputs, inputs
 // that must not change, gaps between blocks, and guard bytes around everything.

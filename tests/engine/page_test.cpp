@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report page's writer. What the page does in a browser is tested in tests/page/.
 
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that are planned once and started many times.
 
 #include <doctest/doctest.h>

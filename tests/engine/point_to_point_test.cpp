@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends and receives: matched by pair and order, whatever else is under way.
 
 #include <doctest/doctest.h>

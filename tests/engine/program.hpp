@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The program as a user calls it, for tests of the command line: its output, its messages and its exit code.
 

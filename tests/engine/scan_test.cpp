@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prefix reductions: their forms, what exscan leaves alone, bits, and ranks that disagree.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rooted collectives that run ahead of their agreement (agreement eager): how far, and that a disagreement is told all the same.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small collectives, which their callers perform over slots: every form meets every other, in turn with operations that go
 // through the actors, and what goes wrong is told as for any other.
 

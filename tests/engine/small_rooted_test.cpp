@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rooted collectives over slots: every form meets every other, only who has a result gets one, and nobody is told of success unless
 // all ranks called the same.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits and duplicates by a thread that drives several ranks, and those that fail on some ranks.
 
 #include <doctest/doctest.h>

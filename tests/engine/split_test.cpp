@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators made of communicators, and how independent they are.
 
 #include <doctest/doctest.h>

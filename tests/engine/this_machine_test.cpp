@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/study/this_machine.hpp"
 
 #include "engine/tools/study/calibrate.hpp"

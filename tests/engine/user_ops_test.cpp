@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations of the user's own: called with the lower rank's side on the left, in rank order if they do not commute, and folded
 // from the left if they are not associative; by every choreography.
 

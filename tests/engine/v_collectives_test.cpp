@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of different sizes: empty ones, gaps between them, one that has almost everything.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exact virtual times of spec 2's pipeline and spec 4's all-to-alls on ascend_a2 and flat: closed forms, equal to the picosecond.
 #include "actors/virtual/virtual_run.hpp"
 #include "protocols/choreographies/choreography.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exact virtual times: closed forms of the literature, equal to the picosecond.
 #include "actors/virtual/virtual_run.hpp"
 #include "protocols/choreographies/choreography.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs a build tree to a fresh prefix, moves it, then builds and runs tests/install/app against it twice: through find_package
 # and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation. Without build_dir the
 # tree is built here first, as people do who know nothing of our presets.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults of small and direct operations that were found by reading, one test each.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engines that are destroyed by another thread than the one that made or uses them. A group's wait performed its operations outside the
 // engine's gate: an engine destroyed meanwhile did not wait for it, and the thread went on in memory that was given back. And a thread
 // that had made an engine, or a communicator in it, kept something that the engine's destructor waited for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What engines log: on standard error, at the level of each engine, whatever another one has.
 
 #include <doctest/doctest.h>

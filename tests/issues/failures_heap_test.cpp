@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that fail left something behind: 850 bytes each over slots, 250–350 bytes each where a deadline passed and the other rank never
 // called. And unmatched sends that nobody waits for were not bounded.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose ranks wait for one that never calls hung without a word.
 
 #include <doctest/doctest.h>

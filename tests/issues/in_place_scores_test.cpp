@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A user's score for calls in place could not be used where the engine stages the buffers (bf16, pre_mul_sum), with the sentence "is for
 // calls that are in place" about a call that was; and never at all for a rooted collective.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small operations go over slots, and the channels hear nothing of them. So a channel remembered every later operation for itself (67 bytes
 // a call), and after 2³⁰ small calls took what came early for something that was over long ago: the operation never ended.
 

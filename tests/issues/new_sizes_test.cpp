@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A size that had not been seen before cost a plan's look-up, a program and their memory: 3 to 19 KiB each. Counts of v-forms cost a
 // plan each. Now sizes and counts are parameters: whatever they are, the heap stays as it is, and results are right.
 

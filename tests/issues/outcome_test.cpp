@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cancels, deadlines and aborts can leave some ranks with a result and others with an error. outcome() tells every rank how an operation
 // ended on each of them.
 

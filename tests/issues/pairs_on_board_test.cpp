@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends and receives cost an actor message, several allocations and a plan each, where ranks share memory: 3 to 6 times what they cost in
 // Open MPI. Here two ranks' states on one board, turned by the test.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective that was refused on one rank alone (a null buffer, a bad root) left the others waiting for it for ever.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults that were found by reading and probing, one test each.
 
 #include <doctest/doctest.h>

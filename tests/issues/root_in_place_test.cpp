@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A verified score gave wrong bytes: rooted collectives were verified with input and output apart, and performed with the root's
 // input inside its output, which a user's score may use for something else in between.
 

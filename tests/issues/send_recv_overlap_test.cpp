@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // send_recv with one buffer for both was silently wrong: a message is read where it lies, while the other one is written there.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What operations that fail, are cancelled, time out, or belong to communicators that come and go leave behind: nothing. The long run is
 // bench/ours/soak.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A crash: ranks that a layout places apart have no boards, but those of a split that lie on one core group got plans for boards.
 
 #include <doctest/doctest.h>

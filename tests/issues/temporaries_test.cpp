@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // all_gather_async(std::vector<float>(…), out) compiled, and read memory that was free. What is refused is compiled by
 // tests/checks/refused.sh.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting inside a callback was std::logic_error when the callback came late, and allowed when its operation was done already: which of
 // the two was a matter of timing.
 

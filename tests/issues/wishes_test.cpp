@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // engine.protocol is a wish: where it cannot be fulfilled the planner chooses, as it does without one.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels on threads: the claim of the verifier, that conflicting accesses are ordered by messages, held against execution. Every
 // channel of every rank runs on a thread of its own and works on the other ranks' memory by reference; messages are delayed,
 // reordered and doubled. Each rank reuses its buffers as soon as its own part is performed. Under ThreadSanitizer an access

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of the direct board (direct_board.hpp): two ranks come, work on both ranks' buffers, leave, or give up in the middle; then they
 // come to the next operation. Whatever the order, nobody touches a buffer that its owner has back. The accesses in question are
 // sequentially consistent or ordered by release and acquire on the same words, so every interleaving of whole steps is visited.

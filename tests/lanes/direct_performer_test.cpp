@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The direct port: results under random schedules by one thread, and by threads of which some give up in the middle.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Visits every state that a small model can be in, whatever the order of its threads' steps, and looks for one that must not be.
 // A model is a struct of small numbers without padding, and a list of threads: functions that make one step, or say that they cannot.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allocation that fails in the middle of a turn: the turn was kept for ever, what had ended was never told, and what was left in the inbox
 // was lost. Here one allocation after the other fails on the thread that turns a rank, once, and every rank must hear of an end.
 

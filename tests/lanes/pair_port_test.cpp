@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both ends of messages on the pair board: alone, and on two threads (also under ThreadSanitizer).
 
 #include <doctest/doctest.h>

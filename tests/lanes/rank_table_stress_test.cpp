@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks under random schedules: all forms of calls, by messages, on slots and on all ranks' buffers, with operations that are cancelled,
 // run out of time or throw in the middle. Every operation has buffers of its own, which are poisoned as soon as it has ended.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator on threads of the test's own: order, forms, failures.
 
 #include "tests/lanes/ranks_on_threads.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A rank table on threads of a test's own, with an agreement on a thread instead of the membership actor; and calls to it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/ready_queue.hpp"
 #include "tests/seed.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of sleeping and waking on the slot board (slot_board.hpp), with the store buffers of x86: a store is seen by others some time
 // after its thread has gone on. Every interleaving is visited.
 

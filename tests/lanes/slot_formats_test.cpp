@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LL and LL128 word by word, and under writers that are held up between the halves of a slot.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Operations over a slot board for tests: programs of a collective for all ranks, buffers, and the answer.
 

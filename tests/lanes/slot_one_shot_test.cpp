@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choreography one_shot: right on every stage and under all limits, one message a pair, left fold.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective over slots, many ranks advanced by one thread in random order: results, mismatches, epochs that repeat.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sleeping for slots: no wake-up is lost, and every wait can be ended.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two threads wait for different operations of one rank. The one that turned the rank, and has what it wanted, hands it over: the other
 // must not have to wait until the attendant looks.
 

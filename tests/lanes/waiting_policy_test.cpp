@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a thread waits, step by step: the policy alone, without a thread.
 
 #include <doctest/doctest.h>

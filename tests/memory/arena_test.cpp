@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/arena.hpp"
 #include "tests/memory/values.hpp"
 

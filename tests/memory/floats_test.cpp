@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/types/floats.hpp"
 #include "tests/memory/values.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vector loops of every instruction set against the plain ones (which kernels_test.cpp holds to an independent
 // reference wherever they are used), streaming included, on regions that end or begin at a page that must not be touched.
 #include "memory/kernels/kernel_loops.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/packet_buffer.hpp"
 #include "tests/memory/values.hpp"
 

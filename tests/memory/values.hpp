@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random elements, bitwise comparison and independent scalar references for the tests of memory/.
 #pragma once
 

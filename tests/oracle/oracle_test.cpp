@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Virtual times against SimGrid SMPI's, an independent simulator, on the same α and β: equal within 0.1 %.
 //
 // Where no two messages are on a link at once, FIFO and fair links are the same, and SMPI agrees with both. Where they are, SMPI shares

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs smpi_collectives.c under SimGrid's SMPI and reads its times. SimGrid is an independent simulator: the flows of its network share
 // links by max-min fairness, and nothing of it is Troupe's.

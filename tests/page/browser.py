@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium on the DevTools protocol, through its pipe: no sockets, nothing outside the standard library."""
 import base64, json, os, shutil, subprocess, tempfile, time
 

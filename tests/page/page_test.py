@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """page_test.py WRITE_PAGE TROUPE FOLDER: the report page in headless Chromium. It loads, complains about nothing, asks no network, its numbers are
 those of the document, and its controls do what they say. Exit code 77 (skipped) where there is no Chromium."""
 import json, pathlib, subprocess, sys, time

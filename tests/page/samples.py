@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Study documents for the tests of the page: ring, hierarchical and pairwise choreographies in an α/β model of their own.
 
     python3 samples.py FOLDER      writes every sample as FOLDER/NAME.json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write_page OUT.html STUDY.json [STUDY.json]: the report page of study documents, by the library itself.
 
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A shared library of choreographies, as somebody outside would write one: for all_gather, everybody sends to everybody. The second one is
 // wrong, and has to be refused before it is performed.
 

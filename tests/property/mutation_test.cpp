@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scores that are right, broken at random: the verifier must agree with the oracle, which tries every order of events, about
 // every one of them.
 

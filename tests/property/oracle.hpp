@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A second opinion on scores, as different from the verifier as possible: it knows no clocks and no sets, it performs the score
 // on 64-bit numbers in every order in which its steps can happen (or, where there are too many, in many random ones) and looks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random collectives on random engines. Their exact results are known (tests/engine/jobs.hpp), so not one byte may be wrong: not
 // in the outputs, not in the inputs, not between the blocks and not around the buffers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A study runs the states of a real run; large ones the player, which is an optimisation of them. Both cause the same events in the same
 // order, and so take the same times to the picosecond.
 #include "actors/virtual/virtual_run.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What holds of every virtual run, whatever the score, the machine and the sizes.
 #include "actors/virtual/virtual_run.hpp"
 #include "engine/tools/study/bounds.hpp"

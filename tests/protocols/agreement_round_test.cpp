@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scores with an agreement: right as before, and nobody's part ends while anybody is missing.
 
 #include "protocols/lower/agreement_round.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ring, double_binary_tree, binomial, recursive_doubling, halving_doubling: right on every stage, and with
 // the steps, messages and order of combining that their sources promise.
 

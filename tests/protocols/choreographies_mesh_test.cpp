@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choreographies for meshes, hierarchies and shared memory: every score is proved right for many stages, and has the
 // rounds, messages and cells that its source promises.
 

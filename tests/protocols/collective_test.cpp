@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of traits: what one row says in two ways must agree.
 
 #include "protocols/collective.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocols/agreement/ended_epochs.hpp"
 
 #include <doctest/doctest.h>

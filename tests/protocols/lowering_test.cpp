@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocols/lower/lowering.hpp"
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// The tests that prove scores have one thread, so ThreadSanitizer learns nothing from the large ones and takes minutes: there, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the boards perform is what was verified: of all built-in choreographies, in every form in which plans use them. And broken
 // programs are not.
 

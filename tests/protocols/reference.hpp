@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a collective must yield, computed without any score: inputs that are small numbers, and outputs as exact 64-bit sums.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier on little scores written by hand: right ones, and one for every kind of fault, which must be found at the
 // right rank, lane and step.
 

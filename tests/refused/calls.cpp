@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it.
 #include <list>
 #include <string>

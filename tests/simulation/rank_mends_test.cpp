@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What simulation has found in the states, transition by transition.
 
 #include <doctest/doctest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol under simulated faults: many seeds, and mutants that simulation must notice.
 
 #include <doctest/doctest.h>

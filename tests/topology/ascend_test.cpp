@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/error.hpp"
 #include "topology/machine/hardware.hpp"
 

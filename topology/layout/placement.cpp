@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/layout/placement.hpp"
 
 #if defined(__linux__)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Hardware as the study mode sees it: elements that messages pass and occupy, the way between two ranks, and what the ranks' own
 // work costs. Pure data and integers; actors/virtual/ runs scores on it, topology/presets/ describes machines with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Times and rates as people write them. Sizes are in engine/config/configuration.hpp (powers of 1024); rates are decimal, as data sheets
 // count.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ascend_a2: servers of Ascend 910B cards as spec 2 sees them ("Setting").
 //
 //   inside a server   full mesh: a wire of its own between every two cards, bw_a in each direction (class mesh)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers of eight H100 on NVSwitch with a ConnectX-7 NIC for each GPU (NVIDIA DGX H100 data sheet and user guide). Only data-sheet
 // rates: what a program gets is lower, and no latency is published. Layout servers x 8; one server unless said.
 #include "topology/presets/gpu_servers.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts under leaf switches under spine switches, all of one radix: a two-level folded Clos (Leiserson, "Fat-trees", 1985; Al-
 // Fares,
 // Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Every port is an element, so that incast and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16 nodes of GH200 (spec 5, measured part: arXiv 2507.04786): "150 GB/s inside, 25 GB/s per direction between". The digest says
 // neither how
 // many GPUs a node has nor how many NICs; the machine is Alps, whose nodes have four GH200 and a 200 Gbit/s Slingshot-11 NIC for

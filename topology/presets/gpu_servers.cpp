@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/presets/gpu_servers.hpp"
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a
 // GPU

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of all presets, and those that need no file of their own. A preset with constants of its own is a file here: one
 // function preset_request → hardware whose element classes cite their sources, declared in presets.hpp and named in the list below.
 #include "topology/presets/presets.hpp"

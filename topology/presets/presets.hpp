@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Presets that have a file of their own. hardware.hpp says what a preset is; presets.cpp lists them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One card of spec 1 (SW-IntraCC): core groups on a ring bus, a segment L2 that all of them address, one PCIe to the host.
 //
 // One set of constants for every figure of spec 1, and where each comes from:

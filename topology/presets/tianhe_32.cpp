@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 32 nodes whose NICs perform collectives (spec 3, Tianhe). The source prints speed-ups and the shape of its models, (1) and (2),
 // but none
 // of their constants. Assumed here: L_CPU 0.2 µs, L_IO 0.5 µs (PCIe, one way), L_network 1 µs, 12.5 GB/s (100 Gbit/s). L_poll

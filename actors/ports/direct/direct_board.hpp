@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where the ranks of one address space meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has a
 // seat that the others read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/direct/direct_performer.hpp"
 
 #include <algorithm>

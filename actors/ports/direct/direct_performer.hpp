@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Performs one rank's part in operations over a direct board, inline in the calling thread: its own body and, while others sleep or
 // work, units of theirs. The protocol and why it is safe: direct_board.hpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One channel of one rank: performs its part of every operation under way, with chunk and credit messages (the mailbox port).
 // No CAF in here, so that every transition can be tested alone, and under ThreadSanitizer.

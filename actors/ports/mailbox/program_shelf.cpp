@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/mailbox/program_shelf.hpp"
 
 #include <algorithm>

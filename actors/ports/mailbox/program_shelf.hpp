@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Programs of a rank's plans, fitted to the sizes of calls. A plan has its programs for one size; operations of other sizes need copies,
 // several at once, since several operations may be under way. Copies are kept, and fitted anew once nobody performs them any more, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The memory of the pair port: sends and receives of ranks of one address space (what both ends do with it: pair_port.hpp).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The two ends of a message on the pair board, as transitions: each does what can be done at once and returns. The invariants that
 // they keep are told in pair_board.hpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The memory of the slot port: one board a communicator, through which ranks of one address space write small messages straight to
 // each other (formats: slot_formats.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Performs one rank's program over a slot board, inline in the calling thread: no actor, lock or system call, and no allocation once
 // a program has been started before (but see start()).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the subcommands of the program `troupe` share. One file each; main.cpp puts them together.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe compare A B
 #include "engine/tools/cli/cli.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completions for bash and zsh.
 #include "engine/tools/cli/generate.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe explain COLLECTIVE
 #include "engine/tools/explain.hpp"
 #include "engine/tools/explain_measured.hpp"

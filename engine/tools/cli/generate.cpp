@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe generate man | bash | zsh | schema
 #include "engine/tools/cli/generate.hpp"
 

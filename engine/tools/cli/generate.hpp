@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What is made from the command line's own description, so that it cannot say anything else: the man page and the completions.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program `troupe`.
 #include "engine/tools/build_info.hpp"
 #include "engine/tools/cli/cli.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe(1), from the command line's own description.
 #include "engine/tools/cli/generate.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe simulate
 #include "engine/tools/cli/cli.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe tune
 #include "engine/tools/tune.hpp"
 

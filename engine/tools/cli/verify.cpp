@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // troupe verify [FILE | --all]
 #include "engine/tools/cli/cli.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Many seeds; and what remains of a failing one when everything is taken out that it fails without.
 

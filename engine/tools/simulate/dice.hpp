@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Random numbers that depend only on what they are drawn for. A simulation draws every choice from a source named by the seed and by
 // what is chosen (a message of a link, a caller's step), so that taking something out of a scenario leaves the rest as it was.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Ways to break the protocol on purpose, between the states: in what connects them, never in the states themselves. A simulation
 // that does not notice one of them would not notice the like in an engine.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Plans for simulated calls: any choreography on any port with any cutting and credits, as the planner would make it if it chose
 // that one. The planner itself chooses the cheapest, which would leave most of what can be performed untried.

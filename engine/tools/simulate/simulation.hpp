@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Runs one scenario: the ranks' states and the membership's in one thread, under a virtual clock, on a network that does to messages
 // what the seed says. The states are the ones that an engine runs; this is one more way of connecting them, beside actors/caf.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What every rank contributes to a simulated call, and what it must get. All values are small integers whose sums and products every
 // type holds exactly, so one result is right whatever the order of combining.

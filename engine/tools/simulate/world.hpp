@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The inside of a simulation: what is under way, and who does what when. world.cpp is the clock and the network, world_callers.cpp
 // the ranks and their callers, world_membership.cpp the membership, world_checks.cpp what must hold.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/simulate/world.hpp"
 #include "engine/tools/simulate/world_outbox.hpp"
 

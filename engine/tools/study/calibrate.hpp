@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How far the model of this machine (this_machine.hpp) is from the machine: the same collectives in virtual time and by an engine, with
 // the same choreography and cutting, through the actors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Two studies side by side: who is faster, by how much, and where the time went.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the last completion back to the begin: what each step on the way was waiting for, merged into sentences.
 #include <algorithm>
 

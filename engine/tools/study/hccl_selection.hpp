@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which all-to-all HCCL performs: the decision tree of spec 4 ("Selection"), as a pure function. A study whose choreography is
 // "hccl" asks it at every size.

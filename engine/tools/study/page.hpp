@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The report of a study as one HTML page that needs nothing else: no network, no other file.
 

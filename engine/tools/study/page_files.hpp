@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The files of engine/tools/study/page/, as the build put them into the library (cmake/troupe_embed_page.cmake).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scenario → a result.
 #include <algorithm>
 #include <chrono>

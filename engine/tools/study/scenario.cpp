@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The [study] of a configuration.
 #include "engine/tools/study/study.hpp"
 

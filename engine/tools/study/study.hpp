@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Study mode: what a collective would take on hardware that one does not have. A scenario (usually read from a file) → a result:
 // a row a size, what the elements did, bounds, and on request a recording for traces and reports.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a study prints, and its CSV and JSON.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The preset `this_machine`: this computer as a machine of the study mode, made of what hwloc finds and of the constants of
 // engine/planning/tuning.hpp. A score takes in virtual time what the constants say it takes here through the actors.

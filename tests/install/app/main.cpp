@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program outside the tree: four ranks sum their numbers, and an error is caught as what it is.
 #include <troupe.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the published figures and prints them.
 #include "engine/tools/study/published/published.hpp"
 

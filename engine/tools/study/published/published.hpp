@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The figures that papers published about the systems of topology/presets/, beside what the study mode makes of the same cases:
 // `troupe study --published`. A figure names its study (config/studies/) and derives one number from simulated runs of it. Neither

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of spec 1 (SW-IntraCC): one card. Its constants are those of the preset sunway_card, the same for every figure; sizes in
 // "MB" of the
 // models are decimal as in the source, "KB" of figures and tables are 1024 bytes.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of spec 2: HCCL's fine-grained hierarchical pipeline. The source's two formulas are pictures; spec 2 derives them
 // from the text (s = bytes of one rank's block, n servers, bandwidth only):
 //   plain (n−1)·s/bw_e + n·s/bw_a, pipelined (n−1)·s/bw_e + s/bw_a, so the gain is (2n−1)/n where bw_a = bw_e.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of spec 4: the T formulas of the all-to-alls with the constants of the studies, balanced and with the text's imbalanced
 // sums, and the worked cases of the selection. What is published is the formula; ours is the simulated run.
 #include "engine/tools/study/published/published.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of spec 5 (NCCL's inside; measured on 16 nodes of GH200). Most of what it says is who wins where; such a sentence becomes
 // a ratio of
 // two times that is at least 1. The constants are those of the preset gh200_16.

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# licences.sh [ROOT]: every source file and script begins with its licence (https://spdx.dev).
+set -euo pipefail
+cd "${1:-.}"
+
+line='SPDX-License-Identifier: Apache-2.0'
+files=$(find . \( -name .git -o -name build \) -prune -o -type f \
+  \( -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt -o -name dev \) -print)
+missing=$(while read -r file; do head -n 2 "$file" | grep -qF "$line" || echo "$file"; done <<<"$files")
+if [[ -n $missing ]]; then
+  printf '%s\n' "$missing" "the files above lack the line: $line"
+  exit 1
+fi
+echo "$(wc -l <<<"$files") files begin with their licence"
