@@ -323,7 +323,9 @@ bool simulation::world::flush(rank_t rank, const actors::operation_key& which) {
   if (!what_.dma) return false;
   if (breaks(mutant::flushed_early, 100)) return false;
   member& m = at_rank(rank);
+  ++in_flight_;  // the engine has been asked
   at(std::max(m.transfers_end, now_) + 1, [this, rank, which] {
+    --in_flight_;
     post_to_rank(message_kind::flushed, -4, rank,
                  [which](actors::rank_state& s, actors::rank_outbox& o) { s.flushed(which, o); });
   });

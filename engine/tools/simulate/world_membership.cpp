@@ -95,7 +95,9 @@ void simulation::world::bury(rank_t rank, const failure_ptr& why) {
 }
 
 void simulation::world::flush(rank_t rank) {
+  ++in_flight_;
   at(std::max(now_, at_rank(rank).transfers_end) + 1, [this, rank] {
+    --in_flight_;
     post_to_membership(message_kind::order, -5, [this, rank] {
       membership_.flushed(rank, *this);
       if (breaks(mutant::bury_early)) bury(rank, membership_.broken());
