@@ -1055,6 +1055,7 @@ TEST_CASE("epochs pass 2^31, 2^32 and more: operations are performed and failed 
   SUBCASE("2^31") { middle = epoch_t{1} << 31; }
   SUBCASE("2^32") { middle = epoch_t{1} << 32; }
   SUBCASE("2^46") { middle = epoch_t{1} << 46; }
+  SUBCASE("2^48") { middle = epoch_t{1} << 48; }
   SUBCASE("2^62") { middle = epoch_t{1} << 62; }
   world w{middle - 50};
   w.doubled = true;

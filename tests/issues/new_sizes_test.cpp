@@ -17,7 +17,7 @@ using namespace troupe;
 namespace {
 
 /// Programs for operations that happen to be under way at once are kept, but not one a size.
-constexpr std::ptrdiff_t flat = 64 * 1024;
+constexpr std::ptrdiff_t flat = 16 * 1024;
 constexpr int ranks = 3, sizes = 300;
 
 call_options over(const std::string& protocol) {
