@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/api/troupe.hpp"
+#include "engine/tools/simulate/dice.hpp"
 
 namespace bench::soak {
 
@@ -50,19 +51,12 @@ struct result {
   std::ptrdiff_t grown() const { return looks.empty() ? 0 : looks.back().heap - looks.front().heap; }
 };
 
-/// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
-inline std::uint64_t mixed(std::uint64_t word) {
-  word += 0x9e3779b97f4a7c15u;
-  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
-  word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
-  return word ^ (word >> 31);
-}
-
 /// The same numbers on every rank for the same operation.
 class draw {
 public:
-  draw(std::uint64_t seed, std::uint64_t operation) : state_(mixed(seed ^ mixed(operation))) {}
-  std::uint64_t below(std::uint64_t n) { return (state_ = mixed(state_)) % n; }
+  draw(std::uint64_t seed, std::uint64_t operation)
+      : state_(troupe::simulate::mix(seed ^ troupe::simulate::mix(operation))) {}
+  std::uint64_t below(std::uint64_t n) { return (state_ = troupe::simulate::mix(state_)) % n; }
   template <class T, std::size_t N>
   T of(const std::array<T, N>& list) {
     return list[below(N)];
