@@ -196,8 +196,8 @@ scratch_block& scratch_block::operator=(scratch_block&& other) noexcept {
   return *this;
 }
 
-void scratch_block::reset() noexcept {
-  if (data_ != nullptr) pool_->release(std::exchange(data_, nullptr), std::exchange(size_, 0));
+void scratch_block::release() noexcept {
+  pool_->release(std::exchange(data_, nullptr), std::exchange(size_, 0));
   pool_.reset();
 }
 

@@ -39,10 +39,13 @@ public:
     }
 
     /// Gives the block back now.
-    void reset() noexcept;
+    void reset() noexcept {
+      if (data_ != nullptr) release();
+    }
 
   private:
     friend class arena;
+    void release() noexcept;
     scratch_block(std::shared_ptr<detail::arena_pool> pool, void* data, std::size_t size) noexcept;
 
     std::shared_ptr<detail::arena_pool> pool_;

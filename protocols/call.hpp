@@ -110,8 +110,11 @@ struct call_identity {
   std::string_view choreography;
 
   bool operator==(const call_identity& other) const {
-    return kind == other.kind && operation == other.operation && root == other.root && count == other.count &&
-           std::ranges::equal(counts, other.counts) && choreography == other.choreography;
+    return same_but_sizes(other) && count == other.count && std::ranges::equal(counts, other.counts);
+  }
+  bool same_but_sizes(const call_identity& other) const {
+    return kind == other.kind && operation == other.operation && root == other.root &&
+           choreography == other.choreography;
   }
   void add_to(word_hash& h) const {
     for (const std::uint64_t word : {kind, operation, root, count}) h.add(word);
@@ -151,13 +154,13 @@ inline bool knows_all_blocks(const call& c) { return c.uniform || traits_of(c.wh
 
 /// The calls that share a plan: `count` is the largest of the class, and of blocks of different sizes the largest counts. Where a rank
 /// knows only some blocks' sizes, all calls are one class.
-inline call_identity class_of(const call& c) {
-  call_identity id = identity_of(c);
+inline call_identity class_of(call_identity id) {
   if (!id.counts.empty()) id.count = std::ranges::max(id.counts);
   id.counts = {};
   id.count = largest_of_class(id.count);
   return id;
 }
+inline call_identity class_of(const call& c) { return class_of(identity_of(c)); }
 
 /// Hash of everything that must be equal on all ranks, and of the operation's sequence number.
 /// @param plan plan::identity of what is performed; 0: not planned

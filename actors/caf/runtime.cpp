@@ -288,8 +288,9 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
 }
 
 namespace {
-thread_local int callbacks_at_once = 0;
-}
+// See the scheduler's current_driver.
+__attribute__((tls_model("initial-exec"))) thread_local int callbacks_at_once = 0;
+}  // namespace
 runtime::callback_scope::callback_scope() noexcept { ++callbacks_at_once; }
 runtime::callback_scope::~callback_scope() { --callbacks_at_once; }
 

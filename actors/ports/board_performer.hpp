@@ -35,7 +35,7 @@ public:
   virtual std::vector<lane_wait> waits() const = 0;
   /// Tells a sleep what the rank waits for: a message of one peer or of anybody, and every peer whose credit a lane lacks.
   virtual void announce(slot_board::sleep& to) const = 0;
-  /// Steps of the operation that are performed. While this does not change, an announcement is still true.
+  /// Changes with every step that is performed. While it does not, an announcement is still true.
   virtual std::size_t steps_taken() const = 0;
 
   rank_t rank() const { return rank_; }

@@ -48,6 +48,7 @@ public:
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
+  std::size_t steps_taken() const { return performer_ == &slots_ ? slots_.steps_taken() : direct_.steps_taken(); }
   /// Brings the result into the form that the caller wants. @pre performed
   void conclude(void* output);
   /// The operation is not performed, and peers may reuse its slots. Ends when no peer touches its buffers. @pre started or not

@@ -49,6 +49,10 @@ public:
     bool is_for(const call& c, const call_identity& its_class) const {
       return key == its_class && (!how->exact || c.count == how->count);
     }
+    /// The same again: nothing of a class is computed.
+    bool is_repeated(const call& c, const call_identity& its_own) const {
+      return c.uniform && c.count == what.count && key.same_but_sizes(its_own);
+    }
     /// Takes over what differs within the class. No allocation for sizes of as many blocks.
     void become(const call& c) {
       what.reduction = c.reduction;
@@ -71,9 +75,11 @@ public:
 
   /// The one that is like `what`, or null.
   entry* find(const call& what) const {
-    const call_identity key = class_of(what);
-    if (last_ != nullptr && last_->is_for(what, key)) [[likely]]
+    const call_identity own = identity_of(what);
+    if (last_ != nullptr && last_->is_repeated(what, own)) [[likely]]
       return last_;
+    const call_identity key = class_of(own);
+    if (last_ != nullptr && last_->is_for(what, key)) return last_;
     entry* const found = places_[place_of(key)].get();
     return found != nullptr && found->is_for(what, key) ? found : nullptr;
   }

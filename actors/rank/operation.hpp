@@ -70,7 +70,9 @@ struct operation {
   scratch_block staged_input, staged_output, scratch, l0;
   std::byte* result = nullptr;  ///< where the plan leaves the output, in its own type; null: in `output`
   std::shared_ptr<lent_memory> lent;
-  std::shared_ptr<void> shared;  ///< keeps L2 and the table of the peers' buffers
+  std::shared_ptr<void> shared;           ///< keeps L2 and the table of the peers' buffers
+  failure_ptr why_ended;                  ///< once it has: null if it was performed
+  std::shared_ptr<operation> next_ended;  ///< see ended_operations
 
   operation() : done(std::make_shared<completion>()) {}
   /// @param where of the caller's, with the same lifetime

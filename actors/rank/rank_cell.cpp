@@ -16,8 +16,13 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-thread_local rank_cell::gathering* my_gathering = nullptr;
-thread_local int callbacks = 0;
+/// What the calling thread is in. Constant-initialised and of the initial-exec model, so that a look is one load, also in a shared
+/// library.
+struct thread_place {
+  rank_cell::gathering* gathering = nullptr;
+  ended_operations* telling = nullptr;  ///< it is telling callers: in a callback
+};
+__attribute__((tls_model("initial-exec"))) constinit thread_local thread_place place;
 
 /// Of all ranks together, which who starts last may have to work on alone: some 10 µs. Starting more than that must not be
 /// performing it: the caller has something else to do meanwhile.
@@ -55,7 +60,7 @@ constexpr int most_yields = 32;
 
 }  // namespace
 
-bool rank_cell::in_callback() noexcept { return callbacks > 0; }
+bool rank_cell::in_callback() noexcept { return place.telling != nullptr; }
 
 rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board,
                      const waiting_policy& waiting, rank_host& host, std::unique_ptr<rank_outbox> out)
@@ -223,8 +228,7 @@ steady_time rank_cell::tick() noexcept {
 void rank_cell::end_turn(care of_rest) noexcept {
   const bool pending = state_.pending();
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
-  std::vector<rank_state::ended> ended;
-  if (state_.has_ended()) ended = state_.take_ended();
+  ended_operations ended = state_.take_ended();
   const bool again = broke_down_;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
@@ -239,18 +243,12 @@ void rank_cell::end_turn(care of_rest) noexcept {
 }
 
 /// What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
-void rank_cell::tell(std::vector<rank_state::ended> ended) noexcept {
-  static thread_local std::vector<rank_state::ended> later;
-  if (callbacks > 0) {
-    try {
-      later.reserve(later.size() + ended.size());
-      return static_cast<void>(std::move(ended.begin(), ended.end(), std::back_inserter(later)));
-    } catch (const std::bad_alloc&) {}  // at once, then
-  }
-  ++callbacks;
-  for (; !ended.empty(); ended = std::exchange(later, {}))
-    for (rank_state::ended& e : ended) e.what->end(std::move(e.why));
-  --callbacks;
+void rank_cell::tell(ended_operations ended) noexcept {
+  thread_place& here = place;
+  if (here.telling != nullptr) return here.telling->append(std::move(ended));
+  here.telling = &ended;
+  while (const operation_ptr op = ended.take()) op->end(std::move(op->why_ended));
+  here.telling = nullptr;
 }
 
 /// Nearly always nobody else is here, and nobody need be woken.
@@ -270,13 +268,14 @@ void rank_cell::run() {
 // -- submitting -------------------------------------------------------------------------------------------------------------
 
 void rank_cell::submit(operation_ptr op) {
-  const bool later = takes_long(*op, state_.ranks()) || callbacks > 0;
-  if (my_gathering != nullptr) my_gathering->add(*this);  // may throw, so first
-  if (!try_turn()) return push(std::move(op), true);
+  thread_place& here = place;
+  const bool turn = here.gathering != nullptr ? here.gathering->take(*this) : try_turn();
+  if (!turn) return push(std::move(op), true);
   drain();
   enter(op);
+  if (here.gathering != nullptr) return;
+  const bool later = takes_long(*op, state_.ranks()) || here.telling != nullptr;
   op.reset();  // a persistent operation is repeated in place only when nobody else refers to it
-  if (my_gathering != nullptr) return end_turn(care::none);
   if (later) {
     // Begun here inside a callback, it could end here, and its callback begin the next …
     end_turn(care::none);
@@ -453,11 +452,11 @@ bool rank_cell::look_at_pairs(bool send) {
 // -- helping ------------------------------------------------------------------------------------------------------------------
 
 void rank_cell::help_briefly() {
-  if (callbacks == 0) run();
+  if (!in_callback()) run();
 }
 
 void rank_cell::help(const completion& done, steady_time until) {
-  if (callbacks > 0) return;
+  if (in_callback()) return;
   while (!done.done() && try_turn() && help_in_turn(until)) {}
 }
 
@@ -465,9 +464,9 @@ void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
   const auto done = [&] {
     return std::all_of(ops.begin(), ops.end(), [](const auto& op) { return op->done->done(); });
   };
-  if (callbacks > 0 || my_gathering != nullptr || !try_turn()) {
+  if (in_callback() || place.gathering != nullptr || !try_turn()) {
     for (const operation_ptr& op : ops) submit(op);
-    if (callbacks > 0) return;
+    if (in_callback()) return;
   } else {
     drain();
     for (const operation_ptr& op : ops) {
@@ -550,10 +549,35 @@ bool rank_cell::sleep_on_board(steady_time until) {
 
 // -- groups -------------------------------------------------------------------------------------------------------------------
 
-rank_cell::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
+rank_cell::gathering::gathering() : outer_(std::exchange(place.gathering, this)) {}
 
-void rank_cell::gathering::add(rank_cell& which) {
-  if (std::find(cells_.begin(), cells_.end(), &which) == cells_.end()) cells_.push_back(&which);
+/// True: the turn is kept here. Else the rank is noted; throws std::bad_alloc before anything is changed.
+bool rank_cell::gathering::take(rank_cell& which) {
+  if (which.keeper_.load(std::memory_order_relaxed) == this) return true;
+  if (which.try_turn()) return keep(which), true;
+  add_other(which);
+  return false;
+}
+
+/// @pre the turn is held
+void rank_cell::gathering::keep(rank_cell& which) noexcept {
+  which.keeper_.store(this, std::memory_order_relaxed);
+  which.next_kept_ = nullptr;
+  *std::exchange(end_, &which.next_kept_) = &which;
+}
+
+/// The first of those that are kept, with its turn; null: none.
+rank_cell* rank_cell::gathering::give() noexcept {
+  rank_cell* const cell = first_;
+  if (cell == nullptr) return nullptr;
+  first_ = cell->next_kept_;
+  if (first_ == nullptr) end_ = &first_;
+  cell->keeper_.store(nullptr, std::memory_order_relaxed);
+  return cell;
+}
+
+void rank_cell::gathering::add_other(rank_cell& which) {
+  if (std::find(others_.begin(), others_.end(), &which) == others_.end()) others_.push_back(&which);
 }
 
 /// Of what was only queued, where nobody here takes the turn.
@@ -566,11 +590,23 @@ void rank_cell::begin_soon() noexcept {
 }
 
 rank_cell::gathering::~gathering() {
-  my_gathering = outer_;
-  for (rank_cell* cell : cells_) {
-    if (my_gathering != nullptr) {
+  place.gathering = outer_;
+  while (rank_cell* const cell = give()) {
+    if (outer_ != nullptr) {
+      outer_->keep(*cell);
+    } else if (in_callback()) {
+      cell->end_turn(care::none);
+      cell->begin_soon();
+    } else {
+      cell->begin_queued();
+      cell->turn();
+      cell->end_turn();
+    }
+  }
+  for (rank_cell* cell : others_) {
+    if (outer_ != nullptr) {
       try {
-        my_gathering->add(*cell);
+        outer_->add_other(*cell);
         continue;
       } catch (const std::bad_alloc&) {}
     }
@@ -580,37 +616,43 @@ rank_cell::gathering::~gathering() {
 }
 
 void rank_cell::gathering::drive() {
-  std::vector<rank_cell*> here;
-  here.reserve(cells_.size());
-  my_gathering = outer_;  // what callbacks begin is not part of it
-  const std::vector<rank_cell*> cells = std::exchange(cells_, {});
-  for (rank_cell* cell : cells) {
-    if (cell->try_turn()) here.push_back(cell);
+  place.gathering = outer_;  // what callbacks begin is not part of it
+  for (rank_cell* cell : others_) {
+    if (cell->try_turn()) keep(*cell);
     else cell->begin_soon();
   }
-  for (rank_cell* cell : here) cell->begin_queued();
-  wait_course course{{here.empty() ? 0 : here.front()->waiting_.spin / 4, most_yields}};
-  for (auto step = wait_course::step::look; !here.empty() && step != wait_course::step::sleep;) {
+  others_.clear();
+  for (rank_cell* cell = first_; cell != nullptr; cell = cell->next_kept_) cell->begin_queued();
+  wait_course course{{first_ == nullptr ? 0 : first_->waiting_.spin / 4, most_yields}};
+  for (auto step = wait_course::step::look; first_ != nullptr && step != wait_course::step::sleep;) {
     if (step == wait_course::step::yield) std::this_thread::yield();
-    bool moved = false;
-    for (std::size_t i = 0; i < here.size();) {
-      rank_cell* const cell = here[i];
-      moved = cell->turn() || moved;
-      if (cell->state_.pending()) {
-        ++i;
-        continue;
-      }
-      here.erase(here.begin() + static_cast<std::ptrdiff_t>(i));
-      cell->end_turn();
-    }
-    if (moved) course.restart();
+    if (turn_each()) course.restart();
     step = course.next();
   }
-  for (rank_cell* cell : here) {
+  while (rank_cell* const cell = give()) {
     const bool attend = cell->state_.on_board() != nullptr;
     cell->end_turn(attend ? care::none : care::left);
     if (attend) cell->host_->attend(*cell);
   }
+}
+
+/// Gives back the turns of ranks that have nothing under way any more. True: something has moved.
+bool rank_cell::gathering::turn_each() noexcept {
+  bool moved = false;
+  rank_cell* cell = std::exchange(first_, nullptr);
+  end_ = &first_;
+  while (cell != nullptr) {
+    rank_cell* const next = cell->next_kept_;
+    moved = cell->turn() || moved;
+    if (cell->state_.pending()) {
+      keep(*cell);
+    } else {
+      cell->keeper_.store(nullptr, std::memory_order_relaxed);
+      cell->end_turn();
+    }
+    cell = next;
+  }
+  return moved;
 }
 
 }  // namespace troupe::actors

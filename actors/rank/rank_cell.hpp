@@ -121,7 +121,8 @@ public:
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;
 
-  /// While it lives, operations that this thread submits are only queued; drive() performs them here.
+  /// While it lives, operations that this thread submits are only queued, and the turns of their ranks are kept where they were free;
+  /// drive() performs them here. Allocates only for ranks whose turn somebody else has.
   class gathering {
   public:
     gathering();
@@ -133,8 +134,14 @@ public:
 
   private:
     friend class rank_cell;
-    void add(rank_cell& which);
-    std::vector<rank_cell*> cells_;  ///< each once
+    bool take(rank_cell& which);
+    void keep(rank_cell& which) noexcept;
+    rank_cell* give() noexcept;
+    void add_other(rank_cell& which);
+    bool turn_each() noexcept;
+    rank_cell* first_ = nullptr;  ///< whose turns it keeps, in the order of their first operations
+    rank_cell** end_ = &first_;
+    std::vector<rank_cell*> others_;  ///< each once
     gathering* outer_;
   };
 
@@ -189,7 +196,7 @@ private:
   bool transit(Step&& step) noexcept;
   void break_down() noexcept;
   void enter(const operation_ptr& op) noexcept;
-  static void tell(std::vector<rank_state::ended> ended) noexcept;
+  static void tell(ended_operations ended) noexcept;
   void read(rank_message& what) noexcept;
   bool drain() noexcept;
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
@@ -217,6 +224,9 @@ private:
   rank_host* host_;
   const failure_ptr* no_memory_;  ///< made while there was some
   bool broke_down_ = false;       ///< and could not say so
+  std::atomic<gathering*> keeper_{
+      nullptr};  ///< that keeps the turn; others than its thread only learn that it is not theirs
+  rank_cell* next_kept_ = nullptr;
   waiting_policy waiting_;
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };

@@ -91,7 +91,7 @@ rank_state::~rank_state() {
   bury(broken_ ? broken_
                : make_failure(errc::engine_closed,
                               options_.communicator + ": the engine was closed with this operation under way"));
-  for (ended& e : take_ended()) e.what->end(std::move(e.why));
+  while (const operation_ptr op = ended_.take()) op->end(std::move(op->why_ended));
 }
 
 void rank_state::perish(rank_outbox& out) {
@@ -108,36 +108,25 @@ void rank_state::bury(const failure_ptr& why) {
   if (!buried_) buried_ = why;
   if (on_board_) {
     if (port_) port_->drop(on_board_->epoch);
-    settle(std::move(on_board_), why);
+    ended_.append(std::move(on_board_), why);
   }
   for (operation_ptr& op : queue_)
-    if (!op->over) settle(std::move(op), why);
+    if (!op->over) ended_.append(std::move(op), why);
   queue_.clear();
-  for (auto& [epoch, op] : under_way_) settle(std::move(op), why);
+  for (auto& [epoch, op] : under_way_) ended_.append(std::move(op), why);
   under_way_.clear();
   pairs_.drop_all(why);
-}
-
-/// Loses no operation: where there is no memory to keep it, its caller is told at once.
-void rank_state::settle(operation_ptr op, failure_ptr why) {
-  try {
-    ended_.emplace_back();
-  } catch (const std::bad_alloc&) {
-    return op->end(std::move(why));
-  }
-  ended_.back() = {std::move(op), std::move(why)};
 }
 
 bool rank_state::holds(const operation_ptr& op) const {
   return on_board_ == op || std::find(queue_.begin(), queue_.end(), op) != queue_.end() ||
          std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& known) { return known.second == op; }) ||
-         std::any_of(ended_.begin(), ended_.end(), [&](const ended& e) { return e.what == op; }) || pairs_.holds(op);
+         ended_.contains(op.get()) || pairs_.holds(op);
 }
 
 bool rank_state::have_ended(std::span<const operation_ptr> ops) const {
   std::size_t ours = 0;
-  for (const operation_ptr& op : ops)
-    ours += std::any_of(ended_.begin(), ended_.end(), [&](const ended& e) { return e.what == op; });
+  for (const operation_ptr& op : ops) ours += ended_.contains(op.get());
   if (ours < ended_.size()) return true;
   for (const operation_ptr& op : ops) ours += op->done->done();
   return ours == ops.size();
@@ -169,7 +158,7 @@ void rank_state::submit(operation_ptr op, rank_outbox& out) {
 
 void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   if (dead_) {  // its callers hear the same as everybody
-    if (buried_) return settle(std::move(op), buried_);
+    if (buried_) return ended_.append(std::move(op), buried_);
     return queue_.push_back(std::move(op));
   }
   if (op->deadline) {
@@ -182,7 +171,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     speaking_ = nullptr;
     return when_idle(out);
   }
-  failure_ptr early = failed_.take(next_);
+  failure_ptr early = failed_.empty() ? nullptr : failed_.take(next_);
   number(*op, early);
   failure_ptr why = broken_ ? broken_ : std::move(early);
   if (op->refusal) {
@@ -193,18 +182,18 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   if (why && queue_.empty()) {
     begun_ = next_;
     drop(collective_key(op->epoch));
-    settle(std::move(op), std::move(why));
+    ended_.append(std::move(op), std::move(why));
     return when_idle(out);
   }
   const epoch_t epoch = op->epoch;
   // Behind others it keeps its place, so that numbers begin in order. Its caller need not wait for that.
   if (why) {
     op->over = true;
-    settle(op, std::move(why));
+    ended_.append(op, std::move(why));
   }
   queue_.push_back(std::move(op));
   // Who was asked for it says at once that it has come: else it could do its part unseen, and be taken for missing.
-  if (asked_.erase(epoch) > 0) asked(epoch, out);
+  if (!asked_.empty() && asked_.erase(epoch) > 0) asked(epoch, out);
 }
 
 /// Gives the call its number. Whether it may run ahead follows from the calls so far, whatever became of them.
@@ -387,8 +376,7 @@ bool rank_state::advance(rank_outbox& out) {
   bool moved = false;
   while (on_board_ && !on_board_->stalled && !dead_) {
     operation& op = *on_board_;
-    board_performer& performer = port_->performer();
-    const std::size_t before = performer.steps_taken();
+    const std::size_t before = port_->steps_taken();
     auto status = board_performer::status::waiting;
     try {
       status = port_->advance();
@@ -396,7 +384,7 @@ bool rank_state::advance(rank_outbox& out) {
       stall(op, reason_of_exception(), out);
       return true;
     }
-    moved = moved || performer.steps_taken() != before;
+    moved = moved || port_->steps_taken() != before;
     if (status == board_performer::status::mismatch) {
       op.stalled = true;  // the membership sees all calls, and tells every rank the same table
       enroll(op, out);
@@ -465,7 +453,7 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   }
   if (!why) ahead_.confirm(epoch);
   const bool registered = op->registered;
-  settle(std::move(op), std::move(why));
+  ended_.append(std::move(op), std::move(why));
   drop(collective_key(epoch));  // what came twice
   if (registered) out.withdraw(epoch, nullptr);
   begin_queued(out);
@@ -478,7 +466,7 @@ void rank_state::finish_on_board(failure_ptr why, rank_outbox& out) {
   const bool registered = op->registered, performed = why == nullptr;
   const epoch_t epoch = op->epoch;
   if (performed && !op->ahead) ahead_.confirm(epoch);
-  settle(std::move(op), std::move(why));
+  ended_.append(std::move(op), std::move(why));
   if (!registered) return;
   const auto unconfirmed = performed ? ahead_.unconfirmed(epoch) : std::nullopt;
   out.withdraw(epoch, unconfirmed ? &*unconfirmed : nullptr);
@@ -549,7 +537,7 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
     // It waits for its turn, which may be far off; nobody refers to its buffers, so its caller need not.
     if (std::exchange(queued->over, true)) return;
     const auto at = std::find_if(queue_.begin(), queue_.end(), [&](const auto& op) { return op.get() == queued; });
-    settle(*at, why);
+    ended_.append(*at, why);
     return when_idle(out);
   }
   // Whoever calls it later gets this, the first of several failures; or it is over.
@@ -569,7 +557,7 @@ void rank_state::end_all(rank_outbox& out) {
   begun_ = next_;
   for (; !queue_.empty(); queue_.pop_front()) {
     drop(collective_key(queue_.front()->epoch));  // what came early
-    if (operation_ptr& op = queue_.front(); !op->over) settle(std::move(op), broken_);
+    if (operation_ptr& op = queue_.front(); !op->over) ended_.append(std::move(op), broken_);
   }
   speaking_ = &out;
   pairs_.stop_all(broken_, out);
@@ -643,7 +631,7 @@ void rank_state::tell_outcome(operation& op, const counts_ptr& results, rank_out
   // It waits for its turn, before which it could still fail here alone.
   op.over = true;
   const auto at = std::find_if(queue_.begin(), queue_.end(), [&](const auto& queued) { return queued.get() == &op; });
-  settle(*at, nullptr);
+  ended_.append(*at, nullptr);
   when_idle(out);
 }
 

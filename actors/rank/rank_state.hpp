@@ -39,6 +39,7 @@
 #include "actors/ports/board_port.hpp"
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/rank/calls_ahead.hpp"
+#include "actors/rank/ended_operations.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/pairs.hpp"
 #include "actors/rank/rank_outbox.hpp"
@@ -143,16 +144,12 @@ public:
   const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }
   /// Something was called and is not over: chunks, credits or time move it.
   bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }
-  struct ended {
-    operation_ptr what;
-    failure_ptr why;  ///< null: success
-  };
   bool has_ended() const { return !ended_.empty(); }
   /// Queued, under way, or ended and not taken.
   bool holds(const operation_ptr& op) const;
   /// Somebody has to be told: all of these have ended, or another one has.
   bool have_ended(std::span<const operation_ptr> ops) const;
-  std::vector<ended> take_ended() { return std::exchange(ended_, {}); }
+  ended_operations take_ended() { return std::move(ended_); }
 
   // -- the end of the actor --
   /// It answers nothing more, and tells nothing; its operations stay until bury(), because peers may refer to their buffers.
@@ -197,7 +194,6 @@ private:
   void answer_stop(epoch_t epoch, rank_outbox& out);
   std::vector<lane_wait> drop(const operation_key& which);
   operation* find(epoch_t epoch);
-  void settle(operation_ptr op, failure_ptr why);
   void when_idle(rank_outbox& out);
   bool idle() const { return !pending() && !inline_ && !pairs_.inline_under_way(); }
 
@@ -206,7 +202,7 @@ private:
   void drop_pair(const operation_key& which) override { drop(which); }
   void end_pair(operation_ptr what, failure_ptr why) override {
     what->close_pair();
-    settle(std::move(what), std::move(why));
+    ended_.append(std::move(what), std::move(why));
   }
 
   rank_state_options options_;
@@ -226,7 +222,7 @@ private:
       stopping_;             ///< told to stop, not yet that it failed; what its lanes lacked
   ended_epochs failed_;      ///< before we called them
   std::set<epoch_t> asked_;  ///< the membership asked before we called them; of those that were open in some look
-  std::vector<ended> ended_;
+  ended_operations ended_;
   rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go
   failure_ptr broken_, buried_;
   calls_ahead ahead_;

@@ -195,7 +195,8 @@ void state_rank::work_ended(int channel, int lane) {
 }
 
 void state_rank::complete_ended() {
-  for (rank_state::ended& e : state_.take_ended()) e.what->done->complete(std::move(e.why));
+  ended_operations over = state_.take_ended();
+  while (const operation_ptr op = over.take()) op->done->complete(std::move(op->why_ended));
 }
 
 std::vector<std::string> state_rank::waits() {

@@ -127,8 +127,10 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
   op.plan = known;
+  plan_memo& last = callers[static_cast<std::size_t>(rank)]->last_plan;
+  if (!op.plan) op.plan = planner::plan_again(c, last);
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
-  if (!op.plan) op.plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
+  if (!op.plan) op.plan = core->plans.plan_for(c, placement, last);
   // Else it depends on blocks of other ranks, which are known when all have called.
   if (!op.plan)
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {
@@ -330,17 +332,14 @@ void request::state::begin(actors::operation_ptr op) {
   launched.store(true);
 }
 
-void request::state::launch() {
+void request::state::launch(bool open) {
   actors::operation_ptr op = std::move(to_launch);
-  const std::shared_ptr<state> self{op, this};
   const auto from = std::move(member);
-  const gate::pass inside{of->core->door, static_cast<std::size_t>(rank)};
-  if (!inside)
+  if (!open)
     return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
   if (cancel_wanted.load()) op->stalled = true;
   if (cancel_wanted.load() && pair != nullptr) pair->out.stalled = true;
   begin(std::move(op));
-  if (cancel_wanted.load()) end_cancelled(self);  // before the launch, or at this moment
 }
 
 void request::state::give_up() {
@@ -398,16 +397,18 @@ request communicator::outcome_async(group& in, std::error_code mine, operation_o
 
 // -- group ------------------------------------------------------------------------------------------------------------
 
-/// The doors of the engines that requests belong to, each held open once. A closed one is left: the launch of its requests finds that
-/// out for itself. Nearly always it is one engine; then nothing is allocated.
+/// The doors of the engines that requests belong to, each held open once if it is not closed. Nearly always it is one engine; then
+/// nothing is allocated.
 class TROUPE_INTERNAL group::open_doors {
 public:
   explicit open_doors(std::span<const request> requests) {
-    for (const request& r : requests) {
-      if (is_held(*r.state_->of->core)) continue;
-      if (!first_) first_.emplace(*r.state_);
-      else more_.emplace_front(*r.state_);
-    }
+    for (const request& r : requests) admit(*r.state_);
+  }
+  /// Its engine's door is held open.
+  bool admit(const request::state& which) {
+    const door* its = find(*which.of->core);
+    if (its == nullptr) its = !first_ ? &first_.emplace(which) : &more_.emplace_front(which);
+    return static_cast<bool>(its->inside);
   }
 
 private:
@@ -417,9 +418,10 @@ private:
     const std::shared_ptr<engine_core> core;  ///< the last of the requests may go before the pass does
     const gate::pass inside;
   };
-  bool is_held(const engine_core& core) const {
-    if (first_ && first_->core.get() == &core) return true;
-    return std::any_of(more_.begin(), more_.end(), [&](const door& d) { return d.core.get() == &core; });
+  const door* find(const engine_core& core) const {
+    if (first_ && first_->core.get() == &core) return &*first_;
+    const auto at = std::find_if(more_.begin(), more_.end(), [&](const door& d) { return d.core.get() == &core; });
+    return at != more_.end() ? &*at : nullptr;
   }
   std::optional<door> first_;
   std::forward_list<door> more_;
@@ -437,22 +439,27 @@ group::~group() {
 
 void group::launch() {
   if (launched_ == requests_.size()) return;
-  const open_doors inside{
-      std::span(requests_).subspan(launched_)};  // until `together` ends, which begins what is queued
-  const actors::rank_cell::gathering together;   // all are queued before the first begins
-  launch_all();
+  open_doors inside{std::span(requests_).subspan(launched_)};  // until `together` ends, which begins what is queued
+  const actors::rank_cell::gathering together;                 // all are queued before the first begins
+  launch_all(inside);
 }
 
-void group::launch_all() {
-  while (launched_ < requests_.size()) requests_[launched_++].state_->launch();
+void group::launch_all(open_doors& inside) {
+  while (launched_ < requests_.size()) {
+    const std::size_t at = launched_++;  // a callback may add to the group
+    request::state& mine = *requests_[at].state_;
+    const bool open = inside.admit(mine);
+    mine.launch(open);
+    if (open && mine.cancel_wanted.load()) request::state::end_cancelled(requests_[at].state_);  // before, or just now
+  }
 }
 
 void group::wait() {
   actors::runtime::check_may_wait();
   if (launched_ < requests_.size()) {
-    const open_doors inside{std::span(requests_).subspan(launched_)};
+    open_doors inside{std::span(requests_).subspan(launched_)};
     actors::rank_cell::gathering together;
-    launch_all();
+    launch_all(inside);
     together.drive();
   }
   std::vector<request> requests;

@@ -283,7 +283,7 @@ private:
   request add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member);
   [[noreturn]] void refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what);
   class open_doors;
-  void launch_all();
+  void launch_all(open_doors& inside);
   std::vector<request> requests_;
   std::size_t launched_ = 0;  ///< of them, from the first
 };

@@ -543,12 +543,30 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   return impl_->plan_of(what, placement, counts);
 }
 
+/// The use of a memo, for as long as it lives.
+class plan_memo::use {
+public:
+  explicit use(plan_memo& of) : of_(of), alone_(!of.taken_.exchange(true, std::memory_order_acquire)) {}
+  ~use() {
+    if (alone_) of_.taken_.store(false, std::memory_order_release);
+  }
+  use(const use&) = delete;
+  use& operator=(const use&) = delete;
+  explicit operator bool() const { return alone_; }
+
+private:
+  plan_memo& of_;
+  bool alone_;
+};
+
+std::shared_ptr<const plan> planner::plan_again(const call& what, plan_memo& last) {
+  const plan_memo::use mine{last};
+  return mine && last.plan_ && last.own_ == identity_of(what) ? last.plan_ : nullptr;
+}
+
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {
-  if (last.taken_.exchange(true, std::memory_order_acquire)) return plan_for(what, placement);
-  struct release {
-    std::atomic<bool>& taken;
-    ~release() { taken.store(false, std::memory_order_release); }
-  } const at_end{last.taken_};
+  const plan_memo::use mine{last};
+  if (!mine) return plan_for(what, placement);
   if (last.plan_ && class_of(last.what_) == class_of(what) && (!last.plan_->exact || last.what_.count == what.count))
     return last.plan_;
   const auto made = plan_for(what, placement);
@@ -558,6 +576,7 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   const plan* target = made.get();
   last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
   last.what_ = what;
+  last.own_ = identity_of(last.what_);
   return last.plan_;
 }
 

@@ -45,8 +45,10 @@ struct candidate {
 class plan_memo {
 private:
   friend class planner;
+  class use;
   std::atomic<bool> taken_{false};
   call what_;
+  call_identity own_;                 ///< of what_
   std::shared_ptr<const plan> plan_;  ///< with a count of its own
 };
 
@@ -69,6 +71,8 @@ public:
                                        const std::vector<std::size_t>* counts = nullptr);
   /// The same without counts, by way of the memo: no word that other ranks write.
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
+  /// The memo's, if the call repeats its call; else null. Nothing of a class is computed.
+  static std::shared_ptr<const plan> plan_again(const call& what, plan_memo& last);
 
   /// Plans for ranks placed so may be performed on boards (slots, direct).
   bool has_boards(const layout& placement) const;

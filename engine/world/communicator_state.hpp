@@ -125,8 +125,8 @@ struct TROUPE_INTERNAL request::state {
   std::shared_ptr<const void> member;  ///< so that the rank does not leave before
 
   void begin(actors::operation_ptr op);
-  /// @pre of a group, and not launched
-  void launch();
+  /// @param open the engine's door is held open; else it was closed before. @pre of a group, and not launched
+  void launch(bool open);
   void give_up();
   /// False: `deadline` has passed.
   bool wait_until(actors::steady_time deadline) const;

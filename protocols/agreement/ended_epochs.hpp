@@ -33,6 +33,7 @@ public:
     merge(ranges_.emplace_hint(after, epoch, range{epoch + 1, why}), after);
   }
 
+  bool empty() const { return ranges_.empty(); }
   bool contains(epoch_t epoch) const { return find(epoch) != ranges_.end(); }
 
   /// The reason, after which the epoch is forgotten; null if it is not here.

@@ -93,7 +93,8 @@ plan_ptr plan_of(collective what, std::size_t count) {
 failure_ptr why(errc code = errc::cancelled) { return make_failure(code, "because"); }
 
 void complete_ended(rank_state& rank) {
-  for (rank_state::ended& e : rank.take_ended()) e.what->done->complete(std::move(e.why));
+  ended_operations over = rank.take_ended();
+  while (const operation_ptr op = over.take()) op->done->complete(std::move(op->why_ended));
 }
 
 /// Rank 0 of two; the tests play rank 1 and the membership.

@@ -68,8 +68,10 @@ struct two_ranks {
       posted.pop_front();
       what(at(to), out(to));
     }
-    for (const rank_t r : {0, 1})
-      for (rank_state::ended& e : at(r).take_ended()) e.what->done->complete(std::move(e.why));
+    for (const rank_t r : {0, 1}) {
+      ended_operations over = at(r).take_ended();
+      while (const operation_ptr op = over.take()) op->done->complete(std::move(op->why_ended));
+    }
     return count;
   }
   operation_ptr submit(rank_t r, bool sending, std::vector<int>& data) {

@@ -125,9 +125,9 @@ TEST_CASE_FIXTURE(two_ranks, "after `stopped` nothing of the operation goes on, 
   CHECK_FALSE(rank.advance(out));
   CHECK_FALSE(rank.has_ended());
   rank.failed(0, why, out);
-  const auto ended = rank.take_ended();
+  ended_operations ended = rank.take_ended();
   REQUIRE(ended.size() == 1);
-  CHECK(ended[0].why == why);
+  CHECK(ended.take()->why_ended == why);
 }
 
 TEST_CASE_FIXTURE(two_ranks_apart, "a receiver says of a revoked send whether it had received it") {
@@ -156,9 +156,9 @@ TEST_CASE_FIXTURE(two_ranks_apart,
     rank.refused(1, point_to_point, true, why, out);
   }
   rank.revoked(1, point_to_point, true, out);
-  const auto ended = rank.take_ended();
+  ended_operations ended = rank.take_ended();
   REQUIRE(ended.size() == 1);
-  CHECK((ended[0].why != nullptr) == refused);
+  CHECK((ended.take()->why_ended != nullptr) == refused);
 }
 
 namespace {

@@ -337,6 +337,7 @@ slot_performer::status slot_performer::advance() {
         lane.why = step(lane, code_->steps[lane.next]);
         if (lane.why != outcome::moved) break;
         moved = true;
+        ++steps_;
         lane.progress = 0;
         lane.greeted = false;
       } while (++lane.next != lane.end);
@@ -391,12 +392,6 @@ void slot_performer::announce(slot_board::sleep& to) const {
     if (lane.next != lane.end && lane.why == outcome::credit)
       to.want_finished(code_->instructions[lane.next].to,
                        channels_[code_->steps[lane.next].out_channel]->wanted(sequence_));
-}
-
-std::size_t slot_performer::steps_taken() const {
-  std::size_t total = 0;
-  for (std::size_t l = 0; l < lanes_.size(); ++l) total += lanes_[l].next - code_->lanes[l].begin;
-  return total;
 }
 
 }  // namespace troupe

@@ -43,7 +43,7 @@ public:
   bool idle() const override { return unfinished_ == 0; }
   std::vector<lane_wait> waits() const override;
   void announce(slot_board::sleep& to) const override;
-  std::size_t steps_taken() const override;
+  std::size_t steps_taken() const override { return steps_; }
 
 private:
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
@@ -81,6 +81,7 @@ private:
   std::vector<slot_channel*> channels_;  ///< as slot_program::channels
   std::vector<lane_state> lanes_;
   std::size_t unfinished_ = 0;
+  std::size_t steps_ = 0;  ///< of all operations
   memory_map memory_;
   std::byte* base_[6] = {};         ///< by buffer_kind
   reduce_kernel kernel_ = nullptr;  ///< nullptr: a user's function

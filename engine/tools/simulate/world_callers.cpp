@@ -507,13 +507,14 @@ void simulation::world::after(rank_t rank) {
   member& m = at_rank(rank);
   if (m.state->has_ended()) {
     const bool was_blocked = !caller_performs(m) && !m.blocked_on.empty();
-    for (rank_state::ended& e : m.state->take_ended()) {
-      const auto at = known_.find(e.what.get());
+    actors::ended_operations over = m.state->take_ended();
+    while (const operation_ptr op = over.take()) {
+      const auto at = known_.find(op.get());
       if (at == known_.end()) return fault("rank " + std::to_string(rank) + " ended an operation that nobody called");
       caller_operation& o = *at->second;
       known_.erase(at);
-      e.what->done->complete(e.why);
-      ended(o, std::move(e.why));
+      op->done->complete(op->why_ended);
+      ended(o, std::move(op->why_ended));
     }
     if (was_blocked && !blocked(m)) go_on(rank);
   }
