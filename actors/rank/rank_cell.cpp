@@ -294,12 +294,27 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
-rank_cell::outcome rank_cell::perform_again(const call& what, const call_buffers& memory,
+rank_cell::outcome rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
+                                            const call_buffers& memory,
                                             std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
   board_port& port = *state_.port();
   if (!state_.may_begin_at_once() || !port.recall(what)) {
+    end_turn();
+    return {};
+  }
+  if (checked) port.note_checked(*checked);
+  return perform_begun(memory, deadline);
+}
+
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
+                                                const call_buffers& memory,
+                                                std::optional<std::chrono::nanoseconds> deadline) {
+  board_port& port = *state_.port();
+  if (!port.may_repeat(description) || !try_turn()) return {};
+  if (!inbox_.empty()) drain();
+  if (!state_.may_begin_at_once() || !port.recall(description, what)) {
     end_turn();
     return {};
   }
