@@ -210,4 +210,26 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
   return std::max({path + staging, run.busiest_rank() * repeats + staging, total / std::max(1, machine.cores)});
 }
 
+double least_seconds(const score_tally& of, double cell_bytes, const machine_constants& machine, double staging_bytes) {
+  // A local step may turn out to be one more operand of the pass before it.
+  const double local = std::min(machine.step, machine.operand), share = std::min(1.0, machine.operand_share);
+  const double copy = cell_bytes / machine.copy_rate, reduce = cell_bytes / machine.reduce_rate;
+  double total = 0, busiest = 0, ranks = 0;
+  for (const auto& [each, count] : of.kinds) {
+    const auto n = [](std::int64_t number) { return static_cast<double>(number); };
+    const double busy = n(each.steps) * machine.step + n(each.locals) * local +
+                        (n(each.copied) + share * n(each.local_copied)) * copy +
+                        (n(each.reduced) + share * n(each.local_reduced)) * reduce +
+                        cell_bytes * (n(each.sent) * machine.send_byte + n(each.received) * machine.receive_byte);
+    total += count * (busy + n(each.messages) * machine.message * machine.message_share);
+    busiest = std::max(busiest, busy);
+    ranks += count;
+  }
+  const double staging = staging_bytes / machine.copy_rate;
+  const double path = static_cast<double>(of.hops) * machine.message;
+  // Sums of the same numbers in another order differ in their last bits.
+  constexpr double rounded = 1 - 1e-9;
+  return rounded * std::max(std::max(path, busiest) + staging, (total + staging * ranks) / std::max(1, machine.cores));
+}
+
 }  // namespace troupe

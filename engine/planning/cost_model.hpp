@@ -11,6 +11,7 @@
 
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
+#include "protocols/score/score_tally.hpp"
 
 namespace troupe {
 
@@ -67,6 +68,11 @@ private:
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
   std::vector<std::int32_t> sender_;
 };
+
+/// No more than timing_sheet::predict() of any score with that tally, however lowered and cut: the work of the busiest rank, that of all
+/// ranks by all cores, and the messages that follow one another.
+double least_seconds(const score_tally& of, double cell_bytes, const machine_constants& machine,
+                     double staging_bytes = 0);
 
 /// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
 std::size_t size_class(std::size_t bytes);

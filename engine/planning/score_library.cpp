@@ -19,6 +19,7 @@ namespace {
 
 /// About 350 MB of steps; then all that no plan holds are forgotten.
 constexpr std::size_t most_kept_steps = std::size_t{1} << 22;
+constexpr std::size_t most_kept_tallies = 4096;
 constexpr std::size_t long_verification = std::size_t{2} << 20;  // steps × slices: some seconds
 
 template <class Predicate>
@@ -276,6 +277,20 @@ std::optional<score> score_library::draft(const score_key& key) const {
     s = std::move(*agreeing);
   }
   return credits_ == 1 ? pace_sends(s, 1) : s;
+}
+
+std::shared_ptr<const score_tally> score_library::tally(std::string_view name, const stage& on) {
+  const choreography* const which = own_.contains(name) ? nullptr : find_choreography(name);
+  if (which == nullptr || !is_built_in(*which)) return nullptr;
+  score_key key{std::string{name}, on};
+  const std::size_t hash = hash_of(key);
+  const auto [first, last] = tallies_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (same(at->second.first, key)) return at->second.second;
+  if (tallies_.size() >= most_kept_tallies) tallies_.clear();
+  auto made = std::make_shared<const score_tally>(tally_of(*which, on));
+  tallies_.emplace(hash, std::pair{std::move(key), made});
+  return made;
 }
 
 std::shared_ptr<lowered_score> score_library::get(const score_key& key) {
