@@ -67,6 +67,7 @@ private:
   std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
   std::vector<std::int32_t> sender_;
+  std::vector<std::uint32_t> first_message_;  ///< by queue, of all queues' messages of a slice; one more at the end
 };
 
 /// No more than timing_sheet::predict() of any score with that tally, however lowered and cut: the work of the busiest rank, that of all

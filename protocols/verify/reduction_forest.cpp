@@ -22,23 +22,23 @@ reduction_forest::node_id reduction_forest::append(const node& n) {
 }
 
 std::int32_t reduction_forest::shape_of(std::int64_t a, std::int64_t b) {
-  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first->second;
+  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first;
 }
 
 reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk) {
   const auto key =
       static_cast<std::uint64_t>(chunk) * static_cast<std::uint64_t>(ranks_) + static_cast<std::uint64_t>(rank);
   const auto [found, fresh] = leaves_.try_emplace(key, none);
-  if (!fresh) return found->second;
+  if (!fresh) return found;
   // −1 as the first half keeps the shapes of leaves apart from those of pairs.
   const node_id id = append({none, none, shape_of(-1, rank), rank, rank, 1, true, true, chunk});
   sets_[static_cast<std::size_t>(id) * words_ + static_cast<std::size_t>(rank) / 64] |= std::uint64_t{1} << (rank % 64);
-  return found->second = id;
+  return found = id;
 }
 
 reduction_forest::node_id reduction_forest::combine(node_id left, node_id right) {
   const auto [found, fresh] = pairs_.try_emplace(pack(left, right), none);
-  if (!fresh) return found->second;
+  if (!fresh) return found;
   const node a = at(left);
   const node b = at(right);
   const bool ordered = a.ordered && b.ordered && a.last + 1 == b.first;
@@ -46,7 +46,13 @@ reduction_forest::node_id reduction_forest::combine(node_id left, node_id right)
                              b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none, a.chunk});
   auto* mine = sets_.data() + static_cast<std::size_t>(id) * words_;
   for (std::size_t w = 0; w < words_; ++w) mine[w] = set(left)[w] | set(right)[w];
-  return found->second = id;
+  return found = id;
+}
+
+void reduction_forest::finish() {
+  for (flat_index* each : {&leaves_, &pairs_, &shapes_}) each->clear();
+  nodes_.shrink_to_fit();
+  sets_.shrink_to_fit();
 }
 
 void reduction_forest::set_output(rank_t rank, std::int32_t cell, node_id tree) {

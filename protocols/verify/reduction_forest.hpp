@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "memory/flat_index.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -28,6 +28,9 @@ public:
   node_id combine(node_id left, node_id right);
   /// Names the tree of an output cell. Cells are named in any order.
   void set_output(rank_t rank, std::int32_t cell, node_id tree);
+
+  /// Nothing is added any more: forgets what only that needs.
+  void finish();
 
   // -- asking --
 
@@ -84,9 +87,7 @@ private:
   std::size_t words_;
   std::vector<node> nodes_;
   std::vector<std::uint64_t> sets_;  ///< words_ words a node
-  std::unordered_map<std::uint64_t, node_id> leaves_;
-  std::unordered_map<std::uint64_t, node_id> pairs_;
-  std::unordered_map<std::uint64_t, std::int32_t> shapes_;
+  flat_index leaves_, pairs_, shapes_;  ///< while it grows
   std::vector<std::vector<node_id>> outputs_;
 };
 

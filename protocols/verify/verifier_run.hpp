@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/flat_index.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "protocols/verify/verifier_memory.hpp"
@@ -33,12 +34,18 @@ public:
   handle zero();
   handle keep(clock_view clock);
   std::span<ticks> operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
-  void release(handle h) { free_.push_back(h); }
+  /// One more needs it …
+  void share(handle h) { ++users_[static_cast<std::size_t>(h)]; }
+  /// … or one less.
+  void release(handle h) {
+    if (--users_[static_cast<std::size_t>(h)] == 0) free_.push_back(h);
+  }
 
 private:
   handle take();
   std::size_t lanes_;
   std::vector<std::unique_ptr<ticks[]>> clocks_;
+  std::vector<std::int32_t> users_;
   std::vector<handle> free_;
 };
 
@@ -85,22 +92,34 @@ public:
 private:
   using node_id = reduction_forest::node_id;
   struct message {
-    clock_pool::handle clock;
+    clock_pool::handle clock;  ///< what the sender knew of others …
+    ticks time;                ///< … and its own time
     std::int32_t sender_step;
     std::int32_t slice;
     std::size_t cell;  ///< first named cell: its extents, and unless `slot` its values
     std::int32_t count;
     rank_t owner;               ///< of the cells
     std::vector<node_id> slot;  ///< values of recv_reduce_send
+    std::int32_t next = -1;     ///< in messages_: of the channel, or free
   };
   struct channel {
-    std::int32_t sender;    ///< lanes, numbered over all ranks
-    std::int32_t receiver;  ///< −1: the receiving rank has no such lane
-    fifo<message> under_way;
-    fifo<clock_pool::handle> returned;
+    std::int32_t sender;      ///< lanes, numbered over all ranks
+    std::int32_t receiver;    ///< −1: the receiving rank has no such lane
+    std::int32_t first = -1;  ///< message under way, in messages_; −1: none
+    std::int32_t last = -1;
+    std::int32_t under_way = 0;
+    fifo<clock_pool::handle> returned{};
     std::uint64_t sent = 0;
     std::uint64_t to_send = 0;  ///< in the whole run
     std::uint64_t credits_given = 0;
+  };
+  /// The last access of a lane to another rank's buffers, and what it was.
+  struct foreign_access {
+    ticks time;
+    std::int32_t lane, step, slice;
+    place what;            ///< none: …
+    std::int32_t sent_by;  ///< … the cells that this lane's …
+    std::int32_t sent_at;  ///< … step sent
   };
   /// A step that steps of other lanes wait for, in one slice.
   struct awaited {
@@ -114,6 +133,7 @@ private:
     std::int32_t number;
     const troupe::lane* steps;
     clock_pool::handle clock = -1;                        ///< from the first step to the last
+    clock_pool::handle lent = -1;                         ///< a copy that its last messages share; −1: it has learned since
     std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
     std::vector<bool> combined,
         completes;  ///< by step, of reductions: has combined; and brought all contributions together
@@ -139,8 +159,8 @@ private:
   std::int32_t channel_number(rank_t from, rank_t to, int lane);
   std::int32_t publish(player& p, std::int32_t step);
   bool ready(const player& me) const;
-  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way.empty(); }
-  bool credit_lacks(const channel& c) const { return c.under_way.size() >= static_cast<std::size_t>(limits_.credits); }
+  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way == 0; }
+  bool credit_lacks(const channel& c) const { return c.under_way >= limits_.credits; }
   void begin_step(player& me);
   bool perform(player& me);
   void begin_fan(player& me);
@@ -151,6 +171,11 @@ private:
     return awaited_[index(which) * index(limits_.slices) + index(slice)];
   }
   bool still_awaits(const player& me) const;
+  void push(channel& c, message&& m);
+  message pop(channel& c);
+  void learn(player& me, clock_view from);
+  void forget_copy(player& me);
+  bool names_foreign_memory() const;
   void give_credit(player& me, channel& c);
   void take_credit(player& me, channel& c);
   std::optional<fault> at_end();
@@ -171,7 +196,9 @@ private:
   bool overwrites_lent(const player& me, std::size_t location, std::int32_t i);
   void send(player& me);
   bool check_foreign(const player& me, const place& at);
-  void note_foreign(const player& me, rank_t owner, const std::string& what);
+  void note_foreign(const player& me, rank_t owner, const place& what, std::int32_t sent_by = -1,
+                    std::int32_t sent_at = -1);
+  fault foreign_fault(rank_t owner, const foreign_access& access) const;
 
   // words
   bool wrong(const player& me, std::string what);
@@ -191,17 +218,15 @@ private:
   std::vector<player> players_;
   std::vector<std::int32_t> first_player_;  ///< by rank, and one more
   std::vector<channel> channels_;
-  std::unordered_map<std::uint64_t, std::int32_t> channel_numbers_;
+  std::vector<message> messages_;  ///< in use and free; channels hardly have more than one at a time
+  std::int32_t free_message_ = -1;
+  flat_index channel_numbers_;
   std::vector<awaited> awaited_;  ///< by awaited step and slice
   clock_pool pool_;
   std::vector<std::vector<ticks>>
       ends_;  ///< by rank: what is known when its lanes are through and its credits are back
   std::vector<std::int32_t> queue_;
-  /// The last access of a lane to another rank's buffers, and what it was.
-  struct foreign_access {
-    ticks time;
-    fault where;
-  };
+  bool ends_matter_;  ///< somebody must not end before others have come, or are through with its buffers
   std::unordered_map<std::uint64_t, foreign_access> foreign_;  ///< by owner and lane
 
   // the step under way
