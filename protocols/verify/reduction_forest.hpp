@@ -24,6 +24,8 @@ public:
   // -- growing --
 
   node_id leaf(rank_t rank, std::int64_t chunk);
+  /// The same without a look whether there is one already. @pre there is none, and nobody calls leaf()
+  node_id new_leaf(rank_t rank, std::int64_t chunk);
   /// @pre same chunk, disjoint.
   node_id combine(node_id left, node_id right);
   /// Names the tree of an output cell. Cells are named in any order.
@@ -75,9 +77,14 @@ private:
     bool ordered;
     bool fold;
     std::int64_t chunk;
+    std::int32_t set;  ///< in sets_, of an inner node
   };
   const node& at(node_id n) const { return nodes_[static_cast<std::size_t>(n)]; }
-  const std::uint64_t* set(node_id n) const { return sets_.data() + static_cast<std::size_t>(n) * words_; }
+  const std::uint64_t* set(const node& n) const { return sets_.data() + static_cast<std::size_t>(n.set) * words_; }
+  static bool is_in(const std::uint64_t* set, rank_t rank) {
+    return (set[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
+  }
+  void add_to(std::size_t at, const node& n);
   node_id append(const node& n);
   std::int32_t shape_of(std::int64_t a, std::int64_t b);
   template <class Chosen>
@@ -86,7 +93,7 @@ private:
   int ranks_;
   std::size_t words_;
   std::vector<node> nodes_;
-  std::vector<std::uint64_t> sets_;  ///< words_ words a node
+  std::vector<std::uint64_t> sets_;  ///< words_ words an inner node; a leaf is its first rank's
   flat_index leaves_, pairs_, shapes_;  ///< while it grows
   std::vector<std::vector<node_id>> outputs_;
 };

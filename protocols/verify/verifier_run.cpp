@@ -91,6 +91,10 @@ void symbolic_run::list_players() {
     }
   }
   first_player_.push_back(static_cast<std::int32_t>(players_.size()));
+  for (const part& p : score_.players) most_lanes_ = std::max(most_lanes_, p.lanes.size());
+  constexpr std::size_t small_table = std::size_t{1} << 20;
+  if (const std::size_t all = index(score_.ranks) * index(score_.ranks) * most_lanes_; all <= small_table)
+    channel_table_.assign(all, -1);
 }
 
 /// −1 if the rank has no such lane.
@@ -100,11 +104,12 @@ std::int32_t symbolic_run::lane_number(rank_t rank, int lane) const {
 }
 
 std::int32_t symbolic_run::channel_number(rank_t from, rank_t to, int lane) {
-  const std::uint64_t pair = index(from) * index(score_.ranks) + index(to);
-  const auto [found, fresh] =
-      channel_numbers_.try_emplace(pair * index(max_lanes) + index(lane), static_cast<std::int32_t>(channels_.size()));
-  if (fresh) channels_.push_back({lane_number(from, lane), lane_number(to, lane)});
-  return found;
+  const std::size_t key = (index(from) * index(score_.ranks) + index(to)) * most_lanes_ + index(lane);
+  const auto fresh = static_cast<std::int32_t>(channels_.size());
+  std::int32_t& number = channel_table_.empty() ? channel_index_.try_emplace(key, fresh).first : channel_table_[key];
+  if (number < 0) number = fresh;
+  if (number == fresh) channels_.push_back({lane_number(from, lane), lane_number(to, lane)});
+  return number;
 }
 
 /// Makes the clock of a step known to other lanes of its rank.
@@ -124,7 +129,7 @@ void symbolic_run::wire(player& p) {
     if (receives(s.kind)) p.in[i] = channel_number(s.from, p.rank, p.lane);
     if (sends(s.kind)) {
       p.out[i] = channel_number(p.rank, s.to, p.lane);
-      channel_at(p.out[i]).to_send += index(limits_.slices);
+      channel_at(p.out[i]).to_send += limits_.slices;
     }
     if (s.after.lane >= 0 && s.after.lane != p.lane)
       p.after[i] = publish(player_at(lane_number(p.rank, s.after.lane)), s.after.step);
@@ -136,7 +141,7 @@ void symbolic_run::fill_inputs() {
     for (std::int32_t c = 0, n = cell_count(score_, r, buffer_kind::input); c < n; ++c) {
       const std::size_t cell = table_.number(r, {buffer_kind::input, r, c, 1});
       for (int k = 0; k < limits_.slices; ++k)
-        memory_.fill(table_.location(cell, k), forest_->leaf(r, table_.chunk(cell, k)));
+        memory_.fill(table_.location(cell, k), forest_->new_leaf(r, table_.chunk(cell, k)));
     }
 }
 
@@ -261,17 +266,29 @@ bool symbolic_run::perform(player& me) {
 }
 
 void symbolic_run::take_credit(player& me, channel& c) {
-  if (c.sent < index(limits_.credits)) return;
-  const clock_pool::handle credit = c.returned.pop();
-  learn(me, pool_[credit]);
-  pool_.release(credit);
+  if (c.sent < limits_.credits) return;
+  const std::int32_t at = c.first_credit;
+  const auto [clock, next] = credits_[index(at)];
+  c.first_credit = next;
+  credits_[index(at)].next = std::exchange(free_credit_, at);
+  learn(me, pool_[clock]);
+  pool_.release(clock);
 }
 
 /// The receive of message i pays for send i + credits. The last credits pay for nothing but the end of the operation.
 void symbolic_run::give_credit(player& me, channel& c) {
-  if (++c.credits_given + static_cast<std::uint64_t>(limits_.credits) <= c.to_send)
-    c.returned.push(pool_.keep(known(me)));
-  else if (ends_matter_) join(ends_[index(player_at(c.sender).rank)], known(me));
+  if (c.to_send - ++c.credits_given >= limits_.credits) {
+    std::int32_t at = free_credit_;
+    if (at < 0) {
+      at = static_cast<std::int32_t>(credits_.size());
+      credits_.push_back({});
+    } else {
+      free_credit_ = credits_[index(at)].next;
+    }
+    credits_[index(at)] = {pool_.keep(known(me)), -1};
+    (c.first_credit < 0 ? c.first_credit : credits_[index(c.last_credit)].next) = at;
+    c.last_credit = at;
+  } else if (ends_matter_) join(ends_[index(player_at(c.sender).rank)], known(me));
   wake(c.sender);
 }
 

@@ -51,28 +51,6 @@ private:
 
 void join(std::span<ticks> into, clock_view from);
 
-/// First in, first out; keeps its memory (std::deque allocates even when it is empty, and there are many channels).
-template <class T>
-class fifo {
-public:
-  bool empty() const { return first_ == items_.size(); }
-  std::size_t size() const { return items_.size() - first_; }
-  const T& front() const { return items_[first_]; }
-  const T& back() const { return items_.back(); }
-  const T* begin() const { return items_.data() + first_; }
-  const T* end() const { return items_.data() + items_.size(); }
-  void push(T item) { items_.push_back(std::move(item)); }
-  T pop() {
-    T item = std::move(items_[first_++]);
-    if (empty()) items_.clear(), first_ = 0;
-    return item;
-  }
-
-private:
-  std::vector<T> items_;
-  std::size_t first_ = 0;
-};
-
 class symbolic_run {
 public:
   /// @pre check_structure found nothing.
@@ -108,10 +86,15 @@ private:
     std::int32_t first = -1;  ///< message under way, in messages_; −1: none
     std::int32_t last = -1;
     std::int32_t under_way = 0;
-    fifo<clock_pool::handle> returned{};
-    std::uint64_t sent = 0;
-    std::uint64_t to_send = 0;  ///< in the whole run
-    std::uint64_t credits_given = 0;
+    std::int32_t first_credit = -1;  ///< that came back, in credits_; −1: none
+    std::int32_t last_credit = -1;
+    std::int32_t sent = 0;
+    std::int32_t to_send = 0;  ///< in the whole run
+    std::int32_t credits_given = 0;
+  };
+  struct credit {
+    clock_pool::handle clock;
+    std::int32_t next;
   };
   /// The last access of a lane to another rank's buffers, and what it was.
   struct foreign_access {
@@ -220,7 +203,12 @@ private:
   std::vector<channel> channels_;
   std::vector<message> messages_;  ///< in use and free; channels hardly have more than one at a time
   std::int32_t free_message_ = -1;
-  flat_index channel_numbers_;
+  std::vector<credit> credits_;  ///< the same of credits
+  std::int32_t free_credit_ = -1;
+  /// Of channels, by sender, receiver and lane: a table where it is small, else an index.
+  std::vector<std::int32_t> channel_table_;
+  flat_index channel_index_;
+  std::size_t most_lanes_ = 0;  ///< of a rank
   std::vector<awaited> awaited_;  ///< by awaited step and slice
   clock_pool pool_;
   std::vector<std::vector<ticks>>
