@@ -209,7 +209,7 @@ private:
   std::vector<queue> queues_;
   std::vector<double> arrivals_;  ///< of messages …
   std::vector<double> taken_;     ///< … and when the receiver gave the credit back
-  std::vector<double> busy_;  ///< by rank: one thread at a time performs a rank's channel
+  std::vector<double> busy_;      ///< by rank: one thread at a time performs a rank's channel
   std::vector<std::int32_t> ready_;
   std::array<double, longest_rehearsal> slice_ends_{};
   double work_ = 0;
@@ -231,7 +231,15 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
   return std::max({path + staging, run.busiest_rank() * repeats + staging, total / std::max(1, machine.cores)});
 }
 
-double least_seconds(const score_tally& of, double cell_bytes, const machine_constants& machine, double staging_bytes) {
+double timing_sheet::hops(int credits) const {
+  machine_constants only_messages;
+  only_messages.message = 1;
+  only_messages.message_share = only_messages.step = only_messages.operand = 0;
+  return predict(0, {}, credits, only_messages);
+}
+
+least_time least_of(const score_tally& of, double cell_bytes, const machine_constants& machine, double staging_bytes,
+                    int most_channels) {
   // A local step may turn out to be one more operand of the pass before it.
   const double local = std::min(machine.step, machine.operand), share = std::min(1.0, machine.operand_share);
   const double copy = cell_bytes / machine.copy_rate, reduce = cell_bytes / machine.reduce_rate;
@@ -243,14 +251,15 @@ double least_seconds(const score_tally& of, double cell_bytes, const machine_con
                         (n(each.reduced) + share * n(each.local_reduced)) * reduce +
                         cell_bytes * (n(each.sent) * machine.send_byte + n(each.received) * machine.receive_byte);
     total += count * (busy + n(each.messages) * machine.message * machine.message_share);
-    busiest = std::max(busiest, busy);
+    busiest = std::max(busiest, busy / most_channels);  // who performs a rank's channels need not be one thread
     ranks += count;
   }
   const double staging = staging_bytes / machine.copy_rate;
   const double path = static_cast<double>(of.hops) * machine.message;
   // Sums of the same numbers in another order differ in their last bits.
   constexpr double rounded = 1 - 1e-9;
-  return rounded * std::max(std::max(path, busiest) + staging, (total + staging * ranks) / std::max(1, machine.cores));
+  return {rounded * std::max(busiest + staging, (total + staging * ranks) / std::max(1, machine.cores)),
+          rounded * (path + staging)};
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 #include "engine/planning/plan_choice.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -28,6 +29,10 @@ constexpr int few_ranks = 64;
 /// Scores with fewer steps than this are tried on any number of ranks; longer ones if they are not so many times longer than others.
 constexpr double most_steps_tried = 30'000;
 constexpr double many_times = 8;
+/// Up to here steps are counted at once; beyond, who does much more than others is found out by a guess from fewer ranks, …
+constexpr int most_counted_ranks = 32;
+/// … which is right to a few hundredths where a choreography is regular; this much of it is taken for certain.
+constexpr double sure_of_guess = 0.75;
 constexpr double never = std::numeric_limits<double>::infinity();
 using verifying::max_cells;
 using verifying::max_lanes;
@@ -133,7 +138,7 @@ bool needs_no_stage(const contender& c) {
 contender plan_choice::contender_of(const std::string& name, const planning_task& task) {
   contender c;
   c.choreography = name;
-  bound(c, task);
+  bound(c, task, false);
   return c;
 }
 
@@ -158,10 +163,11 @@ void plan_choice::write(contender& c, const planning_task& task) {
 }
 
 /// What it takes at least, in whichever of the forms write() will find.
-void plan_choice::bound(contender& c, const planning_task& task) {
+void plan_choice::bound(contender& c, const planning_task& task, bool counted) {
   contender staged = c;
   frame(staged, task, task.rules.sums_in_f32, false);
   c.least.fill(never);
+  c.counted = counted;
   if (staged.eligible()) lower_bounds(c, staged, task);
   c.why_rejected = staged.why_rejected;
   if (!may_take_one_pass(task)) return;
@@ -172,29 +178,96 @@ void plan_choice::bound(contender& c, const planning_task& task) {
   c.why_rejected.clear();
 }
 
-void plan_choice::lower_bounds(contender& c, const contender& form, const planning_task& task) {
-  const auto lower = [&c](message_protocol how, double seconds) {
-    double& least = c.least[static_cast<std::size_t>(how)];
-    least = std::min(least, seconds);
-  };
-  const auto tally = task.ranks() > 1 ? library_.tally(c.choreography, form.on) : nullptr;
-  if (!tally) return c.least.fill(0);
-  const double staging = staging_bytes(form, task), parts = std::max(1, tally->parts);
-  const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
-  const double by_actors =
-      machine_.actor_operation_seconds(task.ranks()) +
-      least_seconds(*tally, static_cast<double>(bytes) / parts,
-                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type), class_of_staging(staging));
-  lower(message_protocol::simple, by_actors);
-  if (tally->touches_other_ranks)
-    return lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+namespace {
+stage fewer_ranks(const stage& on, int ranks) {
+  stage small = on;
+  small.ranks = ranks;
+  small.root = 0;
+  small.placement = layout::flat(ranks);
+  return small;
+}
+/// Of something that is so much for 16 and for 32 ranks.
+double as_power(double sixteen, double thirty_two, int ranks) {
+  if (sixteen <= 0 || thirty_two <= 0) return 0;
+  return thirty_two * std::pow(ranks / 32.0, std::log2(thirty_two / sixteen));
+}
+/// The same of what grows at least with the logarithm of the ranks.
+double as_logarithm(double sixteen, double thirty_two, int ranks) {
+  return thirty_two + (thirty_two - sixteen) * std::log2(ranks / 32.0);
+}
+}  // namespace
+
+/// For 16 and for 32 ranks, if the task is for many more; counting takes time by the step. Empty: no guess.
+plan_choice::tally_list plan_choice::small_tallies(const contender& form, const planning_task& task) {
+  tally_list found;
+  if (task.ranks() <= most_counted_ranks || task.placement != layout::flat(task.ranks())) return found;
+  for (const int ranks : {16, 32}) {
+    const stage small = fewer_ranks(form.on, ranks);
+    auto tally =
+        library_.refusal(form.choreography, small).empty() ? library_.tally(form.choreography, small) : nullptr;
+    if (!tally) return {};
+    found.push_back(std::move(tally));
+  }
+  return found;
+}
+
+/// Messages that follow one another at least; where ranks are so many that a guess will do. A score for 32 ranks is soon written.
+double plan_choice::fewest_hops(const contender& form, const planning_task& task) {
+  if (task.ranks() <= few_ranks || small_tallies(form, task).empty()) return 0;
+  double hops[2];
+  for (const int doubled : {0, 1})
+    hops[doubled] = library_.get({form.choreography, fewer_ranks(form.on, doubled ? 32 : 16)})->hops();
+  return std::max(0.0, as_logarithm(hops[0], hops[1], task.ranks()));
+}
+
+least_time plan_choice::least_time_of(const score_tally& tally, message_protocol how, const contender& form,
+                                      const planning_task& task) const {
+  const double staging = staging_bytes(form, task), parts = std::max(1, tally.parts);
+  if (how == message_protocol::simple) {
+    const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
+    return least_of(tally, static_cast<double>(bytes) / parts,
+                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type), class_of_staging(staging),
+                    options_.channels > 0 ? options_.channels : most_channels);
+  }
   const std::size_t block = task.largest_block() * size_of(form.work_type);
-  for (const message_protocol how : {message_protocol::ll128, message_protocol::ll})
-    lower(how, machine_.slot_operation_seconds() +
-                   least_seconds(
-                       *tally, static_cast<double>(block) / parts,
-                       machine_.over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
-                       staging));
+  return least_of(tally, static_cast<double>(block) / parts,
+                  machine_.over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
+                  staging);
+}
+
+void plan_choice::lower_bounds(contender& c, const contender& form, const planning_task& task) {
+  tally_list tallies;
+  if (!c.counted) tallies = small_tallies(form, task);
+  if (tallies.empty()) {
+    c.counted = true;
+    tallies.push_back(task.ranks() > 1 ? library_.tally(c.choreography, form.on) : nullptr);
+  }
+  if (!tallies.front()) return c.least.fill(0);
+  const double hops = fewest_hops(form, task);
+  const auto seconds = [&](message_protocol how, double message) {
+    least_time least = least_time_of(*tallies.back(), how, form, task);
+    if (!c.counted) {
+      const least_time half = least_time_of(*tallies.front(), how, form, task);
+      // Some hand the work of what is beyond a power of two to the others.
+      const int ranks = static_cast<int>(std::bit_floor(static_cast<unsigned>(task.ranks())));
+      least.work = sure_of_guess * as_power(half.work, least.work, ranks);
+      least.path = as_logarithm(half.path, least.path, ranks);
+    }
+    return std::max(least.seconds(), hops * message);
+  };
+  const auto lower = [&c](message_protocol how, double least) {
+    double& known = c.least[static_cast<std::size_t>(how)];
+    known = std::min(known, least);
+  };
+  const double by_actors = machine_.actor_operation_seconds(task.ranks()) +
+                           seconds(message_protocol::simple, machine_.through_actors(1, form.work_type).message);
+  lower(message_protocol::simple, by_actors);
+  if (tallies.back()->touches_other_ranks)
+    return lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+  for (const slot_format format : {slot_format::ll128, slot_format::ll})
+    lower(protocol_of(format),
+          machine_.slot_operation_seconds() +
+              seconds(protocol_of(format), machine_.over_slots(format, task.ranks(), 1, form.work_type).message));
 }
 
 void plan_choice::frame(contender& c, const planning_task& task, bool widened, bool scales_reads) {
@@ -260,9 +333,7 @@ std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& tas
     }
     if (!sizes[0] || !sizes[1]) continue;
     const auto grown = [&](std::int64_t small, std::int64_t doubled) {
-      if (small <= 0 || doubled <= 0) return 0.0;
-      const auto least = static_cast<double>(small), more = static_cast<double>(doubled);
-      return more * std::pow(task.ranks() / 32.0, std::log2(more / least));
+      return as_power(static_cast<double>(small), static_cast<double>(doubled), task.ranks());
     };
     all[i].steps = grown(sizes[0]->steps(), sizes[1]->steps());
     const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
@@ -487,7 +558,8 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.why_not_direct = troupe::why_not_direct(all);
   if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
-  const direct_program made = compile_direct(all, {task.what.what, c.on.root, c.on.in_place});
+  c.direct = std::make_shared<const direct_program>(compile_direct(all, {task.what.what, c.on.root, c.on.in_place}));
+  const direct_program& made = *c.direct;
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
   if (keeps_input_apart(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
@@ -508,7 +580,7 @@ double plan_choice::option::seconds() const {
 }
 
 /// What is known so far; infinite: it cannot.
-double plan_choice::least_of(const contender& c, message_protocol how) {
+double plan_choice::known_of(const contender& c, message_protocol how) {
   if (!c.eligible()) return never;
   const double least = c.least[static_cast<std::size_t>(how)];
   if (how == message_protocol::simple) return c.priced ? c.seconds : least;
@@ -523,7 +595,7 @@ plan_choice::option plan_choice::cheapest(std::span<contender* const> all, std::
     double least = never;
     for (const message_protocol how : ways)
       for (contender* c : all)
-        if (const double seconds = least_of(*c, how); seconds < least) first = {c, how}, least = seconds;
+        if (const double seconds = known_of(*c, how); seconds < least) first = {c, how}, least = seconds;
     if (first.who == nullptr || refine(first, task)) return first;
   }
 }
@@ -531,6 +603,7 @@ plan_choice::option plan_choice::cheapest(std::span<contender* const> all, std::
 /// One step nearer to what it really costs. True if nothing is left to find out.
 bool plan_choice::refine(const option& o, const planning_task& task) {
   contender& c = *o.who;
+  if (!c.counted) return bound(c, task, true), false;
   if (!c.written) return write(c, task), false;
   if (o.how == message_protocol::ll || o.how == message_protocol::ll128) return refine_slots(c, format_of(o.how), task);
   const bool direct = o.how == message_protocol::direct;

@@ -45,6 +45,7 @@ planning_task task_of_class(const call& what, const layout& placement, std::size
 struct contender {
   std::string choreography;
   std::string why_rejected;
+  bool counted = false;           ///< its steps, for so many ranks; else `least` is guessed from fewer ranks
   bool written = false;           ///< there are a score and a cutting, and what follows is known
   std::array<double, 6> least{};  ///< seconds, by message_protocol; holds also when it is written
   stage on;
@@ -73,6 +74,7 @@ struct contender {
   bool direct_priced = false;
   double direct_seconds = std::numeric_limits<double>::infinity();  ///< over the direct board; infinite if it cannot
   std::string why_not_direct;
+  std::shared_ptr<const direct_program> direct;  ///< as it was priced, without what averages and factors make of it
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -125,11 +127,16 @@ private:
   void shape(contender& c, const planning_task& task);
   void price_cuts(contender& c, const planning_task& task, std::span<const cutting> cuts);
   void price(contender& c, const planning_task& task, const cutting& cut);
-  static double least_of(const contender& c, message_protocol how);
+  static double known_of(const contender& c, message_protocol how);
   bool refine(const option& o, const planning_task& task);
   bool refine_slots(contender& c, slot_format format, const planning_task& task);
-  void bound(contender& c, const planning_task& task);
+  void bound(contender& c, const planning_task& task, bool counted);
   void lower_bounds(contender& c, const contender& form, const planning_task& task);
+  using tally_list = std::vector<std::shared_ptr<const score_tally>>;
+  tally_list small_tallies(const contender& form, const planning_task& task);
+  least_time least_time_of(const score_tally& tally, message_protocol how, const contender& form,
+                           const planning_task& task) const;
+  double fewest_hops(const contender& form, const planning_task& task);
   void write(contender& c, const planning_task& task);
   struct extent {
     double steps = 0;       ///< 0: unknown

@@ -241,7 +241,7 @@ struct planner::impl {
       why = why_not(wanted, task);
       if (why.empty()) take(o, choice.cheapest(able, std::array{wanted}, task));
       if (o.chosen) return;
-      if (why.empty()) why = why_nobody(o, *able.front(), wanted);
+      if (why.empty()) why = why_nobody(o, *able.front(), wanted, task);
       const bool anybody = std::ranges::any_of(able, [](const contender* c) { return c->eligible(); });
       if (task.what.protocol != message_protocol::unset) {
         if (anybody) o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
@@ -268,11 +268,15 @@ struct planner::impl {
   }
 
   /// @param one who alone may, if anybody
-  static std::string why_nobody(const outcome& o, const contender& one, message_protocol wanted) {
+  std::string why_nobody(const outcome& o, contender& one, message_protocol wanted, const planning_task& task) {
     const bool direct = wanted == message_protocol::direct;
-    if (o.only)
-      return one.choreography + " cannot: " + (direct ? one.why_not_direct : one.over(format_of(wanted)).why_not);
-    return direct ? std::string{nobody_in_one_pass} : "no choreography that may perform it can: see troupe explain";
+    if (!o.only)
+      return direct ? std::string{nobody_in_one_pass} : "no choreography that may perform it can: see troupe explain";
+    // It may be known already that it cannot, but not why.
+    choice.consider(one, task);
+    if (direct) choice.price_direct(one, task);
+    else choice.price_slots(one, format_of(wanted), task);
+    return one.choreography + " cannot: " + (direct ? one.why_not_direct : one.over(format_of(wanted)).why_not);
   }
 
   /// So that agreement travels with the data. Where it cannot, the membership is asked. Returns what is performed.
@@ -441,6 +445,9 @@ struct planner::impl {
     const slots_plan* slots = made->slots();
     made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
     made->identity = made->computed_identity(as->digest());
+    const bool as_priced =
+        !made->divides && !made->scales_reads && c.on.in_place == (made->in_place || made->root_in_place);
+    if (made->direct() != nullptr && as_priced) made->direct()->programs.set(0, 1, c.direct);
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     log->debug("{}: {}, {}, agreement {}{}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                c.choreography, name(made->protocol()), name(agreement), made->ahead ? " or ahead of it" : "",

@@ -19,6 +19,8 @@ namespace {
 
 /// About 350 MB of steps; then all that no plan holds are forgotten.
 constexpr std::size_t most_kept_steps = std::size_t{1} << 22;
+/// Sheets of longer scores (a megabyte and more) are made anew for other sizes.
+constexpr std::size_t most_steps_of_kept_sheet = std::size_t{1} << 15;
 constexpr std::size_t most_kept_tallies = 4096;
 constexpr std::size_t long_verification = std::size_t{2} << 20;  // steps × slices: some seconds
 
@@ -170,6 +172,11 @@ bool lowered_score::folds_inputs() {
   return *folds_inputs_;
 }
 
+double lowered_score::hops() {
+  if (!sheet_) sheet_.emplace(*notes);
+  return sheet_->hops(credits_);
+}
+
 double lowered_score::predict(std::size_t block_bytes, const cutting& cut, double staging_bytes,
                               const machine_constants& machine) {
   const std::size_t bytes = size_class(block_bytes);
@@ -182,6 +189,7 @@ double lowered_score::predict(std::size_t block_bytes, const cutting& cut, doubl
   const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, machine,
                                          static_cast<double>(staged));
   prices_.emplace(key, seconds);
+  if (steps > most_steps_of_kept_sheet) sheet_.reset();
   return seconds;
 }
 

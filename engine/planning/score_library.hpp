@@ -55,6 +55,8 @@ public:
 
   /// Predicted seconds, shared by all sizes of a class (size_class).
   /// @param machine its latencies are always the same
+  /// timing_sheet::hops().
+  double hops();
   double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine);
 
 private:

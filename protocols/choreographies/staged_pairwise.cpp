@@ -100,7 +100,8 @@ private:
   lane_writer me_;
   std::vector<std::int32_t>
       waiting_;  // by destination: first of the cells of its blocks, −1 if they do not come by here
-  std::vector<std::vector<rank_t>> passed_on_;  // destinations, by the index of the rank here that passes their blocks on
+  std::vector<std::vector<rank_t>>
+      passed_on_;  // destinations, by the index of the rank here that passes their blocks on
 };
 
 score write(const stage& on) {

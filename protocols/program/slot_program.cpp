@@ -161,10 +161,11 @@ void resolve_after(const program& code, slot_program& made, const std::vector<st
   }
 }
 
-void append_lane(slot_program& made, const std::vector<instruction>& lane, bool drop_waits, places& where) {
+void append_lane(slot_program& made, std::vector<instruction> lane, places& where) {
+  if (lane.empty()) return;
   const auto begin = static_cast<std::uint32_t>(made.steps.size());
+  made.steps.reserve(begin + lane.size());
   for (const instruction& i : lane) {
-    if (drop_waits && i.kind == step_kind::wait) continue;
     slot_step next;
     next.kind = i.kind;
     next.swapped = i.swapped;
@@ -174,11 +175,11 @@ void append_lane(slot_program& made, const std::vector<instruction>& lane, bool 
     if (receives(i.kind)) next.in_channel = where.take(i.from, false, 0);
     if (sends(i.kind)) next.out_channel = where.take(i.to, true, 0);
     made.steps.push_back(next);
-    made.instructions.push_back(i);
     made.reduces = made.reduces || reduces(i.kind) || i.inputs > 1;
   }
-  const auto end = static_cast<std::uint32_t>(made.steps.size());
-  if (end > begin) made.lanes.push_back({begin, end});
+  if (begin == 0) made.instructions = std::move(lane);
+  else made.instructions.insert(made.instructions.end(), lane.begin(), lane.end());
+  made.lanes.push_back({begin, static_cast<std::uint32_t>(made.steps.size())});
 }
 
 /// A message's place is behind those before it in the channel. @pre places.set()
@@ -255,15 +256,15 @@ bool surely_fits_slots(const score& s, const call_shape& shape, slot_format form
   return true;
 }
 
-slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines) {
+slot_program compile_slots(program code, slot_format format, std::size_t most_lines) {
   if (const std::string why = why_no_slots(code, format, most_lines); !why.empty()) throw error(errc::unsupported, why);
   static std::atomic<std::uint64_t> programs{0};
   slot_program made;
   made.format = format;
   made.ranks = code.ranks;
   made.element_size = code.element_size;
-  made.operand_cells = code.operand_cells;
-  made.places = code.places;
+  made.operand_cells = std::move(code.operand_cells);
+  made.places = std::move(code.places);
   made.identity = programs.fetch_add(1, std::memory_order_relaxed) + 1;
   places where{code.ranks};
   std::vector<std::int32_t> index_of_lane(code.lanes.size(), -1);
@@ -272,9 +273,12 @@ slot_program compile_slots(const program& code, slot_format format, std::size_t 
   for (std::size_t l = 0; l < code.lanes.size(); ++l) {
     if (code.lanes[l].empty()) continue;
     index_of_lane[l] = static_cast<std::int32_t>(made.lanes.size());
-    std::vector<instruction> lane = code.lanes[l];
-    if (alone) copy_forwarding{lane, made.operand_cells, code.parts}.run();
-    append_lane(made, lane, alone, where);
+    std::vector<instruction> lane = std::move(code.lanes[l]);
+    if (alone) {
+      copy_forwarding{lane, made.operand_cells, code.parts}.run();
+      std::erase_if(lane, [](const instruction& i) { return i.kind == step_kind::wait; });
+    }
+    append_lane(made, std::move(lane), where);
   }
   if (!alone) resolve_after(code, made, index_of_lane);
   for (const auto& at : where.all())

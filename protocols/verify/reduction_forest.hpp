@@ -93,7 +93,7 @@ private:
   int ranks_;
   std::size_t words_;
   std::vector<node> nodes_;
-  std::vector<std::uint64_t> sets_;  ///< words_ words an inner node; a leaf is its first rank's
+  std::vector<std::uint64_t> sets_;     ///< words_ words an inner node; a leaf is its first rank's
   flat_index leaves_, pairs_, shapes_;  ///< while it grows
   std::vector<std::vector<node_id>> outputs_;
 };

@@ -54,15 +54,21 @@ bool symbolic_run::check_foreign(const player& me, const place& at) {
 void symbolic_run::note_foreign(const player& me, rank_t owner, const place& what, std::int32_t sent_by,
                                 std::int32_t sent_at) {
   const auto key = static_cast<std::uint64_t>(owner) * players_.size() + static_cast<std::uint64_t>(me.number);
-  foreign_.insert_or_assign(
-      key, foreign_access{now(me).time, me.number, static_cast<std::int32_t>(me.at), me.slice, what, sent_by, sent_at});
+  std::int32_t& at = foreign_numbers_.at(key);
+  if (at < 0) {
+    at = static_cast<std::int32_t>(foreign_.size());
+    foreign_.emplace_back();
+  }
+  foreign_[index(at)] = {key,      now(me).time, me.number, static_cast<std::int32_t>(me.at),
+                         me.slice, what,         sent_by,   sent_at};
 }
 
 fault symbolic_run::foreign_fault(rank_t owner, const foreign_access& access) const {
   const player& who = player_at(access.lane);
-  const std::string what = access.sent_by < 0 ? to_string(access.what)
-                                              : "the cells that rank " + std::to_string(player_at(access.sent_by).rank) +
-                                                    " step " + std::to_string(access.sent_at) + " sent";
+  const std::string what = access.sent_by < 0
+                               ? to_string(access.what)
+                               : "the cells that rank " + std::to_string(player_at(access.sent_by).rank) + " step " +
+                                     std::to_string(access.sent_at) + " sent";
   return {who.rank, who.lane, access.step, access.slice,
           "touches " + what + ", but rank " + std::to_string(owner) + " may have ended the operation by then"};
 }

@@ -54,9 +54,9 @@ private:
   bool uniform_;
   std::int64_t parts_;
   std::int64_t chunk_total_;
-  std::size_t shared_ = 0;            ///< cells below are different memory in every slice; from here on it is l0
-  std::vector<std::size_t> first_;    ///< by rank and buffer
-  std::vector<std::int64_t> chunks_;  ///< block · parts + part
+  std::size_t shared_ = 0;              ///< cells below are different memory in every slice; from here on it is l0
+  std::vector<std::size_t> first_;      ///< by rank and buffer
+  std::vector<std::int64_t> chunks_;    ///< block · parts + part
   std::vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
 };
 

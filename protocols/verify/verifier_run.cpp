@@ -92,9 +92,8 @@ void symbolic_run::list_players() {
   }
   first_player_.push_back(static_cast<std::int32_t>(players_.size()));
   for (const part& p : score_.players) most_lanes_ = std::max(most_lanes_, p.lanes.size());
-  constexpr std::size_t small_table = std::size_t{1} << 20;
-  if (const std::size_t all = index(score_.ranks) * index(score_.ranks) * most_lanes_; all <= small_table)
-    channel_table_.assign(all, -1);
+  channel_numbers_ = numbering{index(score_.ranks) * index(score_.ranks) * most_lanes_};
+  foreign_numbers_ = numbering{ends_matter_ ? index(score_.ranks) * players_.size() : 0};
 }
 
 /// −1 if the rank has no such lane.
@@ -105,10 +104,11 @@ std::int32_t symbolic_run::lane_number(rank_t rank, int lane) const {
 
 std::int32_t symbolic_run::channel_number(rank_t from, rank_t to, int lane) {
   const std::size_t key = (index(from) * index(score_.ranks) + index(to)) * most_lanes_ + index(lane);
-  const auto fresh = static_cast<std::int32_t>(channels_.size());
-  std::int32_t& number = channel_table_.empty() ? channel_index_.try_emplace(key, fresh).first : channel_table_[key];
-  if (number < 0) number = fresh;
-  if (number == fresh) channels_.push_back({lane_number(from, lane), lane_number(to, lane)});
+  std::int32_t& number = channel_numbers_.at(key);
+  if (number < 0) {
+    number = static_cast<std::int32_t>(channels_.size());
+    channels_.push_back({lane_number(from, lane), lane_number(to, lane)});
+  }
   return number;
 }
 
@@ -391,16 +391,13 @@ std::optional<fault> symbolic_run::unread_messages() const {
 /// An operation has ended at a rank when its lanes are through and all its credits have come back. Others must be through
 /// with its buffers by then, and must not have begun with them before it came.
 std::optional<fault> symbolic_run::operation_ends() {
-  const foreign_access* first = nullptr;
-  std::uint64_t first_key = 0;
-  for (const auto& [key, access] : foreign_) {  // the map has no order of its own: report the smallest
-    const std::size_t lane = key % players_.size();
-    if (ends_[key / players_.size()][lane] >= access.time) continue;
-    if (first && first_key < key) continue;
-    first = &access;
-    first_key = key;
+  const foreign_access* first = nullptr;  // of several that with the smallest key
+  for (const foreign_access& access : foreign_) {
+    const std::size_t lane = access.key % players_.size();
+    if (ends_[access.key / players_.size()][lane] >= access.time) continue;
+    if (first == nullptr || access.key < first->key) first = &access;
   }
-  if (first != nullptr) return foreign_fault(static_cast<rank_t>(first_key / players_.size()), *first);
+  if (first != nullptr) return foreign_fault(static_cast<rank_t>(first->key / players_.size()), *first);
   return traits_of(score_.what).synchronizes ? barrier_holds() : std::nullopt;
 }
 

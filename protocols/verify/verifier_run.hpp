@@ -51,6 +51,19 @@ private:
 
 void join(std::span<ticks> into, clock_view from);
 
+/// A number for each key below `keys`, at first −1: a table where that is small, else an index.
+class numbering {
+public:
+  numbering() = default;
+  explicit numbering(std::size_t keys) : table_(keys <= most_in_table ? keys : 0, -1) {}
+  std::int32_t& at(std::size_t key) { return table_.empty() ? index_.try_emplace(key, -1).first : table_[key]; }
+
+private:
+  static constexpr std::size_t most_in_table = std::size_t{1} << 20;
+  std::vector<std::int32_t> table_;
+  flat_index index_;
+};
+
 class symbolic_run {
 public:
   /// @pre check_structure found nothing.
@@ -98,6 +111,7 @@ private:
   };
   /// The last access of a lane to another rank's buffers, and what it was.
   struct foreign_access {
+    std::uint64_t key;  ///< owner and lane
     ticks time;
     std::int32_t lane, step, slice;
     place what;            ///< none: …
@@ -115,8 +129,8 @@ private:
     int lane;
     std::int32_t number;
     const troupe::lane* steps;
-    clock_pool::handle clock = -1;                        ///< from the first step to the last
-    clock_pool::handle lent = -1;                         ///< a copy that its last messages share; −1: it has learned since
+    clock_pool::handle clock = -1;  ///< from the first step to the last
+    clock_pool::handle lent = -1;   ///< a copy that its last messages share; −1: it has learned since
     std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
     std::vector<bool> combined,
         completes;  ///< by step, of reductions: has combined; and brought all contributions together
@@ -205,17 +219,16 @@ private:
   std::int32_t free_message_ = -1;
   std::vector<credit> credits_;  ///< the same of credits
   std::int32_t free_credit_ = -1;
-  /// Of channels, by sender, receiver and lane: a table where it is small, else an index.
-  std::vector<std::int32_t> channel_table_;
-  flat_index channel_index_;
-  std::size_t most_lanes_ = 0;  ///< of a rank
+  numbering channel_numbers_;     ///< by sender, receiver and lane
+  std::size_t most_lanes_ = 0;    ///< of a rank
   std::vector<awaited> awaited_;  ///< by awaited step and slice
   clock_pool pool_;
   std::vector<std::vector<ticks>>
       ends_;  ///< by rank: what is known when its lanes are through and its credits are back
   std::vector<std::int32_t> queue_;
   bool ends_matter_;  ///< somebody must not end before others have come, or are through with its buffers
-  std::unordered_map<std::uint64_t, foreign_access> foreign_;  ///< by owner and lane
+  std::vector<foreign_access> foreign_;
+  numbering foreign_numbers_;  ///< in foreign_, by key
 
   // the step under way
   std::vector<node_id> incoming_, local_, result_;
