@@ -137,8 +137,13 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
     }
   }
   const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});
-  const double meetings = shared ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
-  return (direct_operation_ns + meetings + direct_line_ns * foreign_bytes / 128 / workers) * 1e-9 + work / workers;
+  return direct_operation_seconds(ranks) + direct_line_ns * foreign_bytes / 128 / workers * 1e-9 + work / workers;
+}
+
+double tuning::direct_operation_seconds(int ranks) const {
+  const int cores = std::max(1, machine.cores);
+  const double meetings = ranks > cores ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
+  return (direct_operation_ns + meetings) * 1e-9;
 }
 
 double tuning::actor_operation_seconds(int ranks) const {

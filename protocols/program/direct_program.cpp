@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -128,19 +129,42 @@ private:
   }
 
   /// What is written by one operand and touched by another, of the same pass or not, are the same elements or none.
-  bool can_cut(const direct_program::body& body) const {
-    for (const auto& p : body.passes)
-      for (const cell_range& to : made_.operands_of(p).subspan(p.inputs))
-        for (const auto& q : body.passes)
-          for (const cell_range& other : made_.operands_of(q))
-            if (conflict(to, other)) return false;
+  bool can_cut(const direct_program::body& body) {
+    touched_.clear();
+    for (const auto& p : body.passes) {
+      const auto operands = made_.operands_of(p);
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        touched_.push_back({canonical(operands[k], setting_, ranks_, made_.parts), k >= p.inputs});
+    }
+    std::sort(touched_.begin(), touched_.end());
+    const touched_cells* before = nullptr;
+    std::int32_t end_of_all = 0, end_of_written = 0;  // of the cells before this one's, in its buffer
+    for (std::size_t i = 0; i < touched_.size();) {
+      const touched_cells& first = touched_[i];
+      if (before == nullptr || !before->same_buffer(first)) end_of_all = end_of_written = 0;
+      bool written = false;
+      for (before = &first; i < touched_.size() && touched_[i].same_cells(first); ++i)
+        written = written || touched_[i].written;
+      if (end_of_written > first.at.cell || (written && end_of_all > first.at.cell)) return false;
+      const std::int32_t end = first.at.cell + first.at.count;
+      end_of_all = std::max(end_of_all, end);
+      if (written) end_of_written = std::max(end_of_written, end);
+    }
     return true;
   }
-  bool conflict(const cell_range& x, const cell_range& y) const {
-    const cell_range a = canonical(x, setting_, ranks_, made_.parts), b = canonical(y, setting_, ranks_, made_.parts);
-    return overlap(a, b) && (a.cell != b.cell || a.count != b.count);
-  }
 
+  struct touched_cells {
+    cell_range at;
+    bool written;
+    auto key() const { return std::tuple{at.owner, at.buffer, at.cell, at.count}; }
+    bool operator<(const touched_cells& other) const { return key() < other.key(); }
+    bool same_buffer(const touched_cells& other) const {
+      return at.owner == other.at.owner && at.buffer == other.at.buffer;
+    }
+    bool same_cells(const touched_cells& other) const { return key() == other.key(); }
+  };
+
+  std::vector<touched_cells> touched_;
   direct_program& made_;
   const direct_setting& setting_;
   int ranks_;
