@@ -550,10 +550,23 @@ bool rank_cell::sleep_on_board(steady_time until) {
 
 // -- groups -------------------------------------------------------------------------------------------------------------------
 
-rank_cell::gathering::gathering() : outer_(std::exchange(my_gathering, this)) {}
+namespace {
+/// A number that no other gathering has had.
+std::uint64_t new_gathering() {
+  constexpr std::uint64_t block = 1 << 16;
+  static std::atomic<std::uint64_t> blocks{0};
+  thread_local std::uint64_t next = 0;
+  if (next % block == 0) next = blocks.fetch_add(block, std::memory_order_relaxed) + 1;  // once in many
+  return next++;
+}
+}  // namespace
+
+rank_cell::gathering::gathering() : number_(new_gathering()), outer_(std::exchange(my_gathering, this)) {}
 
 void rank_cell::gathering::add(rank_cell& which) {
-  if (std::find(cells_.begin(), cells_.end(), &which) == cells_.end()) cells_.push_back(&which);
+  if (which.gathered_.load(std::memory_order_relaxed) == number_) return;
+  cells_.push_back(&which);
+  which.gathered_.store(number_, std::memory_order_relaxed);
 }
 
 /// Of what was only queued, where nobody here takes the turn.
@@ -593,16 +606,13 @@ void rank_cell::gathering::drive() {
   for (auto step = wait_course::step::look; !here.empty() && step != wait_course::step::sleep;) {
     if (step == wait_course::step::yield) std::this_thread::yield();
     bool moved = false;
-    for (std::size_t i = 0; i < here.size();) {
-      rank_cell* const cell = here[i];
+    std::size_t kept = 0;
+    for (rank_cell* const cell : here) {
       moved = cell->turn() || moved;
-      if (cell->state_.pending()) {
-        ++i;
-        continue;
-      }
-      here.erase(here.begin() + static_cast<std::ptrdiff_t>(i));
-      cell->end_turn();
+      if (cell->state_.pending()) here[kept++] = cell;
+      else cell->end_turn();
     }
+    here.resize(kept);
     if (moved) course.restart();
     step = course.next();
   }

@@ -134,7 +134,8 @@ public:
   private:
     friend class rank_cell;
     void add(rank_cell& which);
-    std::vector<rank_cell*> cells_;  ///< each once
+    std::vector<rank_cell*> cells_;  ///< each once, or twice if another thread's group has it, too
+    std::uint64_t number_;           ///< see gathered_
     gathering* outer_;
   };
 
@@ -209,8 +210,9 @@ private:
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};
-  std::mutex waiting_mutex_;       // next to a sleep or a wake-up
-  std::vector<parker*> sleepers_;  ///< callers, the first to come first
+  std::atomic<std::uint64_t> gathered_{0};  ///< the last group that has this rank; so a group of many need not search
+  std::mutex waiting_mutex_;                // next to a sleep or a wake-up
+  std::vector<parker*> sleepers_;           ///< callers, the first to come first
   alignas(128) inbox inbox_;
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;
