@@ -42,6 +42,7 @@ struct direct_program {
   };
 
   std::vector<body> bodies;          ///< by rank
+  std::vector<rank_t> at_work;       ///< whose bodies have passes; rank 0, if none has
   std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
   collective what = collective::barrier;

@@ -23,16 +23,17 @@ int cores() {
   return found;
 }
 
-/// Which body to begin with. Where ranks share cores, whoever happens to run works for all; beginning at a place that belongs to the
-/// core, it finds in the core's cache what was worked on there last time.
-rank_t first_body(rank_t rank, int ranks, std::size_t bytes) {
+/// Which body to begin with, of those at work. Where ranks share cores, whoever happens to run works for all; beginning at a place that
+/// belongs to the core, it finds in the core's cache what was worked on there last time.
+std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, std::size_t bytes) {
 #if defined(__linux__)
   if (ranks > cores() && bytes >= much_bytes)
-    if (const int core = ::sched_getcpu(); core >= 0) return static_cast<rank_t>(core % cores() * ranks / cores());
+    if (const int core = ::sched_getcpu(); core >= 0)
+      return static_cast<std::size_t>(core % cores()) * bodies / static_cast<std::size_t>(cores());
 #else
   static_cast<void>(ranks), static_cast<void>(bytes);
 #endif
-  return rank;
+  return static_cast<std::size_t>(rank) % bodies;
 }
 
 }  // namespace
@@ -65,8 +66,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
-  if (rank_ == 0)
-    place.left.store(static_cast<std::size_t>(place.ranks()) * direct_board::share, std::memory_order_relaxed);
+  if (rank_ == 0) place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
   const std::size_t units = sizes_.units(rank_);
@@ -79,15 +79,17 @@ void direct_performer::come() {
   mine.factor.store(mine_.factor, std::memory_order_release);
   mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
   mine.here.store(mark_, std::memory_order_seq_cst);
+  if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
 }
 
 /// `performed`: all are here.
 direct_performer::status direct_performer::meet() {
   direct_board& place = meeting_place();
+  // The last to come sees all, so nobody need be told that somebody has come.
+  if (place.counts() && !place.came.all(sequence_, place.ranks())) return status::waiting;
   for (; met_ < place.ranks(); ++met_) {
     const direct_board::seat& other = place.at(met_);
-    // In one order with come(): the last to come sees all, so nobody need be told that somebody has come.
     if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
     const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
     buffers_[static_cast<std::size_t>(met_)] = {
@@ -115,6 +117,7 @@ direct_performer::status direct_performer::advance() {
   if (first) come();
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
+    if (meeting_place().counts() && is_over()) return leave();
     if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
     if (first && sizes_.bytes() >= much_bytes) wake_helpers();
   }
@@ -150,14 +153,18 @@ void direct_performer::abandon() {
 void direct_performer::give_up() const {
   direct_board& place = meeting_place();
   place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
+  place.gave_up.store(mark_, std::memory_order_relaxed);
   for (rank_t r = 0; r < place.ranks(); ++r)
     while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_) std::this_thread::yield();
 }
 
 std::vector<lane_wait> direct_performer::waits() const {
   if (idle()) return {};
-  const bool looks = stage_ == stage::meeting || stage_ == stage::at_odds;
-  return {{lane_wait::reason::chunk, 0, looks ? met_ : -1, -1}};
+  rank_t missing = stage_ == stage::at_odds ? met_ : -1;
+  if (stage_ == stage::meeting)
+    for (rank_t r = board_->ranks() - 1; r >= 0; --r)
+      if (meeting_place().at(r).here.load(std::memory_order_acquire) != mark_) missing = r;
+  return {{lane_wait::reason::chunk, 0, missing, -1}};
 }
 
 // -- work -------------------------------------------------------------------------------------------------------------
@@ -202,11 +209,12 @@ bool direct_performer::work() {
   if (!all_here(std::memory_order_seq_cst)) return true;
   std::size_t done = 0;
   bool fit = true;
-  const rank_t first = first_body(rank_, place.ranks(), sizes_.bytes());
-  for (rank_t k = 0; fit && k < place.ranks(); ++k) {
-    const rank_t body = (first + k) % place.ranks();
-    // A rank that gives up waits for `touching`, so one look a unit is enough.
-    for (claimed next; fit && all_here(std::memory_order_relaxed) && claim(body, next);) {
+  const std::size_t bodies = code_->at_work.size();
+  const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes_.bytes());
+  for (std::size_t k = 0; fit && k < bodies; ++k) {
+    const rank_t body = code_->at_work[(first + k) % bodies];
+    // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
+    for (claimed next; fit && place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
       fit = perform(code_->bodies[static_cast<std::size_t>(body)], next);
       if (!fit) break;
       done += direct_board::share_of(next.unit, next.units);
