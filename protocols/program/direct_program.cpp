@@ -148,6 +148,23 @@ private:
   int ranks_;
 };
 
+/// See direct_program::copies.
+std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& made) {
+  constexpr std::size_t most_ranks = 16;
+  const std::size_t ranks = made.bodies.size();
+  if (ranks > most_ranks || made.parts != 1 || is_reduction(made.what)) return {};
+  std::vector<std::vector<std::uint32_t>> copies(ranks);
+  for (const auto& body : made.bodies)
+    for (const direct_program::pass& p : body.passes) {
+      const auto operands = made.operands_of(p);
+      const auto whole = [](const cell_range& at, buffer_kind in) { return at.buffer == in && at.count == 1; };
+      if (operands.size() != 2 || !whole(operands[0], buffer_kind::input) || !whole(operands[1], buffer_kind::output))
+        return {};
+      copies[static_cast<std::size_t>(operands[1].owner)].push_back(p.operands);
+    }
+  return copies;
+}
+
 }  // namespace
 
 std::string why_not_direct(program_list all) {
@@ -200,6 +217,7 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
     if (!made.bodies.back().passes.empty()) made.at_work.push_back(static_cast<rank_t>(r));
   }
   if (made.at_work.empty()) made.at_work.push_back(0);
+  made.copies = copies_by_target(made);
   return made;
 }
 

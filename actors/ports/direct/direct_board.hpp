@@ -36,6 +36,9 @@
 // `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
 // left out, and ranks that gave operations up may be any number of them apart.
 //
+// Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: there are no units, and
+// `over` stays. Whoever has seen all says so in `complete`, for ranks that look when the first have left already.
+//
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.
 
@@ -44,6 +47,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "actors/ports/direct/snapshots.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -92,7 +96,8 @@ public:
     std::atomic<std::uint64_t> word_{0};
   };
 
-  explicit direct_board(int ranks) : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
+  explicit direct_board(int ranks)
+      : brought(ranks), seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
   direct_board(const direct_board&) = delete;
   direct_board& operator=(const direct_board&) = delete;
 
@@ -111,6 +116,9 @@ public:
   static constexpr std::size_t share_of(std::size_t unit, std::size_t units) {
     return share * (unit + 1) / units - share * unit / units;
   }
+
+  /// Little inputs, of operations that need no more than them.
+  snapshots brought;
 
   alignas(128) arrivals came;
   alignas(128) std::atomic<std::size_t> left{0};    ///< shares that are not finished; set by rank 0 when it comes

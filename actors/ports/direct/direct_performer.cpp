@@ -2,6 +2,7 @@
 #include "actors/ports/direct/direct_performer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #if defined(__linux__)
@@ -59,6 +60,8 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   fingerprint_ = fingerprint;
   worked_ = 0;
   met_ = 0;
+  balance_ = 0;
+  all_brought_ = brings();
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -78,6 +81,7 @@ void direct_performer::come() {
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
   mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
+  if (all_brought_) bring();
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
@@ -105,7 +109,12 @@ direct_performer::status direct_performer::meet() {
       return status::mismatch;
     }
     if (!sizes_.equal()) sizes_.learn(met_, lists);
+    if (!all_brought_) continue;
+    const snapshots::place* const theirs = place.brought.find(met_, mark_);
+    all_brought_ = theirs != nullptr;
+    if (theirs != nullptr) balance_ += theirs->balance;
   }
+  all_came_ = sequence_ + 1;
   stage_ = stage::working;
   return status::performed;
 }
@@ -118,7 +127,13 @@ direct_performer::status direct_performer::advance() {
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
     if (meeting_place().counts() && is_over()) return leave();
-    if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
+    const status s = meet();
+    if (s == status::mismatch) return s;
+    if (s == status::performed && all_brought_ && balance_ == 0) {
+      meeting_place().brought.complete.store(mark_, std::memory_order_release);
+      return take(first);
+    }
+    if (s == status::waiting) return is_over() ? leave() : is_complete() ? take(first) : s;
     if (first && sizes_.bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
@@ -138,6 +153,7 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   stage_ = stage::none;
+  all_came_ = sequence_ + 1;
   board_->finish(rank_, sequence_);
   return status::performed;
 }
@@ -165,6 +181,68 @@ std::vector<lane_wait> direct_performer::waits() const {
     for (rank_t r = board_->ranks() - 1; r >= 0; --r)
       if (meeting_place().at(r).here.load(std::memory_order_acquire) != mark_) missing = r;
   return {{lane_wait::reason::chunk, 0, missing, -1}};
+}
+
+// -- snapshots --------------------------------------------------------------------------------------------------------
+
+/// The operation can be performed from snapshots, and the rank's is small enough.
+bool direct_performer::brings() const {
+  if (sizes_.equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+  if (traits_of(code_->what).v == v_counts::common) return false;
+  std::size_t elements = 0;
+  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) elements += sizes_.elements_of_block(true, i);
+  return elements <= snapshots::most_bytes / sizes_.element_size();
+}
+
+/// Unless both places are in use.
+void direct_performer::bring() {
+  const unsigned which = brought_[0] <= brought_[1] ? 0 : 1;
+  if (brought_[which] != 0 && brought_[which] >= all_came_) return;
+  brought_[which] = sequence_ + 1;
+  snapshots::place& to = meeting_place().brought.of(rank_, which);
+  const std::size_t size = sizes_.element_size();
+  const root_role rooted = traits_of(code_->what).root;
+  std::size_t at = 0;
+  to.balance = 0;
+  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) {
+    const std::size_t bytes = sizes_.elements_of_block(true, i) * size;
+    to.begins[i] = static_cast<std::uint16_t>(at);
+    if (bytes > 0) std::memcpy(&to.data[at], mine_.input + sizes_.mine().input_begins[i] * size, bytes);
+    at += bytes;
+    const rank_t receiver = rooted == root_role::sink ? code_->root : static_cast<rank_t>(i);
+    to.balance -= snapshots::weight(rank_, receiver, bytes);
+  }
+  to.begins[sizes_.blocks(true)] = static_cast<std::uint16_t>(at);
+  for (std::size_t i = 0; i < sizes_.blocks(false); ++i) {
+    const rank_t sender = rooted == root_role::source ? code_->root : static_cast<rank_t>(i);
+    to.balance += snapshots::weight(sender, rank_, sizes_.elements_of_block(false, i) * size);
+  }
+  to.mark.store(mark_, std::memory_order_release);
+}
+
+/// Who has seen that all have come, each with a snapshot, and all alike, has said so.
+bool direct_performer::is_complete() const {
+  return meeting_place().brought.complete.load(std::memory_order_acquire) == mark_;
+}
+
+/// @param last nobody may know yet that all have come
+direct_performer::status direct_performer::take(bool last) {
+  const snapshots& from = meeting_place().brought;
+  const std::size_t size = sizes_.element_size();
+  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
+    const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
+    const snapshots::place& theirs = *from.find(source.owner, mark_);
+    const auto index = static_cast<std::size_t>(source.index);
+    const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
+    if (bytes != sizes_.elements(target) * size) [[unlikely]] {  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
+      stage_ = stage::at_odds;
+      suspect_ = source.owner;
+      return status::mismatch;
+    }
+    if (bytes > 0) std::memcpy(mine_.output + sizes_.offset(target), &theirs.data[begin], bytes);
+  }
+  if (last) tell_all();
+  return leave();
 }
 
 // -- work -------------------------------------------------------------------------------------------------------------
