@@ -34,6 +34,9 @@ constexpr int most_counted_ranks = 32;
 /// … which is right to a few hundredths where a choreography is regular; this much of it is taken for certain.
 constexpr double sure_of_guess = 0.75;
 constexpr double never = std::numeric_limits<double>::infinity();
+/// So many for each rank are tried, too, and are the most that a rank at the direct board is worth where there are many: what all have to do
+/// there is done by whoever comes last, so blocks for everybody from everybody are left to messages.
+constexpr std::size_t most_steps_a_rank = 96;
 using verifying::max_cells;
 using verifying::max_lanes;
 
@@ -303,7 +306,9 @@ std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
   for (std::size_t i = 0; i < library_.names().size(); ++i) {
     const std::string& name = library_.names()[i];
     const extent& e = extents[i];
-    if (e.too_large.empty() && (e.steps == 0 || e.steps <= std::max(most_steps_tried, many_times * least))) {
+    const double most =
+        std::max({most_steps_tried, many_times * least, static_cast<double>(most_steps_a_rank) * task.ranks()});
+    if (e.too_large.empty() && (e.steps == 0 || e.steps <= most)) {
       all.push_back(contender_of(name, task));
       continue;
     }
@@ -525,8 +530,8 @@ bool plan_choice::fit_slots(contender& c, slot_format format, const planning_tas
 // -- direct -----------------------------------------------------------------------------------------------------------
 
 namespace {
-/// Ranks look at each other's seats one by one.
-constexpr int most_direct_ranks = 64;
+/// The one who comes last looks at everybody's seat.
+constexpr int most_direct_ranks = most_slot_ranks;
 }  // namespace
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
@@ -544,11 +549,16 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   if (!c.eligible()) return;
   c.direct_priced = true;
   const bool stages_factors = task.rules.scaled && !c.scales_reads;
-  if (c.widened || stages_factors || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
+  // A barrier's score only brings ranks together, which is what they do at the board.
+  const bool alone = !c.lowered->touches_other_ranks && moves_data(task.what.what);
+  const auto ranks = static_cast<std::size_t>(task.ranks());
+  const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps_a_rank * ranks;
+  if (c.widened || stages_factors || in_place_at_root(c) || alone || long_pass) {
     c.why_not_direct = c.widened             ? "it widens its elements"
                        : stages_factors      ? "it multiplies its inputs before the first pass"
                        : in_place_at_root(c) ? root_joins_buffers
-                                             : "it works on its own memory only";
+                       : alone               ? "it works on its own memory only"
+                                             : "it takes too many steps for so many ranks to be done by a few of them";
     return;
   }
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};

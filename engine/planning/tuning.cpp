@@ -126,7 +126,7 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;
-  for (rank_t r = 0; r < ranks; ++r) {
+  for (const rank_t r : made.at_work) {
     units += sizes.units(r);
     for (const direct_program::pass& p : made.bodies[static_cast<std::size_t>(r)].passes) {
       const auto operands = made.operands_of(p);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -34,6 +35,7 @@ std::span<const instruction> only_lane(const program& code) {
 struct sections {
   std::size_t begin = 0;
   std::size_t end = 0;
+  bool empty() const { return begin == end; }
 };
 
 sections sections_of(std::span<const instruction> lane) {
@@ -170,11 +172,29 @@ private:
   int ranks_;
 };
 
+/// See direct_program::copies.
+std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& made) {
+  constexpr std::size_t most_ranks = 16;
+  const std::size_t ranks = made.bodies.size();
+  if (ranks > most_ranks || made.parts != 1 || is_reduction(made.what)) return {};
+  std::vector<std::vector<std::uint32_t>> copies(ranks);
+  for (const auto& body : made.bodies)
+    for (const direct_program::pass& p : body.passes) {
+      const auto operands = made.operands_of(p);
+      const auto whole = [](const cell_range& at, buffer_kind in) { return at.buffer == in && at.count == 1; };
+      if (operands.size() != 2 || !whole(operands[0], buffer_kind::input) || !whole(operands[1], buffer_kind::output))
+        return {};
+      copies[static_cast<std::size_t>(operands[1].owner)].push_back(p.operands);
+    }
+  return copies;
+}
+
 }  // namespace
 
 std::string why_not_direct(program_list all) {
   if (all.size() < 2) return "a rank alone needs nobody's buffers";
-  token_counts sent, received;
+  std::vector<std::size_t> begins;
+  std::size_t first = std::numeric_limits<std::size_t>::max();
   for (std::size_t r = 0; r < all.size(); ++r) {
     const program& code = *all[r];
     if (code.channels != 1) return "it is cut into channels";
@@ -183,7 +203,15 @@ std::string why_not_direct(program_list all) {
     const sections s = sections_of(lane);
     if (const std::string why = wrong_step(code, lane, s); !why.empty())
       return "rank " + std::to_string(r) + ": " + why;
-    for (const instruction& i : lane.first(s.begin)) {
+    begins.push_back(s.begin);
+    if (!s.empty()) first = std::min(first, s.begin);
+  }
+  token_counts sent, received;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto lane = only_lane(*all[r]);
+    // A rank without local steps only passes tokens on; any place that keeps the rule will do for it, and ranks are mostly alike.
+    const std::size_t begin = sections_of(lane).empty() ? std::min(first, lane.size()) : begins[r];
+    for (const instruction& i : lane.first(begin)) {
       if (i.kind == step_kind::send) ++sent[{static_cast<rank_t>(r), i.to}];
       if (i.kind == step_kind::recv) ++received[{i.from, static_cast<rank_t>(r)}];
     }
@@ -208,7 +236,12 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
   made.root = setting.root;
   made.parts = all.front()->parts;
   body_maker maker{made, setting, static_cast<int>(all.size())};
-  for (std::size_t r = 0; r < all.size(); ++r) made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
+    if (!made.bodies.back().passes.empty()) made.at_work.push_back(static_cast<rank_t>(r));
+  }
+  if (made.at_work.empty()) made.at_work.push_back(0);
+  made.copies = copies_by_target(made);
   return made;
 }
 

@@ -796,7 +796,7 @@ TEST_CASE("small collectives go over slots, and there nobody ends before he has 
   scaled.reduction.kind = op_kind::pre_mul_sum;
   CHECK(p.plan_for(scaled, two)->on_board());
   CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots());
-  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->slots());  // no cliff where 64 bits end
+  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->on_board());  // no cliff where 64 bits end
   CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->on_board());
 }
 
@@ -810,7 +810,16 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
       CHECK(made->protocol() == message_protocol::direct);
       CHECK(made->direct_program_of_all() == made->direct_program_of_all());  // one for all ranks
     }
-  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::flat(65))->direct());
+  for (const int ranks : {65, 300}) CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(ranks))->direct());
+  // What everybody has for everybody is n² steps, which a few ranks would perform for all.
+  CHECK_FALSE(p.plan_for(call_of(collective::all_gather, 1 << 10), layout::flat(128))->direct());
+  call meet = call_of(collective::barrier, 0);
+  meet.protocol = message_protocol::direct;
+  for (const int ranks : {2, 32, 300}) {
+    const auto made = p.plan_for(meet, layout::flat(ranks));
+    REQUIRE(made->direct());
+    CHECK(made->direct_program_of_all()->most_operands == 0);
+  }
   CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::parse("2x2"))->direct());
   call scaled = all_reduce_of(1 << 20);
   scaled.reduction.kind = op_kind::pre_mul_sum;

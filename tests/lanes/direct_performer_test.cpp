@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -57,7 +58,7 @@ instruction copying(const cell_range& from, const cell_range& to) {
 
 TEST_CASE("direct: every collective, rank count and size gives the right answer under any schedule") {
   std::mt19937_64 random{seed()};
-  for (const int ranks : {2, 3, 4, 7, 8})
+  for (const int ranks : {2, 3, 4, 7, 8, 20})
     for (const collective c : find_choreography("fused")->collectives)
       for (const bool in_place : {false, true}) {
         if (in_place && !may_be_in_place(c)) continue;
@@ -66,6 +67,7 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
         for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
         std::uint64_t epoch = random() % 3;
         for (const std::size_t count : {0U, 1U, 2U, 63U, 1000U, 70001U}) {
+          if (ranks > 8 && count > 1000) continue;
           const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
           const operation what = direct("fused", flat_stage(c, ranks, root, in_place), count);
           INFO(describe(what, "fused"));
@@ -86,6 +88,30 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
           epoch += 3 + random() % 3;
         }
       }
+}
+
+TEST_CASE("direct: nobody leaves a barrier before all have come, whoever may write its score") {
+  std::mt19937_64 random{seed()};
+  for (const std::string_view by : {"recursive_doubling", "binomial"})
+    for (const int ranks : {2, 5, 70}) {
+      slot_board board{ranks};
+      const operation what = direct(by, flat_stage(collective::barrier, ranks), 0);
+      INFO(describe(what, by));
+      std::vector<std::unique_ptr<direct_player>> players;
+      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
+      for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+        std::vector<rank_t> order;
+        for (rank_t r = 0; r < ranks; ++r) order.push_back(r);
+        std::shuffle(order.begin(), order.end(), random);
+        for (const rank_t r : order) {
+          auto& p = *players[static_cast<std::size_t>(r)];
+          p.start(what, epoch);
+          const auto status = p.performs.advance();
+          CHECK(status == (r == order.back() ? board_performer::status::performed : board_performer::status::waiting));
+        }
+        for (auto& p : players) CHECK(p->performs.advance() == board_performer::status::performed);
+      }
+    }
 }
 
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
@@ -128,6 +154,17 @@ TEST_CASE("direct: local steps that a token orders behind a peer's are refused")
                             {token(false, 0), token(false, 0), token(true, 0), work}))
             .find("begins its local steps after some of rank 0") != std::string::npos);
   CHECK(why_not_direct(list({work, token(true, 1), work}, {token(false, 0), work})).find("between") !=
+        std::string::npos);
+  // Nor may it be behind them by way of a rank that has none.
+  const auto alone = copying(cells(buffer_kind::input, 0, 4), cells(buffer_kind::output, 0, 4));
+  const auto three = [&](std::vector<instruction> idle) {
+    auto all = list({alone, token(true, 2)}, {token(false, 2), alone});
+    all.push_back(with_lane(std::move(idle)));
+    return all;
+  };
+  CHECK(why_not_direct(three({token(false, 0), token(true, 1)})).find("begins its local steps after some of rank 2") !=
+        std::string::npos);
+  CHECK(why_not_direct(three({token(true, 1), token(false, 0)})).find("begins its local steps after some of rank 2") !=
         std::string::npos);
   CHECK_FALSE(
       why_not_direct(list({work}, {copying(cells(buffer_kind::l2, 0, 4), cells(buffer_kind::output, 0, 4))})).empty());
