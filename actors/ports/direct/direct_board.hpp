@@ -124,7 +124,8 @@ public:
   alignas(128) std::atomic<std::size_t> left{0};    ///< shares that are not finished; set by rank 0 when it comes
   alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
   std::atomic<std::uint64_t> at_odds{0};            ///< of the last one in which two ranks counted a block differently
-  std::atomic<std::uint64_t> gave_up{0};            ///< of the last one that a rank gave up
+  /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.
+  alignas(128) std::atomic<std::uint64_t> gave_up{0};
 
 private:
   std::unique_ptr<seat[]> seats_;
