@@ -265,8 +265,11 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
   const double by_actors = machine_.actor_operation_seconds(task.ranks()) +
                            seconds(message_protocol::simple, machine_.through_actors(1, form.work_type).message);
   lower(message_protocol::simple, by_actors);
-  if (tallies.back()->touches_other_ranks)
-    return lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+  const bool touches = tallies.back()->touches_other_ranks;
+  // As price_direct(): a barrier is what ranks do at the board anyway.
+  if (touches || !moves_data(task.what.what))
+    lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+  if (touches) return;
   for (const slot_format format : {slot_format::ll128, slot_format::ll})
     lower(protocol_of(format),
           machine_.slot_operation_seconds() +
