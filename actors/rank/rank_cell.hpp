@@ -220,8 +220,8 @@ private:
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};
-  std::mutex waiting_mutex_;                // next to a sleep or a wake-up
-  std::vector<parker*> sleepers_;           ///< callers, the first to come first
+  std::mutex waiting_mutex_;       // next to a sleep or a wake-up
+  std::vector<parker*> sleepers_;  ///< callers, the first to come first
   alignas(128) inbox inbox_;
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;
