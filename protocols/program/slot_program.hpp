@@ -83,6 +83,10 @@ inline constexpr std::size_t default_slot_lines = 1024;
 /// Why `code` cannot be performed over slots, as a sentence; empty if it can.
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
 
+/// Why its messages cannot be combined line by line, as a sentence; empty if they can. What is only copied may be torn.
+/// @param unit bytes that a reduction takes for one (unit_of), a power of two
+std::string why_torn(const program& code, slot_format format, std::size_t unit);
+
 /// Throws error(unsupported) with why_no_slots(). Allocates; not for the way of a repeated call.
 /// @pre `code` is rank `rank`'s of a verified score; all ranks' programs of the operation are compiled with the same format.
 slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
