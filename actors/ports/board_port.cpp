@@ -13,7 +13,14 @@ std::shared_ptr<const plan> board_port::plan_of(const call& what) const {
 }
 
 void board_port::remember(const call& what, const std::shared_ptr<const plan>& how) {
-  static_cast<void>(calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)));
+  if (calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)) != nullptr) checked_.forget_all();
+}
+
+bool board_port::recall(const checked_call& description, const call& what) {
+  remembered_calls::entry* const known = checked_.find(description);
+  if (known == nullptr) return false;
+  calls_.recall(*known, what);
+  return true;
 }
 
 void board_port::start(call_buffers buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {

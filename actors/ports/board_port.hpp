@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "actors/ports/checked_calls.hpp"
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/remembered_calls.hpp"
 #include "actors/ports/slots/slot_performer.hpp"
@@ -34,6 +35,11 @@ public:
   // -- calls --
   /// Makes the remembered call that is like this one the last. False: there is none.
   bool recall(const call& what) { return calls_.recall(what); }
+  /// The same of what this description was, when it was checked. Others may ask may_repeat() without the turn.
+  bool recall(const checked_call& description, const call& what);
+  bool may_repeat(const checked_call& description) const { return checked_.may_be(description); }
+  /// The last call came with this description, which was found right.
+  void note_checked(const checked_call& description) { checked_.put(description, calls_.last()); }
   /// The plan of such a call; null if none is remembered.
   std::shared_ptr<const plan> plan_of(const call& what) const;
   /// Makes it the last. Throws error(out_of_memory …). @pre how->on_board()
@@ -80,6 +86,7 @@ private:
   direct_performer direct_;
   board_performer* performer_;
   remembered_calls calls_;
+  checked_calls checked_;
   // What is performed outlives its place among the remembered.
   std::shared_ptr<const slot_program> slots_code_;
   std::shared_ptr<const direct_program> direct_code_;

@@ -87,9 +87,13 @@ public:
   bool recall(const call& what) {
     entry* const found = find(what);
     if (found == nullptr) return false;
-    found->become(what);
-    last_ = found;
+    recall(*found, what);
     return true;
+  }
+  /// The same of one that is known. @pre it is here
+  void recall(entry& known, const call& what) {
+    known.become(what);
+    last_ = &known;
   }
 
   /// It is the last now. Who had its place is given back, to be let go outside the lock.

@@ -294,12 +294,27 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
-rank_cell::outcome rank_cell::perform_again(const call& what, const call_buffers& memory,
+rank_cell::outcome rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
+                                            const call_buffers& memory,
                                             std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
   board_port& port = *state_.port();
   if (!state_.may_begin_at_once() || !port.recall(what)) {
+    end_turn();
+    return {};
+  }
+  if (checked) port.note_checked(*checked);
+  return perform_begun(memory, deadline);
+}
+
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
+                                                const call_buffers& memory,
+                                                std::optional<std::chrono::nanoseconds> deadline) {
+  board_port& port = *state_.port();
+  if (!port.may_repeat(description) || !try_turn()) return {};
+  if (!inbox_.empty()) drain();
+  if (!state_.may_begin_at_once() || !port.recall(description, what)) {
     end_turn();
     return {};
   }
@@ -346,9 +361,12 @@ void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_
 /// True: performed. False: it takes long, a message has come, or it does not fit.
 bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
   board_port& port = *state_.port();
+  shared_cores& cores = port.board().cores();
+  cores.note(rank());
   // Most end here, before anything of a wait is set up.
   auto status = port.advance();
   for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
+    if (i == eager_looks && cores.is_shared(rank())) break;
     if (i >= eager_looks) pause_core();
     status = port.advance();
   }
@@ -432,9 +450,12 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send @pre begun inline
 bool rank_cell::look_at_pairs(bool send) {
   auto status = pair_status::waiting;
+  shared_cores& cores = state_.port()->board().cores();
+  cores.note(rank());
   // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.
   for (int i = 0; send && i < pauses_before_answer && spin_ > 0; ++i) pause_core();
   for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {
+    if (i == eager_pair_looks && cores.is_shared(rank())) break;
     if (i >= eager_pair_looks) pause_core();
     status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
   }
@@ -513,6 +534,7 @@ bool rank_cell::look_again() noexcept {
     if (board && advance()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
+    if (i == eager_looks && state_.port() != nullptr && state_.port()->board().cores().is_shared(rank())) return false;
     if (i % 16 == 0) {
       if (help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);

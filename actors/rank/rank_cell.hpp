@@ -87,8 +87,12 @@ public:
     failure_ptr why;            ///< null: performed
     operation_ptr still_to_do;  ///< it takes long: wait for it
   };
-  /// If it is like one of the rank's last calls.
-  outcome perform_again(const call& what, const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);
+  /// If it is like one of the rank's last calls. @param checked its description, which was found right, if it is to be known next time
+  outcome perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,
+                        std::optional<std::chrono::nanoseconds> deadline);
+  /// If its description, not checked yet, is the one of such a call.
+  outcome perform_unchecked(const checked_call& description, const call& what, const call_buffers& memory,
+                            std::optional<std::chrono::nanoseconds> deadline);
   /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory,
                   std::optional<std::chrono::nanoseconds> deadline);
@@ -216,8 +220,8 @@ private:
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};
-  std::mutex waiting_mutex_;       // next to a sleep or a wake-up
-  std::vector<parker*> sleepers_;  ///< callers, the first to come first
+  std::mutex waiting_mutex_;                // next to a sleep or a wake-up
+  std::vector<parker*> sleepers_;           ///< callers, the first to come first
   alignas(128) inbox inbox_;
   alignas(128) rank_state state_;
   std::unique_ptr<rank_outbox> out_;

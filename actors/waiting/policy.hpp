@@ -7,6 +7,7 @@
 // a sleeper takes to be woken. Where cores are shared, who looks keeps the others from what he waits for, so he yields instead. A
 // thread that yields stays where it is, though: two that share a core while another one idles would hand it to and fro for tens of
 // milliseconds. One that sleeps is woken on the idle core. So with cores enough nobody yields.
+// Nor does who shares a core for the moment look for long (shared_cores.hpp): he keeps the other from running.
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,9 @@
 #include <array>
 #include <bit>
 #include <limits>
-#include <unordered_map>
+#include <numeric>
+
+#include "memory/flat_index.hpp"
 
 namespace troupe {
 
@@ -38,13 +40,14 @@ std::size_t size_class(std::size_t bytes) {
 }
 
 timing_sheet::timing_sheet(const score& s) {
-  std::unordered_map<std::uint64_t, std::int32_t> queues;
+  const std::size_t total = step_total(s);
+  flat_index queues(total / 2);
   const auto queue = [&](rank_t from, rank_t to, std::size_t l) {
     const auto [at, fresh] = queues.try_emplace(queue_key(from, to, l), static_cast<std::int32_t>(queues.size()));
-    if (fresh) receiver_.push_back(-1), sender_.push_back(-1);
-    return at->second;
+    if (fresh) receiver_.push_back(-1), sender_.push_back(-1), first_message_.push_back(0);
+    return at;
   };
-  steps_.reserve(step_total(s));
+  steps_.reserve(total);
   for (std::size_t r = 0; r < s.players.size(); ++r) {
     const auto& lanes = s.players[r].lanes;
     first_lane_.push_back(static_cast<std::uint32_t>(lanes_.size()));
@@ -59,8 +62,11 @@ timing_sheet::timing_sheet(const score& s) {
         timed_step to;
         if (receives(from.kind))
           receiver_[static_cast<std::size_t>(to.receives = queue(from.from, static_cast<rank_t>(r), l))] = number;
-        if (sends(from.kind))
-          sender_[static_cast<std::size_t>(to.sends = queue(static_cast<rank_t>(r), from.to, l))] = number;
+        if (sends(from.kind)) {
+          const auto q = static_cast<std::size_t>(to.sends = queue(static_cast<rank_t>(r), from.to, l));
+          sender_[q] = number;
+          ++first_message_[q];
+        }
         if (from.after.lane >= 0)
           to.after = static_cast<std::int32_t>(begins[static_cast<std::size_t>(from.after.lane)]) + from.after.step;
         to.cells = std::max(from.source.count, from.target.count);
@@ -72,6 +78,8 @@ timing_sheet::timing_sheet(const score& s) {
     }
   }
   first_lane_.push_back(static_cast<std::uint32_t>(lanes_.size()));
+  first_message_.push_back(0);
+  std::exclusive_scan(first_message_.begin(), first_message_.end(), first_message_.begin(), 0u);
 }
 
 /// Runs the lanes in model time. Lanes never choose, so the order in which they are looked at does not matter.
@@ -89,6 +97,8 @@ public:
         at_(sheet.lanes_.size()),
         ends_(sheet.steps_.size() * static_cast<std::size_t>(slices), -1),
         queues_(sheet.receiver_.size()),
+        arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(slices)),
+        taken_(arrivals_.size()),
         busy_(sheet.first_lane_.size(), 0) {}
 
   /// Whether every lane came to its end.
@@ -118,8 +128,7 @@ private:
     bool waits_after = false;
   };
   struct queue {
-    std::vector<double> arrivals;  ///< of all messages so far
-    std::vector<double> taken;     ///< when the receiver gave the credit back
+    std::uint32_t sent = 0, taken = 0;  ///< messages so far
   };
 
   void wake(std::int32_t l) {
@@ -159,13 +168,13 @@ private:
     queue* in = s.receives < 0 ? nullptr : &queues_[static_cast<std::size_t>(s.receives)];
     queue* out = s.sends < 0 ? nullptr : &queues_[static_cast<std::size_t>(s.sends)];
     if (in) {
-      if (in->arrivals.size() == in->taken.size()) return false;
-      start = std::max(start, in->arrivals[in->taken.size()]);
+      if (in->sent == in->taken) return false;
+      start = std::max(start, arrivals_[message(s.receives, in->taken)]);
     }
-    if (out && out->arrivals.size() >= credits_) {
-      const std::size_t wanted = out->arrivals.size() - credits_;
-      if (wanted >= out->taken.size()) return false;
-      start = std::max(start, out->taken[wanted]);
+    if (out && out->sent >= credits_) {
+      const std::size_t wanted = out->sent - credits_;
+      if (wanted >= out->taken) return false;
+      start = std::max(start, taken_[message(s.sends, wanted)]);
     }
     const double share = s.continues ? machine_.operand_share : 1;
     const double cost = (s.continues ? machine_.operand : machine_.step) +
@@ -174,10 +183,20 @@ private:
     p.clock = ends_[offset + index] = start + cost;
     work_ += cost + (out ? machine_.message * machine_.message_share : 0);
     busy_[static_cast<std::size_t>(lane.rank)] += cost;
-    if (in) in->taken.push_back(p.clock), wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
-    if (out)
-      out->arrivals.push_back(p.clock + machine_.message), wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
+    if (in) {
+      taken_[message(s.receives, in->taken++)] = p.clock;
+      wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
+    }
+    if (out) {
+      arrivals_[message(s.sends, out->sent++)] = p.clock + machine_.message;
+      wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
+    }
     return true;
+  }
+
+  /// Of a queue: where it stands among all messages.
+  std::size_t message(std::int32_t queue, std::size_t number) const {
+    return sheet_.first_message_[static_cast<std::size_t>(queue)] * static_cast<std::size_t>(slices_) + number;
   }
 
   const timing_sheet& sheet_;
@@ -188,7 +207,9 @@ private:
   std::vector<position> at_;
   std::vector<double> ends_;
   std::vector<queue> queues_;
-  std::vector<double> busy_;  ///< by rank: one thread at a time performs a rank's channel
+  std::vector<double> arrivals_;  ///< of messages …
+  std::vector<double> taken_;     ///< … and when the receiver gave the credit back
+  std::vector<double> busy_;      ///< by rank: one thread at a time performs a rank's channel
   std::vector<std::int32_t> ready_;
   std::array<double, longest_rehearsal> slice_ends_{};
   double work_ = 0;
@@ -208,6 +229,37 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
   const double ranks = static_cast<double>(first_lane_.size() - 1);
   const double total = run.work() * repeats * cut.channels + staging * ranks;
   return std::max({path + staging, run.busiest_rank() * repeats + staging, total / std::max(1, machine.cores)});
+}
+
+double timing_sheet::hops(int credits) const {
+  machine_constants only_messages;
+  only_messages.message = 1;
+  only_messages.message_share = only_messages.step = only_messages.operand = 0;
+  return predict(0, {}, credits, only_messages);
+}
+
+least_time least_of(const score_tally& of, double cell_bytes, const machine_constants& machine, double staging_bytes,
+                    int most_channels) {
+  // A local step may turn out to be one more operand of the pass before it.
+  const double local = std::min(machine.step, machine.operand), share = std::min(1.0, machine.operand_share);
+  const double copy = cell_bytes / machine.copy_rate, reduce = cell_bytes / machine.reduce_rate;
+  double total = 0, busiest = 0, ranks = 0;
+  for (const auto& [each, count] : of.kinds) {
+    const auto n = [](std::int64_t number) { return static_cast<double>(number); };
+    const double busy = n(each.steps) * machine.step + n(each.locals) * local +
+                        (n(each.copied) + share * n(each.local_copied)) * copy +
+                        (n(each.reduced) + share * n(each.local_reduced)) * reduce +
+                        cell_bytes * (n(each.sent) * machine.send_byte + n(each.received) * machine.receive_byte);
+    total += count * (busy + n(each.messages) * machine.message * machine.message_share);
+    busiest = std::max(busiest, busy / most_channels);  // who performs a rank's channels need not be one thread
+    ranks += count;
+  }
+  const double staging = staging_bytes / machine.copy_rate;
+  const double path = static_cast<double>(of.hops) * machine.message;
+  // Sums of the same numbers in another order differ in their last bits.
+  constexpr double rounded = 1 - 1e-9;
+  return {rounded * std::max(busiest + staging, (total + staging * ranks) / std::max(1, machine.cores)),
+          rounded * (path + staging)};
 }
 
 }  // namespace troupe

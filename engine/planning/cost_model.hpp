@@ -11,6 +11,7 @@
 
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
+#include "protocols/score/score_tally.hpp"
 
 namespace troupe {
 
@@ -44,6 +45,8 @@ public:
                  double staging_bytes = 0) const;
 
   std::size_t steps() const { return steps_.size(); }
+  /// Messages that follow one another.
+  double hops(int credits) const;
 
 private:
   friend class rehearsal;
@@ -66,7 +69,18 @@ private:
   std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
   std::vector<std::int32_t> sender_;
+  std::vector<std::uint32_t> first_message_;  ///< by queue, of all queues' messages of a slice; one more at the end
 };
+
+/// No more than what timing_sheet::predict() says of any score with that tally, however lowered, cut into so many channels at most and any
+/// number of slices.
+struct least_time {
+  double work = 0;  ///< of the busiest rank, or of all ranks by all cores
+  double path = 0;  ///< messages that follow one another
+  double seconds() const { return work > path ? work : path; }
+};
+least_time least_of(const score_tally& of, double cell_bytes, const machine_constants& machine,
+                    double staging_bytes = 0, int most_channels = 1);
 
 /// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
 std::size_t size_class(std::size_t bytes);

@@ -2,6 +2,7 @@
 #include "engine/planning/plan_choice.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -28,10 +29,23 @@ constexpr int few_ranks = 64;
 /// Scores with fewer steps than this are tried on any number of ranks; longer ones if they are not so many times longer than others.
 constexpr double most_steps_tried = 30'000;
 constexpr double many_times = 8;
+/// Up to here steps are counted at once; beyond, who does much more than others is found out by a guess from fewer ranks, …
+constexpr int most_counted_ranks = 32;
+/// … which is right to a few hundredths where a choreography is regular; this much of it is taken for certain.
+constexpr double sure_of_guess = 0.75;
+constexpr double never = std::numeric_limits<double>::infinity();
+/// So many for each rank are tried, too, and are the most that a rank at the direct board is worth where there are many: what all have to do
+/// there is done by whoever comes last, so blocks for everybody from everybody are left to messages.
+constexpr std::size_t most_steps_a_rank = 96;
 using verifying::max_cells;
 using verifying::max_lanes;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
+
+/// As prices are shared by a class of sizes.
+double class_of_staging(double bytes) {
+  return static_cast<double>(size_class(static_cast<std::size_t>(std::min(bytes, 9e18))));
+}
 
 /// Bytes that a rank converts or scales before and after, on average.
 double staging_bytes(const contender& c, const planning_task& task) {
@@ -42,6 +56,13 @@ double staging_bytes(const contender& c, const planning_task& task) {
 }
 
 }  // namespace
+
+slot_format format_of(message_protocol which) {
+  return which == message_protocol::ll ? slot_format::ll : slot_format::ll128;
+}
+message_protocol protocol_of(slot_format format) {
+  return format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
+}
 
 std::size_t largest_part(std::size_t count, std::size_t n) {
   std::size_t most = 0;
@@ -106,31 +127,156 @@ bool may_run_ahead(const planning_task& task) {
 // -- shaping and pricing ----------------------------------------------------------------------------------------------
 
 namespace {
+/// Where the one pass of a kernel is better than what can be done with several.
+bool may_take_one_pass(const planning_task& task) {
+  return (task.rules.sums_in_f32 || task.rules.scaled) && task.ranks() > 1;
+}
+
 /// Its sums are one pass of the kernel, which scales the inputs as it reads them if that is asked for.
 bool needs_no_stage(const contender& c) {
   return c.lowered->sums_in_one_pass() && (!c.scales_reads || c.lowered->folds_inputs());
 }
 }  // namespace
 
-contender plan_choice::consider(const std::string& name, const planning_task& task) {
+contender plan_choice::contender_of(const std::string& name, const planning_task& task) {
   contender c;
   c.choreography = name;
-  // One pass of the kernel scales and adds in f32, and rounds once by itself; anything else needs wide partial results, and inputs that
-  // are scaled before.
-  const bool one_pass = (task.rules.sums_in_f32 || task.rules.scaled) && task.ranks() > 1;
-  if (one_pass) prepare(c, task, false, task.rules.scaled);
-  if (!one_pass || !c.eligible() || !needs_no_stage(c)) {
-    c = contender{};
-    c.choreography = name;
-    prepare_staged(c, task);
-  }
-  // Built-in ones have refused; a user's score says what it touches.
-  if (c.eligible() && c.lowered->shares_memory && !task.where.why_apart().empty())
-    c.why_rejected = "it reads or writes memory that all ranks reach, but " + task.where.why_apart();
+  bound(c, task, false);
   return c;
 }
 
-void plan_choice::prepare(contender& c, const planning_task& task, bool widened, bool scales_reads) {
+void plan_choice::consider(contender& c, const planning_task& task) {
+  if (c.eligible() && !c.written) write(c, task);
+  if (c.eligible() && !c.priced) price_cuts(c, task, std::array{c.cut});
+}
+
+/// One pass of the kernel scales and adds in f32, and rounds once by itself; anything else needs wide partial results, and inputs that are
+/// scaled before.
+void plan_choice::write(contender& c, const planning_task& task) {
+  const bool one_pass = may_take_one_pass(task);
+  if (one_pass) prepare(c, task, false, task.rules.scaled);
+  if (!one_pass || !c.eligible() || !needs_no_stage(c)) {
+    c.lowered.reset();
+    prepare_staged(c, task);
+  }
+  c.written = true;
+  // Built-in ones have refused; a user's score says what it touches.
+  if (c.eligible() && c.lowered->shares_memory && !task.where.why_apart().empty())
+    c.why_rejected = "it reads or writes memory that all ranks reach, but " + task.where.why_apart();
+}
+
+/// What it takes at least, in whichever of the forms write() will find.
+void plan_choice::bound(contender& c, const planning_task& task, bool counted) {
+  contender staged = c;
+  frame(staged, task, task.rules.sums_in_f32, false);
+  c.least.fill(never);
+  c.counted = counted;
+  if (staged.eligible()) lower_bounds(c, staged, task);
+  c.why_rejected = staged.why_rejected;
+  if (!may_take_one_pass(task)) return;
+  contender at_once = c;
+  frame(at_once, task, false, task.rules.scaled);
+  if (!at_once.eligible()) return;
+  lower_bounds(c, at_once, task);
+  c.why_rejected.clear();
+}
+
+namespace {
+stage fewer_ranks(const stage& on, int ranks) {
+  stage small = on;
+  small.ranks = ranks;
+  small.root = 0;
+  small.placement = layout::flat(ranks);
+  return small;
+}
+/// Of something that is so much for 16 and for 32 ranks.
+double as_power(double sixteen, double thirty_two, int ranks) {
+  if (sixteen <= 0 || thirty_two <= 0) return 0;
+  return thirty_two * std::pow(ranks / 32.0, std::log2(thirty_two / sixteen));
+}
+/// The same of what grows at least with the logarithm of the ranks.
+double as_logarithm(double sixteen, double thirty_two, int ranks) {
+  return thirty_two + (thirty_two - sixteen) * std::log2(ranks / 32.0);
+}
+}  // namespace
+
+/// For 16 and for 32 ranks, if the task is for many more; counting takes time by the step. Empty: no guess.
+plan_choice::tally_list plan_choice::small_tallies(const contender& form, const planning_task& task) {
+  tally_list found;
+  if (task.ranks() <= most_counted_ranks || task.placement != layout::flat(task.ranks())) return found;
+  for (const int ranks : {16, 32}) {
+    const stage small = fewer_ranks(form.on, ranks);
+    auto tally =
+        library_.refusal(form.choreography, small).empty() ? library_.tally(form.choreography, small) : nullptr;
+    if (!tally) return {};
+    found.push_back(std::move(tally));
+  }
+  return found;
+}
+
+/// Messages that follow one another at least; where ranks are so many that a guess will do. A score for 32 ranks is soon written.
+double plan_choice::fewest_hops(const contender& form, const planning_task& task) {
+  if (task.ranks() <= few_ranks || small_tallies(form, task).empty()) return 0;
+  double hops[2];
+  for (const int doubled : {0, 1})
+    hops[doubled] = library_.get({form.choreography, fewer_ranks(form.on, doubled ? 32 : 16)})->hops();
+  return std::max(0.0, as_logarithm(hops[0], hops[1], task.ranks()));
+}
+
+least_time plan_choice::least_time_of(const score_tally& tally, message_protocol how, const contender& form,
+                                      const planning_task& task) const {
+  const double staging = staging_bytes(form, task), parts = std::max(1, tally.parts);
+  if (how == message_protocol::simple) {
+    const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
+    return least_of(tally, static_cast<double>(bytes) / parts,
+                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type), class_of_staging(staging),
+                    options_.channels > 0 ? options_.channels : most_channels);
+  }
+  const std::size_t block = task.largest_block() * size_of(form.work_type);
+  return least_of(tally, static_cast<double>(block) / parts,
+                  machine_.over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
+                  staging);
+}
+
+void plan_choice::lower_bounds(contender& c, const contender& form, const planning_task& task) {
+  tally_list tallies;
+  if (!c.counted) tallies = small_tallies(form, task);
+  if (tallies.empty()) {
+    c.counted = true;
+    tallies.push_back(task.ranks() > 1 ? library_.tally(c.choreography, form.on) : nullptr);
+  }
+  if (!tallies.front()) return c.least.fill(0);
+  const double hops = fewest_hops(form, task);
+  const auto seconds = [&](message_protocol how, double message) {
+    least_time least = least_time_of(*tallies.back(), how, form, task);
+    if (!c.counted) {
+      const least_time half = least_time_of(*tallies.front(), how, form, task);
+      // Some hand the work of what is beyond a power of two to the others.
+      const int ranks = static_cast<int>(std::bit_floor(static_cast<unsigned>(task.ranks())));
+      least.work = sure_of_guess * as_power(half.work, least.work, ranks);
+      least.path = as_logarithm(half.path, least.path, ranks);
+    }
+    return std::max(least.seconds(), hops * message);
+  };
+  const auto lower = [&c](message_protocol how, double least) {
+    double& known = c.least[static_cast<std::size_t>(how)];
+    known = std::min(known, least);
+  };
+  const double by_actors = machine_.actor_operation_seconds(task.ranks()) +
+                           seconds(message_protocol::simple, machine_.through_actors(1, form.work_type).message);
+  lower(message_protocol::simple, by_actors);
+  const bool touches = tallies.back()->touches_other_ranks;
+  // As price_direct(): a barrier is what ranks do at the board anyway.
+  if (touches || !moves_data(task.what.what))
+    lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+  if (touches) return;
+  for (const slot_format format : {slot_format::ll128, slot_format::ll})
+    lower(protocol_of(format),
+          machine_.slot_operation_seconds() +
+              seconds(protocol_of(format), machine_.over_slots(format, task.ranks(), 1, form.work_type).message));
+}
+
+void plan_choice::frame(contender& c, const planning_task& task, bool widened, bool scales_reads) {
   c.widened = widened;
   c.scales_reads = scales_reads;
   c.work_type = widened ? datatype::f32 : task.what.type;
@@ -146,10 +292,14 @@ void plan_choice::prepare(contender& c, const planning_task& task, bool widened,
   c.on.streams = options_.streams;
   c.on.through_scratch = options_.through_scratch;
   c.why_rejected = library_.refusal(c.choreography, c.on);
+}
+
+void plan_choice::prepare(contender& c, const planning_task& task, bool widened, bool scales_reads) {
+  frame(c, task, widened, scales_reads);
   if (c.eligible()) shape(c, task);
 }
 
-std::vector<contender> plan_choice::consider_all(const planning_task& task) {
+std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
   const std::vector<extent> extents = estimated(task);
   // Whoever cannot be verified says nothing about who takes too long.
   double least = std::numeric_limits<double>::infinity();
@@ -159,8 +309,10 @@ std::vector<contender> plan_choice::consider_all(const planning_task& task) {
   for (std::size_t i = 0; i < library_.names().size(); ++i) {
     const std::string& name = library_.names()[i];
     const extent& e = extents[i];
-    if (e.too_large.empty() && (e.steps == 0 || e.steps <= std::max(most_steps_tried, many_times * least))) {
-      all.push_back(consider(name, task));
+    const double most =
+        std::max({most_steps_tried, many_times * least, static_cast<double>(most_steps_a_rank) * task.ranks()});
+    if (e.too_large.empty() && (e.steps == 0 || e.steps <= most)) {
+      all.push_back(contender_of(name, task));
       continue;
     }
     contender c;
@@ -174,27 +326,6 @@ std::vector<contender> plan_choice::consider_all(const planning_task& task) {
   return all;
 }
 
-namespace {
-
-/// Of a score: what grows with the ranks.
-struct measure_of_score {
-  double steps = 0, lanes = 0, cells = 0;
-};
-
-measure_of_score measure(const score& s) {
-  measure_of_score m{static_cast<double>(step_total(s)), 0, static_cast<double>(s.l2.size())};
-  for (rank_t r = 0; r < s.ranks; ++r) {
-    const part& player = s.players[static_cast<std::size_t>(r)];
-    m.lanes += static_cast<double>(player.lanes.size());
-    const int buffers =
-        input_blocks(s.what, s.ranks, s.root, r).count + output_blocks(s.what, s.ranks, s.root, r).count;
-    m.cells += static_cast<double>(player.scratch.size() + player.l0.size()) + static_cast<double>(buffers) * s.parts;
-  }
-  return m;
-}
-
-}  // namespace
-
 /// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks its extent is
 /// therefore guessed from the scores for 16 and for 32 ranks first. Nothing is known for few ranks, users' scores, and
 /// choreographies that do not offer the collective.
@@ -202,45 +333,55 @@ std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& tas
   std::vector<extent> all(library_.names().size());
   if (task.ranks() <= few_ranks) return all;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const choreography* which = find_choreography(library_.names()[i]);
-    if (which == nullptr) continue;
-    measure_of_score sizes[2];
+    std::shared_ptr<const score_tally> sizes[2];
     for (const int doubled : {0, 1}) {
       const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
-      if (troupe::refusal(*which, small).empty()) sizes[doubled] = measure(lower_syncs(which->write(small)));
+      if (library_.refusal(library_.names()[i], small).empty())
+        sizes[doubled] = library_.tally(library_.names()[i], small);
     }
-    const auto grown = [&](double measure_of_score::*what) {
-      if (sizes[0].*what <= 0 || sizes[1].*what <= 0) return 0.0;
-      return sizes[1].*what * std::pow(task.ranks() / 32.0, std::log2(sizes[1].*what / sizes[0].*what));
+    if (!sizes[0] || !sizes[1]) continue;
+    const auto grown = [&](std::int64_t small, std::int64_t doubled) {
+      return as_power(static_cast<double>(small), static_cast<double>(doubled), task.ranks());
     };
-    all[i].steps = grown(&measure_of_score::steps);
+    all[i].steps = grown(sizes[0]->steps(), sizes[1]->steps());
     const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
-    if (const double lanes = grown(&measure_of_score::lanes); lanes > 1.01 * static_cast<double>(max_lanes))
+    if (const double lanes = grown(sizes[0]->lanes, sizes[1]->lanes); lanes > 1.01 * static_cast<double>(max_lanes))
       all[i].too_large = "has " + about(lanes) + " lanes, and the verifier takes at most " + std::to_string(max_lanes);
-    else if (const double cells = grown(&measure_of_score::cells); cells > 1.01 * static_cast<double>(max_cells))
+    else if (const double cells = grown(sizes[0]->cells, sizes[1]->cells);
+             cells > 1.01 * static_cast<double>(max_cells))
       all[i].too_large = "has " + about(cells) + " cells, and the verifier takes at most " + std::to_string(max_cells);
   }
   return all;
 }
 
-/// Chooses how to cut, and with it the lowering.
+/// Chooses how to cut, and with it the lowering. A price that decides nothing yet is left for later.
 void plan_choice::shape(contender& c, const planning_task& task) {
+  c.priced = c.direct_priced = false;
+  c.over_slots = {};
   try {
     const bool split = c.rank_order_fold || !task.what.uniform;
     const auto whole = library_.get({c.choreography, c.on, split, c.rank_order_fold});
-    c.seconds = std::numeric_limits<double>::infinity();
+    c.lowered = whole;
+    c.cut = cutting{};
     if (!task.what.uniform && whole->touches_other_ranks) {
-      c.cut = cutting{};
-      c.lowered = whole;
+      c.seconds = never;
+      c.priced = true;
       return;
     }
-    for (const cutting& cut : cuts(c, task, *whole)) price(c, task, cut);
-    if (!c.lowered)
-      c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
+    const std::vector<cutting> able = cuts(c, task, *whole);
+    if (able.size() > 1 || able.front() != c.cut) price_cuts(c, task, able);
   } catch (const error& e) {
     c.why_rejected = e.what();
     c.faulty = e.code_value() == errc::bad_score;
   }
+}
+
+void plan_choice::price_cuts(contender& c, const planning_task& task, std::span<const cutting> cuts) {
+  c.priced = true;
+  c.seconds = never;
+  for (const cutting& cut : cuts) price(c, task, cut);
+  if (!std::isfinite(c.seconds))
+    c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
 }
 
 void plan_choice::price(contender& c, const planning_task& task, const cutting& cut) {
@@ -328,18 +469,18 @@ bool in_place_at_root(const contender& c) { return has_root(c.on.what) && c.on.i
 constexpr const char* root_joins_buffers = "it is for a root in place, whose buffers only the actors bring together";
 }  // namespace
 
-void plan_choice::price_slots(contender& c, const planning_task& task) const {
-  c.over_slots = {};
-  if (!c.eligible()) return;
+void plan_choice::price_slots(contender& c, slot_format format, const planning_task& task) const {
+  contender::slot_way& way = c.over(format);
+  if (!c.eligible() || way.priced) return;
+  way.priced = true;
   const bool joins_staged = c.on.in_place && (c.widened || task.rules.scaled);
   const char* why_not = in_place_at_root(c)              ? root_joins_buffers
                         : joins_staged                   ? "its score is in place, and inputs are staged apart"
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->shares_memory       ? "it uses memory that ranks share"
                                                          : "";
-  for (const slot_format format : {slot_format::ll, slot_format::ll128})
-    if (*why_not != '\0') c.over(format).why_not = why_not;
-    else c.over(format).seconds = seconds_over_slots(c, *c.lowered, format, task);
+  if (*why_not != '\0') way.why_not = why_not;
+  else way.seconds = seconds_over_slots(c, *c.lowered, format, task);
 }
 
 /// A message over slots is a few stores and a look; where ranks share cores, somebody else's turn.
@@ -355,14 +496,13 @@ double plan_choice::seconds_over_slots(const contender& c, const lowered_score& 
 }
 
 void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
-  constexpr double never = std::numeric_limits<double>::infinity();
   if (c.over_slots[0].lowered || !std::isfinite(c.over_slots[0].seconds)) return;
   if (traits_of(task.what.what).data_tell_all) {
     for (contender::slot_way& way : c.over_slots) way.lowered = c.lowered;
     return;
   }
   const double alone[] = {c.over_slots[0].seconds, c.over_slots[1].seconds};
-  c.over_slots.fill({never, "no form of agreement fits it", agreement_form::none, nullptr});
+  c.over_slots.fill({true, never, "no form of agreement fits it", agreement_form::none, nullptr});
   for (const agreement_form form : agreement_forms) {
     const bool direct = form == agreement_form::direct;
     if (direct ? task.ranks() > most_direct_token_ranks : task.ranks() <= 2) continue;
@@ -370,7 +510,7 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
     if (!made) continue;
     for (const slot_format format : {slot_format::ll, slot_format::ll128})
       if (const double seconds = seconds_over_slots(c, *made, format, task); seconds < c.over(format).seconds)
-        c.over(format) = {seconds, {}, form, made};
+        c.over(format) = {true, seconds, {}, form, made};
   }
   if (!may_run_ahead(task)) return;
   // The agreement is made once in so many calls.
@@ -384,6 +524,8 @@ bool plan_choice::fit_slots(contender& c, slot_format format, const planning_tas
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
   if (!way.lowered->verified(1)->ok()) way.why_not = "the verifier found a fault";
   const std::size_t unit = size_of(unit_of(c.work_type, task.what.reduction.kind));
+  const bool fills_lines = format != slot_format::ll128 || slots::ll128_payload % unit == 0;
+  if (way.why_not.empty() && fills_lines && surely_fits_slots(*way.lowered->notes, sizes, format)) return true;
   for (rank_t r = 0; r < task.ranks() && way.why_not.empty(); ++r) {
     const program code = compile(*way.lowered->notes, r, sizes, cutting{});
     way.why_not = troupe::why_no_slots(code, format);
@@ -393,30 +535,11 @@ bool plan_choice::fit_slots(contender& c, slot_format format, const planning_tas
   return way.why_not.empty();
 }
 
-plan_choice::slot_choice plan_choice::best_over_slots(const std::vector<contender*>& all,
-                                                      std::span<const slot_format> formats, const planning_task& task) {
-  for (contender* c : all) price_slots(*c, task);
-  while (true) {
-    slot_choice first;
-    for (contender* c : all)
-      for (const slot_format format : formats) {
-        const slot_choice next{c, format};
-        if (c->eligible() && std::isfinite(next.seconds()) && (!first.who || next.seconds() < first.seconds()))
-          first = next;
-      }
-    if (!first.who) return first;
-    contender& c = *first.who;
-    if (!c.settled) settle(c, task), price_slots(c, task);
-    else if (!c.over(first.format).lowered) agree_over_slots(c, task);
-    else if (fit_slots(c, first.format, task)) return first;
-  }
-}
-
 // -- direct -----------------------------------------------------------------------------------------------------------
 
 namespace {
-/// Ranks look at each other's seats one by one.
-constexpr int most_direct_ranks = 64;
+/// The one who comes last looks at everybody's seat.
+constexpr int most_direct_ranks = most_slot_ranks;
 }  // namespace
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
@@ -429,15 +552,21 @@ std::string plan_choice::why_not_direct(const planning_task& task) const {
 }
 
 void plan_choice::price_direct(contender& c, const planning_task& task) const {
-  c.direct_seconds = std::numeric_limits<double>::infinity();
+  c.direct_seconds = never;
   c.why_not_direct.clear();
   if (!c.eligible()) return;
+  c.direct_priced = true;
   const bool stages_factors = task.rules.scaled && !c.scales_reads;
-  if (c.widened || stages_factors || in_place_at_root(c) || !c.lowered->touches_other_ranks) {
+  // A barrier's score only brings ranks together, which is what they do at the board.
+  const bool alone = !c.lowered->touches_other_ranks && moves_data(task.what.what);
+  const auto ranks = static_cast<std::size_t>(task.ranks());
+  const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps_a_rank * ranks;
+  if (c.widened || stages_factors || in_place_at_root(c) || alone || long_pass) {
     c.why_not_direct = c.widened             ? "it widens its elements"
                        : stages_factors      ? "it multiplies its inputs before the first pass"
                        : in_place_at_root(c) ? root_joins_buffers
-                                             : "it works on its own memory only";
+                       : alone               ? "it works on its own memory only"
+                                             : "it takes too many steps for so many ranks to be done by a few of them";
     return;
   }
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
@@ -447,7 +576,8 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.why_not_direct = troupe::why_not_direct(all);
   if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
-  const direct_program made = compile_direct(all, {task.what.what, c.on.root, c.on.in_place});
+  c.direct = std::make_shared<const direct_program>(compile_direct(all, {task.what.what, c.on.root, c.on.in_place}));
+  const direct_program& made = *c.direct;
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
   if (keeps_input_apart(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
@@ -459,40 +589,68 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
       std::min(c.seconds, machine_.direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type));
 }
 
-contender* plan_choice::best_direct(const std::vector<contender*>& all, const planning_task& task) {
-  for (contender* c : all) price_direct(*c, task);
+// -- choosing ---------------------------------------------------------------------------------------------------------
+
+double plan_choice::option::seconds() const {
+  return how == message_protocol::simple   ? who->seconds
+         : how == message_protocol::direct ? who->direct_seconds
+                                           : who->over(format_of(how)).seconds;
+}
+
+/// What is known so far; infinite: it cannot.
+double plan_choice::known_of(const contender& c, message_protocol how) {
+  if (!c.eligible()) return never;
+  const double least = c.least[static_cast<std::size_t>(how)];
+  if (how == message_protocol::simple) return c.priced ? c.seconds : least;
+  if (how == message_protocol::direct) return c.direct_priced ? c.direct_seconds : least;
+  return c.over(format_of(how)).priced ? c.over(format_of(how)).seconds : least;
+}
+
+plan_choice::option plan_choice::cheapest(std::span<contender* const> all, std::span<const message_protocol> ways,
+                                          const planning_task& task) {
   while (true) {
-    contender* first = nullptr;
-    for (contender* c : all)
-      if (c->eligible() && std::isfinite(c->direct_seconds) && (!first || c->direct_seconds < first->direct_seconds))
-        first = c;
-    if (!first) return nullptr;
-    if (!first->settled) {
-      settle(*first, task), price_direct(*first, task);
-      continue;
-    }
-    if (first->lowered->verified(1)->ok()) return first;
-    first->direct_seconds = std::numeric_limits<double>::infinity();
-    first->why_not_direct = "the verifier found a fault";
+    option first;
+    double least = never;
+    for (const message_protocol how : ways)
+      for (contender* c : all)
+        if (const double seconds = known_of(*c, how); seconds < least) first = {c, how}, least = seconds;
+    if (first.who == nullptr || refine(first, task)) return first;
   }
 }
 
-// -- choosing ---------------------------------------------------------------------------------------------------------
+/// One step nearer to what it really costs. True if nothing is left to find out.
+bool plan_choice::refine(const option& o, const planning_task& task) {
+  contender& c = *o.who;
+  if (!c.counted) return bound(c, task, true), false;
+  if (!c.written) return write(c, task), false;
+  if (o.how == message_protocol::ll || o.how == message_protocol::ll128) return refine_slots(c, format_of(o.how), task);
+  const bool direct = o.how == message_protocol::direct;
+  // The same steps without messages are never slower, so its price has that of the actors in it.
+  if (!c.priced) return consider(c, task), false;
+  if (direct && !c.direct_priced) return price_direct(c, task), false;
+  if (!c.settled) return settle(c, task), false;
+  if (!direct || c.lowered->verified(1)->ok()) return true;
+  c.direct_seconds = never;
+  c.why_not_direct = "the verifier found a fault";
+  return false;
+}
 
-contender* plan_choice::best(std::vector<contender>& all, const planning_task& task) {
-  while (true) {
-    contender* first = nullptr;
-    for (contender& c : all)
-      if (c.eligible() && std::isfinite(c.seconds) && (!first || c.seconds < first->seconds)) first = &c;
-    if (!first || first->settled) return first;
-    settle(*first, task);
-  }
+bool plan_choice::refine_slots(contender& c, slot_format format, const planning_task& task) {
+  if (!c.over(format).priced) return price_slots(c, format, task), false;
+  if (!c.settled) return settle(c, task), false;
+  if (c.over(format).lowered) return fit_slots(c, format, task);
+  for (const slot_format each : {slot_format::ll, slot_format::ll128}) price_slots(c, each, task);
+  agree_over_slots(c, task);
+  return false;
 }
 
 void plan_choice::settle(contender& c, const planning_task& task) {
+  if (c.eligible() && !c.written) write(c, task);
   if (!c.eligible() || c.settled) return;
   const verdict& v = *c.lowered->verified(c.cut.slices);
   if (!v.ok()) {
+    consider(c, task);  // credits that do not suffice are not the score's fault
+    if (!c.eligible()) return;
     c.faulty = true;
     c.why_rejected = "the verifier found a fault: " + to_string(*v.first_fault);
     return;

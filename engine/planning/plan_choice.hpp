@@ -40,10 +40,14 @@ void check_counts(const call& what, int ranks, const std::vector<std::size_t>& c
 /// For all calls like this one whose blocks have at most `largest` elements. Throws error: bad_root, size_overflow.
 planning_task task_of_class(const call& what, const layout& placement, std::size_t largest);
 
-/// What a choreography would make of a task.
+/// What a choreography would make of a task. At first only what it costs at least is known, from counting its steps; it is written, priced
+/// and verified when nothing that is cheaper is left.
 struct contender {
   std::string choreography;
   std::string why_rejected;
+  bool counted = false;           ///< its steps, for so many ranks; else `least` is guessed from fewer ranks
+  bool written = false;           ///< there are a score and a cutting, and what follows is known
+  std::array<double, 6> least{};  ///< seconds, by message_protocol; holds also when it is written
   stage on;
   bool widened = false;
   bool scales_reads = false;  ///< factors are applied by its folds, so nothing is staged
@@ -52,10 +56,12 @@ struct contender {
   bool faulty = false;   ///< rejected because of the verifier
   datatype work_type = datatype::u8;
   cutting cut;
-  double seconds = 0;  ///< through the actors; infinite if it cannot
+  bool priced = false;  ///< through the actors: …
+  double seconds = 0;   ///< … infinite if it cannot
   std::shared_ptr<lowered_score> lowered;
   /// Over slots, by slot_format.
   struct slot_way {
+    bool priced = false;
     double seconds = std::numeric_limits<double>::infinity();  ///< infinite if it cannot
     std::string why_not;                                       ///< as the end of a sentence
     agreement_form agreement = agreement_form::none;
@@ -65,8 +71,10 @@ struct contender {
   std::array<slot_way, 2> over_slots;
   slot_way& over(slot_format f) { return over_slots[static_cast<std::size_t>(f)]; }
   const slot_way& over(slot_format f) const { return over_slots[static_cast<std::size_t>(f)]; }
+  bool direct_priced = false;
   double direct_seconds = std::numeric_limits<double>::infinity();  ///< over the direct board; infinite if it cannot
   std::string why_not_direct;
+  std::shared_ptr<const direct_program> direct;  ///< as it was priced, without what averages and factors make of it
 
   bool eligible() const { return why_rejected.empty(); }
 };
@@ -77,29 +85,30 @@ public:
   plan_choice(const engine_options& options, score_library& library, const tuning& machine)
       : options_(options), library_(library), machine_(machine) {}
 
-  /// @pre the library has `name`
-  contender consider(const std::string& name, const planning_task& task);
-  std::vector<contender> consider_all(const planning_task& task);
+  /// Not written yet. @pre the library has `name`
+  contender contender_of(const std::string& name, const planning_task& task);
+  std::vector<contender> all_contenders(const planning_task& task);
+  /// Nothing if it is written or rejected. Otherwise one of the two, and priced.
+  void consider(contender& c, const planning_task& task);
 
-  /// The cheapest that can be settled, the earlier of equal ones; nullptr if there is none. Only what might win is verified, since a
-  /// promise that is not kept yet can only make a contender dearer.
-  contender* best(std::vector<contender>& all, const planning_task& task);
-
-  /// The cheapest of `all` over slots in one of `formats`, settled; nobody if there is none.
-  struct slot_choice {
+  /// A contender and how it is performed.
+  struct option {
     contender* who = nullptr;
-    slot_format format = slot_format::ll128;
-    double seconds() const { return who->over(format).seconds; }
+    message_protocol how = message_protocol::simple;
+    double seconds() const;
   };
-  slot_choice best_over_slots(const std::vector<contender*>& all, std::span<const slot_format> formats,
-                              const planning_task& task);
+  /// The cheapest of `all` in one of `ways`, verified, with the promises kept; the earlier of equal ones. Nobody if there is none.
+  /// Only what might win is written, priced and verified: a promise that is not kept yet can only make a contender dearer.
+  /// @pre the task may be performed in each of `ways` (why_no_slots, why_not_direct)
+  option cheapest(std::span<contender* const> all, std::span<const message_protocol> ways, const planning_task& task);
+
   /// Why the ranks of such a communicator have no boards, as the end of a sentence; empty if they have.
   static std::string why_no_boards(const engine_options& options, const reach_map& where);
   /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
   std::string why_no_slots(const planning_task& task) const;
-  /// Sets over_slots, without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
-  void price_slots(contender& c, const planning_task& task) const;
-  /// Adds the agreement, for each format in the form that is cheapest. Nothing where that was done. @pre priced
+  /// Sets over(format), without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
+  void price_slots(contender& c, slot_format format, const planning_task& task) const;
+  /// Adds the agreement, for each format in the form that is cheapest. Nothing where that was done. @pre priced for both
   void agree_over_slots(contender& c, const planning_task& task);
   /// Every rank's messages find room in the slots; else it cannot be performed so. Cost: compiles all ranks' programs. @pre agreed
   bool fit_slots(contender& c, slot_format format, const planning_task& task) const;
@@ -108,8 +117,6 @@ public:
   std::string why_not_direct(const planning_task& task) const;
   /// Sets direct_seconds. @pre why_not_direct(task) is empty
   void price_direct(contender& c, const planning_task& task) const;
-  /// The cheapest of `all` there, settled; nullptr: nobody.
-  contender* best_direct(const std::vector<contender*>& all, const planning_task& task);
 
   /// Verifies; folds in rank order if the promise demands it (then the price is another and it is not settled yet).
   void settle(contender& c, const planning_task& task);
@@ -118,7 +125,19 @@ private:
   double seconds_over_slots(const contender& c, const lowered_score& s, slot_format format,
                             const planning_task& task) const;
   void shape(contender& c, const planning_task& task);
+  void price_cuts(contender& c, const planning_task& task, std::span<const cutting> cuts);
   void price(contender& c, const planning_task& task, const cutting& cut);
+  static double known_of(const contender& c, message_protocol how);
+  bool refine(const option& o, const planning_task& task);
+  bool refine_slots(contender& c, slot_format format, const planning_task& task);
+  void bound(contender& c, const planning_task& task, bool counted);
+  void lower_bounds(contender& c, const contender& form, const planning_task& task);
+  using tally_list = std::vector<std::shared_ptr<const score_tally>>;
+  tally_list small_tallies(const contender& form, const planning_task& task);
+  least_time least_time_of(const score_tally& tally, message_protocol how, const contender& form,
+                           const planning_task& task) const;
+  double fewest_hops(const contender& form, const planning_task& task);
+  void write(contender& c, const planning_task& task);
   struct extent {
     double steps = 0;       ///< 0: unknown
     std::string too_large;  ///< for the verifier: the end of a sentence
@@ -127,6 +146,7 @@ private:
   double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
+  void frame(contender& c, const planning_task& task, bool widened, bool scales_reads);
   void prepare(contender& c, const planning_task& task, bool widened, bool scales_reads);
   void prepare_staged(contender& c, const planning_task& task) { prepare(c, task, task.rules.sums_in_f32, false); }
 
@@ -134,6 +154,9 @@ private:
   score_library& library_;
   const tuning& machine_;
 };
+
+slot_format format_of(message_protocol which);
+message_protocol protocol_of(slot_format format);
 
 /// Largest piece when `count` elements are cut in n parts.
 std::size_t largest_part(std::size_t count, std::size_t n);

@@ -84,6 +84,9 @@ call_identity class_of(const call& what, const std::vector<std::size_t>& counts)
 constexpr std::string_view only_direct =
     "it works on other ranks' buffers, where blocks of different sizes have places that only the direct port asks for";
 
+constexpr std::string_view nobody_in_one_pass =
+    "no choreography that may perform it does so in one pass over all ranks' buffers";
+
 struct forced_name {
   std::string name;  ///< empty: the planner chooses
   std::string by;    ///< who says so
@@ -158,7 +161,8 @@ struct planner::impl {
     if (!named(options.choreography)) return {};
     std::string why;
     if (library.offers(options.choreography, what.what)) {
-      const contender c = choice.consider(options.choreography, task);
+      contender c = choice.contender_of(options.choreography, task);
+      choice.consider(c, task);
       const bool somehow = std::isfinite(c.seconds) || choice.why_not_direct(task).empty();
       if ((c.eligible() && somehow) || c.faulty) return {options.choreography, "the options"};
       why = c.eligible() ? std::string{only_direct} : c.why_rejected;
@@ -188,27 +192,29 @@ struct planner::impl {
     std::string why_not_so;                           ///< nobody may, because the call's protocol cannot do it
 
     bool is(const contender& c, message_protocol so) const { return &c == chosen && way == so; }
-    double seconds() const {
-      return way == message_protocol::simple   ? chosen->seconds
-             : way == message_protocol::direct ? chosen->direct_seconds
-                                               : chosen->over(format_of(way)).seconds;
-    }
+    double seconds() const { return plan_choice::option{chosen, way}.seconds(); }
   };
 
-  static slot_format format_of(message_protocol which) {
-    return which == message_protocol::ll ? slot_format::ll : slot_format::ll128;
-  }
-  static message_protocol protocol_of(slot_format format) {
-    return format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
-  }
-
   outcome choose(const planning_task& task, bool everybody) {
-    outcome o = choose_for_actors(task, everybody);
-    if (o.chosen) choose_protocol(o, task);
-    if (o.chosen && o.way == message_protocol::simple && !std::isfinite(o.chosen->seconds)) {
-      o.why_not_so = o.chosen->choreography + " cannot: " + std::string{only_direct};
-      o.chosen = nullptr;
+    outcome o;
+    o.force = forced(task);
+    std::string only = o.force.name;
+    if (only.empty() && task.rules.trees.same_everywhere && !task.rules.trees.left_fold) only = reference_choice(task);
+    if (only.empty() || everybody) o.all = choice.all_contenders(task);
+    std::vector<contender*> able;
+    if (only.empty()) {
+      for (contender& c : o.all) able.push_back(&c);
+    } else {
+      if (!library.has(only))
+        throw error(errc::unsupported,
+                    to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
+      o.only = true;
+      auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
+      if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
+      *at = choice.contender_of(only, task);
+      able.push_back(&*at);
     }
+    choose_among(o, able, task);
     return o;
   }
 
@@ -217,70 +223,65 @@ struct planner::impl {
     return parse_message_protocol(options.protocol).value_or(message_protocol::automatic);
   }
 
-  /// Somebody may be better without actors than the best through them; or the protocol is wanted. @pre o.chosen
-  void choose_protocol(outcome& o, const planning_task& task) {
-    const message_protocol wanted = wanted_protocol(task.what);
-    if (wanted == message_protocol::simple) return;
-    std::vector<contender*> able;
-    for (contender& c : o.all)
-      if (!o.only || &c == o.chosen) able.push_back(&c);
-    const auto consider = [&](message_protocol which) {
-      std::string why;
-      if (which != message_protocol::direct) why = consider_slots(o, able, which, task);
-      if (which == message_protocol::direct || which == message_protocol::automatic)
-        why = consider_direct(o, able, which, task);
-      return why;
-    };
-    const std::string why = consider(wanted);
-    if (wanted == message_protocol::automatic || why.empty()) return;
-    if (task.what.protocol != message_protocol::unset) {
-      o.chosen = nullptr;
-      o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
-    } else {
-      log->info("{}: not by protocol {}, but as the planner chooses: {}", to_string(task.what), name(wanted), why);
-      consider(message_protocol::automatic);
-    }
-  }
-
-  /// Why it cannot be done, as the end of a sentence; empty if it can, even if it does not pay.
-  std::string consider_slots(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
-                             const planning_task& task) {
-    static constexpr std::array formats{slot_format::ll128, slot_format::ll};
-    std::string why = choice.why_no_slots(task);
-    if (!why.empty()) return why;
-    const auto forced = format_of(wanted);
-    const bool free = wanted == message_protocol::automatic;
-    const auto best =
-        choice.best_over_slots(able, free ? std::span<const slot_format>{formats} : std::span{&forced, 1}, task);
-    if (!best.who)
-      return o.only ? o.chosen->choreography + " cannot: " + o.chosen->over(forced).why_not
-                    : "no choreography that may perform it can: see troupe explain";
-    if (free && best.seconds() >= o.seconds()) return {};
-    o.chosen = best.who;
-    o.way = protocol_of(best.format);
-    return {};
-  }
-
-  /// The same for working on each other's buffers, which spares every message.
-  std::string consider_direct(outcome& o, const std::vector<contender*>& able, message_protocol wanted,
-                              const planning_task& task) {
-    std::string why = choice.why_not_direct(task);
-    if (!why.empty()) return why;
+  /// Why calls of the task cannot be performed so, whoever would, as the end of a sentence; empty if they can.
+  std::string why_not(message_protocol how, const planning_task& task) const {
+    if (how == message_protocol::ll || how == message_protocol::ll128) return choice.why_no_slots(task);
+    if (how == message_protocol::simple) return {};
+    if (std::string why = choice.why_not_direct(task); !why.empty()) return why;
     // Who can do it on lists was chosen before anybody asked for counts (make_plan_on_lists).
-    const bool counted = !knows_all_blocks(task.what);
-    contender* const best = counted ? nullptr : choice.best_direct(able, task);
-    if (!best)
-      return o.only && !counted ? o.chosen->choreography + " cannot: " + o.chosen->why_not_direct
-                                : "no choreography that may perform it does so in one pass over all ranks' buffers";
-    if (wanted == message_protocol::automatic && best->direct_seconds > o.seconds()) return {};
-    o.chosen = best;
-    o.way = message_protocol::direct;
-    return {};
+    return knows_all_blocks(task.what) ? std::string{} : std::string{nobody_in_one_pass};
+  }
+
+  /// The cheapest in any way, or in the one that is wanted. The options' wish that cannot be fulfilled leaves the choice free, the call's
+  /// is an error.
+  void choose_among(outcome& o, std::span<contender* const> able, const planning_task& task) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    std::string why;
+    if (wanted != message_protocol::automatic && wanted != message_protocol::simple) {
+      why = why_not(wanted, task);
+      if (why.empty()) take(o, choice.cheapest(able, std::array{wanted}, task));
+      if (o.chosen) return;
+      if (why.empty()) why = why_nobody(o, *able.front(), wanted, task);
+      const bool anybody = std::ranges::any_of(able, [](const contender* c) { return c->eligible(); });
+      if (task.what.protocol != message_protocol::unset) {
+        if (anybody) o.why_not_so = "the call wants protocol " + std::string{name(wanted)} + ", but " + why;
+        return;
+      }
+    }
+    // Of ways that take as long as each other, the first.
+    static constexpr std::array ways{message_protocol::direct, message_protocol::simple, message_protocol::ll128,
+                                     message_protocol::ll};
+    std::vector<message_protocol> open;
+    std::ranges::copy_if(ways, std::back_inserter(open), [&](message_protocol how) {
+      return how == message_protocol::simple || (wanted != message_protocol::simple && why_not(how, task).empty());
+    });
+    take(o, choice.cheapest(able, open, task));
+    if (o.chosen && !why.empty())
+      log->info("{}: not by protocol {}, but as the planner chooses: {}", to_string(task.what), name(wanted), why);
+    if (!o.chosen && o.only && able.front()->eligible())
+      o.why_not_so = able.front()->choreography + " cannot: " + std::string{only_direct};
+  }
+
+  static void take(outcome& o, const plan_choice::option& best) {
+    o.chosen = best.who;
+    o.way = best.how;
+  }
+
+  /// @param one who alone may, if anybody
+  std::string why_nobody(const outcome& o, contender& one, message_protocol wanted, const planning_task& task) {
+    const bool direct = wanted == message_protocol::direct;
+    if (!o.only)
+      return direct ? std::string{nobody_in_one_pass} : "no choreography that may perform it can: see troupe explain";
+    // It may be known already that it cannot, but not why.
+    choice.consider(one, task);
+    if (direct) choice.price_direct(one, task);
+    else choice.price_slots(one, format_of(wanted), task);
+    return one.choreography + " cannot: " + (direct ? one.why_not_direct : one.over(format_of(wanted)).why_not);
   }
 
   /// So that agreement travels with the data. Where it cannot, the membership is asked. Returns what is performed.
   std::shared_ptr<lowered_score> agree_by_mailbox(bool& agrees, const contender& c, const planning_task& task) {
-    agrees = c.lowered->agrees();
+    agrees = traits_of(task.what.what).data_tell_all || c.lowered->agrees();
     const bool split = c.rank_order_fold || c.cut != cutting{};
     for (const agreement_form form : agreement_forms) {
       // In slices, tokens would be repeated with them; what takes so long can wait for the membership.
@@ -323,28 +324,6 @@ struct planner::impl {
     made.ahead = ahead;
   }
 
-  outcome choose_for_actors(const planning_task& task, bool everybody) {
-    outcome o;
-    o.force = forced(task);
-    std::string only = o.force.name;
-    if (only.empty() && task.rules.trees.same_everywhere && !task.rules.trees.left_fold) only = reference_choice(task);
-    if (only.empty() || everybody) o.all = choice.consider_all(task);
-    if (only.empty()) {
-      o.chosen = choice.best(o.all, task);
-      return o;
-    }
-    o.only = true;
-    if (!library.has(only))
-      throw error(errc::unsupported,
-                  to_string(task.what) + ": there is no choreography " + only + library.suggestion(only));
-    auto at = std::find_if(o.all.begin(), o.all.end(), [&](const contender& c) { return c.choreography == only; });
-    if (at == o.all.end()) at = o.all.insert(o.all.end(), contender{});
-    *at = choice.consider(only, task);
-    while (at->eligible() && !at->settled) choice.settle(*at, task);
-    o.chosen = at->eligible() ? &*at : nullptr;
-    return o;
-  }
-
   /// size_stable where ranks do not share memory: the same choice for all sizes, in place or not; empty if nobody can do both.
   std::string reference_choice(const planning_task& task) {
     planning_task reference = task;
@@ -352,13 +331,20 @@ struct planner::impl {
     reference.what.count = count;
     std::fill(reference.counts.begin(), reference.counts.end(), count);
     reference.what.in_place = !task.what.in_place;
-    const auto others = choice.consider_all(reference);
+    const auto others = considered(reference);
     reference.what.in_place = false;
-    auto all = choice.consider_all(reference);
+    auto all = considered(reference);
+    std::vector<contender*> able;
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].eligible() && !others[i].eligible()) all[i].why_rejected = others[i].why_rejected;
-    const contender* winner = choice.best(all, reference);
+      if (others[i].eligible()) able.push_back(&all[i]);
+    const contender* winner = choice.cheapest(able, std::array{message_protocol::simple}, reference).who;
     return winner ? winner->choreography : std::string{};
+  }
+
+  std::vector<contender> considered(const planning_task& task) {
+    auto all = choice.all_contenders(task);
+    for (contender& c : all) choice.consider(c, task);
+    return all;
   }
 
   [[noreturn]] void refuse(const planning_task& task, outcome& o) {
@@ -368,7 +354,7 @@ struct planner::impl {
       const contender& c = o.all.front();
       if (c.faulty) throw error(errc::bad_score, title + ": " + c.choreography + ": " + c.why_rejected);
       std::vector<std::string> able;
-      for (const contender& other : choice.consider_all(task))
+      for (const contender& other : considered(task))
         if (other.eligible()) able.push_back(other.choreography);
       throw error(errc::unsupported, title + ": " + o.force.by + " wants " + c.choreography + ", but " +
                                          c.why_rejected + (able.empty() ? "" : "; these can: " + join(able)));
@@ -403,7 +389,10 @@ struct planner::impl {
     add(message_protocol::simple, c.cut, c.seconds, by_actors ? c.why_rejected : std::string{only_direct});
     if (!c.eligible()) return;
     const std::string no_slots = choice.why_no_slots(task), not_direct = choice.why_not_direct(task);
-    if (no_slots.empty()) choice.price_slots(c, task), choice.agree_over_slots(c, task);
+    if (no_slots.empty()) {
+      for (const slot_format format : {slot_format::ll128, slot_format::ll}) choice.price_slots(c, format, task);
+      choice.agree_over_slots(c, task);
+    }
     for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
       if (no_slots.empty() && std::isfinite(c.over(format).seconds)) choice.fit_slots(c, format, task);
       const auto& way = c.over(format);
@@ -430,9 +419,9 @@ struct planner::impl {
     if (!choice.why_not_direct(task).empty()) return nullptr;
     outcome o;
     o.force = forced(task);
-    o.all.push_back(choice.consider(o.force.name.empty() ? "fused" : o.force.name, task));
-    o.chosen = choice.best_direct({&o.all.front()}, task);
-    o.way = message_protocol::direct;
+    o.all.push_back(choice.contender_of(o.force.name.empty() ? "fused" : o.force.name, task));
+    contender* const one = &o.all.front();
+    take(o, choice.cheapest(std::span{&one, 1}, std::array{message_protocol::direct}, task));
     return o.chosen ? make_plan(task, o) : nullptr;
   }
 
@@ -456,6 +445,9 @@ struct planner::impl {
     const slots_plan* slots = made->slots();
     made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
     made->identity = made->computed_identity(as->digest());
+    const bool as_priced =
+        !made->divides && !made->scales_reads && c.on.in_place == (made->in_place || made->root_in_place);
+    if (made->direct() != nullptr && as_priced) made->direct()->programs.set(0, 1, c.direct);
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     log->debug("{}: {}, {}, agreement {}{}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
                c.choreography, name(made->protocol()), name(agreement), made->ahead ? " or ahead of it" : "",
@@ -586,6 +578,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
   const std::lock_guard lock(impl_->planning);
   const planning_task task = impl_->with_trees(make_task(what, placement, counts));
   auto o = impl_->choose(task, true);
+  for (contender& c : o.all) impl_->choice.consider(c, task);
   // What needs nobody's counts goes first, whatever the counts are.
   if (on_lists)
     for (contender& c : o.all)

@@ -2,8 +2,9 @@
 #pragma once
 // Decides how a call is performed. Between the communicator, which knows what is wanted, and the actors, which perform a plan.
 //
-// The way of a call: options and the call name the candidates → each is written, lowered and priced (score_library.hpp,
-// cost_model.hpp) → the cheapest that gives the bits the determinism level promises is verified → cut for the size → plan.
+// The way of a call: options and the call name the candidates → the steps of each are counted (score_tally.hpp) → in the order of what
+// they cost at least, they are written, lowered and priced (score_library.hpp, cost_model.hpp) → the cheapest that gives the bits the
+// determinism level promises is verified → cut for the size → plan.
 // Scores are shared by all sizes, plans by all calls that are alike.
 
 #include <atomic>

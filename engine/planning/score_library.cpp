@@ -19,6 +19,9 @@ namespace {
 
 /// About 350 MB of steps; then all that no plan holds are forgotten.
 constexpr std::size_t most_kept_steps = std::size_t{1} << 22;
+/// Sheets of longer scores (a megabyte and more) are made anew for other sizes.
+constexpr std::size_t most_steps_of_kept_sheet = std::size_t{1} << 15;
+constexpr std::size_t most_kept_tallies = 4096;
 constexpr std::size_t long_verification = std::size_t{2} << 20;  // steps × slices: some seconds
 
 template <class Predicate>
@@ -169,6 +172,11 @@ bool lowered_score::folds_inputs() {
   return *folds_inputs_;
 }
 
+double lowered_score::hops() {
+  if (!sheet_) sheet_.emplace(*notes);
+  return sheet_->hops(credits_);
+}
+
 double lowered_score::predict(std::size_t block_bytes, const cutting& cut, double staging_bytes,
                               const machine_constants& machine) {
   const std::size_t bytes = size_class(block_bytes);
@@ -181,6 +189,7 @@ double lowered_score::predict(std::size_t block_bytes, const cutting& cut, doubl
   const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, machine,
                                          static_cast<double>(staged));
   prices_.emplace(key, seconds);
+  if (steps > most_steps_of_kept_sheet) sheet_.reset();
   return seconds;
 }
 
@@ -276,6 +285,20 @@ std::optional<score> score_library::draft(const score_key& key) const {
     s = std::move(*agreeing);
   }
   return credits_ == 1 ? pace_sends(s, 1) : s;
+}
+
+std::shared_ptr<const score_tally> score_library::tally(std::string_view name, const stage& on) {
+  const choreography* const which = own_.contains(name) ? nullptr : find_choreography(name);
+  if (which == nullptr || !is_built_in(*which)) return nullptr;
+  score_key key{std::string{name}, on};
+  const std::size_t hash = hash_of(key);
+  const auto [first, last] = tallies_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (same(at->second.first, key)) return at->second.second;
+  if (tallies_.size() >= most_kept_tallies) tallies_.clear();
+  auto made = std::make_shared<const score_tally>(tally_of(*which, on));
+  tallies_.emplace(hash, std::pair{std::move(key), made});
+  return made;
 }
 
 std::shared_ptr<lowered_score> score_library::get(const score_key& key) {

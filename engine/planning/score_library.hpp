@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/log.hpp"
@@ -54,6 +55,8 @@ public:
 
   /// Predicted seconds, shared by all sizes of a class (size_class).
   /// @param machine its latencies are always the same
+  /// timing_sheet::hops().
+  double hops();
   double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine);
 
 private:
@@ -97,6 +100,9 @@ public:
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const stage& on) const;
 
+  /// Null: nothing is known of it before it is written, as it is somebody's own. @pre refusal is empty
+  std::shared_ptr<const score_tally> tally(std::string_view name, const stage& on);
+
   /// Null if the form of agreement does not fit it. @pre refusal is empty. Throws error(bad_score) if a rewriting pass cannot be
   /// applied.
   std::shared_ptr<lowered_score> get(const score_key& key);
@@ -115,6 +121,7 @@ private:
   std::map<std::string, std::string, std::less<>> files_;
   std::vector<std::string> names_;
   std::unordered_multimap<std::size_t, entry> made_;
+  std::unordered_multimap<std::size_t, std::pair<score_key, std::shared_ptr<const score_tally>>> tallies_;
   std::size_t kept_steps_ = 0;
 };
 

@@ -126,7 +126,7 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;
-  for (rank_t r = 0; r < ranks; ++r) {
+  for (const rank_t r : made.at_work) {
     units += sizes.units(r);
     for (const direct_program::pass& p : made.bodies[static_cast<std::size_t>(r)].passes) {
       const auto operands = made.operands_of(p);
@@ -137,8 +137,13 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
     }
   }
   const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});
-  const double meetings = shared ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
-  return (direct_operation_ns + meetings + direct_line_ns * foreign_bytes / 128 / workers) * 1e-9 + work / workers;
+  return direct_operation_seconds(ranks) + direct_line_ns * foreign_bytes / 128 / workers * 1e-9 + work / workers;
+}
+
+double tuning::direct_operation_seconds(int ranks) const {
+  const int cores = std::max(1, machine.cores);
+  const double meetings = ranks > cores ? direct_turn_ns * ranks / cores : direct_rank_ns * ranks;
+  return (direct_operation_ns + meetings) * 1e-9;
 }
 
 double tuning::actor_operation_seconds(int ranks) const {

@@ -108,6 +108,8 @@ struct tuning {
   /// cores' caches.
   /// @param sizes blocks are equal
   double direct_seconds(const direct_program& made, const call_shape& sizes, double bytes_a_core, datatype type) const;
+  /// That part of it that no program changes.
+  double direct_operation_seconds(int ranks) const;
   double actor_operation_seconds(int ranks) const;
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
 };

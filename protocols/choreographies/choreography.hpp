@@ -12,6 +12,8 @@
 
 namespace troupe {
 
+struct score_tally;
+
 /// Everything that a choreography may depend on. Never the message's size.
 struct stage {
   collective what = collective::all_reduce;
@@ -23,6 +25,8 @@ struct stage {
   int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
   bool through_scratch =
       false;  ///< pairwise: BCopy, through small scratch cells, instead of ZCopy between user buffers
+  /// Not null: steps are counted there instead of written (tally_of), and the score has none.
+  score_tally* counted = nullptr;
 };
 /// A stage on a flat layout.
 TROUPE_API stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);

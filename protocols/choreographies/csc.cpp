@@ -48,15 +48,18 @@ private:
   cells moving(cells model) {
     const place at = s_.resolve(rank_, model);
     const extent wanted = extent_of(s_.draft(), rank_, at.buffer, at.cell);
-    const auto& declared = s_.draft().players[static_cast<std::size_t>(rank_)].l0;
-    for (std::size_t i = is_reduction(s_.on().what) ? 1 : 0; i < declared.size(); ++i)
-      if (same_size(s_.draft(), declared[i], wanted)) return l0[static_cast<std::int32_t>(i)];
-    return s_.l0_like(rank_, model);
+    // Cells of the same part of equal blocks have one size.
+    const std::int64_t size = wanted.part + (s_.on().uniform ? 0 : wanted.block * s_.draft().parts);
+    if (by_size_.size() <= static_cast<std::size_t>(size)) by_size_.resize(static_cast<std::size_t>(size) + 1, -1);
+    std::int32_t& cell = by_size_[static_cast<std::size_t>(size)];
+    if (cell < 0) cell = s_.l0_like(rank_, model).first;
+    return l0[cell];
   }
 
   score_builder& s_;
   rank_t rank_;
   lane_writer me_;
+  std::vector<std::int32_t> by_size_;  // L0 cell that moves cells of a size; −1: none yet
 };
 
 score all_gather(const stage& on) {

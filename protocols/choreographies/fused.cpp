@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One address space, one pass: everybody comes in (sync), rank r does share r of the work straight on all ranks' buffers, and
-// nobody leaves before all have finished (sync). A reduction reads every rank's share r, folds it in rank order
+// nobody leaves before all have finished (sync). A block is cut into as many shares as there are ranks, 16 at most: with a share a rank, n
+// ranks take n² steps, though the direct port (direct_program.hpp) cuts long shares itself, for whoever has a core. A reduction reads every rank's share r, folds it in rank order
 // ((0 ⊕ 1) ⊕ 2) ⊕ … and writes every output: each buffer is read once and written once, and nothing is sent but the syncs.
 //
 // The steps "copy, reduce, …, reduce, copy, …, copy" around one cell are compiled into a single pass (program.hpp). In place the
 // share r of every rank's buffer is touched by rank r only, so rank 0's contribution is a good place to add up the others;
 // the copy of a cell to itself only opens the pass.
+
+#include <algorithm>
 
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/patterns.hpp"
@@ -14,6 +17,8 @@ namespace troupe::choreographies {
 
 namespace {
 using namespace notation;
+
+constexpr int most_shares = 16;  ///< of one block
 
 std::string refuses(const stage& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
@@ -64,11 +69,13 @@ void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
 
 template <void (*share_of)(score_builder&, lane_writer&, rank_t)>
 score of_all(const stage& on) {
-  score_builder s{on, "fused", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  const bool one_block = block_count(on.what, on.ranks) == 1;
+  const int shares = one_block ? std::min(on.ranks, most_shares) : on.ranks;
+  score_builder s{on, "fused", one_block ? shares : 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
     me.sync();
-    share_of(s, me, r);
+    if (r < shares) share_of(s, me, r);
     me.sync();
   }
   return s.finish();

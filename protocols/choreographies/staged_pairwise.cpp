@@ -40,7 +40,10 @@ public:
         here_(h.server_of(r)),
         index_(h.index_of(r)),
         me_(s.lane(r)),
-        waiting_(static_cast<std::size_t>(s.on().ranks), -1) {
+        waiting_(static_cast<std::size_t>(s.on().ranks), -1),
+        passed_on_(static_cast<std::size_t>(h.size_of(here_))) {
+    for (rank_t d = 0; d < s.on().ranks; ++d)
+      passed_on_[static_cast<std::size_t>(h_.index_of(relay(here_, d)))].push_back(d);
     s.stage_input(r);
     me_.copy_own(input[r], output[r]);
     for (rank_t d = 0; d < s.on().ranks; ++d) {
@@ -58,10 +61,10 @@ public:
     for (int k = 1; k < h_.size_of(here_); ++k) {
       const rank_t ahead = h_.at(here_, index_ + k), behind = h_.at(here_, index_ - k);
       std::vector<message> out, in;
-      for (rank_t d = 0; d < s_.on().ranks; ++d) {
-        if (relay(here_, d) == ahead) out.push_back({ahead, s_.staged(r_, input[d])});
-        if (relay(here_, d) == r_) in.push_back({behind, d == r_ ? output[behind] : waiting(d, h_.index_of(behind))});
-      }
+      for (const rank_t d : passed_on_[static_cast<std::size_t>(h_.index_of(ahead))])
+        out.push_back({ahead, s_.staged(r_, input[d])});
+      for (const rank_t d : passed_on_[static_cast<std::size_t>(index_)])
+        in.push_back({behind, d == r_ ? output[behind] : waiting(d, h_.index_of(behind))});
       interleave(me_, out, in);
       barrier(me_, group, index_);
     }
@@ -97,6 +100,8 @@ private:
   lane_writer me_;
   std::vector<std::int32_t>
       waiting_;  // by destination: first of the cells of its blocks, −1 if they do not come by here
+  std::vector<std::vector<rank_t>>
+      passed_on_;  // destinations, by the index of the rank here that passes their blocks on
 };
 
 score write(const stage& on) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -33,6 +35,7 @@ std::span<const instruction> only_lane(const program& code) {
 struct sections {
   std::size_t begin = 0;
   std::size_t end = 0;
+  bool empty() const { return begin == end; }
 };
 
 sections sections_of(std::span<const instruction> lane) {
@@ -128,29 +131,70 @@ private:
   }
 
   /// What is written by one operand and touched by another, of the same pass or not, are the same elements or none.
-  bool can_cut(const direct_program::body& body) const {
-    for (const auto& p : body.passes)
-      for (const cell_range& to : made_.operands_of(p).subspan(p.inputs))
-        for (const auto& q : body.passes)
-          for (const cell_range& other : made_.operands_of(q))
-            if (conflict(to, other)) return false;
+  bool can_cut(const direct_program::body& body) {
+    touched_.clear();
+    for (const auto& p : body.passes) {
+      const auto operands = made_.operands_of(p);
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        touched_.push_back({canonical(operands[k], setting_, ranks_, made_.parts), k >= p.inputs});
+    }
+    std::sort(touched_.begin(), touched_.end());
+    const touched_cells* before = nullptr;
+    std::int32_t end_of_all = 0, end_of_written = 0;  // of the cells before this one's, in its buffer
+    for (std::size_t i = 0; i < touched_.size();) {
+      const touched_cells& first = touched_[i];
+      if (before == nullptr || !before->same_buffer(first)) end_of_all = end_of_written = 0;
+      bool written = false;
+      for (before = &first; i < touched_.size() && touched_[i].same_cells(first); ++i)
+        written = written || touched_[i].written;
+      if (end_of_written > first.at.cell || (written && end_of_all > first.at.cell)) return false;
+      const std::int32_t end = first.at.cell + first.at.count;
+      end_of_all = std::max(end_of_all, end);
+      if (written) end_of_written = std::max(end_of_written, end);
+    }
     return true;
   }
-  bool conflict(const cell_range& x, const cell_range& y) const {
-    const cell_range a = canonical(x, setting_, ranks_, made_.parts), b = canonical(y, setting_, ranks_, made_.parts);
-    return overlap(a, b) && (a.cell != b.cell || a.count != b.count);
-  }
 
+  struct touched_cells {
+    cell_range at;
+    bool written;
+    auto key() const { return std::tuple{at.owner, at.buffer, at.cell, at.count}; }
+    bool operator<(const touched_cells& other) const { return key() < other.key(); }
+    bool same_buffer(const touched_cells& other) const {
+      return at.owner == other.at.owner && at.buffer == other.at.buffer;
+    }
+    bool same_cells(const touched_cells& other) const { return key() == other.key(); }
+  };
+
+  std::vector<touched_cells> touched_;
   direct_program& made_;
   const direct_setting& setting_;
   int ranks_;
 };
 
+/// See direct_program::copies.
+std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& made) {
+  constexpr std::size_t most_ranks = 16;
+  const std::size_t ranks = made.bodies.size();
+  if (ranks > most_ranks || made.parts != 1 || is_reduction(made.what)) return {};
+  std::vector<std::vector<std::uint32_t>> copies(ranks);
+  for (const auto& body : made.bodies)
+    for (const direct_program::pass& p : body.passes) {
+      const auto operands = made.operands_of(p);
+      const auto whole = [](const cell_range& at, buffer_kind in) { return at.buffer == in && at.count == 1; };
+      if (operands.size() != 2 || !whole(operands[0], buffer_kind::input) || !whole(operands[1], buffer_kind::output))
+        return {};
+      copies[static_cast<std::size_t>(operands[1].owner)].push_back(p.operands);
+    }
+  return copies;
+}
+
 }  // namespace
 
 std::string why_not_direct(program_list all) {
   if (all.size() < 2) return "a rank alone needs nobody's buffers";
-  token_counts sent, received;
+  std::vector<std::size_t> begins;
+  std::size_t first = std::numeric_limits<std::size_t>::max();
   for (std::size_t r = 0; r < all.size(); ++r) {
     const program& code = *all[r];
     if (code.channels != 1) return "it is cut into channels";
@@ -159,7 +203,15 @@ std::string why_not_direct(program_list all) {
     const sections s = sections_of(lane);
     if (const std::string why = wrong_step(code, lane, s); !why.empty())
       return "rank " + std::to_string(r) + ": " + why;
-    for (const instruction& i : lane.first(s.begin)) {
+    begins.push_back(s.begin);
+    if (!s.empty()) first = std::min(first, s.begin);
+  }
+  token_counts sent, received;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto lane = only_lane(*all[r]);
+    // A rank without local steps only passes tokens on; any place that keeps the rule will do for it, and ranks are mostly alike.
+    const std::size_t begin = sections_of(lane).empty() ? std::min(first, lane.size()) : begins[r];
+    for (const instruction& i : lane.first(begin)) {
       if (i.kind == step_kind::send) ++sent[{static_cast<rank_t>(r), i.to}];
       if (i.kind == step_kind::recv) ++received[{i.from, static_cast<rank_t>(r)}];
     }
@@ -184,7 +236,12 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
   made.root = setting.root;
   made.parts = all.front()->parts;
   body_maker maker{made, setting, static_cast<int>(all.size())};
-  for (std::size_t r = 0; r < all.size(); ++r) made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
+    if (!made.bodies.back().passes.empty()) made.at_work.push_back(static_cast<rank_t>(r));
+  }
+  if (made.at_work.empty()) made.at_work.push_back(0);
+  made.copies = copies_by_target(made);
   return made;
 }
 

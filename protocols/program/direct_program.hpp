@@ -41,7 +41,11 @@ struct direct_program {
     std::vector<extent> scratch;  ///< of the rank, one behind the other
   };
 
-  std::vector<body> bodies;          ///< by rank
+  std::vector<body> bodies;     ///< by rank
+  std::vector<rank_t> at_work;  ///< whose bodies have passes; rank 0, if none has
+  /// If all passes only copy blocks of inputs to outputs: by rank, those to its output (source, then target in `operands`), so that each
+  /// rank may perform its own from copies of the inputs. Empty for others, and where ranks are many.
+  std::vector<std::vector<std::uint32_t>> copies;
   std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
   collective what = collective::barrier;

@@ -59,20 +59,28 @@ void direct_sizes::set_lists(const call_shape& shape) {
 
 void direct_sizes::begins(bool input, std::span<const std::size_t> displacements,
                           std::vector<std::size_t>& begins) const {
-  const auto ranks = static_cast<int>(code_->bodies.size());
-  const block_run run = input ? input_blocks(code_->what, ranks, code_->root, rank_)
-                              : output_blocks(code_->what, ranks, code_->root, rank_);
-  begins.resize(static_cast<std::size_t>(run.count));
-  cell_range at;
-  at.owner = rank_;
-  at.buffer = input ? buffer_kind::input : buffer_kind::output;
+  begins.resize(static_cast<std::size_t>(own_blocks(input).count));
   std::size_t sum = 0;
   for (std::size_t i = 0; i < begins.size(); ++i) {
     begins[i] = displacements.empty() ? sum : displacements[i];
-    at.index = static_cast<std::int32_t>(i);
-    at.block = run.first + at.index * std::int64_t{run.stride};
-    sum += block_elements(at);
+    sum += elements_of_block(input, i);
   }
+}
+
+block_run direct_sizes::own_blocks(bool input) const {
+  const auto ranks = static_cast<int>(code_->bodies.size());
+  return input ? input_blocks(code_->what, ranks, code_->root, rank_)
+               : output_blocks(code_->what, ranks, code_->root, rank_);
+}
+
+std::size_t direct_sizes::elements_of_block(bool input, std::size_t index) const {
+  const block_run run = own_blocks(input);
+  cell_range at;
+  at.owner = rank_;
+  at.buffer = input ? buffer_kind::input : buffer_kind::output;
+  at.index = static_cast<std::int32_t>(index);
+  at.block = run.first + at.index * std::int64_t{run.stride};
+  return block_elements(at);
 }
 
 /// Of the block that the cells are of, as the owner of their buffer knows it.

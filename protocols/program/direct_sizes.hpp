@@ -40,6 +40,9 @@ public:
   /// Bytes before it in its buffer.
   std::size_t offset(const cell_range& at) const;
   std::size_t element_size() const { return element_size_; }
+  /// Of the rank's own input or output: how many blocks, and elements of each. @pre not equal()
+  std::size_t blocks(bool input) const { return (input ? mine_.input_begins : mine_.output_begins).size(); }
+  std::size_t elements_of_block(bool input, std::size_t index) const;
   /// Of the rank's own body; where blocks are equal, of any.
   std::size_t units(rank_t body) const;
   std::size_t scratch_bytes() const;
@@ -52,6 +55,7 @@ private:
   void set_lists(const call_shape& shape);
   void begins(bool input, std::span<const std::size_t> displacements, std::vector<std::size_t>& begins) const;
   std::size_t block_elements(const cell_range& at) const;
+  block_run own_blocks(bool input) const;
   std::size_t scratch_before(const cell_range& at, std::int32_t cell) const;
   std::size_t part_elements(const extent& e) const;
   std::size_t before(std::int32_t cell) const;

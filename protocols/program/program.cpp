@@ -38,6 +38,9 @@ public:
         for (int slice = 0; slice < cut_.slices; ++slice) add_slice(channel, l, slice);
       for (std::size_t l = 0; l < player_.lanes.size(); ++l) resolve_after(channel, l);
     }
+    // Folds leave most of the room unused.
+    for (auto& code : result_.lanes)
+      if (code.capacity() > 2 * code.size()) code.shrink_to_fit();
     fit(result_, shape_);
     return std::move(result_);
   }
@@ -49,6 +52,7 @@ private:
     const lane& steps = player_.lanes[l];
     auto& code = lane_of(channel, l);
     auto& where = positions_[l];
+    if (slice == 0) code.reserve(steps.size()), where.reserve(steps.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const step& from = steps[i];
       instruction next;

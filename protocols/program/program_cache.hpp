@@ -41,8 +41,28 @@ public:
     return all_[at];
   }
 
+  /// The same where all ranks ask for one entry: one makes it, and the others sleep until it is there.
+  template <class Make>
+  std::shared_ptr<const Program> get_shared(std::size_t at, std::size_t size, Make&& make) const {
+    const auto known = [&]() -> std::shared_ptr<const Program> {
+      const std::lock_guard lock(lock_);
+      return all_.empty() ? nullptr : all_[at];
+    };
+    if (auto found = known()) return found;
+    const std::lock_guard lock(making_);
+    return get(at, size, make);
+  }
+
+  /// The entry is known already. @pre nobody has asked for any yet
+  void set(std::size_t at, std::size_t size, std::shared_ptr<const Program> made) const {
+    const std::lock_guard lock(lock_);
+    all_.resize(size);
+    all_[at] = std::move(made);
+  }
+
 private:
   mutable short_lock lock_;  ///< taken once an operation
+  mutable std::mutex making_;
   mutable std::vector<std::shared_ptr<const Program>> all_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -15,18 +14,21 @@ namespace {
 /// The channels of a program, and the lines of each in the order of lanes.
 class places {
 public:
+  explicit places(int ranks) : numbers_(2 * static_cast<std::size_t>(ranks), -1) {}
+
   /// Index of the channel.
   std::uint32_t take(rank_t peer, bool outgoing, std::size_t lines) {
-    const auto [found, is_new] = index_.try_emplace({peer, outgoing}, static_cast<std::uint32_t>(channels_.size()));
-    if (is_new) channels_.push_back({peer, outgoing, 0});
-    channels_[found->second].lines += lines;
-    return found->second;
+    std::int32_t& at = number(peer, outgoing);
+    if (at < 0) {
+      at = static_cast<std::int32_t>(channels_.size());
+      channels_.push_back({peer, outgoing, 0});
+    }
+    channels_[static_cast<std::size_t>(at)].lines += lines;
+    return static_cast<std::uint32_t>(at);
   }
 
-  std::int32_t find(rank_t peer, bool outgoing) const {
-    const auto found = index_.find({peer, outgoing});
-    return found == index_.end() ? -1 : static_cast<std::int32_t>(found->second);
-  }
+  /// −1 if there is none.
+  std::int32_t find(rank_t peer, bool outgoing) { return number(peer, outgoing); }
 
   struct place {
     rank_t peer;
@@ -36,7 +38,11 @@ public:
   const std::vector<place>& all() const { return channels_; }
 
 private:
-  std::map<std::pair<rank_t, bool>, std::uint32_t> index_;
+  std::int32_t& number(rank_t peer, bool outgoing) {
+    return numbers_[2 * static_cast<std::size_t>(peer) + (outgoing ? 1 : 0)];
+  }
+
+  std::vector<std::int32_t> numbers_;  ///< by peer and direction
   std::vector<place> channels_;
 };
 
@@ -155,10 +161,11 @@ void resolve_after(const program& code, slot_program& made, const std::vector<st
   }
 }
 
-void append_lane(slot_program& made, const std::vector<instruction>& lane, bool drop_waits, places& where) {
+void append_lane(slot_program& made, std::vector<instruction> lane, places& where) {
+  if (lane.empty()) return;
   const auto begin = static_cast<std::uint32_t>(made.steps.size());
+  made.steps.reserve(begin + lane.size());
   for (const instruction& i : lane) {
-    if (drop_waits && i.kind == step_kind::wait) continue;
     slot_step next;
     next.kind = i.kind;
     next.swapped = i.swapped;
@@ -168,11 +175,11 @@ void append_lane(slot_program& made, const std::vector<instruction>& lane, bool 
     if (receives(i.kind)) next.in_channel = where.take(i.from, false, 0);
     if (sends(i.kind)) next.out_channel = where.take(i.to, true, 0);
     made.steps.push_back(next);
-    made.instructions.push_back(i);
     made.reduces = made.reduces || reduces(i.kind) || i.inputs > 1;
   }
-  const auto end = static_cast<std::uint32_t>(made.steps.size());
-  if (end > begin) made.lanes.push_back({begin, end});
+  if (begin == 0) made.instructions = std::move(lane);
+  else made.instructions.insert(made.instructions.end(), lane.begin(), lane.end());
+  made.lanes.push_back({begin, static_cast<std::uint32_t>(made.steps.size())});
 }
 
 /// A message's place is behind those before it in the channel. @pre places.set()
@@ -213,7 +220,7 @@ std::string too_large(const places::place& at, std::size_t most_lines) {
 
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines) {
   if (code.shares_memory) return "the program reads or writes other ranks' memory, which slots do not order";
-  places where;
+  places where{code.ranks};
   for (const auto& lane : code.lanes)
     for (const instruction& i : lane) {
       if (i.kind == step_kind::sync) return "the score has a sync that was not lowered";
@@ -237,26 +244,51 @@ std::string why_torn(const program& code, slot_format format, std::size_t unit) 
   return {};
 }
 
-slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines) {
+bool surely_fits_slots(const score& s, const call_shape& shape, slot_format format, std::size_t most_lines) {
+  const auto parts = static_cast<std::size_t>(s.parts);
+  std::size_t cell = 0;
+  for (std::size_t k = 0; k < parts; ++k)
+    cell = std::max(cell, part_begin(shape.count, parts, k + 1) - part_begin(shape.count, parts, k));
+  const std::size_t limit = std::min(most_lines, slots::most_lines);
+  std::vector<std::size_t> to, from;  // lines, by peer
+  for (const part& player : s.players) {
+    to.assign(s.players.size(), 0);
+    from.assign(s.players.size(), 0);
+    const auto room = [limit](std::size_t& used, std::size_t lines) { return (used += lines) <= limit; };
+    for (const lane& steps : player.lanes)
+      for (const step& at : steps) {
+        const auto cells = static_cast<std::size_t>(std::max(at.source.count, at.target.count));
+        const std::size_t lines = slots::lines_of(format, cells * cell * shape.element_size);
+        if (sends(at.kind) && !room(to[static_cast<std::size_t>(at.to)], lines)) return false;
+        if (receives(at.kind) && !room(from[static_cast<std::size_t>(at.from)], lines)) return false;
+      }
+  }
+  return true;
+}
+
+slot_program compile_slots(program code, slot_format format, std::size_t most_lines) {
   if (const std::string why = why_no_slots(code, format, most_lines); !why.empty()) throw error(errc::unsupported, why);
   static std::atomic<std::uint64_t> programs{0};
   slot_program made;
   made.format = format;
   made.ranks = code.ranks;
   made.element_size = code.element_size;
-  made.operand_cells = code.operand_cells;
-  made.places = code.places;
+  made.operand_cells = std::move(code.operand_cells);
+  made.places = std::move(code.places);
   made.identity = programs.fetch_add(1, std::memory_order_relaxed) + 1;
-  places where;
+  places where{code.ranks};
   std::vector<std::int32_t> index_of_lane(code.lanes.size(), -1);
   // One lane performs its steps in order anyhow, so it needs no waits.
   const bool alone = std::count_if(code.lanes.begin(), code.lanes.end(), [](const auto& l) { return !l.empty(); }) == 1;
   for (std::size_t l = 0; l < code.lanes.size(); ++l) {
     if (code.lanes[l].empty()) continue;
     index_of_lane[l] = static_cast<std::int32_t>(made.lanes.size());
-    std::vector<instruction> lane = code.lanes[l];
-    if (alone) copy_forwarding{lane, made.operand_cells, code.parts}.run();
-    append_lane(made, lane, alone, where);
+    std::vector<instruction> lane = std::move(code.lanes[l]);
+    if (alone) {
+      copy_forwarding{lane, made.operand_cells, code.parts}.run();
+      std::erase_if(lane, [](const instruction& i) { return i.kind == step_kind::wait; });
+    }
+    append_lane(made, std::move(lane), where);
   }
   if (!alone) resolve_after(code, made, index_of_lane);
   for (const auto& at : where.all())

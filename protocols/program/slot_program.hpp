@@ -87,9 +87,14 @@ std::string why_no_slots(const program& code, slot_format format, std::size_t mo
 /// @param unit bytes that a reduction takes for one (unit_of), a power of two
 std::string why_torn(const program& code, slot_format format, std::size_t unit);
 
+/// Without compiling anything: true if every rank's messages find room whatever the places of its cells. False says nothing.
+/// @pre the score is verified and works on its ranks' own memory; blocks are equal
+bool surely_fits_slots(const score& s, const call_shape& shape, slot_format format,
+                       std::size_t most_lines = default_slot_lines);
+
 /// Throws error(unsupported) with why_no_slots(). Allocates; not for the way of a repeated call.
 /// @pre `code` is rank `rank`'s of a verified score; all ranks' programs of the operation are compiled with the same format.
-slot_program compile_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
+slot_program compile_slots(program code, slot_format format, std::size_t most_lines = default_slot_lines);
 
 /// Makes it that of another call of the same score, as fit() of a program does. All ranks' programs of an operation are fitted to the
 /// same call. Throws error: size_overflow, unsupported (a channel would have more than slots::most_lines lines); then its sizes are

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/score/score_builder.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "memory/error.hpp"
+#include "protocols/score/score_tally.hpp"
 
 namespace troupe {
 
@@ -27,6 +30,10 @@ stage flat_stage(collective what, int ranks, rank_t root, bool in_place, bool un
 // -- lane_writer ------------------------------------------------------------------------------------------------------
 
 step_ref lane_writer::append(step_kind kind, cells source, cells target) {
+  if (builder_.on().counted != nullptr) {
+    builder_.count(rank_, kind, source, target);
+    return {lane_, 0};
+  }
   auto& lanes = builder_.draft().players[index(rank_)].lanes;
   auto& steps = lanes[static_cast<std::size_t>(lane_)];
   step next;
@@ -98,6 +105,7 @@ score_builder::score_builder(const stage& on, std::string_view choreography, int
   score_.parts = parts;
   score_.players.resize(index(on.ranks));
   staged_.assign(index(on.ranks), -1);
+  if (on.counted != nullptr) counts_.resize(index(on.ranks));
 }
 
 lane_writer score_builder::lane(rank_t rank, int lane) {
@@ -173,6 +181,69 @@ cells score_builder::staged(rank_t rank, cells of_input) const {
   return {buffer_kind::scratch, self, first + at.cell, at.count, false};
 }
 
-score score_builder::finish() { return std::move(score_); }
+score score_builder::finish() {
+  if (on_.counted != nullptr) finish(*on_.counted);
+  return std::move(score_);
+}
+
+// -- counting ---------------------------------------------------------------------------------------------------------
+
+std::int32_t score_builder::count_of(rank_t rank, const cells& at) const {
+  if (at.buffer == buffer_kind::none || at.count == 0) return 0;
+  if (at.count < 0) return cell_count(score_, at.owner == self ? rank : at.owner, at.buffer);
+  return at.blocks ? at.count * score_.parts : at.count;
+}
+
+void score_builder::count(rank_t rank, step_kind kind, const cells& source, const cells& target) {
+  score_tally& all = *on_.counted;
+  score_tally::of_rank& mine = counts_[index(rank)];
+  if (kind == step_kind::sync) {
+    const int rounds = std::bit_width(static_cast<unsigned>(on_.ranks - 1));
+    mine.steps += 2 * rounds;
+    mine.messages += rounds;
+    if (rank == 0 && score_.players.front().lanes.size() == 1) all.hops += rounds;
+    return;
+  }
+  const std::int64_t moved = std::max(count_of(rank, source), count_of(rank, target));
+  for (const cells* at : {&source, &target})
+    if (at->owner != self && at->owner != rank && at->count != 0) all.touches_other_ranks = true;
+  if (kind == step_kind::copy || kind == step_kind::reduce) {
+    ++mine.locals;
+    // Indices wrap round, so that a place has several names.
+    const auto foreign = [rank](const cells& at) { return at.owner == rank ? self : at.owner; };
+    const bool perhaps_itself = source.buffer == target.buffer && foreign(source) == foreign(target);
+    if (kind == step_kind::reduce) mine.local_reduced += moved;
+    else if (!perhaps_itself) mine.local_copied += moved;
+    return;
+  }
+  ++mine.steps;
+  if (sends(kind)) ++mine.messages, mine.sent += moved;
+  if (receives(kind)) mine.received += moved;
+  if (reduces(kind)) mine.reduced += moved;
+  else if (writes(kind)) mine.copied += moved;
+}
+
+void score_builder::finish(score_tally& t) const {
+  t.parts = score_.parts;
+  t.cells = static_cast<std::int64_t>(score_.l2.size());
+  for (rank_t r = 0; r < score_.ranks; ++r) {
+    t.lanes += static_cast<std::int64_t>(score_.players[index(r)].lanes.size());
+    for (const buffer_kind b : {buffer_kind::input, buffer_kind::output, buffer_kind::scratch, buffer_kind::l0})
+      t.cells += cell_count(score_, r, b);
+    const score_tally::of_rank& mine = counts_[index(r)];
+    if (mine.messages > 0) t.hops = std::max<std::int64_t>(t.hops, 1);
+    const auto same = std::find_if(t.kinds.begin(), t.kinds.end(), [&](const auto& k) { return k.each == mine; });
+    if (same == t.kinds.end()) t.kinds.push_back({mine, 1});
+    else ++same->ranks;
+  }
+}
+
+score_tally tally_of(const choreography& which, const stage& on) {
+  score_tally made;
+  stage counted = on;
+  counted.counted = &made;
+  which.write(counted);
+  return made;
+}
 
 }  // namespace troupe

@@ -16,6 +16,7 @@
 #include "memory/export.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/score/score.hpp"
+#include "protocols/score/score_tally.hpp"
 
 namespace troupe {
 
@@ -134,9 +135,15 @@ public:
   score finish();
 
 private:
+  friend class lane_writer;
+  void count(rank_t rank, step_kind kind, const cells& source, const cells& target);
+  std::int32_t count_of(rank_t rank, const cells& at) const;
+  void finish(score_tally& t) const;
+
   stage on_;
   score score_;
-  std::vector<std::int32_t> staged_;  ///< first scratch cell of the staged input per rank, −1 if not staged
+  std::vector<std::int32_t> staged_;          ///< first scratch cell of the staged input per rank, −1 if not staged
+  std::vector<score_tally::of_rank> counts_;  ///< per rank, where steps are counted
 };
 
 }  // namespace troupe

@@ -17,36 +17,54 @@ reduction_forest::reduction_forest(int ranks)
 
 reduction_forest::node_id reduction_forest::append(const node& n) {
   nodes_.push_back(n);
-  sets_.resize(sets_.size() + words_, 0);
   return static_cast<node_id>(nodes_.size()) - 1;
 }
 
 std::int32_t reduction_forest::shape_of(std::int64_t a, std::int64_t b) {
-  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first->second;
+  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first;
 }
 
 reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk) {
   const auto key =
       static_cast<std::uint64_t>(chunk) * static_cast<std::uint64_t>(ranks_) + static_cast<std::uint64_t>(rank);
   const auto [found, fresh] = leaves_.try_emplace(key, none);
-  if (!fresh) return found->second;
+  if (!fresh) return found;
+  return found = new_leaf(rank, chunk);
+}
+
+reduction_forest::node_id reduction_forest::new_leaf(rank_t rank, std::int64_t chunk) {
   // −1 as the first half keeps the shapes of leaves apart from those of pairs.
-  const node_id id = append({none, none, shape_of(-1, rank), rank, rank, 1, true, true, chunk});
-  sets_[static_cast<std::size_t>(id) * words_ + static_cast<std::size_t>(rank) / 64] |= std::uint64_t{1} << (rank % 64);
-  return found->second = id;
+  return append({none, none, shape_of(-1, rank), rank, rank, 1, true, true, chunk, -1});
+}
+
+/// The ranks of a node join the set of words from `at` on.
+void reduction_forest::add_to(std::size_t at, const node& n) {
+  std::uint64_t* const mine = sets_.data() + at;
+  if (n.left == none) mine[static_cast<std::size_t>(n.first) / 64] |= std::uint64_t{1} << (n.first % 64);
+  else
+    for (std::size_t w = 0; w < words_; ++w) mine[w] |= set(n)[w];
 }
 
 reduction_forest::node_id reduction_forest::combine(node_id left, node_id right) {
   const auto [found, fresh] = pairs_.try_emplace(pack(left, right), none);
-  if (!fresh) return found->second;
+  if (!fresh) return found;
   const node a = at(left);
   const node b = at(right);
   const bool ordered = a.ordered && b.ordered && a.last + 1 == b.first;
   const node_id id = append({left, right, shape_of(std::min(a.shape, b.shape), std::max(a.shape, b.shape)), a.first,
-                             b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none, a.chunk});
-  auto* mine = sets_.data() + static_cast<std::size_t>(id) * words_;
-  for (std::size_t w = 0; w < words_; ++w) mine[w] = set(left)[w] | set(right)[w];
-  return found->second = id;
+                             b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none, a.chunk,
+                             static_cast<std::int32_t>(sets_.size() / words_)});
+  const std::size_t mine = sets_.size();
+  sets_.resize(mine + words_, 0);
+  add_to(mine, a);
+  add_to(mine, b);
+  return found = id;
+}
+
+void reduction_forest::finish() {
+  for (flat_index* each : {&leaves_, &pairs_, &shapes_}) each->clear();
+  nodes_.shrink_to_fit();
+  sets_.shrink_to_fit();
 }
 
 void reduction_forest::set_output(rank_t rank, std::int32_t cell, node_id tree) {
@@ -56,12 +74,16 @@ void reduction_forest::set_output(rank_t rank, std::int32_t cell, node_id tree) 
 }
 
 bool reduction_forest::holds(node_id n, rank_t rank) const {
-  return (set(n)[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
+  const node& of = at(n);
+  return of.left == none ? of.first == rank : is_in(set(of), rank);
 }
 
 bool reduction_forest::disjoint(node_id a, node_id b) const {
+  const node &x = at(a), &y = at(b);
+  if (x.left == none) return !holds(b, x.first);
+  if (y.left == none) return !holds(a, y.first);
   for (std::size_t w = 0; w < words_; ++w)
-    if ((set(a)[w] & set(b)[w]) != 0) return false;
+    if ((set(x)[w] & set(y)[w]) != 0) return false;
   return true;
 }
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "memory/flat_index.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -24,10 +24,15 @@ public:
   // -- growing --
 
   node_id leaf(rank_t rank, std::int64_t chunk);
+  /// The same without a look whether there is one already. @pre there is none, and nobody calls leaf()
+  node_id new_leaf(rank_t rank, std::int64_t chunk);
   /// @pre same chunk, disjoint.
   node_id combine(node_id left, node_id right);
   /// Names the tree of an output cell. Cells are named in any order.
   void set_output(rank_t rank, std::int32_t cell, node_id tree);
+
+  /// Nothing is added any more: forgets what only that needs.
+  void finish();
 
   // -- asking --
 
@@ -72,9 +77,14 @@ private:
     bool ordered;
     bool fold;
     std::int64_t chunk;
+    std::int32_t set;  ///< in sets_, of an inner node
   };
   const node& at(node_id n) const { return nodes_[static_cast<std::size_t>(n)]; }
-  const std::uint64_t* set(node_id n) const { return sets_.data() + static_cast<std::size_t>(n) * words_; }
+  const std::uint64_t* set(const node& n) const { return sets_.data() + static_cast<std::size_t>(n.set) * words_; }
+  static bool is_in(const std::uint64_t* set, rank_t rank) {
+    return (set[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
+  }
+  void add_to(std::size_t at, const node& n);
   node_id append(const node& n);
   std::int32_t shape_of(std::int64_t a, std::int64_t b);
   template <class Chosen>
@@ -83,10 +93,8 @@ private:
   int ranks_;
   std::size_t words_;
   std::vector<node> nodes_;
-  std::vector<std::uint64_t> sets_;  ///< words_ words a node
-  std::unordered_map<std::uint64_t, node_id> leaves_;
-  std::unordered_map<std::uint64_t, node_id> pairs_;
-  std::unordered_map<std::uint64_t, std::int32_t> shapes_;
+  std::vector<std::uint64_t> sets_;     ///< words_ words an inner node; a leaf is its first rank's
+  flat_index leaves_, pairs_, shapes_;  ///< while it grows
   std::vector<std::vector<node_id>> outputs_;
 };
 

@@ -89,8 +89,12 @@ verdict verify(const score& s, const performing_limits& limits) {
   v.steps = run.steps();
   v.messages = run.messages();
   if (!v.first_fault) v.first_fault = check_outputs(s, limits, run, v);
-  if (!v.first_fault) v.forest = run.forest();
-  if (!v.first_fault && is_reduction(s.what)) v.completing = run.completing();
+  if (v.first_fault) return v;
+  const bool reduced = is_reduction(s.what);
+  const auto forest = reduced ? run.forest() : std::make_shared<reduction_forest>(s.ranks);
+  forest->finish();
+  v.forest = forest;
+  if (reduced) v.completing = run.completing();
   return v;
 }
 

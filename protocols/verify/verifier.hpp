@@ -52,7 +52,7 @@ struct verdict {
   bool rank_ordered = true;
   /// Every tree is the left fold ((0 ⊕ 1) ⊕ 2) ⊕ …: the bits do not depend on choreography or layout (`topology_stable`).
   bool left_fold = true;
-  std::shared_ptr<const reduction_forest> forest;  ///< null on a fault
+  std::shared_ptr<const reduction_forest> forest;  ///< of reductions, else empty; null on a fault
   /// Of a reduction, by rank: the steps whose ⊕ brings all ranks' contributions together. Nothing is combined with their results any
   /// more, and every output cell with all contributions comes from one of them. Empty if a step does so for some of its cells only.
   std::vector<step_marks> completing;

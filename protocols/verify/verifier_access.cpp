@@ -44,19 +44,33 @@ bool symbolic_run::check_foreign(const player& me, const place& at) {
   const clock_view mine = known(me);
   for (std::int32_t l = first_player_[index(at.owner)]; l < first_player_[index(at.owner) + 1]; ++l)
     if (mine[index(l)] > 0) {
-      note_foreign(me, at.owner, to_string(at));
+      note_foreign(me, at.owner, at);
       return true;
     }
   return wrong(me, "touches " + to_string(at) + " without a message that says that rank " + std::to_string(at.owner) +
                        " has begun the operation");
 }
 
-void symbolic_run::note_foreign(const player& me, rank_t owner, const std::string& what) {
+void symbolic_run::note_foreign(const player& me, rank_t owner, const place& what, std::int32_t sent_by,
+                                std::int32_t sent_at) {
   const auto key = static_cast<std::uint64_t>(owner) * players_.size() + static_cast<std::uint64_t>(me.number);
-  foreign_.insert_or_assign(key, foreign_access{now(me).time,
-                                                {me.rank, me.lane, static_cast<int>(me.at), me.slice,
-                                                 "touches " + what + ", but rank " + std::to_string(owner) +
-                                                     " may have ended the operation by then"}});
+  std::int32_t& at = foreign_numbers_.at(key);
+  if (at < 0) {
+    at = static_cast<std::int32_t>(foreign_.size());
+    foreign_.emplace_back();
+  }
+  foreign_[index(at)] = {key,      now(me).time, me.number, static_cast<std::int32_t>(me.at),
+                         me.slice, what,         sent_by,   sent_at};
+}
+
+fault symbolic_run::foreign_fault(rank_t owner, const foreign_access& access) const {
+  const player& who = player_at(access.lane);
+  const std::string what = access.sent_by < 0
+                               ? to_string(access.what)
+                               : "the cells that rank " + std::to_string(player_at(access.sent_by).rank) + " step " +
+                                     std::to_string(access.sent_at) + " sent";
+  return {who.rank, who.lane, access.step, access.slice,
+          "touches " + what + ", but rank " + std::to_string(owner) + " may have ended the operation by then"};
 }
 
 bool symbolic_run::load(player& me, const place& from, std::vector<node_id>& into) {
@@ -100,7 +114,7 @@ bool symbolic_run::receive(player& me, message& m) {
     return true;
   }
   if (m.owner >= 0 && m.owner != me.rank && m.owner != from)
-    note_foreign(me, m.owner, "the cells that " + sender() + " sent");
+    note_foreign(me, m.owner, {}, channel_at(me.in[me.at]).sender, m.sender_step);
   for (std::size_t i = 0; i < index(m.count); ++i) {
     const std::size_t at = table_.location(m.cell + i, m.slice);
     memory_.give_back(at);
@@ -183,7 +197,8 @@ bool symbolic_run::store(player& me) {
 /// Looks for whoever has still to read: only once, for the fault.
 bool symbolic_run::overwrites_lent(const player& me, std::size_t location, std::int32_t i) {
   for (const channel& c : channels_)
-    for (const message& m : c.under_way)
+    for (std::int32_t at = c.under_way > 0 ? c.first : -1; at >= 0; at = messages_[index(at)].next) {
+      const message& m = messages_[index(at)];
       for (std::int32_t k = 0; m.slot.empty() && k < m.count; ++k) {
         if (table_.location(m.cell + index(k), m.slice) != location) continue;
         const player& sender = player_at(c.sender);
@@ -192,6 +207,7 @@ bool symbolic_run::overwrites_lent(const player& me, std::size_t location, std::
                              " has still to read what rank " + std::to_string(sender.rank) + " step " +
                              std::to_string(m.sender_step) + " sent from there");
       }
+    }
   return wrong(me, "overwrites " + cell_name(me.now().target, i) + " while a message refers to it");
 }
 
@@ -199,7 +215,9 @@ void symbolic_run::send(player& me) {
   const step& s = me.now();
   channel& c = channel_at(me.out[me.at]);
   const place& from = sent_from(s);
-  message m{pool_.keep(clock(me)), static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}};
+  if (me.lent < 0) me.lent = pool_.keep(clock(me));
+  pool_.share(me.lent);
+  message m{me.lent, me.time, static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}, -1};
   if (from.buffer == buffer_kind::l2) m.owner = self;
   if (from.count > 0) {
     m.cell = table_.number(me.rank, from);
@@ -210,7 +228,7 @@ void symbolic_run::send(player& me) {
       for (std::int32_t i = 0; i < from.count; ++i) memory_.lend(table_.location(m.cell + index(i), me.slice));
     }
   }
-  c.under_way.push(std::move(m));
+  push(c, std::move(m));
   ++c.sent;
   ++messages_sent_;
   wake(c.receiver);

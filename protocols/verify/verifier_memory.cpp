@@ -10,9 +10,9 @@ cell_table::cell_table(const score& s, int slices)
       chunk_total_(block_count(s.what, s.ranks) * s.parts),
       first_(static_cast<std::size_t>(s.ranks) * buffers) {
   number_cells(s);
+  if (!s.in_place) return;
   canonical_.resize(chunks_.size());
   for (std::size_t cell = 0; cell < canonical_.size(); ++cell) canonical_[cell] = cell;
-  if (!s.in_place) return;
   for (rank_t r = 0; r < s.ranks; ++r)
     for (const buffer_kind b : {buffer_kind::input, buffer_kind::output})
       for (std::int32_t c = 0, n = cell_count(s, r, b); c < n; ++c) {
@@ -43,11 +43,6 @@ std::size_t cell_table::number(rank_t rank, const place& at) const {
   const rank_t owner = at.buffer == buffer_kind::l2 ? 0 : at.owner == self ? rank : at.owner;
   return first_[static_cast<std::size_t>(owner) * buffers + static_cast<std::size_t>(at.buffer)] +
          static_cast<std::size_t>(at.cell);
-}
-
-std::size_t cell_table::location(std::size_t cell, int slice) const {
-  const std::size_t named = canonical_[cell];
-  return named < shared_ ? static_cast<std::size_t>(slice) * shared_ + named : slices_ * shared_ + (named - shared_);
 }
 
 void cell_memory::forget(std::int32_t& link) {

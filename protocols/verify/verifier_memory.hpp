@@ -35,7 +35,10 @@ public:
 
   /// Number of the first cell of `at` as `rank` names it; the others follow. @pre at.count > 0
   std::size_t number(rank_t rank, const place& at) const;
-  std::size_t location(std::size_t cell, int slice) const;
+  std::size_t location(std::size_t cell, int slice) const {
+    const std::size_t named = canonical_.empty() ? cell : canonical_[cell];
+    return named < shared_ ? static_cast<std::size_t>(slice) * shared_ + named : slices_ * shared_ + (named - shared_);
+  }
   std::size_t locations() const { return shared_ * slices_ + (chunks_.size() - shared_); }
   /// Which chunk of which slice a cell holds.
   std::int64_t chunk(std::size_t cell, int slice) const { return chunks_[cell] + chunk_total_ * slice; }
@@ -51,10 +54,10 @@ private:
   bool uniform_;
   std::int64_t parts_;
   std::int64_t chunk_total_;
-  std::size_t shared_ = 0;            ///< cells below are different memory in every slice; from here on it is l0
-  std::vector<std::size_t> first_;    ///< by rank and buffer
-  std::vector<std::int64_t> chunks_;  ///< block · parts + part
-  std::vector<std::size_t> canonical_;
+  std::size_t shared_ = 0;              ///< cells below are different memory in every slice; from here on it is l0
+  std::vector<std::size_t> first_;      ///< by rank and buffer
+  std::vector<std::int64_t> chunks_;    ///< block · parts + part
+  std::vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
 };
 
 /// What the locations hold and who touched them.

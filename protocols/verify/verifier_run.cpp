@@ -2,6 +2,7 @@
 #include "protocols/verify/verifier_run.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::verifying {
 
@@ -9,9 +10,11 @@ clock_pool::handle clock_pool::take() {
   if (free_.empty()) {
     free_.push_back(static_cast<handle>(clocks_.size()));
     clocks_.emplace_back(new ticks[lanes_]);  // not initialised: the caller fills it
+    users_.push_back(0);
   }
   const handle h = free_.back();
   free_.pop_back();
+  users_[static_cast<std::size_t>(h)] = 1;
   return h;
 }
 
@@ -28,9 +31,15 @@ clock_pool::handle clock_pool::keep(clock_view clock) {
 }
 
 void join(std::span<ticks> into, clock_view from) {
-  ticks* const a = into.data();
-  const ticks* const b = from.data();
-  for (std::size_t i = 0, n = into.size(); i < n; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
+  ticks* const __restrict a = into.data();
+  const ticks* const __restrict b = from.data();
+  // In blocks of a known length, of which compilers make vector code also at -O2.
+  constexpr std::size_t block = 16;
+  const std::size_t n = into.size();
+  std::size_t i = 0;
+  for (; i + block <= n; i += block)
+    for (std::size_t k = 0; k < block; ++k) a[i + k] = a[i + k] < b[i + k] ? b[i + k] : a[i + k];
+  for (; i < n; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
 }
 
 namespace {
@@ -47,11 +56,22 @@ symbolic_run::symbolic_run(const score& s, const performing_limits& limits)
       table_(s, limits.slices),
       memory_(table_.locations()),
       forest_(std::make_shared<reduction_forest>(s.ranks)),
-      pool_(lane_total(s)) {
+      pool_(lane_total(s)),
+      ends_matter_(traits_of(s.what).synchronizes || names_foreign_memory()) {
   list_players();
   for (player& p : players_) wire(p);
-  ends_.assign(index(s.ranks), std::vector<ticks>(players_.size(), 0));
+  if (ends_matter_) ends_.assign(index(s.ranks), std::vector<ticks>(players_.size(), 0));
   fill_inputs();
+}
+
+bool symbolic_run::names_foreign_memory() const {
+  const auto foreign = [](const step& at) {
+    return (at.source.count > 0 && at.source.owner != self) || (at.target.count > 0 && at.target.owner != self);
+  };
+  for (const part& p : score_.players)
+    for (const troupe::lane& l : p.lanes)
+      if (std::any_of(l.begin(), l.end(), foreign)) return true;
+  return false;
 }
 
 void symbolic_run::list_players() {
@@ -71,6 +91,9 @@ void symbolic_run::list_players() {
     }
   }
   first_player_.push_back(static_cast<std::int32_t>(players_.size()));
+  for (const part& p : score_.players) most_lanes_ = std::max(most_lanes_, p.lanes.size());
+  channel_numbers_ = numbering{index(score_.ranks) * index(score_.ranks) * most_lanes_};
+  foreign_numbers_ = numbering{ends_matter_ ? index(score_.ranks) * players_.size() : 0};
 }
 
 /// −1 if the rank has no such lane.
@@ -80,11 +103,13 @@ std::int32_t symbolic_run::lane_number(rank_t rank, int lane) const {
 }
 
 std::int32_t symbolic_run::channel_number(rank_t from, rank_t to, int lane) {
-  const std::uint64_t pair = index(from) * index(score_.ranks) + index(to);
-  const auto [found, fresh] =
-      channel_numbers_.try_emplace(pair * index(max_lanes) + index(lane), static_cast<std::int32_t>(channels_.size()));
-  if (fresh) channels_.push_back({lane_number(from, lane), lane_number(to, lane), {}, {}});
-  return found->second;
+  const std::size_t key = (index(from) * index(score_.ranks) + index(to)) * most_lanes_ + index(lane);
+  std::int32_t& number = channel_numbers_.at(key);
+  if (number < 0) {
+    number = static_cast<std::int32_t>(channels_.size());
+    channels_.push_back({lane_number(from, lane), lane_number(to, lane)});
+  }
+  return number;
 }
 
 /// Makes the clock of a step known to other lanes of its rank.
@@ -104,7 +129,7 @@ void symbolic_run::wire(player& p) {
     if (receives(s.kind)) p.in[i] = channel_number(s.from, p.rank, p.lane);
     if (sends(s.kind)) {
       p.out[i] = channel_number(p.rank, s.to, p.lane);
-      channel_at(p.out[i]).to_send += index(limits_.slices);
+      channel_at(p.out[i]).to_send += limits_.slices;
     }
     if (s.after.lane >= 0 && s.after.lane != p.lane)
       p.after[i] = publish(player_at(lane_number(p.rank, s.after.lane)), s.after.step);
@@ -116,7 +141,7 @@ void symbolic_run::fill_inputs() {
     for (std::int32_t c = 0, n = cell_count(score_, r, buffer_kind::input); c < n; ++c) {
       const std::size_t cell = table_.number(r, {buffer_kind::input, r, c, 1});
       for (int k = 0; k < limits_.slices; ++k)
-        memory_.fill(table_.location(cell, k), forest_->leaf(r, table_.chunk(cell, k)));
+        memory_.fill(table_.location(cell, k), forest_->new_leaf(r, table_.chunk(cell, k)));
     }
 }
 
@@ -176,8 +201,40 @@ void symbolic_run::begin_step(player& me) {
   begin_fan(me);
   if (me.after[me.at] < 0) return;
   awaited& earlier = awaited_at(me.after[me.at], me.slice);
-  join(clock(me), pool_[earlier.clock]);
+  learn(me, pool_[earlier.clock]);
   if (--earlier.waiting == 0) pool_.release(earlier.clock);
+}
+
+void symbolic_run::push(channel& c, message&& m) {
+  std::int32_t at = free_message_;
+  if (at < 0) {
+    at = static_cast<std::int32_t>(messages_.size());
+    messages_.push_back(std::move(m));
+  } else {
+    free_message_ = messages_[index(at)].next;
+    messages_[index(at)] = std::move(m);
+  }
+  (c.under_way++ == 0 ? c.first : messages_[index(c.last)].next) = at;
+  c.last = at;
+}
+
+symbolic_run::message symbolic_run::pop(channel& c) {
+  const std::int32_t at = c.first;
+  message m = std::move(messages_[index(at)]);
+  c.first = m.next;
+  --c.under_way;
+  messages_[index(at)].next = std::exchange(free_message_, at);
+  return m;
+}
+
+/// Of others: messages that were sent since the last time can share what the lane knew.
+void symbolic_run::learn(player& me, clock_view from) {
+  forget_copy(me);
+  join(clock(me), from);
+}
+
+void symbolic_run::forget_copy(player& me) {
+  if (me.lent >= 0) pool_.release(std::exchange(me.lent, -1));
 }
 
 bool symbolic_run::perform(player& me) {
@@ -185,9 +242,14 @@ bool symbolic_run::perform(player& me) {
   const std::int32_t in = me.in[me.at], out = me.out[me.at];
   begin_step(me);
   if (in >= 0) {
-    message m = channel_at(in).under_way.pop();
-    join(clock(me), pool_[m.clock]);
-    if (in_fan_) join(fan_clock_, pool_[m.clock]);
+    message m = pop(channel_at(in));
+    const auto sender = index(channel_at(in).sender);
+    learn(me, pool_[m.clock]);
+    clock(me)[sender] = std::max(clock(me)[sender], m.time);
+    if (in_fan_) {
+      join(fan_clock_, pool_[m.clock]);
+      fan_clock_[sender] = std::max(fan_clock_[sender], m.time);
+    }
     pool_.release(m.clock);
     if (!receive(me, m)) return false;
   }
@@ -204,17 +266,29 @@ bool symbolic_run::perform(player& me) {
 }
 
 void symbolic_run::take_credit(player& me, channel& c) {
-  if (c.sent < index(limits_.credits)) return;
-  const clock_pool::handle credit = c.returned.pop();
-  join(clock(me), pool_[credit]);
-  pool_.release(credit);
+  if (c.sent < limits_.credits) return;
+  const std::int32_t at = c.first_credit;
+  const auto [clock, next] = credits_[index(at)];
+  c.first_credit = next;
+  credits_[index(at)].next = std::exchange(free_credit_, at);
+  learn(me, pool_[clock]);
+  pool_.release(clock);
 }
 
 /// The receive of message i pays for send i + credits. The last credits pay for nothing but the end of the operation.
 void symbolic_run::give_credit(player& me, channel& c) {
-  if (++c.credits_given + static_cast<std::uint64_t>(limits_.credits) <= c.to_send)
-    c.returned.push(pool_.keep(known(me)));
-  else join(ends_[index(player_at(c.sender).rank)], known(me));
+  if (c.to_send - ++c.credits_given >= limits_.credits) {
+    std::int32_t at = free_credit_;
+    if (at < 0) {
+      at = static_cast<std::int32_t>(credits_.size());
+      credits_.push_back({});
+    } else {
+      free_credit_ = credits_[index(at)].next;
+    }
+    credits_[index(at)] = {pool_.keep(known(me)), -1};
+    (c.first_credit < 0 ? c.first_credit : credits_[index(c.last_credit)].next) = at;
+    c.last_credit = at;
+  } else if (ends_matter_) join(ends_[index(player_at(c.sender).rank)], known(me));
   wake(c.sender);
 }
 
@@ -235,7 +309,8 @@ void symbolic_run::finish_step(player& me) {
     ++me.slice;
     return;
   }
-  join(ends_[index(me.rank)], clock(me));
+  if (ends_matter_) join(ends_[index(me.rank)], clock(me));
+  forget_copy(me);
   pool_.release(me.clock);
 }
 
@@ -303,8 +378,8 @@ fault symbolic_run::stuck_fault(const player& first) const {
 
 std::optional<fault> symbolic_run::unread_messages() const {
   for (const channel& c : channels_) {
-    if (c.under_way.empty()) continue;
-    const message& m = c.under_way.front();
+    if (c.under_way == 0) continue;
+    const message& m = messages_[index(c.first)];
     const player& from = player_at(c.sender);
     const step& s = (*from.steps)[index(m.sender_step)];
     return fault{from.rank, from.lane, m.sender_step, m.slice,
@@ -316,16 +391,13 @@ std::optional<fault> symbolic_run::unread_messages() const {
 /// An operation has ended at a rank when its lanes are through and all its credits have come back. Others must be through
 /// with its buffers by then, and must not have begun with them before it came.
 std::optional<fault> symbolic_run::operation_ends() {
-  std::optional<fault> first;
-  std::uint64_t first_key = 0;
-  for (const auto& [key, access] : foreign_) {  // the map has no order of its own: report the smallest
-    const std::size_t lane = key % players_.size();
-    if (ends_[key / players_.size()][lane] >= access.time) continue;
-    if (first && first_key < key) continue;
-    first = access.where;
-    first_key = key;
+  const foreign_access* first = nullptr;  // of several that with the smallest key
+  for (const foreign_access& access : foreign_) {
+    const std::size_t lane = access.key % players_.size();
+    if (ends_[access.key / players_.size()][lane] >= access.time) continue;
+    if (first == nullptr || access.key < first->key) first = &access;
   }
-  if (first) return first;
+  if (first != nullptr) return foreign_fault(static_cast<rank_t>(first->key / players_.size()), *first);
   return traits_of(score_.what).synchronizes ? barrier_holds() : std::nullopt;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/flat_index.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "protocols/verify/verifier_memory.hpp"
@@ -33,37 +34,34 @@ public:
   handle zero();
   handle keep(clock_view clock);
   std::span<ticks> operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
-  void release(handle h) { free_.push_back(h); }
+  /// One more needs it …
+  void share(handle h) { ++users_[static_cast<std::size_t>(h)]; }
+  /// … or one less.
+  void release(handle h) {
+    if (--users_[static_cast<std::size_t>(h)] == 0) free_.push_back(h);
+  }
 
 private:
   handle take();
   std::size_t lanes_;
   std::vector<std::unique_ptr<ticks[]>> clocks_;
+  std::vector<std::int32_t> users_;
   std::vector<handle> free_;
 };
 
 void join(std::span<ticks> into, clock_view from);
 
-/// First in, first out; keeps its memory (std::deque allocates even when it is empty, and there are many channels).
-template <class T>
-class fifo {
+/// A number for each key below `keys`, at first −1: a table where that is small, else an index.
+class numbering {
 public:
-  bool empty() const { return first_ == items_.size(); }
-  std::size_t size() const { return items_.size() - first_; }
-  const T& front() const { return items_[first_]; }
-  const T& back() const { return items_.back(); }
-  const T* begin() const { return items_.data() + first_; }
-  const T* end() const { return items_.data() + items_.size(); }
-  void push(T item) { items_.push_back(std::move(item)); }
-  T pop() {
-    T item = std::move(items_[first_++]);
-    if (empty()) items_.clear(), first_ = 0;
-    return item;
-  }
+  numbering() = default;
+  explicit numbering(std::size_t keys) : table_(keys <= most_in_table ? keys : 0, -1) {}
+  std::int32_t& at(std::size_t key) { return table_.empty() ? index_.try_emplace(key, -1).first : table_[key]; }
 
 private:
-  std::vector<T> items_;
-  std::size_t first_ = 0;
+  static constexpr std::size_t most_in_table = std::size_t{1} << 20;
+  std::vector<std::int32_t> table_;
+  flat_index index_;
 };
 
 class symbolic_run {
@@ -85,22 +83,40 @@ public:
 private:
   using node_id = reduction_forest::node_id;
   struct message {
-    clock_pool::handle clock;
+    clock_pool::handle clock;  ///< what the sender knew of others …
+    ticks time;                ///< … and its own time
     std::int32_t sender_step;
     std::int32_t slice;
     std::size_t cell;  ///< first named cell: its extents, and unless `slot` its values
     std::int32_t count;
     rank_t owner;               ///< of the cells
     std::vector<node_id> slot;  ///< values of recv_reduce_send
+    std::int32_t next = -1;     ///< in messages_: of the channel, or free
   };
   struct channel {
-    std::int32_t sender;    ///< lanes, numbered over all ranks
-    std::int32_t receiver;  ///< −1: the receiving rank has no such lane
-    fifo<message> under_way;
-    fifo<clock_pool::handle> returned;
-    std::uint64_t sent = 0;
-    std::uint64_t to_send = 0;  ///< in the whole run
-    std::uint64_t credits_given = 0;
+    std::int32_t sender;      ///< lanes, numbered over all ranks
+    std::int32_t receiver;    ///< −1: the receiving rank has no such lane
+    std::int32_t first = -1;  ///< message under way, in messages_; −1: none
+    std::int32_t last = -1;
+    std::int32_t under_way = 0;
+    std::int32_t first_credit = -1;  ///< that came back, in credits_; −1: none
+    std::int32_t last_credit = -1;
+    std::int32_t sent = 0;
+    std::int32_t to_send = 0;  ///< in the whole run
+    std::int32_t credits_given = 0;
+  };
+  struct credit {
+    clock_pool::handle clock;
+    std::int32_t next;
+  };
+  /// The last access of a lane to another rank's buffers, and what it was.
+  struct foreign_access {
+    std::uint64_t key;  ///< owner and lane
+    ticks time;
+    std::int32_t lane, step, slice;
+    place what;            ///< none: …
+    std::int32_t sent_by;  ///< … the cells that this lane's …
+    std::int32_t sent_at;  ///< … step sent
   };
   /// A step that steps of other lanes wait for, in one slice.
   struct awaited {
@@ -113,7 +129,8 @@ private:
     int lane;
     std::int32_t number;
     const troupe::lane* steps;
-    clock_pool::handle clock = -1;                        ///< from the first step to the last
+    clock_pool::handle clock = -1;  ///< from the first step to the last
+    clock_pool::handle lent = -1;   ///< a copy that its last messages share; −1: it has learned since
     std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
     std::vector<bool> combined,
         completes;  ///< by step, of reductions: has combined; and brought all contributions together
@@ -139,8 +156,8 @@ private:
   std::int32_t channel_number(rank_t from, rank_t to, int lane);
   std::int32_t publish(player& p, std::int32_t step);
   bool ready(const player& me) const;
-  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way.empty(); }
-  bool credit_lacks(const channel& c) const { return c.under_way.size() >= static_cast<std::size_t>(limits_.credits); }
+  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way == 0; }
+  bool credit_lacks(const channel& c) const { return c.under_way >= limits_.credits; }
   void begin_step(player& me);
   bool perform(player& me);
   void begin_fan(player& me);
@@ -151,6 +168,11 @@ private:
     return awaited_[index(which) * index(limits_.slices) + index(slice)];
   }
   bool still_awaits(const player& me) const;
+  void push(channel& c, message&& m);
+  message pop(channel& c);
+  void learn(player& me, clock_view from);
+  void forget_copy(player& me);
+  bool names_foreign_memory() const;
   void give_credit(player& me, channel& c);
   void take_credit(player& me, channel& c);
   std::optional<fault> at_end();
@@ -171,7 +193,9 @@ private:
   bool overwrites_lent(const player& me, std::size_t location, std::int32_t i);
   void send(player& me);
   bool check_foreign(const player& me, const place& at);
-  void note_foreign(const player& me, rank_t owner, const std::string& what);
+  void note_foreign(const player& me, rank_t owner, const place& what, std::int32_t sent_by = -1,
+                    std::int32_t sent_at = -1);
+  fault foreign_fault(rank_t owner, const foreign_access& access) const;
 
   // words
   bool wrong(const player& me, std::string what);
@@ -191,18 +215,20 @@ private:
   std::vector<player> players_;
   std::vector<std::int32_t> first_player_;  ///< by rank, and one more
   std::vector<channel> channels_;
-  std::unordered_map<std::uint64_t, std::int32_t> channel_numbers_;
+  std::vector<message> messages_;  ///< in use and free; channels hardly have more than one at a time
+  std::int32_t free_message_ = -1;
+  std::vector<credit> credits_;  ///< the same of credits
+  std::int32_t free_credit_ = -1;
+  numbering channel_numbers_;     ///< by sender, receiver and lane
+  std::size_t most_lanes_ = 0;    ///< of a rank
   std::vector<awaited> awaited_;  ///< by awaited step and slice
   clock_pool pool_;
   std::vector<std::vector<ticks>>
       ends_;  ///< by rank: what is known when its lanes are through and its credits are back
   std::vector<std::int32_t> queue_;
-  /// The last access of a lane to another rank's buffers, and what it was.
-  struct foreign_access {
-    ticks time;
-    fault where;
-  };
-  std::unordered_map<std::uint64_t, foreign_access> foreign_;  ///< by owner and lane
+  bool ends_matter_;  ///< somebody must not end before others have come, or are through with its buffers
+  std::vector<foreign_access> foreign_;
+  numbering foreign_numbers_;  ///< in foreign_, by key
 
   // the step under way
   std::vector<node_id> incoming_, local_, result_;

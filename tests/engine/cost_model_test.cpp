@@ -6,6 +6,7 @@
 
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_tally.hpp"
 
 using namespace troupe;
 
@@ -124,4 +125,45 @@ TEST_CASE("size classes") {
   CHECK(size_class(79) == 64);
   CHECK(size_class(127) == 112);
   CHECK(size_class(~std::size_t{0}) == std::size_t{7} << 61);
+}
+
+TEST_CASE("no score takes less than its tally says") {
+  machine_constants m = round_machine(2);
+  for (const int cores : {1, 2, 16})
+    for (const double message : {0.1, 100.0})
+      for (const double share : {0.0, 1.0}) {
+        m.cores = cores;
+        m.message = message;
+        m.message_share = share;
+        m.send_byte = share / 7;
+        m.receive_byte = share / 9;
+        for (const choreography* which : all_choreographies())
+          for (const collective what : which->collectives)
+            for (const int ranks : {2, 3, 8, 13}) {
+              const stage on = flat_stage(what, ranks);
+              if (!is_built_in(*which) || !refusal(*which, on).empty()) continue;
+              const score_tally tally = tally_of(*which, on);
+              const score written = lower_syncs(which->write(on));
+              for (const double bytes : {0.0, 8.0, 4096.0}) {
+                CAPTURE(which->name);
+                CAPTURE(name(what));
+                CAPTURE(ranks);
+                CAPTURE(bytes);
+                const double cell = bytes / tally.parts;
+                const timing_sheet whole{written}, single{one_cell_per_step(written)};
+                CHECK(least_of(tally, cell, m, 3).seconds() > 0);
+                CHECK(least_of(tally, cell, m, 3).seconds() <= whole.predict(cell, {1, 1}, 8, m, 3));
+                CHECK(least_of(tally, cell, m, 3).seconds() <= single.predict(cell, {1, 3}, 2, m, 3));
+                CHECK(least_of(tally, cell, m, 3, 2).seconds() <= single.predict(cell, {2, 3}, 2, m, 3));
+              }
+            }
+      }
+}
+
+TEST_CASE("the bound is near where cores are few") {
+  const machine_constants m = round_machine(1);
+  const stage on = flat_stage(collective::all_to_all, 16);
+  const choreography& pairwise = *find_choreography("pairwise");
+  const double least = least_of(tally_of(pairwise, on), 8, m).seconds();
+  CHECK(least > 0.9 * timing_sheet{pairwise.write(on)}.predict(8, {1, 1}, 8, m));
 }

@@ -796,7 +796,7 @@ TEST_CASE("small collectives go over slots, and there nobody ends before he has 
   scaled.reduction.kind = op_kind::pre_mul_sum;
   CHECK(p.plan_for(scaled, two)->on_board());
   CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots());
-  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->slots());  // no cliff where 64 bits end
+  CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->on_board());  // no cliff where 64 bits end
   CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->on_board());
 }
 
@@ -810,7 +810,16 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
       CHECK(made->protocol() == message_protocol::direct);
       CHECK(made->direct_program_of_all() == made->direct_program_of_all());  // one for all ranks
     }
-  CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::flat(65))->direct());
+  for (const int ranks : {65, 300}) CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(ranks))->direct());
+  // What everybody has for everybody is n² steps, which a few ranks would perform for all.
+  CHECK_FALSE(p.plan_for(call_of(collective::all_gather, 1 << 10), layout::flat(128))->direct());
+  call meet = call_of(collective::barrier, 0);
+  meet.protocol = message_protocol::direct;
+  for (const int ranks : {2, 32, 300}) {
+    const auto made = p.plan_for(meet, layout::flat(ranks));
+    REQUIRE(made->direct());
+    CHECK(made->direct_program_of_all()->most_operands == 0);
+  }
   CHECK_FALSE(p.plan_for(all_reduce_of(1 << 20), layout::parse("2x2"))->direct());
   call scaled = all_reduce_of(1 << 20);
   scaled.reduction.kind = op_kind::pre_mul_sum;
@@ -847,4 +856,40 @@ TEST_CASE("the protocol's option: none, or one format wherever it is possible") 
   o.protocol = "auto";
   o.faults.drop = 0.1;
   CHECK_FALSE(planner{o}.plan_for(all_reduce_of(2), layout::flat(2))->on_board());
+}
+
+TEST_CASE("what is chosen is what pricing everything would choose") {
+  engine_options options;
+  options.tuning = "none";
+  const auto check = [&](planner& by, const call& c, int ranks) {
+    CAPTURE(to_string(c));
+    CAPTURE(ranks);
+    const layout placement = layout::flat(ranks);
+    const auto made = by.plan_for(c, placement);
+    // Every row is priced there, also those that plan_for() had no need to price.
+    const auto rows = by.candidates(c, placement);
+    const auto chosen = std::ranges::find_if(rows, [](const candidate& r) { return r.chosen; });
+    REQUIRE(chosen != rows.end());
+    CHECK(chosen->choreography == made->choreography);
+    CHECK(chosen->protocol == name(made->protocol()));
+    for (const candidate& row : rows) {
+      CAPTURE(row.choreography);
+      CAPTURE(row.protocol);
+      CHECK((!row.eligible() || chosen->predicted_seconds <= row.predicted_seconds));
+    }
+  };
+  for (const int ranks : {2, 3, 8, 17, 33, 48, 64}) {
+    planner by{options};
+    for (int w = 0; w < collective_count; ++w)
+      for (const std::size_t bytes : {std::size_t{64}, std::size_t{65536}, std::size_t{1} << 20}) {
+        call c = call_of(static_cast<collective>(w), moves_data(static_cast<collective>(w)) ? bytes / 4 : 0);
+        // Sizes of a class share the plan of the largest, and candidates() are for the size itself.
+        c.count = largest_of_class(c.count);
+        check(by, c, ranks);
+      }
+  }
+  // Where there are so many ranks that bounds are guessed from fewer.
+  planner by{options};
+  for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::broadcast})
+    check(by, call_of(what, largest_of_class(16)), 100);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of the direct board (direct_board.hpp): two ranks come, work on both ranks' buffers, leave, or give up in the middle; then they
-// come to the next operation. Whatever the order, nobody touches a buffer that its owner has back. The accesses in question are
-// sequentially consistent or ordered by release and acquire on the same words, so every interleaving of whole steps is visited.
+// come to the next operation. They meet as many ranks do, by the count of those who have come. Whatever the order, nobody touches a buffer
+// that its owner has back. The accesses in question are sequentially consistent or ordered by release and acquire on the same words, so
+// every interleaving of whole steps is visited.
 
 #include <doctest/doctest.h>
 
@@ -18,6 +19,8 @@ struct rules {
   bool waits_for_touching = true;   ///< who gives up waits for those who touch
   bool goes_away = true;            ///< `here` says nothing while the next operation's words are written
   bool leaves_when_over = true;     ///< not before
+  bool counts_then_looks = true;    ///< a rank looks at the count when it is counted itself, not before
+  bool counts_latest = true;        ///< who comes to a later operation starts the count again
 };
 
 constexpr int ranks = 2, operations = 2;
@@ -26,6 +29,7 @@ constexpr std::uint8_t units = 2;
 enum step : std::uint8_t {
   coming,
   written,
+  counting,
   meeting,
   touching,
   looking,
@@ -49,10 +53,12 @@ struct rank_state {
   std::uint8_t body = 0;       ///< whose unit it is at
   std::uint8_t address = 0;    ///< operation whose buffers lie at the seat
   std::uint8_t met = 0;        ///< operation whose address it has taken from the other
+  std::uint8_t looks = 0;      ///< it has come, and looks whether it is the last
 };
 struct state {
   rank_state r[ranks];
-  std::uint8_t left = 0, over = 0, may_give_up = 1, touched_gone = 0, lost = 0;
+  std::uint8_t left = 0, over = 0, may_give_up = 1, touched_gone = 0;
+  std::uint8_t came = 0;  ///< operation · 8 + how many have come to it
 };
 constexpr std::uint8_t given_up = 128;
 
@@ -63,6 +69,13 @@ void touch(state& s, int who) {
     const std::uint8_t known = other == who ? s.r[who].operation : s.r[who].met;
     if (known != owner.operation || owner.has_back) s.touched_gone = 1;
   }
+}
+
+void count(state& s, std::uint8_t operation, const rules& r) {
+  const auto nobody = static_cast<std::uint8_t>(operation * 8);
+  if (s.came / 8 > operation) return;
+  const bool first = r.counts_latest && s.came / 8 < operation;
+  s.came = static_cast<std::uint8_t>((first ? nobody : s.came) + 1);
 }
 
 bool all_here(const state& s, int who) {
@@ -101,12 +114,20 @@ bool advance(state& s, int who, int choice, const rules& r) {
     case written:
       me.address = me.operation;
       me.here = me.operation;
+      me.at = counting;
+      return true;
+    case counting:
+      me.looks = r.counts_then_looks || s.came == me.operation * 8 + ranks;
+      count(s, me.operation, r);
       me.at = meeting;
       return true;
     case meeting:
       if (s.over == me.operation) return next_operation(s, who);
       if (me.operation == 1 && !s.may_give_up && other.here != 1) return me.at = giving_up, true;  // `failed` comes
-      if (other.here != me.operation) return false;
+      // Nobody wakes it when another has come: it looks once, and goes on only when all is over.
+      if (!me.looks) return false;
+      me.looks = 0;
+      if (s.came != me.operation * 8 + ranks || other.here != me.operation) return true;
       me.met = other.address;
       me.at = touching;
       return true;
@@ -197,4 +218,6 @@ TEST_CASE("model of the direct board: the explorer notices each rule that is mis
   CHECK(finds([](rules& r) { r.looks_when_touching = r.looks_each_unit = false; }));
   CHECK(finds([](rules& r) { r.waits_for_touching = false; }));
   CHECK(finds([](rules& r) { r.leaves_when_over = false; }));
+  CHECK(finds([](rules& r) { r.counts_then_looks = false; }));
+  CHECK(finds([](rules& r) { r.counts_latest = false; }));
 }

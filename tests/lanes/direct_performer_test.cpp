@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
@@ -57,7 +59,7 @@ instruction copying(const cell_range& from, const cell_range& to) {
 
 TEST_CASE("direct: every collective, rank count and size gives the right answer under any schedule") {
   std::mt19937_64 random{seed()};
-  for (const int ranks : {2, 3, 4, 7, 8})
+  for (const int ranks : {2, 3, 4, 7, 8, 20})
     for (const collective c : find_choreography("fused")->collectives)
       for (const bool in_place : {false, true}) {
         if (in_place && !may_be_in_place(c)) continue;
@@ -66,6 +68,7 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
         for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
         std::uint64_t epoch = random() % 3;
         for (const std::size_t count : {0U, 1U, 2U, 63U, 1000U, 70001U}) {
+          if (ranks > 8 && count > 1000) continue;
           const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
           const operation what = direct("fused", flat_stage(c, ranks, root, in_place), count);
           INFO(describe(what, "fused"));
@@ -86,6 +89,30 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
           epoch += 3 + random() % 3;
         }
       }
+}
+
+TEST_CASE("direct: nobody leaves a barrier before all have come, whoever may write its score") {
+  std::mt19937_64 random{seed()};
+  for (const std::string_view by : {"recursive_doubling", "binomial"})
+    for (const int ranks : {2, 5, 70}) {
+      slot_board board{ranks};
+      const operation what = direct(by, flat_stage(collective::barrier, ranks), 0);
+      INFO(describe(what, by));
+      std::vector<std::unique_ptr<direct_player>> players;
+      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
+      for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+        std::vector<rank_t> order;
+        for (rank_t r = 0; r < ranks; ++r) order.push_back(r);
+        std::shuffle(order.begin(), order.end(), random);
+        for (const rank_t r : order) {
+          auto& p = *players[static_cast<std::size_t>(r)];
+          p.start(what, epoch);
+          const auto status = p.performs.advance();
+          CHECK(status == (r == order.back() ? board_performer::status::performed : board_performer::status::waiting));
+        }
+        for (auto& p : players) CHECK(p->performs.advance() == board_performer::status::performed);
+      }
+    }
 }
 
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
@@ -129,6 +156,17 @@ TEST_CASE("direct: local steps that a token orders behind a peer's are refused")
             .find("begins its local steps after some of rank 0") != std::string::npos);
   CHECK(why_not_direct(list({work, token(true, 1), work}, {token(false, 0), work})).find("between") !=
         std::string::npos);
+  // Nor may it be behind them by way of a rank that has none.
+  const auto alone = copying(cells(buffer_kind::input, 0, 4), cells(buffer_kind::output, 0, 4));
+  const auto three = [&](std::vector<instruction> idle) {
+    auto all = list({alone, token(true, 2)}, {token(false, 2), alone});
+    all.push_back(with_lane(std::move(idle)));
+    return all;
+  };
+  CHECK(why_not_direct(three({token(false, 0), token(true, 1)})).find("begins its local steps after some of rank 2") !=
+        std::string::npos);
+  CHECK(why_not_direct(three({token(true, 1), token(false, 0)})).find("begins its local steps after some of rank 2") !=
+        std::string::npos);
   CHECK_FALSE(
       why_not_direct(list({work}, {copying(cells(buffer_kind::l2, 0, 4), cells(buffer_kind::output, 0, 4))})).empty());
 }
@@ -137,7 +175,8 @@ namespace {
 
 /// A v-form on i64 whose counts differ in every operation; block (i, j), or i, holds i, j and the number of the operation.
 struct uneven {
-  uneven(collective c, int n, rank_t r) : what(c), ranks(n), root(r) {
+  /// @param longest factor of some blocks; with 1 all are so small that ranks bring them along (snapshots.hpp)
+  uneven(collective c, int n, rank_t r, std::size_t longest = 900) : what(c), ranks(n), root(r), factor(longest) {
     const score s =
         one_cell_per_step(lower_syncs(write_score(*find_choreography("fused"), flat_stage(c, n, r, false, false))));
     std::vector<std::shared_ptr<const program>> all;
@@ -147,7 +186,7 @@ struct uneven {
   }
   std::size_t elements(std::int64_t block, std::uint64_t round) const {
     return static_cast<std::size_t>((static_cast<std::uint64_t>(block) * 7 + round * 5) % 9) *
-           (block % 3 == 1 ? 900 : 1);
+           (block % 3 == 1 ? factor : 1);
   }
   std::int64_t value(rank_t from, std::int64_t block, std::size_t i, std::uint64_t round) const {
     return contribution(from, static_cast<std::size_t>(block) * 100000 + i, round);
@@ -156,6 +195,7 @@ struct uneven {
   collective what;
   int ranks;
   rank_t root;
+  std::size_t factor;
   direct_program code;
 };
 
@@ -226,10 +266,11 @@ constexpr collective uneven_ones[] = {collective::all_gather, collective::reduce
 
 TEST_CASE("direct: blocks of different sizes, others in every operation, with gaps, under any schedule") {
   std::mt19937_64 random{seed()};
-  for (const int ranks : {2, 3, 7})
+  for (const int at : {2, 3, 7, 12, 17, -2, -3, -7, -12, -17})
     for (const collective c : uneven_ones) {
-      const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks))};
-      INFO(name(c) << ", " << ranks << " ranks, root " << job.root);
+      const int ranks = std::abs(at);
+      const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), at < 0 ? 1u : 900u};
+      INFO(name(c) << ", " << ranks << " ranks, root " << job.root << ", longest " << job.factor);
       slot_board board{ranks};
       std::vector<std::unique_ptr<uneven_player>> players;
       for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
@@ -248,51 +289,86 @@ TEST_CASE("direct: blocks of different sizes, others in every operation, with ga
         if (++next[r] < rounds) p.start(job, next[r]);
         else --open;
       }
+      const bool brings = at < 0 && ranks <= snapshots::most_ranks && traits_of(c).v != v_counts::common;
+      CHECK((board.direct().brought.complete.load() == direct_board::mark_of(rounds - 1)) == brings);
+    }
+}
+
+TEST_CASE("direct: what a rank brought stays for those who look late, also when operations are given up in between") {
+  std::mt19937_64 random{seed()};
+  for (const collective c : {collective::gather, collective::scatter, collective::all_to_all})
+    for (const int ranks : {2, 3, 5}) {
+      const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), 1};
+      INFO(name(c) << ", " << ranks << " ranks, root " << job.root);
+      slot_board board{ranks};
+      std::vector<std::unique_ptr<uneven_player>> players;
+      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      constexpr std::uint64_t rounds = 300;
+      const auto fails = [](std::uint64_t round) { return round % 5 == 1 || round % 7 < 2; };
+      std::vector<std::uint64_t> next(players.size(), 0);
+      for (auto& p : players) p->start(job, 0);
+      int performed = 0;
+      for (std::size_t open = players.size(), idle = 0; open > 0; ++idle) {
+        REQUIRE(idle < 10000);
+        const std::size_t r = random() % players.size();
+        uneven_player& p = *players[r];
+        if (next[r] == rounds) continue;
+        REQUIRE(p.performs.advance() != board_performer::status::mismatch);
+        if (!p.performs.idle() && !(fails(next[r]) && random() % 4 == 0)) continue;
+        if (p.performs.idle()) CHECK(p.wrong(job, next[r]) == 0), ++performed;
+        p.performs.abandon();
+        idle = 0;
+        if (++next[r] < rounds) p.start(job, next[r]);
+        else --open;
+      }
+      CHECK(performed > static_cast<int>(rounds) * ranks / 2);
     }
 }
 
 TEST_CASE("direct: blocks of different sizes on threads") {
-  for (const collective c : uneven_ones) {
-    const uneven job{c, 3, 1};
-    slot_board board{3};
-    std::atomic<std::size_t> wrong{0};
-    std::vector<std::thread> threads;
-    for (rank_t r = 0; r < 3; ++r)
-      threads.emplace_back([&, r] {
-        uneven_player p{board, r};
-        for (std::uint64_t round = 0; round < 500; ++round) {
-          p.start(job, round);
-          while (p.performs.advance() == board_performer::status::waiting) std::this_thread::yield();
-          wrong += p.wrong(job, round);
-        }
-      });
-    for (auto& t : threads) t.join();
-    CHECK(wrong == 0);
-  }
+  for (const std::size_t longest : {std::size_t{900}, std::size_t{1}})
+    for (const collective c : uneven_ones) {
+      const uneven job{c, 3, 1, longest};
+      slot_board board{3};
+      std::atomic<std::size_t> wrong{0};
+      std::vector<std::thread> threads;
+      for (rank_t r = 0; r < 3; ++r)
+        threads.emplace_back([&, r] {
+          uneven_player p{board, r};
+          for (std::uint64_t round = 0; round < 500; ++round) {
+            p.start(job, round);
+            while (p.performs.advance() == board_performer::status::waiting) std::this_thread::yield();
+            wrong += p.wrong(job, round);
+          }
+        });
+      for (auto& t : threads) t.join();
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE(
     "direct: ranks that count a block differently all hear of it, never end the operation, and can go on after it") {
-  for (const collective c : {collective::all_to_all, collective::gather, collective::scatter}) {
-    const uneven job{c, 3, 0};
-    slot_board board{3};
-    std::vector<std::unique_ptr<uneven_player>> players;
-    for (rank_t r = 0; r < 3; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
-    for (auto& p : players) p->start(job, 4, p->rank == 2);
-    std::vector<board_performer::status> last(3);
-    for (int i = 0; i < 30; ++i)
-      for (std::size_t r = 0; r < 3; ++r) last[r] = players[r]->performs.advance();
-    for (const auto s : last) CHECK(s == board_performer::status::mismatch);
-    for (auto& p : players) p->performs.abandon();
-    for (auto& p : players) p->start(job, 5);
-    for (int i = 0; i < 30; ++i)
-      for (auto& p : players)
-        if (!p->performs.idle()) p->performs.advance();
-    for (auto& p : players) {
-      CHECK(p->performs.idle());
-      CHECK(p->wrong(job, 5) == 0);
+  for (const std::size_t longest : {std::size_t{900}, std::size_t{1}})
+    for (const collective c : {collective::all_to_all, collective::gather, collective::scatter}) {
+      const uneven job{c, 3, 0, longest};
+      slot_board board{3};
+      std::vector<std::unique_ptr<uneven_player>> players;
+      for (rank_t r = 0; r < 3; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      for (auto& p : players) p->start(job, 4, p->rank == 2);
+      std::vector<board_performer::status> last(3);
+      for (int i = 0; i < 30; ++i)
+        for (std::size_t r = 0; r < 3; ++r) last[r] = players[r]->performs.advance();
+      for (const auto s : last) CHECK(s == board_performer::status::mismatch);
+      for (auto& p : players) p->performs.abandon();
+      for (auto& p : players) p->start(job, 5);
+      for (int i = 0; i < 30; ++i)
+        for (auto& p : players)
+          if (!p->performs.idle()) p->performs.advance();
+      for (auto& p : players) {
+        CHECK(p->performs.idle());
+        CHECK(p->wrong(job, 5) == 0);
+      }
     }
-  }
 }
 
 TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the next operation whole") {
@@ -318,13 +394,8 @@ TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the 
 }
 
 // The late one of a round finds it ended by the others, and them on their way to the next, whose call is another.
-TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
-  constexpr int ranks = 4;
-#if defined(__SANITIZE_THREAD__)
-  constexpr std::uint64_t rounds = 5'000;  // a race is reported whether or not it does harm
-#else
-  constexpr std::uint64_t rounds = 150'000;
-#endif
+// More than eight count who has come.
+void late_ones(int ranks, std::uint64_t rounds) {
   slot_board board{ranks};
   const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 10);
   std::atomic<int> mismatches{0};
@@ -347,13 +418,23 @@ TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
   CHECK(mismatches == 0);
 }
 
+TEST_CASE("direct: who is late sees no mismatch in the next operation's call") {
+#if defined(__SANITIZE_THREAD__)
+  constexpr std::uint64_t rounds = 5'000;  // a race is reported whether or not it does harm
+#else
+  constexpr std::uint64_t rounds = 150'000;
+#endif
+  late_ones(4, rounds);
+  late_ones(12, rounds / 10);
+}
+
 // Every operation's buffers are new, and are overwritten and freed as soon as the rank has ended it, in whatever way. A peer that still
 // reads or writes there is a data race, a use after free, or wrong poison.
 TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
   const std::uint64_t base = seed();
-  constexpr std::uint64_t rounds = 400;
   constexpr std::int64_t poison = 0x7a7a7a7a7a7a7a7a;
-  for (const int ranks : {2, 3, 5}) {
+  for (const int ranks : {2, 3, 5, 9}) {  // nine count who has come
+    const std::uint64_t rounds = ranks > 8 ? 100 : 400;
     const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 40'000);
     slot_board board{ranks};
     std::vector<std::atomic<bool>> failed(rounds);

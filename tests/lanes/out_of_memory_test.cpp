@@ -113,7 +113,8 @@ TEST_CASE("a blocking operation that takes long and has no memory to go on ends 
     call what = call_of(*how);
     begun = true;
     allocations_until_failure = 0;
-    rank_cell::outcome result = all.table().at(1).perform_again(what, {in.data(), b.data()}, std::nullopt);
+    rank_cell::outcome result =
+        all.table().at(1).perform_again(what, std::nullopt, {in.data(), b.data()}, std::nullopt);
     CHECK(allocations_until_failure < 0);
     CHECK(result.begun);
     theirs = result.why;

@@ -294,7 +294,7 @@ inline failure_ptr run(rank_table& table, rank_t rank, const plan_ptr& how, cons
   rank_cell& mine = table.at(rank);
   rank_cell::outcome result;
   if (how->on_board()) {
-    result = mine.perform_again(what, {in, out}, deadline);
+    result = mine.perform_again(what, std::nullopt, {in, out}, deadline);
     if (!result.begun) result = mine.perform(what, how, {in, out}, deadline);
   }
   if (result.begun && !result.still_to_do) return result.why;

@@ -3,9 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <sched.h>
+
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "actors/waiting/policy.hpp"
+#include "actors/waiting/shared_cores.hpp"
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -97,4 +102,45 @@ TEST_CASE("naps: short while something is taken, longer when nothing is, and non
   CHECK(naps.next() == nap_course::longest);
   naps.woken();
   CHECK(naps.next() == nap_course::shortest);
+}
+
+TEST_CASE("a thread shares its core with another one that was last seen there") {
+  shared_cores cores{3};
+  CHECK_FALSE(cores.is_shared(0));  // nobody was seen anywhere
+  cores.note(0, 5);
+  CHECK_FALSE(cores.is_shared(0));
+  cores.note(2, 5);
+  CHECK(cores.is_shared(0));
+  CHECK(cores.is_shared(2));
+  CHECK_FALSE(cores.is_shared(1));  // nor does who was not seen
+  cores.note(1, 4);
+  CHECK_FALSE(cores.is_shared(1));
+  cores.note(2, 4);
+  CHECK_FALSE(cores.is_shared(0));
+  CHECK(cores.is_shared(1));
+}
+
+TEST_CASE("threads that were put on one core find out") {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  shared_cores cores{2};
+  const auto note_on = [&](int me, int core) {
+    std::thread([&] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(static_cast<std::size_t>(core), &one);
+      REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+      cores.note(me);
+    }).join();
+  };
+  std::vector<int> usable;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(static_cast<std::size_t>(core), &all)) usable.push_back(core);
+  note_on(0, usable.front());
+  note_on(1, usable.front());
+  CHECK(cores.is_shared(0));
+  if (usable.size() < 2) return;
+  note_on(1, usable.back());
+  CHECK_FALSE(cores.is_shared(0));
 }

@@ -4,10 +4,11 @@
 // seat that the others read.
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
-//   come     `here` := away, `open` := (e, units of the own body), addresses, lists and fingerprint, then `here` := mark(e)
-//   meet     wait until every `here` is mark(e); the last to come sees all at once, since `here` is stored and looked at in one order.
-//            Take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e because
-//            others ended it, may be coming to a later operation meanwhile
+//   come     `here` := away, `open` := (e, units of the own body), addresses, lists and fingerprint, then `here` := mark(e); of many ranks,
+//            add one to `came`
+//   meet     wait until `came` says that all have come to e; whoever adds the last one sees it at once. See that every `here` is
+//            mark(e), take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e
+//            because others ended it, may be coming to a later operation meanwhile
 //   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — of the own body first, then of others' — and
 //            perform them; `touching` := 0
 //   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before
@@ -23,11 +24,20 @@
 //      compare-and-swap of `open`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
 //   4. Where blocks differ in size, a rank's lists say how its buffers lie. They are read only for a unit that is claimed and not finished,
 //      so the operation is not over then, and by who is `touching`, so nobody has given up: they are there as the buffers are.
+// `came` only says when it is worth while to look: where hundreds of ranks share few cores, whoever comes last does everything, and looks at
+// every seat once; all others look at `came` and `over`. It counts for the latest operation that anybody has come to. If all come to e,
+// nobody can have gone on to a later one before the last has added itself: e was not over, and who gives it up does not stay.
+// A few ranks look at the seats themselves: `here` is stored and looked at in one order, so the last to come sees all, too, and one more
+// line that all write would cost them more than it saves.
 // If the two ends of a block count it differently, whoever finds that leaves the unit unfinished, so the operation cannot end, and says so
 // in `at_odds`.
-// How many units a body has need be known to its owner only: each body has the same share in `left`, and its units share that.
+// How many units a body has need be known to its owner only: each body that has work has the same share in `left`, and its units share
+// that. A rank whose body has none only lends its buffers, and its time.
 // `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
 // left out, and ranks that gave operations up may be any number of them apart.
+//
+// Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: there are no units, and
+// `over` stays. Whoever has seen all says so in `complete`, for ranks that look when the first have left already.
 //
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.
@@ -37,6 +47,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "actors/ports/direct/snapshots.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -62,11 +73,37 @@ public:
     std::atomic<std::uint32_t> units{0};  ///< that the body was cut into
   };
 
-  explicit direct_board(int ranks) : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
+  /// How many ranks have come to the latest operation that anybody has come to; numbers as in `open`.
+  class arrivals {
+  public:
+    /// @pre the rank's `here` is the operation's mark
+    void add(std::uint64_t sequence) {
+      const std::uint64_t nobody = none_open(sequence);
+      std::uint64_t seen = word_.load(std::memory_order_relaxed), next = 0;
+      do {
+        const auto ahead = static_cast<std::int64_t>((seen & ~(share - 1)) - nobody);
+        if (ahead > 0) return;  // this operation has failed: others have come to a later one
+        next = (ahead == 0 ? seen : nobody) + 1;
+        // A rank that reads the full count has everything that each of those it counts had written before.
+      } while (!word_.compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_relaxed));
+    }
+    /// Then the seats say so, too, unless somebody has given up or left since.
+    bool all(std::uint64_t sequence, int ranks) const {
+      return word_.load(std::memory_order_acquire) == none_open(sequence) + static_cast<std::uint64_t>(ranks);
+    }
+
+  private:
+    std::atomic<std::uint64_t> word_{0};
+  };
+
+  explicit direct_board(int ranks)
+      : brought(ranks), seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
   direct_board(const direct_board&) = delete;
   direct_board& operator=(const direct_board&) = delete;
 
   int ranks() const { return ranks_; }
+  /// They are many: `came` is used.
+  bool counts() const { return ranks_ > 8; }
   seat& at(rank_t rank) const { return seats_[static_cast<std::size_t>(rank)]; }
 
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
@@ -80,9 +117,15 @@ public:
     return share * (unit + 1) / units - share * unit / units;
   }
 
+  /// Little inputs, of operations that need no more than them.
+  snapshots brought;
+
+  alignas(128) arrivals came;
   alignas(128) std::atomic<std::size_t> left{0};    ///< shares that are not finished; set by rank 0 when it comes
   alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
   std::atomic<std::uint64_t> at_odds{0};            ///< of the last one in which two ranks counted a block differently
+  /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.
+  alignas(128) std::atomic<std::uint64_t> gave_up{0};
 
 private:
   std::unique_ptr<seat[]> seats_;

@@ -2,6 +2,7 @@
 #include "actors/ports/direct/direct_performer.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #if defined(__linux__)
@@ -23,16 +24,17 @@ int cores() {
   return found;
 }
 
-/// Which body to begin with. Where ranks share cores, whoever happens to run works for all; beginning at a place that belongs to the
-/// core, it finds in the core's cache what was worked on there last time.
-rank_t first_body(rank_t rank, int ranks, std::size_t bytes) {
+/// Which body to begin with, of those at work. Where ranks share cores, whoever happens to run works for all; beginning at a place that
+/// belongs to the core, it finds in the core's cache what was worked on there last time.
+std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, std::size_t bytes) {
 #if defined(__linux__)
   if (ranks > cores() && bytes >= much_bytes)
-    if (const int core = ::sched_getcpu(); core >= 0) return static_cast<rank_t>(core % cores() * ranks / cores());
+    if (const int core = ::sched_getcpu(); core >= 0)
+      return static_cast<std::size_t>(core % cores()) * bodies / static_cast<std::size_t>(cores());
 #else
   static_cast<void>(ranks), static_cast<void>(bytes);
 #endif
-  return rank;
+  return static_cast<std::size_t>(rank) % bodies;
 }
 
 }  // namespace
@@ -58,6 +60,8 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   fingerprint_ = fingerprint;
   worked_ = 0;
   met_ = 0;
+  balance_ = 0;
+  all_brought_ = brings();
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -65,8 +69,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
-  if (rank_ == 0)
-    place.left.store(static_cast<std::size_t>(place.ranks()) * direct_board::share, std::memory_order_relaxed);
+  if (rank_ == 0) place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
   const std::size_t units = sizes_.units(rank_);
@@ -78,16 +81,19 @@ void direct_performer::come() {
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
   mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
+  if (all_brought_) bring();
   mine.here.store(mark_, std::memory_order_seq_cst);
+  if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
 }
 
 /// `performed`: all are here.
 direct_performer::status direct_performer::meet() {
   direct_board& place = meeting_place();
+  // The last to come sees all, so nobody need be told that somebody has come.
+  if (place.counts() && !place.came.all(sequence_, place.ranks())) return status::waiting;
   for (; met_ < place.ranks(); ++met_) {
     const direct_board::seat& other = place.at(met_);
-    // In one order with come(): the last to come sees all, so nobody need be told that somebody has come.
     if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
     const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
     buffers_[static_cast<std::size_t>(met_)] = {
@@ -103,7 +109,12 @@ direct_performer::status direct_performer::meet() {
       return status::mismatch;
     }
     if (!sizes_.equal()) sizes_.learn(met_, lists);
+    if (!all_brought_) continue;
+    const snapshots::place* const theirs = place.brought.find(met_, mark_);
+    all_brought_ = theirs != nullptr;
+    if (theirs != nullptr) balance_ += theirs->balance;
   }
+  all_came_ = sequence_ + 1;
   stage_ = stage::working;
   return status::performed;
 }
@@ -115,7 +126,14 @@ direct_performer::status direct_performer::advance() {
   if (first) come();
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
-    if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
+    if (meeting_place().counts() && is_over()) return leave();
+    const status s = meet();
+    if (s == status::mismatch) return s;
+    if (s == status::performed && all_brought_ && balance_ == 0) {
+      meeting_place().brought.complete.store(mark_, std::memory_order_release);
+      return take(first);
+    }
+    if (s == status::waiting) return is_over() ? leave() : is_complete() ? take(first) : s;
     if (first && sizes_.bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
@@ -135,6 +153,7 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   stage_ = stage::none;
+  all_came_ = sequence_ + 1;
   board_->finish(rank_, sequence_);
   return status::performed;
 }
@@ -150,14 +169,80 @@ void direct_performer::abandon() {
 void direct_performer::give_up() const {
   direct_board& place = meeting_place();
   place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
+  place.gave_up.store(mark_, std::memory_order_relaxed);
   for (rank_t r = 0; r < place.ranks(); ++r)
     while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_) std::this_thread::yield();
 }
 
 std::vector<lane_wait> direct_performer::waits() const {
   if (idle()) return {};
-  const bool looks = stage_ == stage::meeting || stage_ == stage::at_odds;
-  return {{lane_wait::reason::chunk, 0, looks ? met_ : -1, -1}};
+  rank_t missing = stage_ == stage::at_odds ? met_ : -1;
+  if (stage_ == stage::meeting)
+    for (rank_t r = board_->ranks() - 1; r >= 0; --r)
+      if (meeting_place().at(r).here.load(std::memory_order_acquire) != mark_) missing = r;
+  return {{lane_wait::reason::chunk, 0, missing, -1}};
+}
+
+// -- snapshots --------------------------------------------------------------------------------------------------------
+
+/// The operation can be performed from snapshots, and the rank's is small enough.
+bool direct_performer::brings() const {
+  if (sizes_.equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+  if (traits_of(code_->what).v == v_counts::common) return false;
+  std::size_t elements = 0;
+  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) elements += sizes_.elements_of_block(true, i);
+  return elements <= snapshots::most_bytes / sizes_.element_size();
+}
+
+/// Unless both places are in use.
+void direct_performer::bring() {
+  const unsigned which = brought_[0] <= brought_[1] ? 0 : 1;
+  if (brought_[which] != 0 && brought_[which] >= all_came_) return;
+  brought_[which] = sequence_ + 1;
+  snapshots::place& to = meeting_place().brought.of(rank_, which);
+  const std::size_t size = sizes_.element_size();
+  const root_role rooted = traits_of(code_->what).root;
+  std::size_t at = 0;
+  to.balance = 0;
+  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) {
+    const std::size_t bytes = sizes_.elements_of_block(true, i) * size;
+    to.begins[i] = static_cast<std::uint16_t>(at);
+    if (bytes > 0) std::memcpy(&to.data[at], mine_.input + sizes_.mine().input_begins[i] * size, bytes);
+    at += bytes;
+    const rank_t receiver = rooted == root_role::sink ? code_->root : static_cast<rank_t>(i);
+    to.balance -= snapshots::weight(rank_, receiver, bytes);
+  }
+  to.begins[sizes_.blocks(true)] = static_cast<std::uint16_t>(at);
+  for (std::size_t i = 0; i < sizes_.blocks(false); ++i) {
+    const rank_t sender = rooted == root_role::source ? code_->root : static_cast<rank_t>(i);
+    to.balance += snapshots::weight(sender, rank_, sizes_.elements_of_block(false, i) * size);
+  }
+  to.mark.store(mark_, std::memory_order_release);
+}
+
+/// Who has seen that all have come, each with a snapshot, and all alike, has said so.
+bool direct_performer::is_complete() const {
+  return meeting_place().brought.complete.load(std::memory_order_acquire) == mark_;
+}
+
+/// @param last nobody may know yet that all have come
+direct_performer::status direct_performer::take(bool last) {
+  const snapshots& from = meeting_place().brought;
+  const std::size_t size = sizes_.element_size();
+  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
+    const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
+    const snapshots::place& theirs = *from.find(source.owner, mark_);
+    const auto index = static_cast<std::size_t>(source.index);
+    const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
+    if (bytes != sizes_.elements(target) * size) [[unlikely]] {  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
+      stage_ = stage::at_odds;
+      suspect_ = source.owner;
+      return status::mismatch;
+    }
+    if (bytes > 0) std::memcpy(mine_.output + sizes_.offset(target), &theirs.data[begin], bytes);
+  }
+  if (last) tell_all();
+  return leave();
 }
 
 // -- work -------------------------------------------------------------------------------------------------------------
@@ -202,11 +287,12 @@ bool direct_performer::work() {
   if (!all_here(std::memory_order_seq_cst)) return true;
   std::size_t done = 0;
   bool fit = true;
-  const rank_t first = first_body(rank_, place.ranks(), sizes_.bytes());
-  for (rank_t k = 0; fit && k < place.ranks(); ++k) {
-    const rank_t body = (first + k) % place.ranks();
-    // A rank that gives up waits for `touching`, so one look a unit is enough.
-    for (claimed next; fit && all_here(std::memory_order_relaxed) && claim(body, next);) {
+  const std::size_t bodies = code_->at_work.size();
+  const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes_.bytes());
+  for (std::size_t k = 0; fit && k < bodies; ++k) {
+    const rank_t body = code_->at_work[(first + k) % bodies];
+    // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
+    for (claimed next; fit && place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
       fit = perform(code_->bodies[static_cast<std::size_t>(body)], next);
       if (!fit) break;
       done += direct_board::share_of(next.unit, next.units);

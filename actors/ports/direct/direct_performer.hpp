@@ -65,6 +65,10 @@ private:
     std::uint32_t unit = 0, units = 0;
   };
   bool claim(rank_t body, claimed& unit) const;
+  bool brings() const;
+  void bring();
+  bool is_complete() const;
+  status take(bool last);
   bool perform(const direct_program::body& body, claimed unit);
   bool fits(std::span<const cell_range> operands);
   std::byte* address(const cell_range& at) const;
@@ -83,7 +87,12 @@ private:
   std::uint64_t mark_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::size_t worked_ = 0;  ///< units
-  rank_t met_ = 0;          ///< all ranks before it are here
+  // Of snapshots:
+  std::uint64_t balance_ = 0;      ///< of the ranks met
+  std::uint64_t brought_[2] = {};  ///< 1 + the operation that used the rank's place last; 0: none
+  std::uint64_t all_came_ = 0;     ///< 1 + the last operation that all ranks are known to have come to
+  bool all_brought_ = false;       ///< so have the ranks met so far
+  rank_t met_ = 0;                 ///< all ranks before it are here
   datatype type_ = datatype::u8;
   stage stage_ = stage::none;
 };

@@ -167,6 +167,7 @@ slot_board::slot_board(int ranks, bool membarrier)
       membarrier_(membarrier && slots_have_membarrier()),
       direct_(ranks),
       pairs_(ranks),
+      cores_(ranks),
       words_(std::make_unique<rank_words[]>(static_cast<std::size_t>(ranks))),
       channels_(std::make_unique<std::atomic<slot_channel*>[]>(static_cast<std::size_t>(ranks) *
                                                                static_cast<std::size_t>(ranks))) {}

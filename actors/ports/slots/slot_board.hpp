@@ -42,6 +42,7 @@
 
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/pairs/pair_board.hpp"
+#include "actors/waiting/shared_cores.hpp"
 #include "protocols/collective.hpp"
 #include "protocols/program/slot_formats.hpp"
 
@@ -208,6 +209,8 @@ public:
   direct_board& direct() { return direct_; }
   /// Where they send to each other, each pair for itself.
   pair_board& pairs() { return pairs_; }
+  /// Where the ranks' own threads were when they called last.
+  shared_cores& cores() { return cores_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
 
@@ -302,6 +305,7 @@ private:
   slots::tear_hook tear_ = nullptr;
   direct_board direct_;
   pair_board pairs_;
+  shared_cores cores_;
   std::unique_ptr<rank_words[]> words_;
   std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
 };

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Which threads that wait for each other share a core at the moment, although there would be one for each: another process has the
+// other one, or they have just begun. To look is to keep the other from what one waits for then, for as long as one looks. Who sleeps
+// lets it go on at once, and is woken on an idle core if there is one.
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace troupe {
+
+/// Any thread. Its words are hints: a thread may have been moved since.
+class shared_cores {
+public:
+  explicit shared_cores(int threads)
+      : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(threads))), threads_(threads) {}
+
+  /// Thread `me` is at work. Some nanoseconds; writes only when it has been moved.
+  void note(int me) { note(me, current()); }
+  void note(int me, int core) {
+    std::atomic<int>& mine = seats_[static_cast<std::size_t>(me)].core;
+    if (mine.load(std::memory_order_relaxed) != core) mine.store(core, std::memory_order_relaxed);
+  }
+  /// Another thread was seen last where `me` is.
+  bool is_shared(int me) const {
+    const int core = seats_[static_cast<std::size_t>(me)].core.load(std::memory_order_relaxed);
+    if (core < 0) return false;
+    for (int i = 0; i < threads_; ++i)
+      if (i != me && seats_[static_cast<std::size_t>(i)].core.load(std::memory_order_relaxed) == core) return true;
+    return false;
+  }
+
+private:
+  /// −1: unknown.
+  static int current() {
+#if defined(__linux__)
+    return ::sched_getcpu();
+#else
+    return -1;
+#endif
+  }
+
+  struct alignas(64) seat {
+    std::atomic<int> core{-1};
+  };
+  std::unique_ptr<seat[]> seats_;
+  int threads_;
+};
+
+}  // namespace troupe

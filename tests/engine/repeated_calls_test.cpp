@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocking calls that repeat one that was checked before, or look like it.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/api/troupe.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr int again = 4;  // the first call plans, the second is found right, the third is not checked
+
+std::error_code code_of(const auto& call) {
+  try {
+    call();
+  } catch (const error& e) {
+    return e.code();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("what a repeated call was found right for is checked again when it changes") {
+  engine e;
+  e.run(2, [](communicator& c) {
+    std::vector<float> in(8, 1), out(8);
+    for (int k = 0; k < again; ++k) c.all_reduce(std::span<const float>(in), std::span<float>(out));
+    // The same begins and the same count, but less room. Every rank is refused alike.
+    CHECK(code_of([&] { c.all_reduce(std::span<const float>(in), std::span<float>(out).first(7)); }) ==
+          make_error_code(errc::invalid_argument));
+    for (int k = 0; k < again; ++k) c.all_reduce(in.data(), out.data(), 8, datatype::f32);
+    CHECK(code_of([&] { c.all_reduce(in.data(), in.data() + 1, 4, datatype::f32); }) ==
+          make_error_code(errc::buffers_overlap));
+    CHECK(code_of([&] { c.all_reduce(in.data(), out.data(), 8, datatype::f32, band); }) ==
+          make_error_code(errc::unsupported_type));
+    CHECK(code_of([&] {
+            c.all_reduce(in.data(), out.data(), 8, datatype::f32, sum, {.choreography = "no such thing"});
+          }) == make_error_code(errc::unsupported));
+    c.all_reduce(in.data(), out.data(), 8, datatype::f32);
+    CHECK(out == std::vector<float>(8, 2));
+  });
+}
+
+TEST_CASE("calls that differ in size, operation, type, place or root alternate in the same buffers") {
+  engine e;
+  e.run(3, [](communicator& c) {
+    const auto me = static_cast<std::size_t>(c.rank());
+    std::array<std::int32_t, 24> in{}, out{};
+    for (int k = 0; k < again; ++k) {
+      for (const std::size_t count : {std::size_t{17}, std::size_t{18}, std::size_t{0}, std::size_t{20}}) {
+        in.fill(c.rank() + 1);
+        out.fill(-1);
+        c.all_reduce(in.data(), out.data(), count, datatype::i32);
+        CHECK(std::count(out.begin(), out.end(), 6) == static_cast<std::ptrdiff_t>(count));
+        c.all_reduce(in.data(), out.data(), count, datatype::i32, maximum);
+        CHECK(std::count(out.begin(), out.end(), 3) == static_cast<std::ptrdiff_t>(count));
+        c.all_reduce(in.data(), out.data(), count, datatype::u8);
+        if (count > 0) CHECK(reinterpret_cast<const std::uint8_t*>(out.data())[0] == 6);
+        c.all_reduce(in.data(), in.data(), count, datatype::i32);
+        CHECK(std::count(in.begin(), in.end(), 6) == static_cast<std::ptrdiff_t>(count));
+      }
+      for (rank_t root = 0; root < 3; ++root) {
+        in.fill(10 * k + c.rank());
+        c.broadcast(in.data(), 5, datatype::i32, root);
+        CHECK(in[4] == 10 * k + root);
+        CHECK(in[5] == 10 * k + c.rank());
+        out.fill(-1);
+        in.fill(c.rank());
+        c.gather(in.data(), out.data(), 2, datatype::i32, root);
+        CHECK(std::count(out.begin(), out.end(), -1) == (c.rank() == root ? 18 : 24));
+      }
+      for (std::size_t i = 0; i < 6; ++i) in[i] = static_cast<std::int32_t>(10 * me + i / 2);
+      c.all_to_all(std::span<const std::int32_t>(in).first(6), std::span<std::int32_t>(out).first(6));
+      for (std::size_t i = 0; i < 6; ++i) CHECK(out[i] == static_cast<std::int32_t>(10 * (i / 2) + me));
+    }
+  });
+}
+
+TEST_CASE("a repeated call is right after so many others that it was forgotten") {
+  engine e;
+  e.run(2, [](communicator& c) {
+    std::vector<std::int64_t> in(300), out(300);
+    for (int k = 1; k <= again; ++k)
+      for (std::size_t count = 1; count <= 300; count += 3) {
+        std::fill(in.begin(), in.end(), k + c.rank());
+        std::fill(out.begin(), out.end(), 0);
+        for (int twice = 0; twice < 2; ++twice) c.all_reduce(in.data(), out.data(), count, datatype::i64);
+        CHECK(std::count(out.begin(), out.end(), 2 * k + 1) == static_cast<std::ptrdiff_t>(count));
+      }
+  });
+}
