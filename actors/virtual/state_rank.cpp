@@ -45,7 +45,7 @@ plan_ptr make_plan(const lazy_sizes& sizes, const virtual_options& o) {
 }  // namespace
 
 std::optional<datatype> type_of_size(std::size_t bytes) {
-  for (const datatype type : {datatype::u8, datatype::f16, datatype::f32, datatype::f64})
+  for (const datatype type : {datatype::u8, datatype::f16, datatype::f32, datatype::f64, datatype::c128})
     if (size_of(type) == bytes) return type;
   return std::nullopt;
 }

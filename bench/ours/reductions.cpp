@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <complex>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -53,6 +54,8 @@ void put(std::byte* to, datatype type, bool one) {
     case datatype::f64: return store(one ? 1.0 : 0.0);
     case datatype::f8e4m3: return store(troupe::f8e4m3(one ? 1.0F : 0.0F));
     case datatype::f8e5m2: return store(troupe::f8e5m2(one ? 1.0F : 0.0F));
+    case datatype::c64: return store(std::complex<float>(one ? 1.0F : 0.0F));
+    case datatype::c128: return store(std::complex<double>(one ? 1.0 : 0.0));
   }
 }
 double get(const std::byte* from, datatype type) {
@@ -73,6 +76,8 @@ double get(const std::byte* from, datatype type) {
     case datatype::f64: return load(double{});
     case datatype::f8e4m3: return static_cast<float>(load(troupe::f8e4m3{}));
     case datatype::f8e5m2: return static_cast<float>(load(troupe::f8e5m2{}));
+    case datatype::c64: return load(std::complex<float>{}).real();
+    case datatype::c128: return load(std::complex<double>{}).real();
   }
   return -1;
 }

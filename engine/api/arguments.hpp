@@ -3,9 +3,10 @@
 // What a caller may hand to an operation: ranges and single objects, and what reduces them. How each travels:
 //   arithmetic types, char, f16, bf16, f8e4m3, f8e5m2,
 //   _Float16, std::float16_t, std::bfloat16_t             as the element type of their size; every reduction
+//   std::complex<float>, std::complex<double>             as c64, c128; sum, product, average, pre_mul_sum, functions
 //   bool                                                  as u8; and, or, xor, minimum, maximum, product
 //   std::byte                                             as u8; band, bor, bxor
-//   std::complex<float>, std::complex<double>             as two elements; sum, average, pre_mul_sum
+//   std::complex of another element type                  as two elements; sum, average, pre_mul_sum
 //   enumerations, other trivially copyable objects        as bytes; everything that does not reduce
 // A trivially copyable object travels as it is: a pointer inside one means nothing to who receives it in another process.
 
@@ -51,9 +52,9 @@ template <>
 inline constexpr bool is_brain_half<std::bfloat16_t> = true;
 #endif
 template <class T>
-inline constexpr bool is_complex = false;
+inline constexpr bool is_pair = false;
 template <element T>
-inline constexpr bool is_complex<std::complex<T>> = true;
+inline constexpr bool is_pair<std::complex<T>> = true;
 
 /// @pre travels<T>
 template <class T>
@@ -65,7 +66,7 @@ constexpr carriage carriage_of() {
     return {std::is_signed_v<T> ? datatype::i8 : datatype::u8, 1, arithmetic::all};
   else if constexpr (is_half<T>) return {datatype::f16, 1, arithmetic::all};
   else if constexpr (is_brain_half<T>) return {datatype::bf16, 1, arithmetic::all};
-  else if constexpr (is_complex<T>) return {datatype_of<typename T::value_type>, 2, arithmetic::componentwise};
+  else if constexpr (is_pair<T>) return {datatype_of<typename T::value_type>, 2, arithmetic::componentwise};
   else return {datatype::u8, sizeof(T), arithmetic::none};
 }
 

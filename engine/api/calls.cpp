@@ -22,7 +22,7 @@ void require_reduces(arithmetic reduces, const op& with) {
   if (reduces == arithmetic::logic && !any_of({land, lor, band, bor, bxor, min, max, prod, user}))
     refuse("bool", "land, lor, band, bor, bxor, minimum, maximum and prod");
   if (reduces == arithmetic::componentwise && !any_of({sum, avg, pre_mul_sum}))
-    refuse("std::complex", "sum, average and pre_mul_sum");
+    refuse("std::complex of a type other than float and double", "sum, average and pre_mul_sum");
 }
 
 block_list in_elements(block_list objects, std::size_t width) {

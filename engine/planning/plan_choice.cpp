@@ -523,9 +523,14 @@ bool plan_choice::fit_slots(contender& c, slot_format format, const planning_tas
   contender::slot_way& way = c.over(format);
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
   if (!way.lowered->verified(1)->ok()) way.why_not = "the verifier found a fault";
-  if (way.why_not.empty() && surely_fits_slots(*way.lowered->notes, sizes, format)) return true;
-  for (rank_t r = 0; r < task.ranks() && way.why_not.empty(); ++r)
-    way.why_not = troupe::why_no_slots(compile(*way.lowered->notes, r, sizes, cutting{}), format);
+  const std::size_t unit = size_of(unit_of(c.work_type, task.what.reduction.kind));
+  const bool fills_lines = format != slot_format::ll128 || slots::ll128_payload % unit == 0;
+  if (way.why_not.empty() && fills_lines && surely_fits_slots(*way.lowered->notes, sizes, format)) return true;
+  for (rank_t r = 0; r < task.ranks() && way.why_not.empty(); ++r) {
+    const program code = compile(*way.lowered->notes, r, sizes, cutting{});
+    way.why_not = troupe::why_no_slots(code, format);
+    if (way.why_not.empty()) way.why_not = why_torn(code, format, unit);
+  }
   if (!way.why_not.empty()) way.seconds = std::numeric_limits<double>::infinity();
   return way.why_not.empty();
 }

@@ -5,11 +5,7 @@ namespace troupe {
 
 namespace {
 
-bool is_float(datatype type) { return is_low_precision(type) || type == datatype::f32 || type == datatype::f64; }
-
-bool adds_or_multiplies(op_kind kind) {
-  return kind == op_kind::sum || kind == op_kind::prod || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
-}
+bool adds_or_multiplies(op_kind kind) { return is_sum(kind) || kind == op_kind::prod; }
 
 tree_demands demands_of(const call& what) {
   const op& o = what.reduction;
@@ -30,7 +26,7 @@ tree_demands demands_of(const call& what) {
 
 bool exact(datatype type, const op& reduction) {
   if (reduction.kind == op_kind::user) return false;
-  return !is_float(type) || !adds_or_multiplies(reduction.kind);
+  return is_integer(type) || !adds_or_multiplies(reduction.kind);
 }
 
 reduction_rules rules_of(const call& what, int ranks) {

@@ -96,7 +96,7 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type) con
   m.operand = actor_operand_ns * 1e-9;
   const double copying = copy.at(bytes_a_core), reducing = reduce.at(bytes_a_core);
   m.copy_rate = copying * 1e9;
-  m.reduce_rate = std::min(reducing, type_rate[static_cast<std::size_t>(type)]) * 1e9;
+  m.reduce_rate = std::min(reducing, type_rate[static_cast<std::size_t>(part_of(type))]) * 1e9;
   // The pass of four into four is one sum of two, two further inputs, and three further outputs.
   const double further = (1 / pass.at(bytes_a_core) - 1 / reducing) / (2 / reducing + 3 / copying);
   m.operand_share = std::clamp(further, 0.1, 1.0);
@@ -200,7 +200,7 @@ public:
     for (const tuning_key& k : schema)
       if (k.number != nullptr) t.*k.number = real(std::string{k.key}, most_ns);
       else t.*k.curve = curve(std::string{k.key});
-    for (const datatype type : all_datatypes)
+    for (const datatype type : tuned_datatypes)
       t.type_rate[static_cast<std::size_t>(type)] = real("types." + std::string{troupe::name(type)}, most_rate);
     refuse_others();
     return t;
@@ -289,9 +289,9 @@ private:
                                                             "machine.cores",   "machine.l1_bytes", "machine.l2_bytes",
                                                             "machine.l3_bytes"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
+    const auto type = key.starts_with("types.") ? parse_datatype(key.substr(6)) : std::nullopt;
     return std::find(others.begin(), others.end(), key) != others.end() ||
-           std::any_of(schema.begin(), schema.end(), is) ||
-           (key.starts_with("types.") && parse_datatype(key.substr(6)));
+           std::any_of(schema.begin(), schema.end(), is) || (type && !is_complex(*type));
   }
 
   void refuse_others() const {
@@ -381,7 +381,7 @@ std::string to_toml(const tuning& t) {
         << "  # " << k.how << '\n';
   }
   out << "\n[types]  # sum of two in the first-level cache, GB/s of result\n";
-  for (const datatype type : all_datatypes)
+  for (const datatype type : tuned_datatypes)
     out << name(type) << " = " << number(t.type_rate[static_cast<std::size_t>(type)]) << '\n';
   return out.str();
 }

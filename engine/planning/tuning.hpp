@@ -114,6 +114,11 @@ struct tuning {
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
 };
 
+/// What type_rate has: complex numbers are as fast as their parts.
+inline constexpr std::span<const datatype> tuned_datatypes{all_datatypes.data(),
+                                                           static_cast<std::size_t>(datatype::c64)};
+static_assert(tuned_datatypes.size() + 2 == all_datatypes.size());
+
 /// One constant of the file.
 struct tuning_key {
   std::string_view key;  ///< "slots.message"
@@ -122,7 +127,7 @@ struct tuning_key {
   double tuning::*number = nullptr;  ///< this or …
   rate_curve tuning::*curve = nullptr;
 };
-/// In the order of the file. [types] has a key for every datatype besides.
+/// In the order of the file. [types] has a key for every one of tuned_datatypes besides.
 std::span<const tuning_key> tuning_schema();
 
 /// The assumed constants, for this machine.

@@ -41,6 +41,7 @@ void put(std::byte* to, std::int64_t value) {
   std::memcpy(to, &typed, sizeof typed);
 }
 
+/// Of a real type.
 void put(datatype type, std::byte* to, std::int64_t value) {
   switch (type) {
     case datatype::i8: return put<std::int8_t>(to, value);
@@ -55,6 +56,8 @@ void put(datatype type, std::byte* to, std::int64_t value) {
     case datatype::f64: return put<double>(to, value);
     case datatype::f8e4m3: return put<f8e4m3>(to, value);
     case datatype::f8e5m2: return put<f8e5m2>(to, value);
+    case datatype::c64:
+    case datatype::c128: break;
   }
 }
 
@@ -137,6 +140,51 @@ std::int64_t combine(op_kind kind, std::int64_t left, std::int64_t right) {
   return 0;
 }
 
+// -- complex numbers --------------------------------------------------------------------------------------------------
+
+/// Exact as integers, and then in every type.
+struct gaussian {
+  std::int64_t real, imaginary;
+};
+
+/// Parts of sums are elements of their own. At most three ranks multiply by 2 + i, or it turned by right angles, the others by 1: no power
+/// of it has a part that is zero, whose sign would depend on the order.
+gaussian complex_term(datatype type, const op& reduction, std::int64_t ranks, std::int64_t rank, std::int64_t index) {
+  if (is_sum(reduction.kind))
+    return {term(part_of(type), reduction, ranks, rank, 2 * index),
+            term(part_of(type), reduction, ranks, rank, 2 * index + 1)};
+  const std::int64_t apart = (ranks + 2) / 3;
+  if ((rank + index) % apart != 0) return {1, 0};
+  static constexpr gaussian turned[] = {{2, 1}, {-1, 2}, {-2, -1}, {1, -2}};
+  return turned[(rank * 5 + index) % 4];
+}
+
+gaussian combine(op_kind kind, gaussian left, gaussian right) {
+  if (is_sum(kind)) return {left.real + right.real, left.imaginary + right.imaginary};
+  return {left.real * right.real - left.imaginary * right.imaginary,
+          left.real * right.imaginary + left.imaginary * right.real};
+}
+
+void put(datatype type, std::byte* to, gaussian value) {
+  put(part_of(type), to, value.real);
+  put(part_of(type), to + size_of(part_of(type)), value.imaginary);
+}
+
+/// Calls function(make, scale_by) with what makes one rank's term and what multiplies a value: of integers, or pairs of them.
+template <class Function>
+void with_terms(datatype type, const op& reduction, int ranks, Function function) {
+  if (is_complex(type))
+    function([=, &reduction](std::int64_t rank,
+                             std::int64_t index) { return complex_term(type, reduction, ranks, rank, index); },
+             [](gaussian value, std::int64_t factor) {
+               return gaussian{value.real * factor, value.imaginary * factor};
+             });
+  else
+    function(
+        [=, &reduction](std::int64_t rank, std::int64_t index) { return term(type, reduction, ranks, rank, index); },
+        [](std::int64_t value, std::int64_t factor) { return value * factor; });
+}
+
 template <class Piece>
 void for_each_piece(std::size_t element_size, const std::vector<crafted_block>& blocks, Piece piece) {
   std::size_t offset = 0;
@@ -157,22 +205,26 @@ void for_each_piece(std::size_t element_size, const std::vector<crafted_block>& 
 std::vector<std::byte> crafted_input(datatype type, const op& reduction, int ranks, rank_t rank) {
   const std::size_t e = size_of(type);
   std::vector<std::byte> table(crafted_period * e);
-  for (std::size_t i = 0; i < crafted_period; ++i)
-    put(type, table.data() + i * e, term(type, reduction, ranks, rank, static_cast<std::int64_t>(i)));
+  with_terms(type, reduction, ranks, [&](const auto& term_of, const auto&) {
+    for (std::size_t i = 0; i < crafted_period; ++i)
+      put(type, table.data() + i * e, term_of(rank, static_cast<std::int64_t>(i)));
+  });
   return table;
 }
 
 std::vector<std::byte> crafted_result(datatype type, const op& reduction, int ranks, const rank_range& contributors) {
   const std::size_t e = size_of(type);
   std::vector<std::byte> table(crafted_period * e);
-  for (std::size_t i = 0; i < crafted_period; ++i) {
-    const auto index = static_cast<std::int64_t>(i);
-    std::int64_t value = term(type, reduction, ranks, contributors.first, index);
-    for (rank_t r = contributors.first + 1; r < contributors.first + contributors.count; ++r)
-      value = combine(reduction.kind, value, term(type, reduction, ranks, r, index));
-    if (reduction.kind == op_kind::pre_mul_sum) value *= static_cast<std::int64_t>(reduction.scale);
-    put(type, table.data() + i * e, value);
-  }
+  with_terms(type, reduction, ranks, [&](const auto& term_of, const auto& times) {
+    for (std::size_t i = 0; i < crafted_period; ++i) {
+      const auto index = static_cast<std::int64_t>(i);
+      auto value = term_of(contributors.first, index);
+      for (rank_t r = contributors.first + 1; r < contributors.first + contributors.count; ++r)
+        value = combine(reduction.kind, value, term_of(r, index));
+      if (reduction.kind == op_kind::pre_mul_sum) value = times(value, static_cast<std::int64_t>(reduction.scale));
+      put(type, table.data() + i * e, value);
+    }
+  });
   // The sum is exact, so the only rounding is that of the division itself.
   if (reduction.kind == op_kind::avg)
     divide(type, static_cast<std::size_t>(contributors.count), table.data(), table.data(), crafted_period);

@@ -210,7 +210,7 @@ private:
   }
 
   void types() {
-    for (const datatype type : all_datatypes) {
+    for (const datatype type : tuned_datatypes) {
       tell("sum of " + std::string{name(type)});
       result_.type_rate[static_cast<std::size_t>(type)] =
           primitives::rate({2, 1, store_hint::cached, type}, 12 * 1024, 1, options_.quick ? 5 : 20);

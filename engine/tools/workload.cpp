@@ -128,9 +128,7 @@ private:
         if (o != op_kind::user) known.emplace_back(name(o));
       fail("op", "there is no operation \"" + wanted + "\"; there are " + list_of(known) + ", and all");
     }
-    if (found.empty() && text("type", "f32") != "all")
-      fail("op",
-           wanted + " is not defined on " + std::string{name(type)} + "; band, bor and bxor need an integer type");
+    if (found.empty() && text("type", "f32") != "all") fail("op", why_unsupported(type, *parse_op(wanted)));
     return found;
   }
 

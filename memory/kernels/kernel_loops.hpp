@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <complex>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -38,9 +39,14 @@ inline void store(void* base, std::size_t index, T value) {
   std::memcpy(static_cast<std::byte*>(base) + index * sizeof(T), &value, sizeof(T));
 }
 
+template <class T>
+inline constexpr bool is_complex_number = false;
+template <class Real>
+inline constexpr bool is_complex_number<std::complex<Real>> = true;
+
 /// The type that arithmetic on T happens in.
 template <class T>
-using compute_t = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+using compute_t = std::conditional_t<std::is_arithmetic_v<T> || is_complex_number<T>, T, float>;
 
 // -- operations -----------------------------------------------------------------------------------
 
@@ -66,6 +72,15 @@ struct multiply {
   template <class C>
   static C apply(C left, C right) {
     return wrapping(left, right, [](auto a, auto b) { return a * b; });
+  }
+};
+
+/// The plain formula: operator* of std::complex looks for infinities among the NaNs, which no vector loop does.
+struct multiply_complex {
+  template <class C>
+  static C apply(C left, C right) {
+    return {left.real() * right.real() - left.imag() * right.imag(),
+            left.real() * right.imag() + left.imag() * right.real()};
   }
 };
 
@@ -237,6 +252,8 @@ kernels integer_kernels(datatype type, op_kind kind);
 kernels float_kernels(datatype type, op_kind kind);
 kernels f16_kernels(datatype type, op_kind kind);  // and bf16
 kernels f8_kernels(datatype type, op_kind kind);
+/// Products; of sums only `pair`, since a fold takes the parts for the elements (reduce_many).
+kernels complex_kernels(datatype type, op_kind kind);
 /// Sums of vectors that are adjusted in the same pass; no fold where there are no vectors.
 kernels scaled_integer_kernels(datatype type, adjusting how);
 kernels scaled_float_kernels(datatype type, adjusting how);
@@ -248,7 +265,8 @@ using convert_kernel = void (*)(const void* from, void* to, std::size_t count);
 convert_kernel find_widening(datatype type);
 convert_kernel find_narrowing(datatype type);
 
-/// A sum of `type` with `scaling`, in vectors where they give the documented bits, else in plain loops.
+/// A sum of `type` with `scaling`, in vectors where they give the documented bits, else in plain loops. @pre not complex: of those the parts
+/// are asked for
 struct adjusted_sum {
   kernels use;
   adjustment how;
@@ -263,7 +281,7 @@ const char* instruction_set();
 /// Throws null_buffer or size_overflow. @pre count > 0
 void check_buffer(const char* function, const char* role, const void* buffer, datatype type, std::size_t count);
 
-/// Calls function.template operator()<T>() for the C++ type of `type`; throws invalid_argument if it is none.
+/// Calls function.template operator()<T>() for the C++ type of `type`, which is not complex; throws invalid_argument if it is none.
 [[noreturn]] void bad_datatype(datatype type);
 
 template <class Function>

@@ -38,6 +38,7 @@ namespace {
 
 detail::kernels choose_kernels(datatype type, op_kind kind) {
   if (is_integer(type)) return detail::integer_kernels(type, kind);
+  if (is_complex(type)) return detail::complex_kernels(type, kind);
   if (is_low_precision(type) && size_of(type) == 1) return detail::f8_kernels(type, kind);
   if (is_low_precision(type)) return detail::f16_kernels(type, kind);
   return detail::float_kernels(type, kind);
@@ -57,8 +58,7 @@ void fold_pairs(std::span<const void* const> in, std::size_t offset, void* out, 
 
 detail::kernels choose_best(datatype type, op_kind kind) {
   detail::kernels found = choose_kernels(type, kind);
-  const bool adds = kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
-  if (!adds || detail::find_sum_in_f16(type) == nullptr) return found;
+  if (!is_sum(kind) || detail::find_sum_in_f16(type) == nullptr) return found;
   const bool e4m3 = type == datatype::f8e4m3;
   found.pair = e4m3 ? &add_pair<datatype::f8e4m3> : &add_pair<datatype::f8e5m2>;
   found.fold = e4m3 ? &fold_pairs<datatype::f8e4m3> : &fold_pairs<datatype::f8e5m2>;
@@ -169,8 +169,16 @@ void fold_user(datatype type, const op& operation, std::span<const void* const> 
 
 }  // namespace
 
+std::string why_unsupported(datatype type, op_kind kind) {
+  const std::string text = std::string{name(kind)} + " is not defined on " + std::string{name(type)};
+  if (is_complex(type))
+    return text + "; complex numbers have no order, truth or bits: only sum, prod, avg and pre_mul_sum";
+  return text + "; band, bor and bxor need an integer type (i8 u8 i32 u32 i64 u64)";
+}
+
 bool supports(datatype type, op_kind kind) {
   if (size_of(type) == 0 || kind > op_kind::user) return false;
+  if (is_complex(type)) return is_sum(kind) || kind == op_kind::prod || kind == op_kind::user;
   const bool bitwise = kind == op_kind::band || kind == op_kind::bor || kind == op_kind::bxor;
   return !bitwise || is_integer(type);
 }
@@ -181,9 +189,7 @@ void check_supported(datatype type, const op& operation) {
     throw error{errc::invalid_argument, "operation " + std::to_string(static_cast<unsigned>(operation.kind)) +
                                             " is not one of troupe::op_kind"};
   if (!supports(type, operation.kind))
-    throw error{errc::unsupported_type, "operation " + std::string{name(operation.kind)} + " is not defined on " +
-                                            std::string{name(type)} +
-                                            "; bitwise operations need an integer type (i8 u8 i32 u32 i64 u64)"};
+    throw error{errc::unsupported_type, "operation " + why_unsupported(type, operation.kind)};
   if (operation.kind == op_kind::user && operation.function == nullptr)
     throw error{errc::invalid_argument,
                 "user operation without a function; build it with troupe::user_op(function, …)"};
@@ -222,6 +228,10 @@ void reduce_many(datatype type, const op& operation, std::span<const void* const
   if (count == 0 || out.empty()) return;
   for (const void* buffer : in) detail::check_buffer("reduce_many", "an input", buffer, type, count);
   for (const void* buffer : out) detail::check_buffer("reduce_many", "an output", buffer, type, count);
+  if (const datatype unit = unit_of(type, operation.kind); unit != type) {
+    count *= size_of(type) / size_of(unit);
+    type = unit;
+  }
   if (in.size() == 1 && !scaling.any()) {
     for (void* to : out) copy(to, in[0], count * size_of(type), hint);
   } else if (operation.kind == op_kind::user) {

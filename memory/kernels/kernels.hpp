@@ -10,6 +10,8 @@
 // What the operations mean:
 // - Integers wrap (two's complement). land and lor give 1 or 0; on floats -0 is false and NaN is true.
 // - min and max on floats: a NaN on either side gives NaN, and -0 < +0 (IEEE 754-2019 minimum, maximum).
+// - Complex numbers (c64, c128) are added and scaled by part. A product is (ac - bd) + (ad + bc)i, each of its four multiplications and two
+//   additions rounded; infinities that this turns into NaN are not recovered as in C99's Annex G. They have no order, truth or bits.
 // - f16, bf16, f8e4m3, f8e5m2 are computed in f32 and rounded to nearest even once per call; on f8e4m3 a finite
 //   overflow saturates (see floats.hpp).
 // - avg and pre_mul_sum add; the caller names factors and divisor (sum_scaling) in the first and last pass, or calls scale() on
@@ -21,6 +23,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 namespace troupe {
 
@@ -30,10 +33,14 @@ namespace troupe {
 /// and is complete (fenced) when the call returns. Outputs that are inputs are stored as usual.
 enum class store_hint : std::uint8_t { by_size, cached, streamed };
 
-/// Whether `kind` is defined on `type`: everything is, except band, bor and bxor on floats.
+/// Whether `kind` is defined on `type`: everything is, except band, bor and bxor on floats; on complex numbers sum, prod, avg, pre_mul_sum
+/// and what the user defines.
 bool supports(datatype type, op_kind kind);
 
-/// Throws errc::unsupported_type with a message that names both when supports() is false, and errc::invalid_argument
+/// The sentence for what supports() does not: what is wrong, and what would be right.
+std::string why_unsupported(datatype type, op_kind kind);
+
+/// Throws errc::unsupported_type with why_unsupported() when supports() is false, and errc::invalid_argument
 /// when a user operation has no function.
 void check_supported(datatype type, const op& operation);
 
@@ -68,7 +75,7 @@ void copy(void* to, const void* from, std::size_t bytes, store_hint hint = store
 /// The instruction set that the vector loops chose on this processor ("AVX3" is AVX-512), for reports.
 const char* kernel_instruction_set();
 
-/// Between any two float types, rounding once to nearest even; same types copy. Integers only to themselves, else
+/// Between any two float types, or the two complex ones, rounding once to nearest even; same types copy. Integers only to themselves, else
 /// errc::unsupported_type. `to` may equal `from` only if both types are the same.
 void convert(datatype from_type, const void* from, datatype to_type, void* to, std::size_t count);
 

@@ -40,9 +40,10 @@ void convert_elements(const void* from, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) store<To>(to, i, convert_element<From, To>(load<From>(from, i)));
 }
 
-/// One input, scaled or divided.
+/// One input, scaled or divided; complex numbers by part.
 void adjust(datatype type, const sum_scaling& scaling, const void* from, void* to, std::size_t count) {
-  const detail::adjusted_sum made = detail::find_adjusted(type, scaling, 1);
+  const detail::adjusted_sum made = detail::find_adjusted(part_of(type), scaling, 1);
+  if (is_complex(type)) count *= 2;
   const void* const in[1] = {from};
   made.use.fold({in, 1}, 0, to, count, made.how);
 }
@@ -71,9 +72,12 @@ void convert(datatype from_type, const void* from, datatype to_type, void* to, s
   detail::check_buffer("convert", "the input", from, from_type, count);
   detail::check_buffer("convert", "the output", to, to_type, count);
   if (from_type == to_type) return copy(to, from, count * size_of(from_type));
-  if (is_integer(from_type) || is_integer(to_type))
+  if (is_complex(from_type) && is_complex(to_type))
+    return convert(part_of(from_type), from, part_of(to_type), to, 2 * count);
+  if (is_integer(from_type) || is_integer(to_type) || is_complex(from_type) || is_complex(to_type))
     throw error{errc::unsupported_type, "convert: from " + std::string{name(from_type)} + " to " +
-                                            std::string{name(to_type)} + "; only float types convert to each other"};
+                                            std::string{name(to_type)} +
+                                            "; only float types convert to each other, and complex ones"};
   if (convert_in_vectors(from_type, from, to_type, to, count)) return;
   detail::with_float_type(from_type, [&]<class From>() {
     detail::with_float_type(to_type, [&]<class To>() { convert_elements<From, To>(from, to, count); });

@@ -38,7 +38,7 @@ kernels in_vectors(datatype type, adjusting what) {
   using row = std::array<kernels, 2>;
   static const std::array<row, all_datatypes.size()> table = [] {
     std::array<row, all_datatypes.size()> all;
-    for (const datatype t : all_datatypes)
+    for (const datatype t : all_datatypes)  // none for complex types, whose parts are asked for
       for (const adjusting a : {adjusting::dividing, adjusting::scaling})
         all[static_cast<std::size_t>(t)][static_cast<std::size_t>(a)] =
             is_integer(t) ? scaled_integer_kernels(t, a) : scaled_float_kernels(t, a);

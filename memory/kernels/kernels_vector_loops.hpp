@@ -25,6 +25,10 @@ using loops = plain_loops;
 
 inline constexpr std::size_t line_bytes = 64;
 
+/// Numbers in a row that an operation takes for one element, which no vector may tear.
+template <class Op>
+inline constexpr std::size_t parts_in_element = std::is_same_v<Op, multiply_complex> ? 2 : 1;
+
 /// What is done to an input's elements as they are read, and to the result's before they are written: nothing. See
 /// kernels_adjustments.hpp for more.
 struct unadjusted {
@@ -145,7 +149,7 @@ struct fold_of {
     const vector last = fold<Inputs>(in, k, offset + end - bytes);
     // A store that crosses a line costs twice; so the loop starts at one where whole elements allow it.
     const std::size_t ahead = (line_bytes - reinterpret_cast<std::uintptr_t>(out) % line_bytes) % bytes;
-    if (ahead != 0 && ahead % sizeof(T) == 0 && end >= 2 * block_bytes) {
+    if (ahead != 0 && ahead % (parts_in_element<Op> * sizeof(T)) == 0 && end >= 2 * block_bytes) {
       const vector first = fold<Inputs>(in, k, offset);
       fold_middle<Inputs>(in, k, offset, out, ahead, end);
       store(first, out);

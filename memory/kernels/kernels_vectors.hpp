@@ -219,6 +219,18 @@ struct vector_op<multiply> {
   }
 };
 
+/// Real and imaginary parts in turn. The subtraction is the addition of what is negative: the same bits.
+template <>
+struct vector_op<multiply_complex> {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V left, V right) {
+    const auto real = hn::Mul(hn::DupEven(left), right);                       // ac, ad
+    const auto imaginary = hn::Mul(hn::DupOdd(left), hn::Reverse2(d, right));  // bd, bc
+    const auto minus = hn::OddEven(hn::Zero(d), hn::SignBit(d));
+    return hn::Add(real, hn::Xor(imaginary, minus));
+  }
+};
+
 template <bool Largest>
 struct vector_op<extreme<Largest>> {
   template <class D, class V>

@@ -21,7 +21,9 @@ constexpr std::array<type_names, all_datatypes.size()> names_of_types{{{"i8", "i
                                                                        {"f32", "float"},
                                                                        {"f64", "double"},
                                                                        {"f8e4m3", "f8e4m3"},
-                                                                       {"f8e5m2", "f8e5m2"}}};
+                                                                       {"f8e5m2", "f8e5m2"},
+                                                                       {"c64", "complex64"},
+                                                                       {"c128", "complex128"}}};
 
 constexpr std::array<std::string_view, all_op_kinds.size()> names_of_ops{
     "sum", "prod", "min", "max", "avg", "pre_mul_sum", "land", "lor", "band", "bor", "bxor", "user"};
@@ -32,14 +34,27 @@ struct alias {
   Enum value;
 };
 
-constexpr alias<datatype> type_aliases[] = {
-    {"char", datatype::i8},           {"int", datatype::i32},         {"uint", datatype::u32},
-    {"float16", datatype::f16},       {"float32", datatype::f32},     {"float64", datatype::f64},
-    {"fp16", datatype::f16},          {"fp32", datatype::f32},        {"fp64", datatype::f64},
-    {"fp8_e4m3", datatype::f8e4m3},   {"fp8_e5m2", datatype::f8e5m2}, {"fp8e4m3", datatype::f8e4m3},
-    {"fp8e5m2", datatype::f8e5m2},    {"f8_e4m3", datatype::f8e4m3},  {"f8_e5m2", datatype::f8e5m2},
-    {"fp8-e4m3", datatype::f8e4m3},   {"fp8-e5m2", datatype::f8e5m2}, {"float8_e4m3", datatype::f8e4m3},
-    {"float8_e5m2", datatype::f8e5m2}};
+constexpr alias<datatype> type_aliases[] = {{"char", datatype::i8},
+                                            {"int", datatype::i32},
+                                            {"uint", datatype::u32},
+                                            {"float16", datatype::f16},
+                                            {"float32", datatype::f32},
+                                            {"float64", datatype::f64},
+                                            {"fp16", datatype::f16},
+                                            {"fp32", datatype::f32},
+                                            {"fp64", datatype::f64},
+                                            {"fp8_e4m3", datatype::f8e4m3},
+                                            {"fp8_e5m2", datatype::f8e5m2},
+                                            {"fp8e4m3", datatype::f8e4m3},
+                                            {"fp8e5m2", datatype::f8e5m2},
+                                            {"f8_e4m3", datatype::f8e4m3},
+                                            {"f8_e5m2", datatype::f8e5m2},
+                                            {"fp8-e4m3", datatype::f8e4m3},
+                                            {"fp8-e5m2", datatype::f8e5m2},
+                                            {"float8_e4m3", datatype::f8e4m3},
+                                            {"float8_e5m2", datatype::f8e5m2},
+                                            {"cfloat", datatype::c64},
+                                            {"cdouble", datatype::c128}};
 
 constexpr alias<op_kind> op_aliases[] = {{"minimum", op_kind::min},
                                          {"maximum", op_kind::max},

@@ -6,6 +6,7 @@
 #include "memory/types/floats.hpp"
 
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,14 +17,14 @@ namespace troupe {
 
 // -- element types --------------------------------------------------------------------------------
 
-enum class datatype : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2 };
+enum class datatype : std::uint8_t { i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2, c64, c128 };
 
 /// Every element type, in the order of the enumerators.
-inline constexpr std::array all_datatypes{datatype::i8,  datatype::u8,  datatype::i32,    datatype::u32,
-                                          datatype::i64, datatype::u64, datatype::f16,    datatype::bf16,
-                                          datatype::f32, datatype::f64, datatype::f8e4m3, datatype::f8e5m2};
+inline constexpr std::array all_datatypes{
+    datatype::i8,   datatype::u8,  datatype::i32, datatype::u32,    datatype::i64,    datatype::u64, datatype::f16,
+    datatype::bf16, datatype::f32, datatype::f64, datatype::f8e4m3, datatype::f8e5m2, datatype::c64, datatype::c128};
 
-/// Bytes of one element; 0 for a value that is no enumerator.
+/// Bytes of one element, a power of two; 0 for a value that is no enumerator.
 constexpr std::size_t size_of(datatype type) {
   switch (type) {
     case datatype::i8:
@@ -37,7 +38,9 @@ constexpr std::size_t size_of(datatype type) {
     case datatype::f32: return 4;
     case datatype::i64:
     case datatype::u64:
-    case datatype::f64: return 8;
+    case datatype::f64:
+    case datatype::c64: return 8;
+    case datatype::c128: return 16;
   }
   return 0;
 }
@@ -49,11 +52,20 @@ constexpr bool is_low_precision(datatype type) {
   return type == datatype::f16 || type == datatype::bf16 || type == datatype::f8e4m3 || type == datatype::f8e5m2;
 }
 
+/// c64 and c128: a real part and an imaginary one, each an f32 or f64.
+constexpr bool is_complex(datatype type) { return type == datatype::c64 || type == datatype::c128; }
+
+/// What a complex number is two of; any other type itself.
+constexpr datatype part_of(datatype type) {
+  return type == datatype::c64 ? datatype::f32 : type == datatype::c128 ? datatype::f64 : type;
+}
+
 /// "i8", "f16", "f8e4m3" …; "?" for a value that is no enumerator.
 TROUPE_API std::string_view name(datatype type);
-/// The name nccl-tests prints: "int8", "half", "bfloat16", "float", "double", "f8e4m3" …
+/// The name nccl-tests prints: "int8", "half", "bfloat16", "float", "double", "f8e4m3" …; of complex numbers, which NCCL has none of,
+/// NumPy's: "complex64", "complex128".
 TROUPE_API std::string_view nccl_name(datatype type);
-/// Accepts name(), nccl_name() and the usual aliases (float16, float32, fp8_e4m3 …); case matters.
+/// Accepts name(), nccl_name() and the usual aliases (float16, float32, fp8_e4m3, cfloat …); case matters.
 TROUPE_API std::optional<datatype> parse_datatype(std::string_view text);
 
 namespace detail {
@@ -66,6 +78,8 @@ constexpr std::optional<datatype> datatype_for() {
   else if constexpr (std::is_same_v<T, f8e5m2>) return datatype::f8e5m2;
   else if constexpr (std::is_same_v<T, float>) return datatype::f32;
   else if constexpr (std::is_same_v<T, double>) return datatype::f64;
+  else if constexpr (std::is_same_v<T, std::complex<float>>) return datatype::c64;
+  else if constexpr (std::is_same_v<T, std::complex<double>>) return datatype::c128;
   else if constexpr (std::is_same_v<T, signed char>) return datatype::i8;
   else if constexpr (std::is_same_v<T, unsigned char>) return datatype::u8;
   // By size, so that long and long long both work whichever of them std::int64_t is.
@@ -79,7 +93,8 @@ constexpr std::optional<datatype> datatype_for() {
 
 }  // namespace detail
 
-/// A C++ type that has a datatype: std::int8_t … double, f16, bf16, f8e4m3, f8e5m2 (not const, not a reference).
+/// A C++ type that has a datatype: std::int8_t … double, f16, bf16, f8e4m3, f8e5m2, std::complex<float> and <double> (not const, not a
+/// reference).
 template <class T>
 concept element = detail::datatype_for<T>()
 .has_value();
@@ -95,6 +110,14 @@ enum class op_kind : std::uint8_t { sum, prod, min, max, avg, pre_mul_sum, land,
 inline constexpr std::array all_op_kinds{op_kind::sum,  op_kind::prod,        op_kind::min,  op_kind::max,
                                          op_kind::avg,  op_kind::pre_mul_sum, op_kind::land, op_kind::lor,
                                          op_kind::band, op_kind::bor,         op_kind::bxor, op_kind::user};
+
+/// Adds, whatever else it does.
+constexpr bool is_sum(op_kind kind) {
+  return kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
+}
+
+/// What may be combined apart from what lies beside it: an element, and of a sum of complex numbers each of its parts.
+constexpr datatype unit_of(datatype type, op_kind kind) { return is_sum(kind) ? part_of(type) : type; }
 
 TROUPE_API std::string_view name(op_kind kind);
 /// Accepts name() and the aliases minimum, maximum, average, premulsum, mulsum; not "user", which needs a function.

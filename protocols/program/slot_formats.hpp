@@ -49,7 +49,7 @@ namespace slots {
 inline constexpr std::size_t line_words = 16;
 inline constexpr std::size_t line_bytes = 128;
 inline constexpr std::size_t most_lines = 8192;    ///< that a pair may exchange in an epoch
-inline constexpr std::size_t ll128_payload = 120;  ///< a multiple of every element's size: no element lies in two lines
+inline constexpr std::size_t ll128_payload = 120;  ///< a multiple of 8 bytes; see why_torn() for larger elements
 inline constexpr std::size_t ll_payload = 8;       ///< of a slot of two words
 inline constexpr std::size_t ll_tile =
     3840;  ///< bytes unpacked at once: half of a small first-level cache, with the operand

@@ -234,6 +234,16 @@ std::string why_no_slots(const program& code, slot_format format, std::size_t mo
   return {};
 }
 
+std::string why_torn(const program& code, slot_format format, std::size_t unit) {
+  if (format != slot_format::ll128 || slots::ll128_payload % unit == 0) return {};
+  for (const auto& lane : code.lanes)
+    for (const instruction& i : lane)
+      if (receives(i.kind) && reduces(i.kind) && i.elements * code.element_size > slots::ll128_payload)
+        return "its messages are combined line by line, and no whole number of elements of " + std::to_string(unit) +
+               " bytes fills the " + std::to_string(slots::ll128_payload) + " bytes of a line";
+  return {};
+}
+
 bool surely_fits_slots(const score& s, const call_shape& shape, slot_format format, std::size_t most_lines) {
   const auto parts = static_cast<std::size_t>(s.parts);
   std::size_t cell = 0;

@@ -83,6 +83,10 @@ inline constexpr std::size_t default_slot_lines = 1024;
 /// Why `code` cannot be performed over slots, as a sentence; empty if it can.
 std::string why_no_slots(const program& code, slot_format format, std::size_t most_lines = default_slot_lines);
 
+/// Why its messages cannot be combined line by line, as a sentence; empty if they can. What is only copied may be torn.
+/// @param unit bytes that a reduction takes for one (unit_of), a power of two
+std::string why_torn(const program& code, slot_format format, std::size_t unit);
+
 /// Without compiling anything: true if every rank's messages find room whatever the places of its cells. False says nothing.
 /// @pre the score is verified and works on its ranks' own memory; blocks are equal
 bool surely_fits_slots(const score& s, const call_shape& shape, slot_format format,

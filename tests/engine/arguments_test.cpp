@@ -124,7 +124,19 @@ TEST_CASE("complex numbers") {
     CHECK(z == std::vector<std::complex<double>>(5, {3, 6}));
     comm.all_reduce(z, average);
     CHECK(z == std::vector<std::complex<double>>(5, {3, 6}));
-    CHECK(code_of([&] { comm.all_reduce(z, maximum); }) == errc::unsupported);
+    comm.all_reduce(z, std::multiplies<>{});
+    const std::complex<double> one{3, 6};
+    CHECK(z == std::vector<std::complex<double>>(5, one * one * one));
+    std::complex<float> y{1, static_cast<float>(comm.rank())}, conjugates{};
+    comm.all_reduce(y, conjugates, [](std::complex<float> a, std::complex<float> b) { return std::conj(a) + b; });
+    CHECK(conjugates == std::complex<float>{3, 1});  // conj(conj(1) + 1 + i) + 1 + 2i
+    // By the sum of two elements each, as before.
+    std::complex<int> pair{1, comm.rank()};
+    comm.all_reduce(pair);
+    CHECK(pair == std::complex<int>{3, 3});
+    for (const op& none : {minimum, maximum, land, lor, band, bor, bxor})
+      CHECK(code_of([&] { comm.all_reduce(z, none); }) == errc::unsupported_type);
+    CHECK(code_of([&] { comm.all_reduce(pair, prod); }) == errc::unsupported);
   });
 }
 

@@ -356,11 +356,14 @@ TEST_CASE("bench: everything, a thread a rank and one thread for all") {
     for (const auto& row : rows_of(o.out)) CHECK(row[8] == "0");
   }
   const auto all = rows_of(run("bench -b 1K -e 1K -t 3 -n 1 -w 0 -d all -o all").out);
-  CHECK(all.size() == 6 * 11 + 6 * 8);
+  CHECK(all.size() == 6 * 11 + 6 * 8 + 2 * 4);  // integers, floats, complex numbers
   for (const auto& row : all) {
     CHECK(row[8] == "0");
     CHECK(row[12] == "0");
   }
+  const outcome ordered = run("bench -b 8 -e 8 -t 2 -d c64 -o max");
+  CHECK(ordered.code == 2);
+  check_says(ordered.err, "-o max is not defined on c64; complex numbers have no order, truth or bits");
   const auto unchecked = rows_of(run("bench -b 1K -e 3K -i 1K -t 2 -n 1 -c 0").out);
   REQUIRE(unchecked.size() == 3);
   CHECK(unchecked[2][0] == "3072");

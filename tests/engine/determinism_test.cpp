@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <complex>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -251,6 +252,8 @@ std::optional<std::vector<std::byte>> averaged_or_scaled(std::vector<communicato
       for (T& value : in[r]) {
         const auto number = static_cast<int>(random() % 2001) - 1000;
         if constexpr (std::is_integral_v<T>) value = static_cast<T>(number);
+        else if constexpr (is_complex_number<T>)
+          value = {static_cast<typename T::value_type>(number) / 17, static_cast<typename T::value_type>(r) - 1};
         else value = static_cast<T>(static_cast<float>(number) / 17.0f);
       }
       const troupe::op reduction =
@@ -304,6 +307,8 @@ TEST_CASE("averages and scaled sums have the same bits, whoever divides and scal
     for (const std::size_t count : {1u, 700u, 20'000u})
       for (const bool averages : {false, true}) {
         CHECK(different_ways<float>(comms, averages, count) > 6);
+        CHECK(different_ways<std::complex<float>>(comms, averages, count) > 6);
+        CHECK(different_ways<std::complex<double>>(comms, averages, count) > 6);
         CHECK(different_ways<std::int32_t>(comms, averages, count) > 6);
         CHECK(different_ways<troupe::bf16>(comms, averages, count) > 6);
         CHECK(different_ways<troupe::f8e4m3>(comms, averages, count) > 6);

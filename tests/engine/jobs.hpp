@@ -5,6 +5,8 @@
 //
 // The layout of blocks and the results are computed here from the definitions of the collectives alone.
 
+#include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -68,6 +70,8 @@ void with_type(datatype type, Function function) {
     case datatype::f64: return function.template operator()<double>();
     case datatype::f8e4m3: return function.template operator()<troupe::f8e4m3>();
     case datatype::f8e5m2: return function.template operator()<troupe::f8e5m2>();
+    case datatype::c64: return function.template operator()<std::complex<float>>();
+    case datatype::c128: return function.template operator()<std::complex<double>>();
   }
 }
 
@@ -75,12 +79,29 @@ inline constexpr double scale_of_tests = 3;
 
 // -- values -----------------------------------------------------------------------------------------------------------
 
+template <class T>
+inline constexpr bool is_complex_number = false;
+template <class Real>
+inline constexpr bool is_complex_number<std::complex<Real>> = true;
+
+/// Parts of sums are small integers. 14 ranks multiply by 2 + i, turned by right angles, the others by 1: products are exact in f32, and no part
+/// of one becomes a zero, whose sign would depend on the order.
+template <class Complex>
+Complex complex_contribution(op_kind kind, std::size_t rank, std::uint64_t bits) {
+  using real = typename Complex::value_type;
+  if (kind != op_kind::prod)
+    return {static_cast<real>(static_cast<int>(bits % 9) - 4), static_cast<real>(static_cast<int>(bits / 9 % 9) - 4)};
+  constexpr real turned[4][2] = {{2, 1}, {-1, 2}, {-2, -1}, {1, -2}};
+  return rank < 14 ? Complex{turned[bits % 4][0], turned[bits % 4][1]} : Complex{1, 0};
+}
+
 /// What `rank` contributes to element i of a block. No intermediate result in f32 (f64 for f64) is ever rounded, whatever the
 /// order, so only the rounding at the end is left, and one result is right. Integers wrap.
 template <class T>
 T contribution(const job& j, std::size_t rank, std::size_t block, std::size_t i) {
   const std::uint64_t bits = mix(j.salt ^ mix(rank << 40 ^ block << 24 ^ i));
   if constexpr (std::is_integral_v<T>) return static_cast<T>(bits);
+  else if constexpr (is_complex_number<T>) return complex_contribution<T>(j.reduction.kind, rank, bits);
   else {
     const auto kind = j.reduction.kind;
     if (kind == op_kind::prod) {
@@ -94,20 +115,40 @@ T contribution(const job& j, std::size_t rank, std::size_t block, std::size_t i)
   }
 }
 
+template <class Complex>
+Complex reduced_complex(const job& j, std::size_t end, std::size_t block, std::size_t i) {
+  using real = typename Complex::value_type;
+  const auto kind = j.reduction.kind;
+  Complex all{};
+  for (std::size_t r = 0; r < end; ++r) {
+    Complex mine = contribution<Complex>(j, r, block, i);
+    if (kind == op_kind::pre_mul_sum) mine *= static_cast<real>(j.reduction.scale);
+    if (r == 0) all = mine;
+    else if (kind != op_kind::prod) all += mine;
+    else
+      all = {all.real() * mine.real() - all.imag() * mine.imag(), all.real() * mine.imag() + all.imag() * mine.real()};
+  }
+  return kind == op_kind::avg ? all / static_cast<real>(end) : all;
+}
+
 /// @param end of the ranks that contribute, from 0 on
 template <class T>
 T reduced(const job& j, std::size_t end, std::size_t block, std::size_t i) {
-  using C = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
-  const auto kind = j.reduction.kind;
-  C all{};
-  for (std::size_t r = 0; r < end; ++r) {
-    C mine = static_cast<C>(contribution<T>(j, r, block, i));
-    if (kind == op_kind::pre_mul_sum)
-      mine = memory_tests::reference<C>(op_kind::prod, mine, static_cast<C>(j.reduction.scale));
-    all = r == 0 ? mine : memory_tests::reference<C>(kind, all, mine);
+  if constexpr (is_complex_number<T>) {
+    return reduced_complex<T>(j, end, block, i);
+  } else {
+    using C = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+    const auto kind = j.reduction.kind;
+    C all{};
+    for (std::size_t r = 0; r < end; ++r) {
+      C mine = static_cast<C>(contribution<T>(j, r, block, i));
+      if (kind == op_kind::pre_mul_sum)
+        mine = memory_tests::reference<C>(op_kind::prod, mine, static_cast<C>(j.reduction.scale));
+      all = r == 0 ? mine : memory_tests::reference<C>(kind, all, mine);
+    }
+    if (kind == op_kind::avg) all = static_cast<C>(all / static_cast<C>(end));
+    return static_cast<T>(all);
   }
-  if (kind == op_kind::avg) all = static_cast<C>(all / static_cast<C>(end));
-  return static_cast<T>(all);
 }
 
 // -- blocks -----------------------------------------------------------------------------------------------------------
@@ -298,7 +339,9 @@ private:
   /// Bits of any kind: infinities, NaNs and negative zeros are only moved.
   template <class T>
   T moved(std::size_t block, std::size_t i) const {
-    return std::bit_cast<T>(static_cast<memory_tests::word_of<T>>(mix(j_.salt ^ mix(block << 32 ^ i))));
+    const std::uint64_t bits = mix(j_.salt ^ mix(block << 32 ^ i));
+    if constexpr (sizeof(T) == 16) return std::bit_cast<T>(std::array{bits, mix(bits)});
+    else return std::bit_cast<T>(static_cast<memory_tests::word_of<T>>(bits));
   }
 
   job j_;
@@ -355,6 +398,7 @@ inline std::size_t wrong_bytes(communicator& comm, const job& j) {
 /// Whether the operation makes sense on the type; user functions aside.
 inline bool defined_on(datatype type, op_kind kind) {
   const bool bitwise = kind == op_kind::band || kind == op_kind::bor || kind == op_kind::bxor;
+  if (troupe::is_complex(type)) return troupe::is_sum(kind) || kind == op_kind::prod;
   return kind != op_kind::user && (!bitwise || troupe::is_integer(type));
 }
 inline op op_of(op_kind kind) {

@@ -452,12 +452,21 @@ void digits(const void* left, const void* right, void* out, std::size_t count, d
   }
 }
 
-/// All-reduce over slots against the left fold by the kernels themselves, bit by bit.
+template <class Real>
+void fill_with(std::vector<std::byte>& bytes, std::mt19937_64& random) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Real)) {
+    const auto x = static_cast<Real>(random() % 1000) / Real{7};
+    std::memcpy(bytes.data() + at, &x, sizeof x);
+  }
+}
+
+/// All-reduce over slots against the left fold by the kernels themselves, bit by bit. Rank 0 looks whenever another is between two halves.
 std::size_t wrong_bytes(int ranks, std::size_t count, datatype type, const op& reduction, slot_format format,
                         bool in_place, std::mt19937_64& random) {
   const std::size_t bytes = count * size_of(type);
   const score s = write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks, 0, in_place));
   slot_board board{ranks};
+  board.tear_writes(&look_between);
   std::vector<slot_program> code;
   std::vector<std::vector<std::byte>> in, out, scratch;
   std::vector<slot_performer> performers;
@@ -467,11 +476,8 @@ std::size_t wrong_bytes(int ranks, std::size_t count, datatype type, const op& r
     std::vector<std::byte> mine(bytes);
     // Small values: nothing overflows, no float is rounded or infinite.
     for (auto& b : mine) b = static_cast<std::byte>(type == datatype::i8 || type == datatype::u64 ? random() % 16 : 0);
-    if (type == datatype::f32)
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto x = static_cast<float>(random() % 1000) / 7.0F;
-        std::memcpy(mine.data() + i * 4, &x, 4);
-      }
+    if (part_of(type) == datatype::f32) fill_with<float>(mine, random);
+    if (part_of(type) == datatype::f64) fill_with<double>(mine, random);
     in.push_back(mine);
     out.push_back(in_place ? mine : std::vector<std::byte>(bytes));
     scratch.emplace_back(code.back().scratch_bytes + 1);
@@ -487,7 +493,11 @@ std::size_t wrong_bytes(int ranks, std::size_t count, datatype type, const op& r
     performers[r].start(code[r], memory, type, reduction, 0, 99);
   }
   for (int turn = 0; turn < 2; ++turn)
-    for (auto& p : performers) p.advance();
+    for (auto& p : performers) {
+      p.advance();
+      onlooker = &performers.front();
+    }
+  onlooker = nullptr;
   std::size_t wrong = 0;
   for (std::size_t r = 0; r < performers.size(); ++r) {
     CHECK(performers[r].idle());
@@ -517,6 +527,37 @@ TEST_CASE("slots: types and operations, the user's included, are combined in ran
           largest.kind = op_kind::max;
           CHECK(wrong_bytes(ranks, count, datatype::i8, largest, format, in_place, random) == 0);
         }
+}
+
+TEST_CASE("slots: complex numbers, of 16 bytes too, are never torn") {
+  std::mt19937_64 random{seed()};
+  for (const int ranks : {2, 3, 5})
+    for (const bool in_place : {false, true})
+      for (const std::size_t count : {1U, 3U, 7U, 8U, 31U, 240U, 241U, 333U}) {
+        CAPTURE(ranks);
+        CAPTURE(count);
+        for (const slot_format format : formats) {
+          CHECK(wrong_bytes(ranks, count, datatype::c64, sum, format, in_place, random) == 0);
+          CHECK(wrong_bytes(ranks, count, datatype::c64, prod, format, in_place, random) == 0);
+          CHECK(wrong_bytes(ranks, count, datatype::c128, sum, format, in_place, random) == 0);
+          if (format == slot_format::ll || count <= 7)
+            CHECK(wrong_bytes(ranks, count, datatype::c128, prod, format, in_place, random) == 0);
+        }
+      }
+}
+
+TEST_CASE("slots: elements that do not fill a line are combined line by line only where there is one") {
+  const auto why = [](collective what, std::size_t count, slot_format format, datatype type, op_kind kind) {
+    const score s = lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(what, 2)));
+    return why_torn(compile(s, 0, {count, {}, {}, {}, size_of(type)}, {}), format, size_of(unit_of(type, kind)));
+  };
+  using enum slot_format;
+  CHECK(why(collective::all_reduce, 7, ll128, datatype::c128, op_kind::prod).empty());
+  CHECK(why(collective::all_reduce, 8, ll128, datatype::c128, op_kind::prod).find("line by line") != std::string::npos);
+  CHECK(why(collective::all_reduce, 8, ll128, datatype::c128, op_kind::sum).empty());
+  CHECK(why(collective::all_reduce, 8, ll128, datatype::c64, op_kind::prod).empty());
+  CHECK(why(collective::all_reduce, 8, ll, datatype::c128, op_kind::prod).empty());
+  CHECK(why(collective::all_gather, 8, ll128, datatype::c128, op_kind::prod).empty());
 }
 
 TEST_CASE("slots: memory is laid down for pairs that speak, and a row of words for those that do not") {

@@ -173,7 +173,8 @@ TEST_CASE("which operations exist") {
   for (datatype type : all_datatypes)
     for (op_kind kind : all_op_kinds) {
       const bool bitwise = kind == op_kind::band || kind == op_kind::bor || kind == op_kind::bxor;
-      CHECK(supports(type, kind) == (!bitwise || is_integer(type)));
+      const bool complex_too = is_sum(kind) || kind == op_kind::prod || kind == op_kind::user;
+      CHECK(supports(type, kind) == (is_complex(type) ? complex_too : !bitwise || is_integer(type)));
       CHECK((find_reduce(type, kind) != nullptr) == (supports(type, kind) && kind != op_kind::user));
     }
   CHECK((find_reduce(static_cast<datatype>(99), op_kind::sum) == nullptr));

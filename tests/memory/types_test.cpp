@@ -20,19 +20,24 @@ TEST_CASE("every type has a size, a unique name and parses back") {
     CHECK(parse_datatype(nccl_name(type)) == type);
   }
   for_each_type([]<class T>() { CHECK(size_of(datatype_of<T>) == sizeof(T)); });
-  CHECK(seen.size() == 12);
+  CHECK(seen.size() == 14);
   CHECK(datatype_of<long long> == datatype::i64);
+  CHECK(datatype_of<std::complex<float>> == datatype::c64);
+  CHECK(datatype_of<std::complex<double>> == datatype::c128);
+  CHECK_FALSE(element<std::complex<int>>);
+  CHECK(size_of(datatype::c128) == sizeof(std::complex<double>));
   CHECK(datatype_of<unsigned long> == datatype::u64);
   static_assert(!element<bool> && !element<char16_t> && !element<const float> && element<float>);
 }
 
 TEST_CASE("names of nccl-tests and other aliases parse; nonsense does not") {
   const std::pair<const char*, datatype> known[] = {
-      {"int8", datatype::i8},         {"uint8", datatype::u8},       {"int32", datatype::i32},
-      {"uint32", datatype::u32},      {"int64", datatype::i64},      {"uint64", datatype::u64},
-      {"half", datatype::f16},        {"float16", datatype::f16},    {"bfloat16", datatype::bf16},
-      {"float", datatype::f32},       {"double", datatype::f64},     {"fp8_e4m3", datatype::f8e4m3},
-      {"fp8_e5m2", datatype::f8e5m2}, {"fp8-e4m3", datatype::f8e4m3}};
+      {"int8", datatype::i8},         {"uint8", datatype::u8},        {"int32", datatype::i32},
+      {"uint32", datatype::u32},      {"int64", datatype::i64},       {"uint64", datatype::u64},
+      {"half", datatype::f16},        {"float16", datatype::f16},     {"bfloat16", datatype::bf16},
+      {"float", datatype::f32},       {"double", datatype::f64},      {"fp8_e4m3", datatype::f8e4m3},
+      {"fp8_e5m2", datatype::f8e5m2}, {"fp8-e4m3", datatype::f8e4m3}, {"complex64", datatype::c64},
+      {"complex128", datatype::c128}, {"cdouble", datatype::c128}};
   for (const auto& entry : known) CHECK_MESSAGE(parse_datatype(entry.first) == entry.second, entry.first);
   for (const char* text : {"", "f33", "F32", "float ", "?"}) CHECK_MESSAGE(!parse_datatype(text), text);
   for (op_kind kind : all_op_kinds)

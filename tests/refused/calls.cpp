@@ -41,7 +41,7 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
   troupe::group all;
   comm.all_gather_async(all, 3.0f, out);  // no temporary that owns what it refers to
 #elif CASE == 10
-  std::complex<float> z;
-  comm.all_reduce(z, [](std::complex<float> a, std::complex<float> b) { return a * b; });  // travel as one element each
+  std::complex<int> z;
+  comm.all_reduce(z, [](std::complex<int> a, std::complex<int> b) { return a * b; });  // travel as one element each
 #endif
 }

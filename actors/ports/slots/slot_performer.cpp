@@ -32,7 +32,7 @@ void tiny_sum(const void* left, const void* right, void* out, std::size_t count)
 
 /// Integers wrap: they are added as unsigned.
 reduce_kernel find_tiny(datatype type, op_kind kind) {
-  if (kind != op_kind::sum && kind != op_kind::avg && kind != op_kind::pre_mul_sum) return nullptr;
+  if (!is_sum(kind)) return nullptr;
   switch (type) {
     case datatype::f32: return &tiny_sum<float>;
     case datatype::f64: return &tiny_sum<double>;
@@ -65,7 +65,8 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
                            std::uint64_t sequence, std::uint64_t fingerprint) {
   if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code, sequence);
-  if (code.reduces) choose_kernel(type, reduction, code.largest <= tiny_bytes);
+  const datatype unit = unit_of(type, reduction.kind);
+  if (code.reduces) choose_kernel(unit, reduction, code.largest <= tiny_bytes);
   code_ = &code;
   memory_ = memory;
   base_[static_cast<std::size_t>(buffer_kind::input)] = memory.input;
@@ -73,7 +74,7 @@ void slot_performer::start(const slot_program& code, const memory_map& memory, d
   base_[static_cast<std::size_t>(buffer_kind::scratch)] = memory.scratch;
   base_[static_cast<std::size_t>(buffer_kind::l0)] = memory.l0;
   type_ = type;
-  element_shift_ = std::countr_zero(size_of(type));
+  unit_shift_ = std::countr_zero(size_of(unit));
   reduction_ = reduction;
   sequence_ = sequence;
   stamp_ = slots::stamp_of(sequence);
@@ -279,19 +280,34 @@ slot_performer::outcome slot_performer::receive_ll(lane_state& lane, const slot_
       return outcome::moved;
     }
   }
+  static_assert(slots::ll_tile % 16 == 0, "tiles of every element's size");
   alignas(64) std::byte tile[slots::ll_tile];
   while (lane.progress < s.bytes) {
-    const std::size_t word = 2 + lane.progress / slots::ll_payload * 2;
+    const std::size_t wanted = std::min(s.bytes - lane.progress, slots::ll_tile);
+    const std::size_t come = unpack_ll(from, s, lane.progress, tile, wanted);
+    const std::size_t whole = come >> unit_shift_ << unit_shift_;  // half of a 16-byte element is read again
+    if (whole > 0) deliver(s, lane.progress, tile, whole);
+    lane.progress += whole;
+    if (come < wanted) return outcome::chunk;
+  }
+  return outcome::moved;
+}
+
+/// Unpacks from the front what has come of bytes [at, at + bytes), which may lie in several runs of lines.
+std::size_t slot_performer::unpack_ll(slot_channel& from, const slot_step& s, std::size_t at, std::byte* to,
+                                      std::size_t bytes) const {
+  std::size_t done = 0;
+  while (done < bytes) {
+    const std::size_t word = 2 + (at + done) / slots::ll_payload * 2;
     const auto run = from.lines_to_read(sequence_, s.in_line + word / slots::line_words);
     const std::size_t skipped = word % slots::line_words;
     const std::size_t here = (run.lines * slots::line_words - skipped) / 2 * slots::ll_payload;
-    const std::size_t wanted = std::min({s.bytes - lane.progress, here, slots::ll_tile});
-    const std::size_t piece = slots::read_slots(run.first + skipped, tile, wanted, stamp_);
-    if (piece > 0) deliver(s, lane.progress, tile, piece);
-    lane.progress += piece;
-    if (piece < wanted) return outcome::chunk;
+    const std::size_t wanted = std::min(bytes - done, here);
+    const std::size_t piece = slots::read_slots(run.first + skipped, to + done, wanted, stamp_);
+    done += piece;
+    if (piece < wanted) break;
   }
-  return outcome::moved;
+  return done;
 }
 
 /// Bytes [at, at + bytes) of the message have come.
@@ -318,7 +334,7 @@ void slot_performer::reduce_and_send(const slot_step& s, std::size_t at, const s
 TROUPE_INLINE void slot_performer::combine(const slot_step& s, const std::byte* in, const std::byte* own,
                                            std::byte* out, std::size_t bytes) const {
   if (bytes == 0) return;
-  const std::size_t count = bytes >> element_shift_;
+  const std::size_t count = bytes >> unit_shift_;
   const std::byte* left = s.swapped ? own : in;
   const std::byte* right = s.swapped ? in : own;
   if (kernel_ != nullptr) [[likely]]

@@ -9,8 +9,8 @@
 // many ranks in turn; wait_slots() (slot_waiting.hpp) does that and sleeps.
 //
 // Fans are performed in their order: contributions are combined as the score says under every level of determinism. Messages are
-// combined in pieces (≤ 120 bytes of an LL128 line, ≤ 3840 of LL), so a user's function is called several times for a long one.
-// avg and pre_mul_sum add, as in kernels.hpp.
+// combined in pieces (≤ 120 bytes of an LL128 line, ≤ 3840 of LL), so a user's function is called several times for a long one. No unit_of()
+// is torn: what is longer than a line and has units of 16 bytes goes by LL (why_torn()). avg and pre_mul_sum add, as in kernels.hpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ public:
 
   /// Begins an operation; nothing is sent before advance(). Cost of repeating the last program: no allocation, no look-up.
   /// @param code outlives the operation. @param fingerprint of the call, equal on all ranks unless they call different things.
-  /// @pre idle(); op and type fit (check_supported). Throws error(out_of_memory) before anything is changed.
+  /// @pre idle(); op and type fit (check_supported), and the format (why_torn). Throws error(out_of_memory) before anything is changed.
   void start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
              std::uint64_t sequence, std::uint64_t fingerprint);
 
@@ -62,6 +62,7 @@ private:
   void local(const slot_step& s) const;
   outcome receive_ll128(lane_state& lane, const slot_step& s);
   outcome receive_ll(lane_state& lane, const slot_step& s);
+  std::size_t unpack_ll(slot_channel& from, const slot_step& s, std::size_t at, std::byte* to, std::size_t bytes) const;
   outcome open(const slot_step& s);
   outcome open_late(const slot_step& s);
   outcome greet(slot_channel& from, const slot_step& s, const slots::word* first);
@@ -91,7 +92,7 @@ private:
   std::uint32_t bound_lines_ = 0;  ///< that they have room for, at least
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
-  int element_shift_ = 0;
+  int unit_shift_ = 0;       ///< of unit_of(type_, op)
   bool found_ring_ = false;  ///< there is another place to look at
   datatype type_ = datatype::u8;
   datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for

@@ -10,6 +10,7 @@
 
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
+#include "memory/kernels/kernels.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -109,17 +110,16 @@ job_group group_of(const arguments& a, const job_kind& kind, int ranks) {
   job_group group{name(kind), {}};
   const auto types = types_of(a.type);
   if (types.empty())
-    usage_error(
-        "-d " + a.type +
-        " is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2, and all");
+    usage_error("-d " + a.type +
+                " is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2, c64, "
+                "c128, and all");
   for (const datatype type : types) {
     auto ops = kind.reduces() ? ops_of(a.op, type) : std::vector<op>{sum};
     if (ops.empty() && !parse_op(a.op))
       usage_error(
           "-o " + a.op +
           " is no operation; there are sum, prod, min, max, avg, pre_mul_sum, land, lor, band, bor, bxor, and all");
-    if (ops.empty() && types.size() == 1)
-      usage_error("-o " + a.op + " is not defined on " + a.type + "; band, bor and bxor need an integer type");
+    if (ops.empty() && types.size() == 1) usage_error("-o " + why_unsupported(type, *parse_op(a.op)));
     for (const op& reduction : ops)
       for (const rank_t root : roots_of(a, kind, ranks)) {
         job one;

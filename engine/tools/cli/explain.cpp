@@ -56,7 +56,8 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   if (const auto types = types_of(a.type); types.size() == 1) one.type = types.front();
   else
     usage_error("--type \"" + a.type +
-                "\" is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2");
+                "\" is no element type; there are i8, u8, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2, "
+                "c64, c128");
   call what;
   what.what = kind.what;
   what.type = one.type;

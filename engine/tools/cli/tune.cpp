@@ -48,7 +48,7 @@ void print_table(std::ostream& to, const tuning& t) {
   to << t.machine.cpu << ", " << plural(static_cast<std::size_t>(t.machine.cores), "core") << '\n';
   for (const tuning_key& k : tuning_schema()) row(std::string{k.key}, value_of(t, k), k.unit, k.how);
   char text[32];
-  for (const datatype type : all_datatypes) {
+  for (const datatype type : tuned_datatypes) {
     std::snprintf(text, sizeof text, "%.1f", t.type_rate[static_cast<std::size_t>(type)]);
     row("types." + std::string{name(type)}, text, "GB/s", "sum of two in the first-level cache");
   }

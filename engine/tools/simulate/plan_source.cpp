@@ -26,9 +26,10 @@ std::vector<std::shared_ptr<const program>> programs_of(const score& notes, cons
   return all;
 }
 
-bool fits_slots(const score& notes, const call_shape& shape, slot_format format) {
+bool fits_slots(const score& notes, const call_shape& shape, slot_format format, std::size_t unit) {
   for (const auto& code : programs_of(notes, shape))
-    if (code->shares_memory || !why_no_slots(*code, format).empty()) return false;
+    if (code->shares_memory || !why_no_slots(*code, format).empty() || !why_torn(*code, format, unit).empty())
+      return false;
   return true;
 }
 
@@ -126,7 +127,8 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
     return made;
   }
   const slot_format format = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;
-  if (!from.agrees || !fits_slots(*made->notes, shape, format)) return nullptr;
+  const std::size_t unit = size_of(unit_of(made->work_type, what.reduction.kind));
+  if (!from.agrees || !fits_slots(*made->notes, shape, format, unit)) return nullptr;
   made->port = slots_plan{format};
   if (how.eager) {
     way alone = how;

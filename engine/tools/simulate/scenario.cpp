@@ -6,6 +6,7 @@
 
 #include "engine/tools/simulate/dice.hpp"
 #include "memory/error.hpp"
+#include "memory/kernels/kernels.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/chunk.hpp"
@@ -27,8 +28,8 @@ std::size_t draw_count(dice& d) {
 }
 
 datatype draw_type(dice& d) {
-  return d.any_of(
-      {datatype::i32, datatype::i32, datatype::f32, datatype::f64, datatype::u8, datatype::i64, datatype::bf16});
+  return d.any_of({datatype::i32, datatype::i32, datatype::f32, datatype::f64, datatype::u8, datatype::i64,
+                   datatype::bf16, datatype::c128});
 }
 
 op draw_op(dice& d, datatype type) {
@@ -37,6 +38,7 @@ op draw_op(dice& d, datatype type) {
   if (is_integer(type) && d.one_in(4)) chosen.kind = op_kind::bxor;
   if (!is_integer(type) && d.one_in(4)) chosen.kind = op_kind::avg;
   if (type == datatype::bf16 && chosen.kind == op_kind::user) chosen.kind = op_kind::sum;
+  if (!supports(type, chosen.kind)) chosen.kind = op_kind::prod;
   return chosen;
 }
 

@@ -2,6 +2,7 @@
 #include "engine/tools/simulate/values.hpp"
 
 #include <algorithm>
+#include <complex>
 #include <cstring>
 #include <stdexcept>
 
@@ -18,8 +19,14 @@ void store(std::byte* to, std::int64_t value) {
   std::memcpy(to, &as, sizeof(T));
 }
 
-void put(datatype type, std::byte* to, std::int64_t value) {
+/// A complex number has a second part, except in products, where zeros of both signs would come of it.
+void put(const item& it, std::byte* to, std::int64_t value) {
+  const datatype type = it.what.type;
+  const bool multiplies = is_reduction(it.what.what) && it.what.reduction.kind == op_kind::prod;
   switch (type) {
+    case datatype::c128:
+      store<double>(to, value);
+      return store<double>(to + sizeof(double), multiplies ? 0 : 3 * value);
     case datatype::i32: return store<std::int32_t>(to, value);
     case datatype::u8: return store<std::uint8_t>(to, value);
     case datatype::i64: return store<std::int64_t>(to, value);
@@ -78,7 +85,7 @@ std::vector<std::byte> blocks(const item& it, const block_run& run, const Value&
   std::byte* to = bytes.data();
   for (int i = 0; i < run.count; ++i) {
     const std::int64_t block = run.first + std::int64_t{i} * run.stride;
-    for (std::size_t at = 0; at < elements_of(it, block); ++at, to += width) put(it.what.type, to, value(block, at));
+    for (std::size_t at = 0; at < elements_of(it, block); ++at, to += width) put(it, to, value(block, at));
   }
   return bytes;
 }
@@ -135,6 +142,7 @@ void user_sum(const void* left, const void* right, void* out, std::size_t count,
     case datatype::i64: return add<std::int64_t>(left, right, out, count);
     case datatype::f32: return add<float>(left, right, out, count);
     case datatype::f64: return add<double>(left, right, out, count);
+    case datatype::c128: return add<std::complex<double>>(left, right, out, count);
     default: throw std::logic_error("scenarios have no user's reduction of this type");
   }
 }
