@@ -56,7 +56,8 @@ public:
     /// Takes over what differs within the class. No allocation for sizes of as many blocks.
     void become(const call& c) {
       what.reduction = c.reduction;
-      if (c.uniform && c.count == what.count) [[likely]]
+      if (c.count == what.count && (c.uniform || (c.counts == what.counts && c.receive_counts == what.receive_counts)))
+          [[likely]]
         return;
       what.count = c.count;
       what.counts = c.counts;

@@ -20,18 +20,26 @@ std::size_t of(rank_t rank) { return static_cast<std::size_t>(rank); }
 
 }  // namespace
 
-void direct_sizes::set(const direct_program& code, rank_t rank, const call_shape& shape) {
+bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape& shape) {
   const bool equal = shape.counts.empty();
-  const bool again = equal && equal_ && code.identity == identity_ && shape.count == count_ &&
-                     shape.element_size == element_size_ && rank == rank_;
+  const bool again = equal == equal_ && code.identity == identity_ && shape.element_size == element_size_ &&
+                     rank == rank_ && (equal ? shape.count == count_ : has_lists(shape));
   code_ = &code;
-  if (again) return;
-  identity_ = code.identity;
+  if (again) return false;
+  identity_ = 0;  // no program's, until all is set: there may be no memory for it
   rank_ = rank;
   element_size_ = shape.element_size;
   equal_ = equal;
   if (equal_) set_equal(shape);
   else set_lists(shape);
+  identity_ = code.identity;
+  return true;
+}
+
+bool direct_sizes::has_lists(const call_shape& shape) const {
+  return std::ranges::equal(shape.counts, mine_.counts) && std::ranges::equal(shape.received, mine_.received) &&
+         std::ranges::equal(shape.input_displacements, input_displacements_) &&
+         std::ranges::equal(shape.output_displacements, output_displacements_);
 }
 
 void direct_sizes::set_equal(const call_shape& shape) {
@@ -44,6 +52,8 @@ void direct_sizes::set_equal(const call_shape& shape) {
 void direct_sizes::set_lists(const call_shape& shape) {
   mine_.counts.assign(shape.counts.begin(), shape.counts.end());
   mine_.received.assign(shape.received.begin(), shape.received.end());
+  input_displacements_.assign(shape.input_displacements.begin(), shape.input_displacements.end());
+  output_displacements_.assign(shape.output_displacements.begin(), shape.output_displacements.end());
   lists_.assign(code_->bodies.size(), nullptr);
   lists_[of(rank_)] = &mine_;
   begins(true, shape.input_displacements, mine_.input_begins);

@@ -25,8 +25,8 @@ struct block_lists {
 
 class direct_sizes {
 public:
-  /// For an operation of `rank`. Copies the lists that `shape` names. @param code outlives it
-  void set(const direct_program& code, rank_t rank, const call_shape& shape);
+  /// For an operation of `rank`. Copies the lists that `shape` names. False: nothing has changed since the last time. @param code outlives it
+  bool set(const direct_program& code, rank_t rank, const call_shape& shape);
 
   /// All blocks have the same size, so nobody's lists are needed.
   bool equal() const { return equal_; }
@@ -53,6 +53,7 @@ public:
 private:
   void set_equal(const call_shape& shape);
   void set_lists(const call_shape& shape);
+  bool has_lists(const call_shape& shape) const;
   void begins(bool input, std::span<const std::size_t> displacements, std::vector<std::size_t>& begins) const;
   std::size_t block_elements(const cell_range& at) const;
   block_run own_blocks(bool input) const;
@@ -68,6 +69,7 @@ private:
   std::size_t element_size_ = 1;
   std::size_t bytes_ = 0, own_bytes_ = 0;
   std::vector<std::size_t> parts_;  ///< where part k of a block begins, when all are equal
+  std::vector<std::size_t> input_displacements_, output_displacements_;  ///< as given
   block_lists mine_;
   std::vector<const block_lists*> lists_;  ///< by rank; unless equal
 };

@@ -45,13 +45,18 @@ direct_board& direct_performer::meeting_place() const { return board_->direct();
 
 void direct_performer::start(const direct_program& code, const memory_map& memory, const call_shape& shape,
                              datatype type, const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint) {
-  sizes_.set(code, rank_, shape);
+  unpacked_ = sizes_.set(code, rank_, shape) || unpacked_;
   if (const std::size_t bytes = sizes_.scratch_bytes(); scratch_.size() < bytes) scratch_.resize(bytes);
   const auto ranks = static_cast<std::size_t>(board_->ranks());
   if (buffers_.size() < ranks) buffers_.resize(ranks);
   if (in_.size() < code.most_operands)
     in_.resize(code.most_operands), out_.resize(code.most_operands), factors_.resize(code.most_operands);
   code_ = &code;
+  if (unpacked_) {
+    small_ = may_bring();
+    if (small_) pack();
+    unpacked_ = false;
+  }
   mine_ = {memory.input, memory.output, scratch_.data(), reduction.scale};
   type_ = type;
   reduction_ = reduction;
@@ -61,7 +66,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   worked_ = 0;
   met_ = 0;
   balance_ = 0;
-  all_brought_ = brings();
+  all_brought_ = small_;
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -81,7 +86,7 @@ void direct_performer::come() {
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
   mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
-  if (all_brought_) bring();
+  if (all_brought_) all_brought_ = bring();
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
@@ -186,7 +191,7 @@ std::vector<lane_wait> direct_performer::waits() const {
 // -- snapshots --------------------------------------------------------------------------------------------------------
 
 /// The operation can be performed from snapshots, and the rank's is small enough.
-bool direct_performer::brings() const {
+bool direct_performer::may_bring() const {
   if (sizes_.equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
   if (traits_of(code_->what).v == v_counts::common) return false;
   std::size_t elements = 0;
@@ -194,30 +199,40 @@ bool direct_performer::brings() const {
   return elements <= snapshots::most_bytes / sizes_.element_size();
 }
 
-/// Unless both places are in use.
-void direct_performer::bring() {
-  const unsigned which = brought_[0] <= brought_[1] ? 0 : 1;
-  if (brought_[which] != 0 && brought_[which] >= all_came_) return;
-  brought_[which] = sequence_ + 1;
-  snapshots::place& to = meeting_place().brought.of(rank_, which);
-  const std::size_t size = sizes_.element_size();
+/// What follows from the sizes alone. @pre may_bring()
+void direct_performer::pack() {
+  const std::size_t size = sizes_.element_size(), blocks = sizes_.blocks(true);
   const root_role rooted = traits_of(code_->what).root;
   std::size_t at = 0;
-  to.balance = 0;
-  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) {
+  own_balance_ = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
     const std::size_t bytes = sizes_.elements_of_block(true, i) * size;
-    to.begins[i] = static_cast<std::uint16_t>(at);
-    if (bytes > 0) std::memcpy(&to.data[at], mine_.input + sizes_.mine().input_begins[i] * size, bytes);
+    begins_[i] = static_cast<std::uint16_t>(at);
     at += bytes;
     const rank_t receiver = rooted == root_role::sink ? code_->root : static_cast<rank_t>(i);
-    to.balance -= snapshots::weight(rank_, receiver, bytes);
+    own_balance_ -= snapshots::weight(rank_, receiver, bytes);
   }
-  to.begins[sizes_.blocks(true)] = static_cast<std::uint16_t>(at);
+  begins_[blocks] = static_cast<std::uint16_t>(at);
   for (std::size_t i = 0; i < sizes_.blocks(false); ++i) {
     const rank_t sender = rooted == root_role::source ? code_->root : static_cast<rank_t>(i);
-    to.balance += snapshots::weight(sender, rank_, sizes_.elements_of_block(false, i) * size);
+    own_balance_ += snapshots::weight(sender, rank_, sizes_.elements_of_block(false, i) * size);
   }
+}
+
+/// False: both places are in use.
+bool direct_performer::bring() {
+  const unsigned which = brought_[0] <= brought_[1] ? 0 : 1;
+  if (brought_[which] != 0 && brought_[which] >= all_came_) return false;
+  brought_[which] = sequence_ + 1;
+  snapshots::place& to = meeting_place().brought.of(rank_, which);
+  const std::size_t size = sizes_.element_size(), blocks = sizes_.blocks(true);
+  to.balance = own_balance_;
+  std::copy_n(begins_.begin(), blocks + 1, to.begins.begin());
+  for (std::size_t i = 0; i < blocks; ++i)
+    if (const auto bytes = static_cast<std::size_t>(begins_[i + 1] - begins_[i]); bytes > 0)
+      std::memcpy(&to.data[begins_[i]], mine_.input + sizes_.mine().input_begins[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
+  return true;
 }
 
 /// Who has seen that all have come, each with a snapshot, and all alike, has said so.

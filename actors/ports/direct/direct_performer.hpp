@@ -6,6 +6,7 @@
 // advance() never waits, but may work for as long as there are units. Passes fold in the order of their inputs. A user's function
 // is that of the rank whose thread performs the unit, on elements of any rank's share.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -65,8 +66,9 @@ private:
     std::uint32_t unit = 0, units = 0;
   };
   bool claim(rank_t body, claimed& unit) const;
-  bool brings() const;
-  void bring();
+  bool may_bring() const;
+  void pack();
+  bool bring();
   bool is_complete() const;
   status take(bool last);
   bool perform(const direct_program::body& body, claimed unit);
@@ -88,7 +90,11 @@ private:
   std::uint64_t fingerprint_ = 0;
   std::size_t worked_ = 0;  ///< units
   // Of snapshots:
-  std::uint64_t balance_ = 0;      ///< of the ranks met
+  bool unpacked_ = false;                                          ///< the sizes have changed
+  bool small_ = false;                                             ///< what the rank has fits
+  std::uint64_t own_balance_ = 0;                                  ///< of the rank alone
+  std::array<std::uint16_t, snapshots::most_ranks + 1> begins_{};  ///< see snapshots::place
+  std::uint64_t balance_ = 0;                                      ///< of the ranks met
   std::uint64_t brought_[2] = {};  ///< 1 + the operation that used the rank's place last; 0: none
   std::uint64_t all_came_ = 0;     ///< 1 + the last operation that all ranks are known to have come to
   bool all_brought_ = false;       ///< so have the ranks met so far
