@@ -36,8 +36,8 @@
 // `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
 // left out, and ranks that gave operations up may be any number of them apart.
 //
-// Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: there are no units, and
-// `over` stays. Whoever has seen all says so in `complete`, for ranks that look when the first have left already.
+// Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: no unit is claimed, and
+// `over` stays as it is. Whoever has seen all ranks' marks there takes what is for it, and leaves.
 //
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.

@@ -74,6 +74,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
+  if (all_brought_) all_brought_ = bring();
   if (rank_ == 0) place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
@@ -86,7 +87,6 @@ void direct_performer::come() {
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
   mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
-  if (all_brought_) all_brought_ = bring();
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
@@ -114,10 +114,6 @@ direct_performer::status direct_performer::meet() {
       return status::mismatch;
     }
     if (!sizes_.equal()) sizes_.learn(met_, lists);
-    if (!all_brought_) continue;
-    const snapshots::place* const theirs = place.brought.find(met_, mark_);
-    all_brought_ = theirs != nullptr;
-    if (theirs != nullptr) balance_ += theirs->balance;
   }
   all_came_ = sequence_ + 1;
   stage_ = stage::working;
@@ -132,13 +128,12 @@ direct_performer::status direct_performer::advance() {
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
     if (meeting_place().counts() && is_over()) return leave();
-    const status s = meet();
-    if (s == status::mismatch) return s;
-    if (s == status::performed && all_brought_ && balance_ == 0) {
-      meeting_place().brought.complete.store(mark_, std::memory_order_release);
-      return take(first);
+    if (all_brought_) {
+      const status s = meet_with_snapshots();
+      if (s == status::performed) return take(first);
+      if (all_brought_) return s == status::waiting && is_over() ? leave() : s;
     }
-    if (s == status::waiting) return is_over() ? leave() : is_complete() ? take(first) : s;
+    if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
     if (first && sizes_.bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
@@ -219,13 +214,22 @@ void direct_performer::pack() {
   }
 }
 
-/// False: both places are in use.
+/// All ranks have finished operation `last`, whose snapshot was where the next one is to be.
+bool direct_performer::may_reuse(std::uint64_t last) const {
+  if (last + 1 < all_came_) return true;
+  for (rank_t r = 0; r < board_->ranks(); ++r)  // others may have gone over slots since
+    if (board_->done(r) <= last) return false;
+  return true;
+}
+
+/// False: the place is in use.
 bool direct_performer::bring() {
-  const unsigned which = brought_[0] <= brought_[1] ? 0 : 1;
-  if (brought_[which] != 0 && brought_[which] >= all_came_) return false;
-  brought_[which] = sequence_ + 1;
-  snapshots::place& to = meeting_place().brought.of(rank_, which);
+  std::uint64_t& used = brought_[sequence_ % 2];
+  if (used != 0 && !may_reuse(used - 1)) return false;
+  used = sequence_ + 1;
+  snapshots::place& to = meeting_place().brought.of(rank_, sequence_);
   const std::size_t size = sizes_.element_size(), blocks = sizes_.blocks(true);
+  to.fingerprint = fingerprint_;
   to.balance = own_balance_;
   std::copy_n(begins_.begin(), blocks + 1, to.begins.begin());
   for (std::size_t i = 0; i < blocks; ++i)
@@ -235,9 +239,27 @@ bool direct_performer::bring() {
   return true;
 }
 
-/// Who has seen that all have come, each with a snapshot, and all alike, has said so.
-bool direct_performer::is_complete() const {
-  return meeting_place().brought.complete.load(std::memory_order_acquire) == mark_;
+/// `performed`: all are here, with snapshots. If that is not enough, `all_brought_` is false, and they have to meet as others do.
+direct_performer::status direct_performer::meet_with_snapshots() {
+  const direct_board& place = meeting_place();
+  for (; met_ < place.ranks(); ++met_) {
+    const snapshots::place& theirs = place.brought.of(met_, sequence_);
+    // In one order with come(): the last to come sees all.
+    if (theirs.mark.load(std::memory_order_acquire) != mark_) {
+      if (place.at(met_).here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
+      if (theirs.mark.load(std::memory_order_acquire) != mark_) break;  // it has come without
+    }
+    if (theirs.fingerprint != fingerprint_) {
+      stage_ = stage::at_odds;
+      suspect_ = met_;
+      return status::mismatch;
+    }
+    balance_ += theirs.balance;
+  }
+  all_brought_ = met_ == place.ranks() && balance_ == 0;
+  if (all_brought_) return status::performed;
+  met_ = 0;
+  return status::waiting;
 }
 
 /// @param last nobody may know yet that all have come
@@ -246,7 +268,7 @@ direct_performer::status direct_performer::take(bool last) {
   const std::size_t size = sizes_.element_size();
   for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
     const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
-    const snapshots::place& theirs = *from.find(source.owner, mark_);
+    const snapshots::place& theirs = from.of(source.owner, sequence_);
     const auto index = static_cast<std::size_t>(source.index);
     const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
     if (bytes != sizes_.elements(target) * size) [[unlikely]] {  // by a chance of 2⁻⁶⁴ (snapshots.hpp)

@@ -69,7 +69,8 @@ private:
   bool may_bring() const;
   void pack();
   bool bring();
-  bool is_complete() const;
+  bool may_reuse(std::uint64_t last) const;
+  status meet_with_snapshots();
   status take(bool last);
   bool perform(const direct_program::body& body, claimed unit);
   bool fits(std::span<const cell_range> operands);

@@ -9,8 +9,10 @@
 // *balance*, is 0 if they agree (else only by a chance of 2⁻⁶⁴). If not, they work on each other's buffers as if nothing were here, and find
 // out who is at odds.
 //
-// Each rank has two places. It writes to one only after all ranks have come to an operation later than the one whose data were there, since
-// they have read those before. A place says whose data it holds by the operation's mark, so who looks late still finds them.
+// Each rank has two places, for odd and for even numbers. It writes to one only when all ranks have finished the operation whose data were
+// there. A place says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all
+// find the same, all decide alike whether this is enough. A mark is stored before the rank's seat says that it has come: so who has come and
+// has no mark has brought nothing.
 
 #include <array>
 #include <atomic>
@@ -29,6 +31,7 @@ public:
 
   struct alignas(128) place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
+    std::uint64_t fingerprint;
     std::uint64_t balance;
     std::array<std::uint16_t, most_ranks + 1> begins;  ///< bytes before each block of the rank's input, and the end
     std::array<std::byte, most_bytes> data;
@@ -39,12 +42,8 @@ public:
 
   bool offered() const { return places_ != nullptr; }
   /// @pre offered()
-  place& of(rank_t rank, unsigned which) const { return places_[2 * static_cast<std::size_t>(rank) + which]; }
-  /// What the rank brought to the operation; null: nothing. @pre offered()
-  const place* find(rank_t rank, std::uint64_t mark) const {
-    for (unsigned which = 0; which < 2; ++which)
-      if (const place& p = of(rank, which); p.mark.load(std::memory_order_acquire) == mark) return &p;
-    return nullptr;
+  place& of(rank_t rank, std::uint64_t sequence) const {
+    return places_[2 * static_cast<std::size_t>(rank) + sequence % 2];
   }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
@@ -54,9 +53,6 @@ public:
     word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
     return word ^ (word >> 31);
   }
-
-  /// Mark of the last operation that all ranks have come to, each with a snapshot.
-  alignas(128) std::atomic<std::uint64_t> complete{0};
 
 private:
   std::unique_ptr<place[]> places_;
