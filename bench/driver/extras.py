@@ -18,6 +18,8 @@ def run_program(command, seconds):
     """The lines of JSON that a program prints; Failed with its own words if it does not end well."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except FileNotFoundError:
+        raise Failed(f"{command[0]} is not there; `./dev build contenders` makes it") from None
     except subprocess.TimeoutExpired:
         raise Failed(f"{os.path.basename(command[0])} {' '.join(command[1:])}: no end after {seconds} s") from None
     if done.returncode != 0:
@@ -29,7 +31,10 @@ def run_program(command, seconds):
 
 def candidates_of(troupe, collective, ranks, size):
     command = [troupe, "explain", collective, "--ranks", str(ranks), "--bytes", str(size), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Failed(f"{command[0]} is not there; `./dev build` makes it") from None
     if done.returncode != 0:
         raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
     return [c for c in json.loads(done.stdout)["candidates"] if c["eligible"]]
