@@ -191,7 +191,10 @@ def report(options, data):
 def tuning_in_use(options):
     """By which constants the planner chose, in its own words."""
     command = [os.path.join(options.build, "troupe"), "run", os.path.join(ROOT, "config", "quickstart.toml"), "--dump-config"]
-    said = subprocess.run(command, capture_output=True, text=True).stdout
+    try:
+        said = subprocess.run(command, capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        return "unknown"
     line = next((line for line in said.splitlines() if line.startswith("tuning = ")), "")
     return line.partition("#")[2].strip() or "unknown"
 
@@ -220,7 +223,7 @@ def main():
     racing = bool(options.rows & {1, 2, 3, 4, 5})
     names = chosen(options, programs) if racing else []
     if racing and not names:
-        print(f"bench: nothing to measure in {programs}; build it: cmake --build {options.build} --target contenders")
+        print(f"bench: nothing to measure in {programs}; `./dev build contenders` makes it")
         return 2
     about, samples, commands, more = machine(), {}, {}, {}
     os.makedirs(os.path.join(options.out, "logs"), exist_ok=True)
