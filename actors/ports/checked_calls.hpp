@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The descriptions that a rank has checked and performed on its boards lately, with the same buffers: their repetition is not checked
+// The descriptions that a rank has found right and begun on its boards lately, with their buffers: their repetition is not checked
 // again, nor looked up.
 
 #include <array>

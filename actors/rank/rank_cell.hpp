@@ -125,7 +125,7 @@ public:
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;
 
-  /// While it lives, operations that this thread submits are only queued, and the turns of their ranks are kept where they were free;
+  /// While it lives, operations that this thread submits are only queued (unless a message of another begins them), and the turns of their ranks are kept where they were free;
   /// drive() performs them here. Allocates only for ranks whose turn somebody else has.
   class gathering {
   public:

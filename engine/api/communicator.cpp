@@ -450,9 +450,10 @@ void group::launch() {
 
 void group::launch_all(open_doors& inside) {
   while (launched_ < requests_.size()) {
-    const std::size_t at = launched_++;  // a callback may add to the group
+    const std::size_t at = launched_;  // a callback may add to the group
     request::state& mine = *requests_[at].state_;
-    const bool open = inside.admit(mine);
+    const bool open = inside.admit(mine);  // may throw
+    ++launched_;
     mine.launch(open);
     if (open && mine.cancel_wanted.load()) request::state::end_cancelled(requests_[at].state_);  // before, or just now
   }

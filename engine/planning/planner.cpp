@@ -566,9 +566,10 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   // Ranks that share a plan would otherwise fight for its reference count with every call.
   auto own = std::make_shared<std::shared_ptr<const plan>>(made);
   const plan* target = made.get();
-  last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
+  last.plan_ = nullptr;  // until the call is there, too
   last.what_ = what;
   last.own_ = identity_of(last.what_);
+  last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
   return last.plan_;
 }
 

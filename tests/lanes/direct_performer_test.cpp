@@ -393,6 +393,28 @@ TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the 
   CHECK(a.wrong(what) + b.wrong(what) == 0);
 }
 
+TEST_CASE("direct: any number may be a board's first, also where ranks count who has come") {
+  for (const std::uint64_t first : {(std::uint64_t{1} << 47) - 1, (std::uint64_t{1} << 47) + 5,
+                                    (std::uint64_t{1} << 48) - 1, std::uint64_t{1} << 61}) {
+    constexpr int ranks = 9;
+    slot_board board{ranks};
+    const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 10);
+    std::vector<std::unique_ptr<direct_player>> all;
+    for (rank_t r = 0; r < ranks; ++r) all.push_back(std::make_unique<direct_player>(board, r));
+    for (std::uint64_t sequence = first; sequence < first + 3; ++sequence) {
+      INFO("number " << sequence);
+      for (auto& p : all) p->start(what, sequence);
+      for (int looks = 0; looks < 3; ++looks)
+        for (auto& p : all)
+          if (!p->performs.idle()) p->performs.advance();
+      for (auto& p : all) {
+        CHECK(p->performs.idle());
+        CHECK(p->wrong(what) == 0);
+      }
+    }
+  }
+}
+
 // The late one of a round finds it ended by the others, and them on their way to the next, whose call is another.
 // More than eight count who has come.
 void late_ones(int ranks, std::uint64_t rounds) {

@@ -9,7 +9,7 @@
 //   meet     wait until `came` says that all have come to e; whoever adds the last one sees it at once. See that every `here` is
 //            mark(e), take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e
 //            because others ended it, may be coming to a later operation meanwhile
-//   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — of the own body first, then of others' — and
+//   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — each rank begins with another body — and
 //            perform them; `touching` := 0
 //   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before
 //            others had done everything and left
@@ -18,8 +18,8 @@
 // Why nothing is read or written that is not there any more:
 //   1. Whoever touches a buffer has `touching` = mark(e), and after setting it has seen every `here` = mark(e).
 //   2. A rank that gives up changes `here` and then looks at every `touching`. These four accesses are sequentially consistent, so either
-//      the worker sees the change and touches nothing, or the rank sees the worker and waits for it. A worker looks again before
-//      every unit, so the wait is as long as a unit or the rest of one.
+//      the worker sees the change and touches nothing, or the rank sees the worker and waits for it. A worker looks at
+//      `gave_up` before every unit, so the wait is seldom longer than one.
 //   3. A rank that leaves has seen `over` = mark(e): every unit was finished, and none is claimed twice or again: a claim is a
 //      compare-and-swap of `open`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
 //   4. Where blocks differ in size, a rank's lists say how its buffers lie. They are read only for a unit that is claimed and not finished,
@@ -82,7 +82,8 @@ public:
       std::uint64_t seen = word_.load(std::memory_order_relaxed), next = 0;
       do {
         const auto ahead = static_cast<std::int64_t>((seen & ~(share - 1)) - nobody);
-        if (ahead > 0) return;  // this operation has failed: others have come to a later one
+        // Where somebody has come already (who has is counted): this operation has failed, others have come to a later one.
+        if (seen != 0 && ahead > 0) return;
         next = (ahead == 0 ? seen : nobody) + 1;
         // A rank that reads the full count has everything that each of those it counts had written before.
       } while (!word_.compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_relaxed));
