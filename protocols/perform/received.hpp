@@ -23,7 +23,7 @@ struct received_step {
 
 /// Calls `act` with the received_step of `kind`, so that nothing is left to decide in what is written for it. @pre receives(kind)
 template <class Act>
-constexpr void as_received(step_kind kind, Act&& act) {
+[[gnu::always_inline]] constexpr void as_received(step_kind kind, Act&& act) {
   switch (kind) {
     case step_kind::recv_reduce: return act(received_step<step_kind::recv_reduce>{});
     case step_kind::recv_copy_send: return act(received_step<step_kind::recv_copy_send>{});

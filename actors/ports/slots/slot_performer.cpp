@@ -312,16 +312,17 @@ std::size_t slot_performer::unpack_ll(slot_channel& from, const slot_step& s, st
 
 /// Bytes [at, at + bytes) of the message have come.
 TROUPE_INLINE void slot_performer::deliver(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes) {
-  as_received(s.kind, [&](auto step) {
-    if constexpr (!step.keeps) {
-      reduce_and_send(s, at, in, bytes);
-    } else {
-      std::byte* const result = target(s) + at;
-      if constexpr (!step.combines) move_bytes(result, in, bytes);
-      else combine(s, in, step.with_target ? result : source(s) + at, result, bytes);
-      if constexpr (step.forwards) write(s, at, result, bytes);
-    }
-  });
+  as_received(
+      s.kind, [&](auto step) __attribute__((always_inline)) {
+        if constexpr (!step.keeps) {
+          reduce_and_send(s, at, in, bytes);
+        } else {
+          std::byte* const result = target(s) + at;
+          if constexpr (!step.combines) move_bytes(result, in, bytes);
+          else combine(s, in, step.with_target ? result : source(s) + at, result, bytes);
+          if constexpr (step.forwards) write(s, at, result, bytes);
+        }
+      });
 }
 
 /// Out of line: its room on the stack would be every step's.
