@@ -67,7 +67,7 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
                                                   const std::vector<std::size_t>* counts) {
   const score_key key = key_of(what, ranks, how);
   plan_key whole{key,        how,
-                 what.type,  what.reduction.kind == op_kind::avg,
+                 what.type,  is_reduction(what.what) ? what.reduction.kind : op_kind::sum,
                  what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
   if (const auto known = plans_.find(whole); known != plans_.end()) return known->second;
   if (plans_.size() >= most_plans) plans_.clear();

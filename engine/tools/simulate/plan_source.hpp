@@ -51,7 +51,7 @@ private:
     bool agrees = false;
   };
   using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int>;
-  using plan_key = std::tuple<score_key, way, datatype, bool, std::size_t, std::vector<std::size_t>>;
+  using plan_key = std::tuple<score_key, way, datatype, op_kind, std::size_t, std::vector<std::size_t>>;
 
   static score_key key_of(const call& what, int ranks, const way& how);
   const prepared& score_for(const score_key& key);
