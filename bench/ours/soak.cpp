@@ -3,35 +3,15 @@
 //   soak [--operations N] [--ranks N] [--seed N] [--only KIND] [--most-bytes N] [--json FILE]
 // Exit code 1 if the heap has grown by more than --most-bytes (1024) since the warm-up, or a result was wrong.
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <new>
 
-#include <malloc.h>
-
+#include "bench/harness/counted_heap.hpp"
 #include "bench/harness/soak.hpp"
 
 namespace {
-
-std::atomic<std::ptrdiff_t> in_use{0};
-
-void* counted(void* p) {
-  if (p == nullptr) throw std::bad_alloc{};
-  in_use.fetch_add(static_cast<std::ptrdiff_t>(malloc_usable_size(p)), std::memory_order_relaxed);
-  return p;
-}
-void give_back(void* p) noexcept {
-  if (p == nullptr) return;
-  in_use.fetch_sub(static_cast<std::ptrdiff_t>(malloc_usable_size(p)), std::memory_order_relaxed);
-  std::free(p);
-}
-void* aligned(std::size_t bytes, std::align_val_t alignment) {
-  const auto unit = static_cast<std::size_t>(alignment);
-  return counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
-}
 
 [[noreturn]] void refuse(const std::string& sentence) {
   std::fprintf(stderr, "soak: %s\n", sentence.c_str());
@@ -39,20 +19,6 @@ void* aligned(std::size_t bytes, std::align_val_t alignment) {
 }
 
 }  // namespace
-
-// The shared library's too: the program's definitions come first.
-void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
-void* operator new[](std::size_t bytes) { return counted(std::malloc(bytes)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return aligned(bytes, alignment); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return aligned(bytes, alignment); }
-void operator delete(void* p) noexcept { give_back(p); }
-void operator delete[](void* p) noexcept { give_back(p); }
-void operator delete(void* p, std::size_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::size_t) noexcept { give_back(p); }
-void operator delete(void* p, std::align_val_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { give_back(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
 
 int main(int count, char** arguments) {
   bench::soak::options how;
@@ -82,7 +48,7 @@ int main(int count, char** arguments) {
   }
   std::printf("%12s %14s %10s\n", "operations", "heap (B)", "s");
   const auto all = bench::soak::run(
-      how, [] { return in_use.load(); },
+      how, [] { return static_cast<std::ptrdiff_t>(bench::heap_use()); },
       [](const bench::soak::look& l) {
         std::printf("%12llu %14td %10.1f\n", static_cast<unsigned long long>(l.operations), l.heap, l.seconds);
         std::fflush(stdout);

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "bench/harness/counted_heap.hpp"
+
 namespace issues {
 
-/// Bytes that new has given out in this process, and delete has not taken back; of all threads.
-std::size_t heap_use();
-/// How often new was called; of all threads.
-std::size_t allocations();
+using bench::allocations;
+using bench::heap_use;
 
 inline constexpr int growth_rounds = 3;  ///< so often growth() does its `many`
 

@@ -259,6 +259,12 @@ struct uneven_player {
   std::vector<std::int64_t> input, output;
 };
 
+std::vector<std::unique_ptr<uneven_player>> players_at(slot_board& board) {
+  std::vector<std::unique_ptr<uneven_player>> players;
+  for (rank_t r = 0; r < board.ranks(); ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+  return players;
+}
+
 constexpr collective uneven_ones[] = {collective::all_gather, collective::reduce_scatter, collective::gather,
                                       collective::scatter, collective::all_to_all};
 
@@ -272,8 +278,7 @@ TEST_CASE("direct: blocks of different sizes, others in every operation, with ga
       const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), at < 0 ? 1u : 900u};
       INFO(name(c) << ", " << ranks << " ranks, root " << job.root << ", longest " << job.factor);
       slot_board board{ranks};
-      std::vector<std::unique_ptr<uneven_player>> players;
-      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      const auto players = players_at(board);
       constexpr std::uint64_t rounds = 40;
       std::vector<std::uint64_t> next(players.size(), 0);
       for (auto& p : players) p->start(job, 0);
@@ -301,8 +306,7 @@ TEST_CASE("direct: what a rank brought stays for those who look late, also when 
       const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), 1};
       INFO(name(c) << ", " << ranks << " ranks, root " << job.root);
       slot_board board{ranks};
-      std::vector<std::unique_ptr<uneven_player>> players;
-      for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      const auto players = players_at(board);
       constexpr std::uint64_t rounds = 300;
       const auto fails = [](std::uint64_t round) { return round % 5 == 1 || round % 7 < 2; };
       std::vector<std::uint64_t> next(players.size(), 0);
@@ -352,8 +356,7 @@ TEST_CASE(
     for (const collective c : {collective::all_to_all, collective::gather, collective::scatter}) {
       const uneven job{c, 3, 0, longest};
       slot_board board{3};
-      std::vector<std::unique_ptr<uneven_player>> players;
-      for (rank_t r = 0; r < 3; ++r) players.push_back(std::make_unique<uneven_player>(board, r));
+      const auto players = players_at(board);
       for (auto& p : players) p->start(job, 4, p->rank == 2);
       std::vector<board_performer::status> last(3);
       for (int i = 0; i < 30; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/issues/heap_use.hpp"
+#include "bench/harness/counted_heap.hpp"
 
 #include <atomic>
 #include <cstdlib>
@@ -31,8 +31,8 @@ void* aligned(std::size_t bytes, std::align_val_t alignment) {
 
 }  // namespace
 
-std::size_t issues::heap_use() { return in_use.load(); }
-std::size_t issues::allocations() { return calls.load(); }
+std::size_t bench::heap_use() { return in_use.load(); }
+std::size_t bench::allocations() { return calls.load(); }
 
 // The shared library's too: the program's definitions come first.
 void* operator new(std::size_t bytes) { return counted(std::malloc(bytes)); }
