@@ -10,7 +10,7 @@ get_filename_component(packages ${packages} ABSOLUTE)
 set(libraries ${packages}/usr/lib/aarch64-linux-gnu)
 list(APPEND CMAKE_PREFIX_PATH ${packages}/usr)
 set(hwy_DIR ${libraries}/cmake/hwy)
-set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${packages}/usr/include/aarch64-linux-gnu)  # of hwloc
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${packages}/usr/include/aarch64-linux-gnu)  # of hwloc and OpenSSL
 # Nothing from the build machine's own folders, whose headers are another processor's.
 set(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)
 set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig)
