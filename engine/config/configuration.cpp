@@ -16,6 +16,7 @@
 #include "engine/api/engine.hpp"
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/tuning.hpp"
+#include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -423,7 +424,7 @@ std::string key_of_variable(std::string_view variable) {
 /// Short forms are --set's alone: TROUPE_CREDITS would otherwise be passed over in silence.
 void refuse_short_variable(std::string_view name) {
   constexpr std::string_view prefix = "TROUPE_";
-  if (!name.starts_with(prefix)) return;
+  if (!name.starts_with(prefix) || concerns_launchers(name)) return;
   for (const char* table : {"TROUPE_ENGINE_", "TROUPE_WORKLOAD_", "TROUPE_STUDY_"}) {
     const std::string whole = table + std::string{name.substr(prefix.size())};
     if (!key_of_variable(whole).empty())

@@ -5,7 +5,7 @@
 //
 // A key's variable is TROUPE_ and the key in capitals, with '_' for '.': engine.credits → TROUPE_ENGINE_CREDITS. Every variable
 // that begins with TROUPE_ENGINE_, TROUPE_WORKLOAD_ or TROUPE_STUDY_ must name a key, and none may be a key's short form (TROUPE_CREDITS); others are
-// not looked at.
+// not looked at, nor are those of launchers (engine/world/launcher_environment.hpp).
 
 #include <cstddef>
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/config/configuration.hpp"
+#include "engine/world/launcher_environment.hpp"
 
 namespace troupe {
 
@@ -17,8 +18,9 @@ namespace {
 std::vector<std::string> variables_of_engines() {
   std::vector<std::string> found;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
-    if (const std::string_view text = *variable;
-        text.starts_with("TROUPE_") && !text.starts_with("TROUPE_WORKLOAD_") && !text.starts_with("TROUPE_STUDY_"))
+    if (const std::string_view text = *variable; text.starts_with("TROUPE_") && !text.starts_with("TROUPE_WORKLOAD_") &&
+                                                 !text.starts_with("TROUPE_STUDY_") &&
+                                                 !concerns_launchers(text.substr(0, text.find('='))))
       found.emplace_back(text);
   return found;
 }
