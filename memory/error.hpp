@@ -33,7 +33,9 @@ enum class errc : int {
   io,                    // reading or writing a file failed
   out_of_memory,         // an allocation failed
   peer_refused,          // another rank made this call with arguments that were refused there
+  peer_lost,             // another process of the job ended, or does not answer any more
 };
+inline constexpr errc last_errc = errc::peer_lost;
 
 /// Category "troupe". Where a std::errc means the same, codes compare equal to it (timed_out, operation_canceled …).
 TROUPE_API const std::error_category& troupe_category() noexcept;

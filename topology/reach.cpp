@@ -8,26 +8,26 @@
 
 namespace troupe {
 
-reach_map::reach_map(layout on, std::vector<residence> homes)
-    : layout_(std::move(on)), homes_(std::move(homes)), routed_(!layout_.is_flat()) {
+reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.empty() && !layout_.is_flat()) {
   const int ranks = layout_.size();
-  if (!homes_.empty() && homes_.size() != static_cast<std::size_t>(ranks))
-    throw error(errc::invalid_argument, "reach: the homes of " + std::to_string(homes_.size()) +
+  if (!layout_.homes.empty() && layout_.homes.size() != static_cast<std::size_t>(ranks))
+    throw error(errc::invalid_argument, "reach: the homes of " + std::to_string(layout_.homes.size()) +
                                             " ranks for a layout of " + std::to_string(ranks));
   // Being on one server, host or process is an equivalence, so the rank that is farthest from rank 0 is as far as any two are.
   int apart = 0;
   for (int r = 1; r < ranks; ++r)
     if (const reach how = between(0, r); how > farthest_) farthest_ = how, apart = r;
-  if (farthest_ != reach::network) return;
-  const bool by_layout = layout_.server_of(0) != layout_.server_of(apart);
-  why_apart_ = "ranks 0 and " + std::to_string(apart) + " are on different " + (by_layout ? "servers" : "hosts") +
-               ", which share no memory";
+  if (farthest_ == reach::process) return;
+  const char* what = farthest_ == reach::segment ? "in different processes"
+                     : layout_.homes.empty()     ? "on different servers"
+                                                 : "on different hosts";
+  why_apart_ = "ranks 0 and " + std::to_string(apart) + " are " + what + ", which share no memory";
 }
 
 reach reach_map::between(int a, int b) const {
-  if (layout_.server_of(a) != layout_.server_of(b)) return reach::network;
-  if (homes_.empty()) return reach::process;
-  const residence &x = homes_[static_cast<std::size_t>(a)], &y = homes_[static_cast<std::size_t>(b)];
+  const int server_a = layout_.server_of(a), server_b = layout_.server_of(b);  // which throw for an unknown rank
+  if (layout_.homes.empty()) return server_a == server_b ? reach::process : reach::network;
+  const residence &x = layout_.homes[static_cast<std::size_t>(a)], &y = layout_.homes[static_cast<std::size_t>(b)];
   if (x.host != y.host) return reach::network;
   return x.process == y.process ? reach::process : reach::segment;
 }

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "memory/export.hpp"
 #include "topology/layout/layout.hpp"
@@ -22,31 +21,23 @@ enum class reach : std::uint8_t {
   network,  ///< not at all
 };
 
-/// Where a rank runs. Only which numbers are equal counts.
-struct residence {
-  int host = 0;
-  int process = 0;  ///< no two hosts have one of the same number
-};
-
 /// A value; any thread.
 class TROUPE_API reach_map {
 public:
-  /// @param homes by rank, as the join knows them; empty: all ranks run in this process.
-  /// O(ranks). Throws error(invalid_argument) if there are not as many as the layout has ranks.
-  explicit reach_map(layout on, std::vector<residence> homes = {});
+  /// O(ranks). Throws error(invalid_argument) if the layout has not as many homes as ranks.
+  explicit reach_map(layout on);
 
   /// Throws error(invalid_argument) for an unknown rank.
   reach between(int a, int b) const;
   /// Of the two ranks that are farthest from each other.
   reach farthest() const noexcept { return farthest_; }
-  /// What one rank sends to another may have to go through elements of the layout.
+  /// What one rank sends to another may have to go through elements of the layout: it is a model, not what a join found.
   bool routed() const noexcept { return routed_; }
   /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.
   const std::string& why_apart() const noexcept { return why_apart_; }
 
 private:
   layout layout_;
-  std::vector<residence> homes_;
   reach farthest_ = reach::process;
   bool routed_ = false;
   std::string why_apart_;

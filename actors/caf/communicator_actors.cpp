@@ -6,6 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "actors/caf/job_links.hpp"
 #include "actors/caf/membership.hpp"
 #include "actors/caf/rank_shell.hpp"
 
@@ -23,13 +24,20 @@ bool communicator_actors::make() {
   if (ended.load()) return false;
   const lets_go_of_logger of_this_thread;
   shells.reserve(static_cast<std::size_t>(ranks));
-  while (shells.size() < static_cast<std::size_t>(ranks))
-    shells.push_back(spawn_rank_shell(system_, shared_from_this(), static_cast<rank_t>(shells.size())));
-  membership_ = spawn_membership(system_, shared_from_this());
-  for (const auto& word : early_) std::visit([&](const auto& what) { post(membership_, what); }, word);
-  early_.clear();
+  while (shells.size() < static_cast<std::size_t>(ranks)) {
+    const auto rank = static_cast<rank_t>(shells.size());
+    shells.push_back(is_here(rank) ? spawn_rank_shell(system_, shared_from_this(), rank) : caf::actor{});
+  }
+  if (at_home.load()) make_membership();
   made_.store(true, std::memory_order_release);
   return true;
+}
+
+/// @pre locked
+void communicator_actors::make_membership() {
+  membership_ = spawn_membership(system_, shared_from_this());
+  for (const auto& word : early_) std::visit([&](const auto& what) { post(membership_, what); }, word);
+  if (links == nullptr) early_.clear();
 }
 
 const caf::actor& communicator_actors::membership() {
@@ -51,10 +59,22 @@ bool communicator_actors::keep(Word&& what) {
   return true;
 }
 
+/// In a job. Kept beside: should the home be lost, the next membership hears it, too.
+template <class Word>
+void communicator_actors::keep_in_job(Word&& what) {
+  const std::lock_guard lock(mutex_);
+  early_.emplace_back(what);
+  if (at_home.load()) post(membership_, std::forward<Word>(what));
+  else send_home(home_word{std::forward<Word>(what)});
+}
+
+void communicator_actors::send_home(const home_word& what) { links->send(*this, what); }
+
 // -- what a membership need not be made for ------------------------------------------------------------------------------
 
 void communicator_actors::left(rank_t rank, epoch_t operations, call last) {
   left_message message{rank, operations, std::move(last)};
+  if (links != nullptr) return keep_in_job(std::move(message));
   if (!keep(message)) return post(membership_, std::move(message));
   if (left_.fetch_add(1) + 1 == ranks) {
     tell_untold();
@@ -84,11 +104,13 @@ void communicator_actors::tell_untold() {
 }
 
 void communicator_actors::quiet(rank_t rank) {
+  if (links != nullptr) return keep_in_job(quiet_message{rank});
   if (!keep(quiet_message{rank})) post(membership_, quiet_message{rank});
 }
 
 void communicator_actors::abort(const failure_ptr& why) {
   table->broken(why);  // at once: what its caller begins next fails already
+  if (links != nullptr) return keep_in_job(abort_message{why});
   {
     const std::lock_guard lock(mutex_);
     if (!made_.load(std::memory_order_relaxed)) {
@@ -102,6 +124,62 @@ void communicator_actors::abort(const failure_ptr& why) {
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
+void communicator_actors::live() {
+  alive_ = shared_from_this();
+  if (links == nullptr) return;
+  if (at_home.load()) make();
+  links->enter(alive_);
+}
+
+/// A process that none of its ranks has it in has not made it at all, so nobody answers there. Else the rank leaves it like any other.
+void communicator_actors::never_comes(rank_t in_parent) {
+  const auto at = std::find(parent_rank.begin(), parent_rank.end(), in_parent);
+  if (at == parent_rank.end() || ended.load()) return;
+  const std::uint32_t process = process_of[static_cast<std::size_t>(at - parent_rank.begin())];
+  {
+    const std::lock_guard lock(mutex_);
+    never_come_.push_back(static_cast<rank_t>(at - parent_rank.begin()));
+    for (rank_t r = 0; r < ranks; ++r)
+      if (process_of[static_cast<std::size_t>(r)] == process &&
+          std::find(never_come_.begin(), never_come_.end(), r) == never_come_.end())
+        return;
+  }
+  process_lost(process, "it has not got its part of the split");
+}
+
+bool communicator_actors::all_left_here() {
+  const std::lock_guard lock(mutex_);
+  const auto left = std::count_if(early_.begin(), early_.end(),
+                                  [](const auto& word) { return std::holds_alternative<left_message>(word); });
+  return static_cast<std::size_t>(left) >= table->cells().size();
+}
+
+void communicator_actors::process_lost(std::uint32_t lost, const std::string& how) {
+  if (ended.load()) return;
+  const auto news = [&](rank_t rank, const std::string& reason) {
+    const std::string who = "rank " + std::to_string(rank) + " was lost with ";
+    return rank_lost_message{
+        rank, make_failure(errc::peer_lost, name + ": " + who + reason + "; the communicator cannot be used any more")};
+  };
+  const std::string reason = name_of(links->all(), lost) + ": " + how;
+  const bool first = lost == home && !at_home.load();
+  if (first) {
+    make();
+    const std::lock_guard lock(mutex_);
+    if (ended.load()) return;
+    make_membership();
+    at_home.store(true);
+  }
+  if (!at_home.load()) return;
+  for (rank_t r = 0; r < ranks; ++r)
+    if (process_of[static_cast<std::size_t>(r)] == lost) post(membership_, news(r, reason));
+  if (!first) return;
+  // They may live, but the membership that they answer is not this one.
+  for (rank_t r = 0; r < ranks; ++r)
+    if (!is_here(r) && process_of[static_cast<std::size_t>(r)] != lost)
+      post(membership_, news(r, reason + ", where the membership was"));
+}
+
 void communicator_actors::end() {
   std::shared_ptr<communicator_actors> last;
   {
@@ -109,10 +187,20 @@ void communicator_actors::end() {
     ended.store(true);
     last.swap(alive_);
   }
+  if (links != nullptr) links->forget(id);
   table->care().close();
 }
 
+void communicator_actors::end_ranks() {
+  if (has_actors())
+    for (const caf::actor& rank : shells)
+      if (rank) post_exit(rank, caf::exit_reason::user_shutdown);
+  table->close();
+  end();
+}
+
 void communicator_actors::dissolve() {
+  if (!at_home.load()) return end_ranks();
   if (has_actors()) post(membership_, dissolve_message{});
   else end();
 }

@@ -15,11 +15,13 @@
 
 #include "actors/caf/messages.hpp"
 #include "actors/caf/runtime.hpp"
+#include "actors/ports/link/frames.hpp"
 #include "actors/rank/rank_table.hpp"
 
 namespace troupe::actors {
 
 class fabric;
+class job_links;
 
 /// Written while the communicator is made, before any of its actors has a message; read-only afterwards, but for the members that
 /// say so. Refers to itself until all ranks have left, so that what is under way goes on when its callers have dropped everything.
@@ -48,12 +50,33 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   std::atomic<look_t> looks{0};    ///< that have begun: see confirm()
   std::atomic<bool> ended{false};  ///< all ranks have left or the communicator was dissolved
 
+  // -- if its ranks live in several processes (job_links.hpp) --
+  job_links* links = nullptr;             ///< null: all live here
+  std::uint64_t id = 0;                   ///< the same in all processes
+  std::vector<std::uint32_t> process_of;  ///< by rank; empty: all live here
+  std::uint32_t home = 0;                 ///< the process of the membership, until it is lost
+  std::atomic<bool> at_home{true};        ///< the membership is here
+  std::uint64_t parent = 0;               ///< it is a part of that communicator
+  epoch_t split = 0;                      ///< by that operation
+  std::vector<rank_t> parent_rank;        ///< by rank
+
+  bool is_here(rank_t rank) const { return links == nullptr || table->is_here(rank); }
+  /// That rank of the parent has not got its part, and never will. Any thread.
+  void never_comes(rank_t in_parent);
+  /// All ranks of this process have left.
+  bool all_left_here();
+  /// `lost` is out of the job: so are its ranks, and the membership if it was there. Any thread.
+  void process_lost(std::uint32_t lost, const std::string& how);
+
   // -- any thread; whoever calls holds a reference ------------------------------------------------------------------------
 
   bool has_actors() const noexcept { return made_.load(std::memory_order_acquire); }
   /// Made now if they are not there yet. Null when the communicator has ended without.
   const caf::actor& membership();
   const caf::actor& shell(rank_t rank);
+  /// From a rank to the membership, wherever that is.
+  template <class Word>
+  void tell_membership(Word&& what);
   /// A rank will call nothing more. When all have said so, a communicator without actors has ended.
   void left(rank_t rank, epoch_t operations, call last);
   /// A rank refers to nobody's buffers any more, and the communicator is broken.
@@ -61,14 +84,20 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   void abort(const failure_ptr& why);
   /// Ends all actors.
   void dissolve();
+  /// The same, but for the membership, which has said so.
+  void end_ranks();
   /// It lives until it ends. Once, when all is made.
-  void live() { alive_ = shared_from_this(); }
+  void live();
   void end();
 
 private:
   bool make();
   template <class Word>
   bool keep(Word&& what);
+  template <class Word>
+  void keep_in_job(Word&& what);
+  void make_membership();
+  void send_home(const home_word& what);
   void tell_untold();
 
   caf::actor_system& system_;
@@ -77,9 +106,16 @@ private:
   std::mutex mutex_;          // when actors are made, and for what comes seldom
   caf::actor membership_;
   std::vector<std::variant<left_message, quiet_message, abort_message>>
-      early_;  ///< for the membership: two a rank, and one
+      early_;  ///< for the membership: two a rank, and one. In a job they are kept, for the one that may follow
+  std::vector<rank_t> never_come_;
   std::shared_ptr<communicator_actors> alive_;
 };
+template <class Word>
+void communicator_actors::tell_membership(Word&& what) {
+  if (!at_home.load()) return send_home(home_word{std::forward<Word>(what)});
+  if (const caf::actor& there = membership()) post(there, std::forward<Word>(what));
+}
+
 using communicator_actors_ptr = std::shared_ptr<communicator_actors>;
 
 }  // namespace troupe::actors

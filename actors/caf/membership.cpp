@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/caf/fabric.hpp"
+#include "actors/caf/job_links.hpp"
 #include "actors/rank/membership_state.hpp"
 
 namespace troupe::actors {
@@ -28,7 +29,8 @@ public:
   }
 
   caf::behavior make_behavior() override {
-    for (const caf::actor& rank : members_->shells) watch_actor(*this, rank);
+    for (const caf::actor& rank : members_->shells)
+      if (rank) watch_actor(*this, rank);
     return {
         [this](called_message& m) {
           state_.called(m.epoch, m.rank, std::move(m.what), *this);
@@ -41,6 +43,7 @@ public:
         [this](left_message& m) { state_.left(m.rank, m.operations, std::move(m.last), *this); },
         [this](const quiet_message& m) { state_.quiet(m.rank, *this); },
         [this](const perished_message& m) { state_.perished(m.rank, *this); },
+        [this](rank_lost_message& m) { state_.lost(m.rank, std::move(m.why), *this); },
         [this](abort_message& m) { state_.abort(std::move(m.why), *this); },
         [this](const stuck_message& m) { state_.stuck(m.look, members_->looks.load(), m.nobody_else, *this); },
         [this](const overdue_message&) {
@@ -59,7 +62,8 @@ public:
 private:
   void down(const caf::down_msg& m) {
     for (rank_t rank = 0; rank < members_->ranks; ++rank)
-      if (members_->shells[static_cast<std::size_t>(rank)].address() == m.source)
+      if (const caf::actor& shell = members_->shells[static_cast<std::size_t>(rank)];
+          shell && shell.address() == m.source)
         state_.down(rank, caf::to_string(m.reason), *this);
   }
 
@@ -72,25 +76,33 @@ private:
   void broken(const failure_ptr& why) override { tell_all(broken_message{why}); }
   void peer_left(rank_t rank) override { tell_all(peer_left_message{rank}); }
   void peer_lost(rank_t rank) override { tell_all(peer_lost_message{rank}); }
-  void stuck(look_t look, bool nobody_else) override { tell_all(stuck_message{look, nobody_else}); }
+  void stuck(look_t look, bool nobody_else) override { tell_here(stuck_message{look, nobody_else}); }
   void flush(rank_t rank) override {
+    if (!members_->is_here(rank)) return state_.flushed(rank, *this);
     after_transfers(*this, *members_, rank, [this, rank] { state_.flushed(rank, *this); });
   }
   void bury(rank_t rank, const failure_ptr& why) override {
+    if (!members_->is_here(rank)) return;
     members_->table->at(rank).post(rank_order{[why](rank_state& s, rank_outbox&) { s.bury(why); }});
   }
   void untold(const std::string& why) override { members_->log->error("{}", why); }
   void dissolve() override {
     const communicator_actors_ptr members = members_;
-    for (const caf::actor& rank : members->shells) post_exit(rank, caf::exit_reason::user_shutdown);
-    members->table->close();
-    members->end();
+    if (members->links != nullptr) members->links->send(*members, ranks_word{dissolved_message{}});
+    members->end_ranks();
     quit();
   }
 
+  /// In whichever process a rank is.
   template <class Message>
   void tell_all(const Message& what) {
-    for (const caf::actor& rank : members_->shells) post(rank, what);
+    if (members_->links != nullptr) members_->links->send(*members_, ranks_word{what});
+    tell_here(what);
+  }
+  template <class Message>
+  void tell_here(const Message& what) {
+    for (const caf::actor& rank : members_->shells)
+      if (rank) post(rank, what);
   }
 
   // -- what takes suspiciously long -----------------------------------------------------------------------------------

@@ -14,75 +14,11 @@
 #include "actors/caf/caf_compat.hpp"
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/rank/operation.hpp"
+#include "actors/rank/words.hpp"
 
 namespace troupe::actors {
 
-// -- rank ↔ membership ------------------------------------------------------------------------------------------------
-struct called_message {
-  epoch_t epoch;
-  rank_t rank;
-  call what;
-};
-struct differs_message {  ///< it has met a message of another call
-  epoch_t epoch;
-};
-struct withdraw_message {  ///< an operation was performed after all
-  epoch_t epoch;
-  rank_t rank;
-  std::optional<call> ahead;
-};
-struct fail_message {
-  epoch_t epoch;
-  std::string title;
-  failure_ptr why;
-};
-struct stopped_message {
-  epoch_t epoch;
-  rank_t rank;
-  std::vector<std::string> waits;
-  presence came;
-};
-struct left_message {
-  rank_t rank;
-  epoch_t operations;
-  call last;
-};
-struct quiet_message {
-  rank_t rank;
-};
-struct perished_message {
-  rank_t rank;
-};
-struct abort_message {
-  failure_ptr why;
-};
-struct stuck_message {
-  look_t look;       ///< nothing moved when this look was taken
-  bool nobody_else;  ///< every rank's own thread waited too
-};
-struct agreed_message {
-  epoch_t epoch;
-  counts_ptr counts;
-};
-struct ask_message {
-  epoch_t epoch;
-};
-struct halt_message {
-  epoch_t epoch;
-};
-struct failed_message {
-  epoch_t epoch;
-  failure_ptr why;
-};
-struct broken_message {
-  failure_ptr why;
-};
-struct peer_left_message {
-  rank_t rank;
-};
-struct peer_lost_message {
-  rank_t rank;
-};
+// -- rank ↔ membership: actors/rank/words.hpp ---------------------------------------------------------------------------
 struct overdue_message {};   ///< membership → itself: what has been waiting for calls all the time?
 struct dissolve_message {};  ///< engine → membership: end every actor of the communicator
 
@@ -122,4 +58,5 @@ TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::overdue_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::dissolve_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::flush_order_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::held_back_message)
+TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::rank_lost_message)
 TROUPE_END_MESSAGES(troupe_ranks)

@@ -10,6 +10,7 @@
 #include "actors/caf/caf_interface.hpp"
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/fault_injector.hpp"
+#include "actors/caf/job_links.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -28,6 +29,20 @@ TROUPE_LOCAL_MESSAGE(troupe_answer, troupe::actors::answer_message)
 TROUPE_END_MESSAGES(troupe_answer)
 
 namespace troupe::actors {
+
+namespace {}  // namespace
+
+rank_order order_of(const pair_word& what) {
+  return [what](rank_state& s, rank_outbox& o) {
+    switch (what.what) {
+      case pair_word::kind::revoke: return s.revoke(what.from, what.epoch, what.why, o);
+      case pair_word::kind::revoked: return s.revoked(what.from, what.epoch, what.flag, o);
+      case pair_word::kind::refuse: return s.refused(what.from, what.epoch, what.flag, what.why, o);
+      case pair_word::kind::inquire:
+        return s.inquired(what.from, what.epoch, what.flag, what.look, what.nobody_else, o);
+    }
+  };
+}
 
 namespace {
 
@@ -61,28 +76,27 @@ public:
     pass_on(to, channel, std::move(what));
   }
   void give_back(rank_t to, int channel, const credit& what) override {
-    if (!killed_) peer(to).post(credit_message{channel, what});
+    if (killed_) return;
+    if (!members_.is_here(to)) return members_.links->send(members_, to, channel, what);
+    peer(to).post(credit_message{channel, what});
   }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
-    order(receiver, [from = rank_, epoch, why](rank_state& s, rank_outbox& o) { s.revoke(from, epoch, why, o); });
+    say(receiver, {pair_word::kind::revoke, rank_, epoch, false, why, 0, false});
   }
   void revoked(rank_t sender, epoch_t epoch, bool received) override {
-    order(sender,
-          [from = rank_, epoch, received](rank_state& s, rank_outbox& o) { s.revoked(from, epoch, received, o); });
+    say(sender, {pair_word::kind::revoked, rank_, epoch, received, nullptr, 0, false});
   }
   void refuse(rank_t to, epoch_t epoch, bool sending, const failure_ptr& why) override {
-    order(to, [from = rank_, epoch, sending, why](rank_state& s, rank_outbox& o) {
-      s.refused(from, epoch, sending, why, o);
-    });
+    say(to, {pair_word::kind::refuse, rank_, epoch, sending, why, 0, false});
   }
   void inquire(rank_t to, epoch_t epoch, bool sending, look_t look, bool nobody_else) override {
-    order(to, [from = rank_, epoch, sending, look, nobody_else](rank_state& s, rank_outbox& o) {
-      s.inquired(from, epoch, sending, look, nobody_else, o);
-    });
+    say(to, {pair_word::kind::inquire, rank_, epoch, sending, nullptr, look, nobody_else});
   }
 
+  /// Of boards, so the other is here.
   void look_again(rank_t to, bool sending) override {
-    order(to, [from = rank_, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); });
+    peer(to).post(
+        rank_order{[from = rank_, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); }});
   }
 
   bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
@@ -96,6 +110,7 @@ public:
     return false;
   }
   bool flush(const operation_key& which) override {
+    if (members_.links != nullptr) members_.links->let_go(members_, rank_, which.epoch);
     if (members_.ways == nullptr) return false;
     post(shell(), flush_order_message{which});
     return true;
@@ -105,6 +120,7 @@ public:
   /// On the rank's turn, like all of the above.
   void pass_on(rank_t to, int channel, chunk&& what) {
     if (killed_) return;
+    if (!members_.is_here(to)) return members_.links->send(members_, to, channel, what);
     const path_ptr* way = members_.ways == nullptr ? nullptr : &path_to(to, channel);
     if (way == nullptr || *way == nullptr) return peer(to).post(chunk_message{channel, std::move(what)});
     post((*way)->hops.front(),
@@ -145,11 +161,11 @@ private:
 
   template <class Message>
   void tell(Message&& what) {
-    if (const caf::actor& membership = members_.membership()) post(membership, std::forward<Message>(what));
+    members_.tell_membership(std::forward<Message>(what));
   }
-  template <class Order>
-  void order(rank_t to, Order&& what) {
-    peer(to).post(rank_order{std::forward<Order>(what)});
+  void say(rank_t to, const pair_word& what) {
+    if (!members_.is_here(to)) return members_.links->send(members_, to, what);
+    peer(to).post(order_of(what));
   }
   int place(rank_t rank) const { return members_.machine_rank[static_cast<std::size_t>(rank)]; }
   rank_cell& peer(rank_t rank) const { return members_.table->at(rank); }

@@ -13,6 +13,8 @@
 namespace troupe::actors {
 
 /// The actor. When it is killed, the rank perishes (rank_state.hpp).
+/// What a rank does when it hears the other end of a send or receive.
+rank_order order_of(const pair_word& what);
 caf::actor spawn_rank_shell(caf::actor_system& system, communicator_actors_ptr members, rank_t rank);
 
 /// How a rank of this process speaks: to ranks by their inboxes, or along the machine's route where there is a layout; to the

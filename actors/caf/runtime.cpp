@@ -80,7 +80,10 @@ public:
       throw;
     }
   }
-  bool help_one() override { return of_.agenda.has_ready() && !scheduler::in_handler() && of_.agenda.help_one(); }
+  bool help_one() override {
+    if (members_.links != nullptr && members_.links->poll()) return true;
+    return of_.agenda.has_ready() && !scheduler::in_handler() && of_.agenda.help_one();
+  }
   void start_attendant() override { of_.start_attendant(members_.shared_from_this()); }
 
 private:
@@ -166,6 +169,7 @@ runtime::~runtime() {
     if (!m->ended.load()) m->dissolve();
   if (hidden_->ways) hidden_->ways->close();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
+  if (hidden_->job) hidden_->job->leave();
   for (const auto& m : members) m->table->bury();
   if (ended) return;
   // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
@@ -182,7 +186,7 @@ int runtime::cores() const { return usable_cores(); }
 std::shared_ptr<communicator_actors>
 runtime::make_actors(std::string name, int ranks, int channels, bool boards, std::vector<int> machine_ranks,
                      const std::shared_ptr<run_threads>& run,
-                     std::function<operation_ptr(rank_t, const call_description&)> accept) {
+                     std::function<operation_ptr(rank_t, const call_description&)> accept, const job_part* job) {
   auto members = std::make_shared<communicator_actors>(hidden_->system, std::move(name), ranks, channels,
                                                        hidden_->memory, hidden_->ways.get());
   const fault_settings& f = hidden_->options.faults;
@@ -200,19 +204,53 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   table.cores = usable_cores();
   table.spin = slot_looks * std::max(0, hidden_->options.spin);
   table.first = hidden_->options.first_operation;
+  if (job != nullptr) {
+    members->links = hidden_->job.get();
+    members->id = job->id;
+    members->parent = job->parent;
+    members->split = job->split;
+    members->parent_rank = job->parent_rank;
+    members->process_of = job->process_of;
+    members->home = job->process_of.front();
+    members->at_home.store(members->home == members->links->here());
+    table.neighbours = job->neighbours;
+    for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());
+  }
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
-  const std::lock_guard lock(hidden_->communicators_mutex);
-  std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
-  hidden_->communicators.push_back({members, run});
+  {
+    const std::lock_guard lock(hidden_->communicators_mutex);
+    std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
+    hidden_->communicators.push_back({members, run});
+  }
   members->live();
   return members;
+}
+
+void runtime::join(std::unique_ptr<job_links> job) { hidden_->job = std::move(job); }
+job_links* runtime::job() const { return hidden_->job.get(); }
+
+void runtime::wait_for_others() {
+  if (!hidden_->job) return;
+  // Where the engine has no workers of its own, this thread is the one that turns what is left.
+  while (!hidden_->job->wait_for_others(std::chrono::steady_clock::now() + 10ms)) help_briefly();
 }
 
 rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table; }
 
 void runtime::abort(communicator_actors& to, const failure_ptr& why) { to.abort(why); }
+
+void runtime::abort_those_in_use(const failure_ptr& why) {
+  std::vector<communicator_actors_ptr> in_use;
+  {
+    const std::lock_guard lock(hidden_->communicators_mutex);
+    for (const auto& c : hidden_->communicators)
+      if (auto m = c.members.lock(); m && m->links != nullptr && !m->ended.load() && !m->all_left_here())
+        in_use.push_back(std::move(m));
+  }
+  for (const auto& m : in_use) m->abort(why);
+}
 
 void runtime::abort_all(const failure_ptr& why) {
   const std::lock_guard lock(hidden_->communicators_mutex);
@@ -267,6 +305,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
+    if (hidden_->job && hidden_->job->rest() && over()) continue;
     const help_result result = hidden_->agenda.help_until(here.place, over, look, yields);
     if (result == help_result::done && !what->done()) {
       own->help(*what, deadline);
@@ -329,7 +368,10 @@ void runtime::look_for_trouble() {
   hidden_->next_look = now + patience / 2;
   for (const hidden::known_communicator& c : hidden_->communicators) {
     const auto members = c.members.lock();
-    if (!members || members->ended.load() || !(members->has_actors() || members->table->any_pending())) continue;
+    // What is between processes nobody sees from here.
+    if (!members || members->links != nullptr || members->ended.load() ||
+        !(members->has_actors() || members->table->any_pending()))
+      continue;
     const auto run = c.run.lock();
     views.push_back({members, run, members->looks.fetch_add(1) + 1, run && run->all_wait(), members->let_go.load()});
   }

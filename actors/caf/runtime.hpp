@@ -38,6 +38,7 @@ struct runtime_options {
 };
 
 struct communicator_actors;
+class job_links;
 class rank_cell;
 class rank_table;
 
@@ -59,6 +60,17 @@ private:
   std::vector<thread> threads_;
 };
 
+/// Of a communicator whose ranks live in several processes of a job.
+struct job_part {
+  std::uint64_t id = 0;                   ///< the same in all of them
+  std::vector<std::uint32_t> process_of;  ///< by rank
+  int neighbours = 0;                     ///< ranks of other processes on this host
+  // Of a part of another communicator:
+  std::uint64_t parent = 0;
+  epoch_t split = 0;                  ///< the number of the operation that made it
+  std::vector<rank_t> parent_rank{};  ///< by rank
+};
+
 /// Thread-safe.
 class runtime {
 public:
@@ -73,13 +85,23 @@ public:
 
   /// Spawns the actors of a communicator. `boards`: its plans may be performed on boards. `machine_ranks`: where each rank sits in the machine's layout (empty: flat).
   /// `run`: the run whose threads alone can call, or null.
-  std::shared_ptr<communicator_actors>
-  make_actors(std::string name, int ranks, int channels, bool boards, std::vector<int> machine_ranks,
-              const std::shared_ptr<run_threads>& run,
-              std::function<operation_ptr(rank_t, const call_description&)> accept);
+  std::shared_ptr<communicator_actors> make_actors(std::string name, int ranks, int channels, bool boards,
+                                                   std::vector<int> machine_ranks,
+                                                   const std::shared_ptr<run_threads>& run,
+                                                   std::function<operation_ptr(rank_t, const call_description&)> accept,
+                                                   const job_part* job = nullptr);
+
+  /// The engine becomes a part of a job. Once, before any communicator of it is made. Throws error(io).
+  void join(std::unique_ptr<job_links> job);
+  /// Null: it has not joined one.
+  job_links* job() const;
+  /// Returns when all communicators of the job have ended. Helps meanwhile.
+  void wait_for_others();
 
   static rank_table& ranks_of(const communicator_actors& of);
   void abort(communicator_actors& to, const failure_ptr& why);
+  /// The same, of each communicator of a job of which not all ranks that live here have left.
+  void abort_those_in_use(const failure_ptr& why);
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
 

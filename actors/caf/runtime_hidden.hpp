@@ -14,6 +14,7 @@
 #include "actors/caf/caf_compat.hpp"
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
+#include "actors/caf/job_links.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
 #include "topology/reach.hpp"
@@ -43,6 +44,7 @@ struct runtime::hidden {
   std::unique_ptr<fabric> ways;  // outlives the system's actors: declared before it
   caf::actor_system system;
   scheduler& agenda;
+  std::unique_ptr<job_links> job;  ///< null: none
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;

@@ -35,6 +35,12 @@ void membership_state::flushed(rank_t rank, membership_outbox& out) {
   bury_if_quiet(out);
 }
 
+void membership_state::lost(rank_t rank, failure_ptr why, membership_outbox& out) {
+  if (dissolved_ || left_.contains(rank) || !lost_.insert(rank).second) return;
+  agreement_.lost(rank, std::move(why), out);
+  bury_if_quiet(out);
+}
+
 void membership_state::bury_if_quiet(membership_outbox& out) {
   if (lost_.empty() || static_cast<int>(quiet_.size() + lost_.size()) < ranks_) return;
   for (const rank_t rank : lost_) out.bury(rank, broken());

@@ -7,6 +7,7 @@
 // Owner: the membership's actor. What may arrive, a rank's own messages in the order in which it sent them:
 //   called / differs / withdraw / fail / stopped / left / quiet / perished   from a rank (rank_outbox.hpp)
 //   down(rank)       from whoever watches the ranks: its actor has ended
+//   lost(rank)       from whoever watches other processes: the rank's has ended
 //   flushed(rank)    the answer to membership_outbox::flush
 //   abort            from a caller
 //   stuck            from whoever looked and found everything idle
@@ -68,6 +69,8 @@ public:
   // -- from others --
   void down(rank_t rank, std::string reason, membership_outbox& out);
   void flushed(rank_t rank, membership_outbox& out);
+  /// With its process, which touches no memory of ours.
+  void lost(rank_t rank, failure_ptr why, membership_outbox& out);
   void abort(failure_ptr why, membership_outbox& out) { agreement_.abort(std::move(why), out); }
   void stuck(look_t look, look_t latest, bool nobody_else, membership_outbox& out) {
     agreement_.stuck(look, latest, nobody_else, out);

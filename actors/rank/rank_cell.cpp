@@ -535,7 +535,7 @@ bool rank_cell::look_again() noexcept {
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
     if (i == eager_looks && state_.port() != nullptr && state_.port()->board().cores().is_shared(rank())) return false;
-    if (i % 16 == 0) {
+    if (i % 16 == 0 || step == wait_course::step::yield) {
       if (help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }

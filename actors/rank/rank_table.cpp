@@ -7,13 +7,20 @@
 
 namespace troupe::actors {
 
+namespace {
+int ranks_here(const rank_table_options& o) {
+  return o.ranks - static_cast<int>(std::count(o.elsewhere.begin(), o.elsewhere.end(), true));
+}
+}  // namespace
+
 rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
-      waiting_(waiting_for(options.ranks, options.cores, options.spin)),
+      waiting_(waiting_for(ranks_here(options) + options.neighbours, options.cores, options.spin)),
       spaces_(options.ranks),
       board_(options.boards ? std::make_unique<slot_board>(options.ranks) : nullptr),
+      by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
-  cells_.reserve(static_cast<std::size_t>(options.ranks));
+  cells_.reserve(static_cast<std::size_t>(ranks_here(options)));
 }
 
 rank_table::~rank_table() = default;

@@ -27,10 +27,12 @@ struct rank_table_options {
   std::string communicator = "world";
   int ranks = 1;
   int channels = 1;
-  bool boards = false;  ///< the ranks share boards
-  int cores = 1;        ///< that the process may use
-  int spin = 4096;      ///< most looks of a waiting caller
-  epoch_t first = 0;    ///< see rank_state_options
+  bool boards = false;            ///< the ranks share boards
+  int cores = 1;                  ///< that the process may use
+  int neighbours = 0;             ///< ranks of other processes on those cores
+  int spin = 4096;                ///< most looks of a waiting caller
+  epoch_t first = 0;              ///< see rank_state_options
+  std::vector<bool> elsewhere{};  ///< by rank: it lives in another process; empty: all live here
 };
 
 class rank_table final : private rank_host {
@@ -40,17 +42,24 @@ public:
   rank_table(const rank_table_options& options, arena& memory, rank_threads& threads, MakeOutbox&& out)
       : rank_table(options, threads) {
     rank_host& host = *this;
-    for (rank_t r = 0; r < options.ranks; ++r)
+    for (rank_t r = 0; r < options.ranks; ++r) {
+      if (!options.elsewhere.empty() && options.elsewhere[static_cast<std::size_t>(r)]) continue;
       cells_.push_back(std::make_unique<rank_cell>(
           rank_state_options{r, options.ranks, options.channels, options.communicator, options.first}, memory, spaces_,
           board_.get(), waiting_, host, out(r)));
+      by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
+    }
   }
   ~rank_table() override;
   rank_table(const rank_table&) = delete;
   rank_table& operator=(const rank_table&) = delete;
 
-  int ranks() const { return static_cast<int>(cells_.size()); }
-  rank_cell& at(rank_t rank) const { return *cells_[static_cast<std::size_t>(rank)]; }
+  int ranks() const { return static_cast<int>(by_rank_.size()); }
+  bool is_here(rank_t rank) const { return by_rank_[static_cast<std::size_t>(rank)] != nullptr; }
+  /// @pre is_here(rank)
+  rank_cell& at(rank_t rank) const { return *by_rank_[static_cast<std::size_t>(rank)]; }
+  /// The ranks that live here, in their order.
+  const std::vector<std::unique_ptr<rank_cell>>& cells() const { return cells_; }
   /// Plans may be performed on boards here.
   bool has_boards() const { return board_ != nullptr; }
   const waiting_policy& waiting() const { return waiting_; }
@@ -81,6 +90,7 @@ private:
   shared_spaces spaces_;
   std::unique_ptr<slot_board> board_;
   std::vector<std::unique_ptr<rank_cell>> cells_;
+  std::vector<rank_cell*> by_rank_;  ///< null: elsewhere
   attendant attendant_;
 };
 

@@ -5,12 +5,15 @@
 #include <array>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 
+#include "actors/caf/job_links.hpp"
 #include "actors/waiting/policy.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/world/communicator_state.hpp"
+#include "engine/world/join.hpp"
 #include "memory/error.hpp"
 #include "topology/layout/placement.hpp"
 
@@ -82,14 +85,30 @@ engine_core::~engine_core() { close(); }
 void engine_core::close() {
   door.shut();
   if (!runtime) return;
+  if (runtime->job() != nullptr) {
+    runtime->abort_those_in_use(
+        make_failure(errc::engine_closed, "the engine of a process was destroyed with this communicator in use"));
+    runtime->wait_for_others();
+  }
   runtime->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
   door.wait_until_empty();  // whoever waits for an operation is released by its failure
   runtime.reset();
 }
 
+namespace {
+/// Ranks of other processes on this host.
+int neighbours_in(const layout& placement, std::uint32_t here) {
+  const auto mine = std::ranges::find(placement.homes, static_cast<int>(here), &residence::process);
+  if (mine == placement.homes.end()) return 0;
+  return static_cast<int>(std::ranges::count_if(
+      placement.homes, [&](const residence& r) { return r.host == mine->host && r.process != mine->process; }));
+}
+}  // namespace
+
 std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
                                                        std::vector<int> machine_ranks,
-                                                       std::shared_ptr<actors::run_threads> run) {
+                                                       std::shared_ptr<actors::run_threads> run,
+                                                       const actors::job_part* job) {
   auto s = std::make_shared<communicator_state>(waiting_for(placement.size(), runtime->cores()).spin);
   s->core = shared_from_this();
   s->name = std::move(name);
@@ -98,15 +117,26 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->machine_ranks = machine_ranks;
   s->run = std::move(run);
   for (int r = 0; r < s->ranks; ++r) s->callers.push_back(std::make_unique<communicator_state::caller>());
-  const int channels = options.channels > 0 ? options.channels : std::clamp(runtime->cores() / s->ranks, 1, 16);
+  if (job != nullptr) {
+    s->id = job->id;
+    s->process_of = job->process_of;
+  }
+  const int channels = options.channels > 0 ? options.channels
+                       : job != nullptr     ? channels_of_job
+                                            : std::clamp(runtime->cores() / s->ranks, 1, 16);
   // The actors may outlive the communicators; a request by message to a rank whose communicator is gone is refused.
   auto accept = [weak = std::weak_ptr<communicator_state>(s)](rank_t rank, const call_description& what) {
     const auto of = weak.lock();
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
     return of->prepare(rank, what);
   };
+  std::optional<actors::job_part> part;
+  if (job != nullptr) {
+    part = *job;
+    part->neighbours = neighbours_in(s->placement, runtime->job()->here());
+  }
   s->members = runtime->make_actors(s->name, s->ranks, channels, plans.has_boards(s->placement),
-                                    std::move(machine_ranks), s->run, std::move(accept));
+                                    std::move(machine_ranks), s->run, std::move(accept), part ? &*part : nullptr);
   s->table = &actors::runtime::ranks_of(*s->members);
   return s;
 }
@@ -202,15 +232,40 @@ TROUPE_API actors::communicator_actors& actors_of(const communicator& of) {
 std::vector<communicator> engine::communicators(int ranks) {
   const gate::pass inside{impl_->core->door};
   if (!inside) refuse_closing();
-  const auto world = found_world(impl_->core, ranks, nullptr);
+  return here(found_world(impl_->core, ranks, nullptr));
+}
+
+/// The handles of the ranks that live in this process.
+std::vector<communicator> engine::here(const std::shared_ptr<communicator_state>& of) {
   std::vector<communicator> result;
-  for (rank_t r = 0; r < ranks; ++r) {
+  for (const auto& cell : of->table->cells()) {
     auto i = std::make_shared<communicator::impl>();
-    i->of = world;
-    i->rank = r;
+    i->of = of;
+    i->rank = cell->rank();
     result.push_back(communicator{std::move(i)});
   }
   return result;
+}
+
+std::vector<communicator> engine::join_communicators(int ranks_here, const join_options& how) {
+  const gate::pass inside{impl_->core->door};
+  if (!inside) refuse_closing();
+  join_job(*impl_->core, how, ranks_here);
+  return here(found_job_world(*impl_->core, nullptr));
+}
+
+communicator engine::join(const join_options& how) { return std::move(join_communicators(1, how).front()); }
+
+void engine::join(int ranks_here, const std::function<void(communicator&)>& body, const join_options& how) {
+  const auto run = std::make_shared<actors::run_threads>(std::max(ranks_here, 1));
+  std::vector<communicator> comms;
+  {
+    const gate::pass inside{impl_->core->door};
+    if (!inside) refuse_closing();
+    join_job(*impl_->core, how, ranks_here);
+    comms = here(found_job_world(*impl_->core, run));
+  }
+  run_on_threads(run, std::move(comms), body);
 }
 
 namespace {
@@ -258,20 +313,19 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   {
     const gate::pass inside{impl_->core->door};
     if (!inside) refuse_closing();
-    const auto world = found_world(impl_->core, ranks, run);
-    for (rank_t r = 0; r < ranks; ++r) {
-      auto i = std::make_shared<communicator::impl>();
-      i->of = world;
-      i->rank = r;
-      comms.push_back(communicator{std::move(i)});
-    }
+    comms = here(found_world(impl_->core, ranks, run));
   }
+  run_on_threads(run, std::move(comms), body);
+}
+
+void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<communicator> comms,
+                            const std::function<void(communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
-  const auto call = [&](rank_t r) {
-    begin_on_cpu(r);
-    actors::runtime::enter_run(run, r);
-    communicator mine = std::move(comms[static_cast<std::size_t>(r)]);
+  const auto call = [&](int which) {
+    begin_on_cpu(which);
+    actors::runtime::enter_run(run, which);
+    communicator mine = std::move(comms[static_cast<std::size_t>(which)]);
     try {
       body(mine);
       confirm(mine);
@@ -288,9 +342,10 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   std::vector<std::thread> threads;
   threads.reserve(comms.size());
   try {
-    for (rank_t r = 0; r < ranks; ++r) threads.emplace_back(call, r);
+    for (int which = 0; which < static_cast<int>(comms.size()); ++which) threads.emplace_back(call, which);
   } catch (const std::system_error& e) {
-    const std::string text = "no thread can be started for rank " + std::to_string(threads.size()) + ": " + e.what();
+    const std::string text =
+        "no thread can be started for rank " + std::to_string(comms[threads.size()].rank()) + ": " + e.what();
     const std::lock_guard lock(mutex);
     first = std::make_exception_ptr(error(errc::out_of_memory, text));
     comms[threads.size()].abort(text);

@@ -7,12 +7,17 @@
 #include <vector>
 
 #include "engine/api/communicator.hpp"
+#include "engine/api/join_options.hpp"
 #include "engine/api/options.hpp"
 #include "memory/export.hpp"
 
 namespace troupe {
 
 class configuration;
+struct communicator_state;
+namespace actors {
+class run_threads;
+}
 
 /// Owns the actors and their scheduler. Cheap to create; uses no CPU when idle. Thread-safe.
 /// Destruction fails operations still under way with errc::engine_closed and joins within a bounded time; communicators
@@ -37,6 +42,16 @@ public:
   /// The communicators of `ranks` new ranks, to be used from wherever the caller likes: a thread each, or one thread with groups.
   std::vector<communicator> communicators(int ranks);
 
+  /// The world communicator of a job of many processes, of which this one has one rank: started by troupe launch, mpirun, srun or torchrun, or
+  /// told by hand (join_options). Blocks until all processes have come. Once for an engine, whose end then waits until the others have left
+  /// what they need this process for, as MPI_Finalize does. Throws error: bad_config (nothing says where to join), timed_out with who is missing,
+  /// cancelled, mismatch (the processes do not fit together), io.
+  communicator join(const join_options& how = {});
+  /// The same with several ranks in this process, each on a thread of its own, like run().
+  void join(int ranks_here, const std::function<void(communicator&)>& body, const join_options& how = {});
+  /// The same, to be used from wherever the caller likes.
+  std::vector<communicator> join_communicators(int ranks_here, const join_options& how = {});
+
   const engine_options& options() const noexcept;
 
   /// The ways that chunks have taken through the machine so far, one line for each pair of ranks that talked: "rank 0 → dma 0.0.0 →
@@ -46,6 +61,9 @@ public:
 private:
   friend struct engine_access;
   static void confirm(communicator& of);
+  static std::vector<communicator> here(const std::shared_ptr<communicator_state>& of);
+  static void run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<communicator> comms,
+                             const std::function<void(communicator&)>& body);
   struct impl;
   std::unique_ptr<impl> impl_;
 };

@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "actors/caf/job_links.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
+#include "memory/word_hash.hpp"
 
 namespace troupe {
 
@@ -41,7 +45,7 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
   if (!inside)
     return why ? why : make_failure(errc::engine_closed, "the engine was destroyed before the communicator was made");
   if (why) {
-    of.parts.give_up(which, whole->rank);
+    of.give_up(which, whole->rank);
     return why;
   }
   if (mine[0] < 0) {
@@ -54,8 +58,9 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
     const auto make = [&] {
       std::vector<int> places;
       for (const rank_t r : ranks) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
+      const auto part = of.part_for(ranks, which, mine[0]);
       return of.core->found(of.name + ".split" + std::to_string(which) + "(" + std::to_string(mine[0]) + ")",
-                            of.placement.subset(ranks), std::move(places), of.run);
+                            of.placement.subset(ranks), std::move(places), of.run, part ? &*part : nullptr);
     };
     auto made = of.parts.take(which, mine[0], whole->rank, ranks, make);
     i->rank = static_cast<rank_t>(std::find(ranks.begin(), ranks.end(), whole->rank) - ranks.begin());
@@ -67,8 +72,28 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
   } catch (const std::exception& e) {
     why = make_failure(errc::out_of_memory, std::string{"the communicator cannot be made: "} + e.what());
   }
-  of.parts.give_up(which, whole->rank);
+  of.give_up(which, whole->rank);
   return why;
+}
+
+std::optional<actors::job_part> communicator_state::part_for(std::span<const rank_t> members, epoch_t which,
+                                                             int color) const {
+  if (process_of.empty()) return std::nullopt;
+  actors::job_part part;
+  for (const rank_t r : members) part.process_of.push_back(process_of[static_cast<std::size_t>(r)]);
+  if (std::ranges::count(part.process_of, part.process_of.front()) == std::ssize(members)) return std::nullopt;
+  word_hash name;
+  for (const std::uint64_t word : {id, which, static_cast<std::uint64_t>(color)}) name.add(word);
+  part.id = name.state;
+  part.parent = id;
+  part.split = which;
+  part.parent_rank.assign(members.begin(), members.end());
+  return part;
+}
+
+void communicator_state::give_up(epoch_t which, rank_t rank) {
+  if (!process_of.empty()) core->runtime->job()->send_gave_up(*members, which, rank);
+  parts.give_up(which, rank);
 }
 
 request communicator::divide(communicator& into, int color, int key, call_options options, group* in) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,7 +34,8 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   ~engine_core();
 
   std::shared_ptr<communicator_state> found(std::string name, layout placement, std::vector<int> machine_ranks,
-                                            std::shared_ptr<actors::run_threads> run);
+                                            std::shared_ptr<actors::run_threads> run,
+                                            const actors::job_part* job = nullptr);
   void close();
 
   engine_options options;
@@ -44,6 +46,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   gate door;  ///< guards `runtime`
   std::unique_ptr<actors::runtime> runtime;
   std::atomic<int> worlds{0};
+  int channels_of_job = 0;  ///< as all processes of the job have it; 0: it has joined none
 };
 
 /// A communicator as all its ranks see it.
@@ -72,7 +75,13 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::vector<std::unique_ptr<caller>> callers;
 
   divisions parts;
+  std::uint64_t id = 0;                   ///< the same in all processes that have ranks of it
+  std::vector<std::uint32_t> process_of;  ///< by rank; empty: all ranks live here
 
+  /// What a part that these ranks form by split number `which` has in a job; nothing: they all live here.
+  std::optional<actors::job_part> part_for(std::span<const rank_t> members, epoch_t which, int color) const;
+  /// The rank will never take its place in a part of that split; the other processes hear it, too.
+  void give_up(epoch_t which, rank_t rank);
   /// Checks the description and makes an operation of it, without its place in the order. Throws error; then it is no call.
   void describe(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr);
   /// The same for a call: one that is refused is told to the others. @param checked the description has been checked before

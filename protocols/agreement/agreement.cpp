@@ -132,12 +132,17 @@ void agreement::left(rank_t rank, epoch_t operations, audience& out, call last) 
 }
 
 void agreement::lost(rank_t rank, const std::string& reason, audience& out) {
+  lost(rank,
+       make_failure(errc::actor_lost, communicator_ + ": an actor of rank " + std::to_string(rank) + " ended (" +
+                                          reason + "); the communicator cannot be used any more"),
+       out);
+}
+
+void agreement::lost(rank_t rank, failure_ptr why, audience& out) {
   if (dead_[index(rank)]) return;
   dead_[index(rank)] = true;
   out.peer_lost(rank);
-  abort(make_failure(errc::actor_lost, communicator_ + ": an actor of rank " + std::to_string(rank) + " ended (" +
-                                           reason + "); the communicator cannot be used any more"),
-        out);
+  abort(std::move(why), out);
   std::vector<epoch_t> waiting;
   for (const auto& [epoch, r] : records_) waiting.push_back(epoch);
   for (const epoch_t epoch : waiting) finish_if_stopped(epoch, out);

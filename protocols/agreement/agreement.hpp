@@ -87,6 +87,8 @@ public:
   void left(rank_t rank, epoch_t operations, audience& out, call last = {});
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);
+  /// The same. @param why the communicator ends with, if it has not ended before
+  void lost(rank_t rank, failure_ptr why, audience& out);
   void abort(failure_ptr why, audience& out);
   /// The look has found that nothing moves any more. Asks for those who have not said `called`; they may have performed it.
   /// @param nobody_else every rank's own thread waits, too: whoever has not called, never will.

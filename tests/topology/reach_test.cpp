@@ -35,9 +35,15 @@ TEST_CASE("ranks of one process reach each other, unless the layout puts servers
   CHECK(servers.why_apart() == "ranks 0 and 4 are on different servers, which share no memory");
 }
 
-TEST_CASE("processes of a host share segments, hosts nothing") {
-  const std::vector<residence> homes{{0, 0}, {0, 0}, {0, 1}, {1, 2}};
-  const reach_map joined{layout::flat(4), homes};
+namespace {
+layout with_homes(layout on, std::vector<residence> homes) {
+  on.homes = std::move(homes);
+  return on;
+}
+}  // namespace
+
+TEST_CASE("processes of a host could share segments, hosts nothing") {
+  const reach_map joined{with_homes(layout::flat(4), {{0, 0}, {0, 0}, {0, 1}, {1, 2}})};
   CHECK(joined.between(0, 1) == reach::process);
   CHECK(joined.between(1, 2) == reach::segment);
   CHECK(joined.between(2, 3) == reach::network);
@@ -45,12 +51,24 @@ TEST_CASE("processes of a host share segments, hosts nothing") {
   CHECK(joined.farthest() == reach::network);
   CHECK(joined.why_apart() == "ranks 0 and 3 are on different hosts, which share no memory");
 
-  const reach_map host{layout::flat(3), {{7, 3}, {7, 3}, {7, 9}}};
+  const reach_map host{with_homes(layout::flat(3), {{7, 3}, {7, 3}, {7, 9}})};
   CHECK(host.farthest() == reach::segment);
-  CHECK(host.why_apart().empty());
+  CHECK(host.why_apart() == "ranks 0 and 2 are in different processes, which share no memory");
   CHECK_FALSE(host.routed());
 
-  // What the layout keeps apart, a common process does not bring together.
-  CHECK(reach_map{layout::parse("2x1"), {{0, 0}, {0, 0}}}.farthest() == reach::network);
-  CHECK_THROWS_WITH_AS(reach_map(layout::flat(4), {{0, 0}}), doctest::Contains("the homes of 1 ranks"), error);
+  // What a join has found is no model: nothing lies between but the network.
+  const reach_map hosts{with_homes(layout::parse("2x2"), {{0, 0}, {0, 1}, {1, 2}, {1, 3}})};
+  CHECK_FALSE(hosts.routed());
+  CHECK(hosts.between(0, 1) == reach::segment);
+  CHECK_THROWS_WITH_AS(reach_map(with_homes(layout::flat(4), {{0, 0}})), doctest::Contains("the homes of 1 ranks"),
+                       error);
+}
+
+TEST_CASE("a part of a layout keeps its ranks' homes") {
+  const layout whole = with_homes(layout::parse("2x2"), {{0, 0}, {0, 1}, {1, 2}, {1, 2}});
+  const std::vector<int> members{3, 2};
+  const layout part = whole.subset(members);
+  CHECK(part.homes == std::vector<residence>{{1, 2}, {1, 2}});
+  CHECK(reach_map{part}.farthest() == reach::process);
+  CHECK(part != layout::parse("0.0.1,0.0.0"));
 }

@@ -342,7 +342,10 @@ layout layout::subset(std::span<const int> members) const {
   }
   for (auto& at : places)
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
-  return placed(std::move(places));
+  layout part = placed(std::move(places));
+  if (!homes.empty())
+    for (int rank : members) part.homes.push_back(homes[static_cast<std::size_t>(rank)]);
+  return part;
 }
 
 std::string layout::to_string() const {

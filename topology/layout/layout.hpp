@@ -20,6 +20,14 @@ struct coordinates {
   friend constexpr auto operator<=>(const coordinates&, const coordinates&) = default;
 };
 
+/// In which process a rank runs. Only which numbers are equal counts.
+struct residence {
+  int host = 0;
+  int process = 0;  ///< no two hosts have one of the same number
+
+  friend constexpr auto operator<=>(const residence&, const residence&) = default;
+};
+
 /// How ranks are placed on servers × cards × core groups. A value: copy it freely, read it from any thread.
 ///
 /// Invariants (`validate()` checks them; every named constructor returns a valid layout):
@@ -37,6 +45,7 @@ struct TROUPE_API layout {
   int core_groups = 1;                   // per card (the largest card, if they differ)
   int ranks_per_core_group = 1;          // only without a placement
   std::vector<coordinates> placement{};  // by rank; empty: the dense grid above
+  std::vector<residence> homes{};        // by rank, as a join found them; empty: all ranks run in this process
 
   // -- constructors: all throw error(errc::bad_config) that names the wrong number --
 
@@ -84,7 +93,7 @@ struct TROUPE_API layout {
   /// @throws error(errc::invalid_argument) for an empty list, an unknown rank or one named twice.
   layout subset(std::span<const int> members) const;
 
-  /// A text that parse() reads back.
+  /// A text that parse() reads back, but for the homes.
   std::string to_string() const;
 
   friend bool operator==(const layout&, const layout&) = default;

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/caf/job_links.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include <caf/send.hpp>
+#include <spdlog/spdlog.h>
+
+#include "actors/caf/rank_shell.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+frame_head head_to(const communicator_actors& of, rank_t to, int channel) {
+  frame_head head;
+  head.communicator = of.id;
+  head.to = to;
+  head.channel = static_cast<std::uint16_t>(channel);
+  return head;
+}
+
+std::uint32_t process_of(const communicator_actors& of, rank_t rank) {
+  return of.process_of[static_cast<std::size_t>(rank)];
+}
+
+/// Whoever is said to speak lives where the words come from.
+bool lives_in(const communicator_actors& of, rank_t rank, std::uint32_t process) {
+  return rank >= 0 && rank < of.ranks && process_of(of, rank) == process;
+}
+bool is_here(const communicator_actors& of, rank_t rank) { return rank >= 0 && rank < of.ranks && of.is_here(rank); }
+
+}  // namespace
+
+job_links::job_links(mesh_options options, roster in, std::uint32_t here, const job_key& key,
+                     std::vector<descriptor> listeners, arena& memory, std::shared_ptr<spdlog::logger> log)
+    : log_(std::move(log)), mesh_(options, std::move(in), here, key, std::move(listeners), memory, *this) {}
+
+job_links::~job_links() = default;
+
+// -- communicators ----------------------------------------------------------------------------------------------------------
+
+void job_links::enter(const communicator_actors_ptr& what) {
+  std::map<std::uint32_t, std::string> lost;
+  std::vector<rank_t> missing;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto [at, fresh] = communicators_.try_emplace(what->id, what); !fresh)
+      throw error(errc::invalid_argument, what->name + ": there is a communicator with this identity already");
+    // Under the lock, so that nothing newer comes before.
+    if (const auto early = early_.extract(what->id))
+      for (early_frame& f : early.mapped()) {
+        if (f.head.kind == frame_kind::chunk) static_cast<void>(deliver(*what, f.from, f.head, std::move(f.what)));
+        else if (f.head.kind == frame_kind::credit) static_cast<void>(deliver(*what, f.from, f.head, f.back));
+        else static_cast<void>(deliver(what, f.from, f.head, f.body));
+      }
+    lost = lost_;
+    for (const gave_up& each : gave_up_)
+      if (each.parent == what->parent && each.split == what->split) missing.push_back(each.rank);
+  }
+  for (const auto& [process, how] : lost) what->process_lost(process, how);
+  for (const rank_t rank : missing) what->never_comes(rank);
+}
+
+void job_links::forget(communicator_id id) {
+  {
+    const std::lock_guard lock(mutex_);
+    communicators_.erase(id);
+    early_.erase(id);
+    over_.push_back(id);
+    if (over_.size() > most_over) over_.pop_front();
+  }
+  ended_.notify_all();
+}
+
+bool job_links::wait_for_others(steady_time until) {
+  std::unique_lock lock(mutex_);
+  const auto nobody_needs_us = [this] {
+    return std::all_of(communicators_.begin(), communicators_.end(),
+                       [](const auto& each) { return each.second.expired(); });
+  };
+  if (until == no_deadline) return ended_.wait(lock, nobody_needs_us), true;
+  return ended_.wait_until(lock, until, nobody_needs_us);
+}
+
+std::vector<communicator_actors_ptr> job_links::known() {
+  std::vector<communicator_actors_ptr> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, members] : communicators_)
+    if (auto m = members.lock()) all.push_back(std::move(m));
+  return all;
+}
+
+// -- out --------------------------------------------------------------------------------------------------------------------
+
+void job_links::send(const communicator_actors& of, rank_t to, int channel, const chunk& what) {
+  mesh_.send_chunk(process_of(of, to), head_to(of, to, channel), what);
+}
+
+void job_links::send(const communicator_actors& of, rank_t to, int channel, const credit& what) {
+  mesh_.send_credit(process_of(of, to), head_to(of, to, channel), what);
+}
+
+void job_links::send(const communicator_actors& of, rank_t to, const pair_word& what) {
+  frame_head head = head_to(of, to, 0);
+  head.kind = frame_kind::pair;
+  mesh_.send_word(process_of(of, to), head, to_wire(what));
+}
+
+void job_links::send(const communicator_actors& of, const home_word& what) {
+  frame_head head = head_to(of, -1, 0);
+  head.kind = frame_kind::home;
+  mesh_.send_word(of.home, head, to_wire(what));
+}
+
+void job_links::send(const communicator_actors& of, const ranks_word& what) {
+  frame_head head = head_to(of, -1, 0);
+  head.kind = frame_kind::ranks;
+  // Whoever has taken over speaks for itself alone: so does everybody else.
+  if (of.home == here()) to_others(of, head, to_wire(what));
+}
+
+/// Once to each process.
+void job_links::to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body) {
+  std::vector<bool> told(all().processes.size());
+  told[here()] = true;
+  for (const std::uint32_t process : of.process_of) {
+    if (told[process]) continue;
+    told[process] = true;
+    mesh_.send_word(process, head, body);
+  }
+}
+
+void job_links::send_gave_up(const communicator_actors& of, epoch_t which, rank_t rank) {
+  frame_head head = head_to(of, -1, 0);
+  head.kind = frame_kind::process;
+  to_others(of, head, to_wire(process_word{gave_up_word{which, rank}}));
+}
+
+void job_links::let_go(const communicator_actors& of, rank_t source, epoch_t epoch) {
+  mesh_.let_go(of.id, source, epoch);
+}
+
+// -- in ---------------------------------------------------------------------------------------------------------------------
+
+/// Null: kept, or dropped because the communicator has ended.
+communicator_actors_ptr job_links::find_or_keep(std::uint32_t from, const frame_head& head, early_frame&& frame) {
+  const std::lock_guard lock(mutex_);
+  if (const auto at = communicators_.find(head.communicator); at != communicators_.end())
+    if (auto members = at->second.lock()) return members;
+  if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
+  // Bounded by the credits that its sender has; the memory is this process's own.
+  frame.from = from;
+  frame.head = head;
+  early_[head.communicator].push_back(std::move(frame));
+  return nullptr;
+}
+
+bool job_links::chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) {
+  communicator_actors_ptr to;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = communicators_.find(head.communicator); at != communicators_.end()) to = at->second.lock();
+  }
+  if (!to) to = find_or_keep(from, head, {0, {}, what, {}, {}});
+  return !to || deliver(*to, from, head, std::move(what));
+}
+
+bool job_links::credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) {
+  const auto to = find_or_keep(from, head, {0, {}, {}, what, {}});
+  return !to || deliver(*to, from, head, what);
+}
+
+bool job_links::word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) {
+  if (head.kind == frame_kind::process) {
+    const auto word = process_word_from(body);
+    const auto* const up = word ? std::get_if<gave_up_word>(&*word) : nullptr;
+    return up != nullptr && gave_up_arrived(from, head.communicator, *up);
+  }
+  const auto to = find_or_keep(from, head, {0, {}, {}, {}, {body.begin(), body.end()}});
+  return !to || deliver(to, from, head, body);
+}
+
+bool job_links::deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what) {
+  if (!is_here(to, head.to) || !lives_in(to, what.source, from) || head.channel >= to.channels) return false;
+  to.table->at(head.to).post(chunk_message{head.channel, std::move(what)});
+  return true;
+}
+
+bool job_links::deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, const credit& what) {
+  if (!is_here(to, head.to) || !lives_in(to, what.source, from) || head.channel >= to.channels) return false;
+  to.table->at(head.to).post(credit_message{head.channel, what});
+  return true;
+}
+
+namespace {
+
+/// What the membership says, on a rank's turn. Dissolved is for all ranks together.
+rank_order order_of(const ranks_word& what) {
+  return [what](rank_state& s, rank_outbox& o) {
+    struct {
+      rank_state& s;
+      rank_outbox& o;
+      void operator()(const agreed_message& m) const { s.agreed(m.epoch, m.counts, o); }
+      void operator()(const ask_message& m) const { s.asked(m.epoch, o); }
+      void operator()(const halt_message& m) const { s.stop(m.epoch, o); }
+      void operator()(const failed_message& m) const { s.failed(m.epoch, m.why, o); }
+      void operator()(const broken_message& m) const { s.broken(m.why, o); }
+      void operator()(const peer_left_message& m) const { s.peer_left(m.rank, o); }
+      void operator()(const peer_lost_message& m) const { s.peer_lost(m.rank, o); }
+      void operator()(const dissolved_message&) const {}
+    } const apply{s, o};
+    std::visit(apply, what);
+  };
+}
+
+bool names_right_ranks(const communicator_actors& of, const ranks_word& what) {
+  return std::visit(
+      [&](const auto& m) {
+        if constexpr (requires { m.rank; }) return m.rank >= 0 && m.rank < of.ranks;
+        else return true;
+      },
+      what);
+}
+
+}  // namespace
+
+bool job_links::deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,
+                        std::span<const std::byte> body) {
+  switch (head.kind) {
+    case frame_kind::pair: {
+      const auto word = pair_word_from(body);
+      if (!word || !is_here(*to, head.to) || !lives_in(*to, word->from, from)) return false;
+      to->table->at(head.to).post(order_of(*word));
+      return true;
+    }
+    case frame_kind::home: {
+      auto word = home_word_from(body);
+      if (!word || !to->at_home.load()) return false;
+      return std::visit(
+          [&](auto& m) {
+            if constexpr (requires { m.rank; })
+              if (!lives_in(*to, m.rank, from)) return false;
+            to->tell_membership(std::move(m));
+            return true;
+          },
+          *word);
+    }
+    case frame_kind::ranks: {
+      const auto word = ranks_word_from(body);
+      if (!word || from != to->home || !names_right_ranks(*to, *word)) return false;
+      if (to->at_home.load()) return true;  // it was lost meanwhile
+      if (std::holds_alternative<dissolved_message>(*word)) return to->end_ranks(), true;
+      for (const auto& cell : to->table->cells()) cell->post(order_of(*word));
+      return true;
+    }
+    default: return false;
+  }
+}
+
+/// About a part, which may not be here yet, of a communicator that may not be here any more.
+bool job_links::gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what) {
+  std::vector<communicator_actors_ptr> parts;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = communicators_.find(parent);
+    if (const auto whole = at == communicators_.end() ? nullptr : at->second.lock();
+        whole && !lives_in(*whole, what.rank, from))
+      return false;
+    gave_up_.push_back({parent, what.epoch, what.rank});
+    if (gave_up_.size() > most_gave_up) gave_up_.pop_front();
+    for (const auto& [id, members] : communicators_)
+      if (auto m = members.lock(); m && m->parent == parent && m->split == what.epoch) parts.push_back(std::move(m));
+  }
+  for (const auto& part : parts) part->never_comes(what.rank);
+  return true;
+}
+
+void job_links::process_lost(std::uint32_t process, const std::string& how) {
+  const auto affected = known();
+  const bool matters = std::any_of(affected.begin(), affected.end(), [&](const auto& members) {
+    return std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end();
+  });
+  log_->log(matters ? spdlog::level::err : spdlog::level::info, "{} was lost: {}", name_of(all(), process), how);
+  {
+    const std::lock_guard lock(mutex_);
+    lost_.emplace(process, how);
+    // What it sent for communicators that never came to be here, and now cannot.
+    for (auto& [id, frames] : early_) std::erase_if(frames, [&](const early_frame& f) { return f.from == process; });
+  }
+  for (const auto& members : known()) members->process_lost(process, how);
+}
+
+/// In order: its ranks have said so to their memberships. One that has not, and is gone all the same, is lost.
+void job_links::process_left(std::uint32_t process) {
+  for (const auto& members : known())
+    if (std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end())
+      members->process_lost(process, "it left the job");
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The communicators of a job that have ranks in this process and in others: brings what they say to each other from the mesh to the ranks,
+// and back (the link port's upper half).
+//
+// A communicator's membership is in one process, its *home*: at first the one of its rank 0. When that is lost, every other process is the home of
+// its own ranks from then on, with all others counted as lost: they only have to end what is under way, together with nobody.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/caf/communicator_actors.hpp"
+#include "actors/log.hpp"
+#include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/mesh.hpp"
+
+namespace troupe::actors {
+
+class job_links final : public mesh_receiver {
+public:
+  /// @param key, listeners as mesh; the others outlive it
+  job_links(mesh_options options, roster in, std::uint32_t here, const job_key& key, std::vector<descriptor> listeners,
+            arena& memory, std::shared_ptr<spdlog::logger> log);
+  ~job_links() override;
+
+  // -- communicators; any thread --
+  /// From now on it hears what comes for it, and what came before it was made here. Throws error(invalid_argument) if its id is taken.
+  void enter(const communicator_actors_ptr& what);
+  /// It has ended. What still comes for it is dropped.
+  void forget(communicator_id id);
+  /// Waits until every communicator has ended: others may not have left yet, and what they say would come to nobody. False: not until then.
+  bool wait_for_others(steady_time until);
+  /// The end of the process's part in the job.
+  void leave() { mesh_.leave(); }
+
+  // -- what ranks and memberships say; any thread --
+  void send(const communicator_actors& of, rank_t to, int channel, const chunk& what);
+  void send(const communicator_actors& of, rank_t to, int channel, const credit& what);
+  void send(const communicator_actors& of, rank_t to, const pair_word& what);
+  void send(const communicator_actors& of, const home_word& what);
+  /// To every other process that has ranks of it.
+  void send(const communicator_actors& of, const ranks_word& what);
+  void send_gave_up(const communicator_actors& of, epoch_t which, rank_t rank);
+  /// Nothing on its way refers to the rank's memory of that operation.
+  void let_go(const communicator_actors& of, rank_t source, epoch_t epoch);
+
+  /// See mesh.
+  bool poll() noexcept { return mesh_.poll(); }
+  bool rest() noexcept { return mesh_.rest(); }
+
+  std::uint32_t here() const { return mesh_.here(); }
+  const roster& all() const { return mesh_.all(); }
+
+private:
+  /// Came before its communicator was made here: the others had finished the split before.
+  struct early_frame {
+    std::uint32_t from;
+    frame_head head;
+    chunk what;  ///< of chunks
+    credit back;
+    std::vector<std::byte> body;
+  };
+
+  bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) override;
+  bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) override;
+  bool word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) override;
+  void process_lost(std::uint32_t process, const std::string& how) override;
+  void process_left(std::uint32_t process) override;
+
+  void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
+  communicator_actors_ptr find_or_keep(std::uint32_t from, const frame_head& head, early_frame&& frame);
+  static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
+  static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, const credit& what);
+  bool deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,
+               std::span<const std::byte> body);
+  std::vector<communicator_actors_ptr> known();
+  bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
+
+  std::shared_ptr<spdlog::logger> log_;
+  std::mutex mutex_;  // short: a look-up. What arrives comes on one thread; communicators come and go on others
+  std::condition_variable ended_;
+  std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
+  std::unordered_map<communicator_id, std::vector<early_frame>> early_;
+  std::map<std::uint32_t, std::string> lost_;  ///< how, by process
+  /// Who has not got a part, of those splits that failed last. Whoever makes the part later hears it then.
+  struct gave_up {
+    communicator_id parent;
+    epoch_t split;
+    rank_t rank;
+  };
+  std::deque<gave_up> gave_up_;
+  static constexpr std::size_t most_gave_up = 4096;
+  /// The last ones: what comes for them is late.
+  std::deque<communicator_id> over_;
+  static constexpr std::size_t most_over = 4096;
+  mesh mesh_;  ///< last: its thread calls
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What processes of a job say to each other (the link port; docs/protocol.md shows every frame field by field).
+//
+// A connection carries frames in one direction, each a head of 32 bytes, a body, and zeros up to a multiple of 16, so that a payload
+// that is received into aligned memory is aligned. Frames of one connection arrive in order; those of different ones in any.
+//
+// Here a *message* is a chunk frame: the bytes themselves behind the chunk's name (epoch, source, lane, sequence). Its *credit* is a
+// frame of the other direction: the chunk was consumed, so its sender may send one more, and has its memory back. The *epoch* tells the
+// operations of a communicator apart, and the head tells the communicators apart.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/rank/words.hpp"
+#include "protocols/chunk.hpp"
+
+namespace troupe::actors {
+
+/// Names a communicator in all processes of its job.
+using communicator_id = std::uint64_t;
+
+enum class frame_kind : std::uint8_t {
+  chunk,    ///< to a rank's channel: chunk_body, payload
+  credit,   ///< to a rank's channel: credit_body
+  pair,     ///< to a rank: pair_word
+  home,     ///< to the process where the membership is: home_word
+  ranks,    ///< to the ranks of a process: ranks_word
+  process,  ///< process_word
+};
+inline constexpr frame_kind last_frame_kind = frame_kind::process;
+
+struct frame_head {
+  std::uint64_t bytes = 0;  ///< of body and payload, without the zeros behind them
+  communicator_id communicator = 0;
+  std::uint64_t number = 0;  ///< 0, 1, 2 … of the connection
+  rank_t to = -1;
+  std::uint16_t channel = 0;
+  frame_kind kind = frame_kind::process;
+  std::uint8_t unused = 0;
+};
+static_assert(sizeof(frame_head) == 32);
+
+struct chunk_body {
+  std::uint64_t epoch = 0;
+  std::uint64_t fingerprint = 0;
+  rank_t source = -1;
+  std::uint32_t lane = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t unused = 0;
+};
+static_assert(sizeof(chunk_body) == 32);
+
+struct credit_body {
+  std::uint64_t epoch = 0;
+  rank_t source = -1;
+  std::uint32_t lane = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t unused = 0;
+};
+static_assert(sizeof(credit_body) == 24);
+
+/// A frame takes that many bytes behind its head.
+constexpr std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
+/// Of everything but chunks: the longest is a v-call's counts in a table of all ranks' calls.
+inline constexpr std::uint64_t most_word_bytes = std::uint64_t{64} << 20;
+/// Of a chunk. A longer send is cut (pairs over links are), a longer slice does not exist.
+inline constexpr std::uint64_t most_chunk_bytes = std::uint64_t{1} << 46;
+
+/// Why the head cannot be one; empty if it can. @param expected its number
+std::string why_no_frame(const frame_head& head, std::uint64_t expected);
+
+/// From one end of a send or receive to the other.
+struct pair_word {
+  enum class kind : std::uint32_t { revoke, revoked, refuse, inquire } what = kind::revoke;
+  rank_t from = -1;
+  epoch_t epoch = 0;
+  bool flag = false;  ///< revoked: received before; refuse, inquire: of a send
+  failure_ptr why;
+  look_t look = 0;
+  bool nobody_else = false;
+};
+constexpr pair_word::kind last_of(pair_word::kind) { return pair_word::kind::inquire; }
+
+/// From a rank to its communicator's membership.
+using home_word = std::variant<called_message, differs_message, withdraw_message, fail_message, stopped_message,
+                               left_message, quiet_message, perished_message, abort_message>;
+/// All ranks of the communicator have left, or it was ended.
+struct dissolved_message {};
+/// From the membership to every rank of a process.
+using ranks_word = std::variant<agreed_message, ask_message, halt_message, failed_message, broken_message,
+                                peer_left_message, peer_lost_message, dissolved_message>;
+
+/// "I am here."
+struct beat_word {};
+/// Nothing follows: the process leaves the job in order.
+struct bye_word {};
+/// To process 0: `process` does not answer me.
+struct suspect_word {
+  std::uint32_t process = 0;
+  std::string how;
+};
+/// From process 0: `process` is out of the job.
+struct lost_word {
+  std::uint32_t process = 0;
+  std::string how;
+};
+/// A rank of the head's communicator has not got its part of split number `epoch`, and will never call anything there.
+struct gave_up_word {
+  epoch_t epoch = 0;
+  rank_t rank = -1;
+};
+using process_word = std::variant<beat_word, bye_word, suspect_word, lost_word, gave_up_word>;
+
+std::vector<std::byte> to_wire(const pair_word& what);
+std::vector<std::byte> to_wire(const home_word& what);
+std::vector<std::byte> to_wire(const ranks_word& what);
+std::vector<std::byte> to_wire(const process_word& what);
+/// Nothing: these bytes are no such word.
+std::optional<pair_word> pair_word_from(std::span<const std::byte> body);
+std::optional<home_word> home_word_from(std::span<const std::byte> body);
+std::optional<ranks_word> ranks_word_from(std::span<const std::byte> body);
+std::optional<process_word> process_word_from(std::span<const std::byte> body);
+
+}  // namespace troupe::actors

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/link/rendezvous.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "actors/ports/link/handshake.hpp"
+#include "actors/ports/link/wire.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+static void describe(auto& wire, process_place& p) {
+  wire(p.host, p.host_key, p.pid, p.first_rank, p.ranks, p.cores, p.addresses);
+}
+static void describe(auto& wire, roster& r) { wire(r.job, r.processes); }
+static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.planning); }
+static void describe(auto& wire, job_found& f) { wire(f.all, f.planning); }
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// From the service: one of the three is said.
+struct answer {
+  std::vector<std::uint32_t> missing;
+  std::string refused;
+  bool complete = false;
+  job_found found;  ///< if complete
+};
+
+/// More than a process needs to say of itself, or a roster of 65 536 of them.
+constexpr std::uint32_t most_message = 64u << 20, most_enrolment = 1u << 20;
+constexpr std::chrono::seconds most_shaking{5};
+
+/// "0, 3–5 and 9 others".
+std::string list_of(const std::vector<std::uint32_t>& processes) {
+  constexpr std::size_t most = 16;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, processes.size()); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(processes[i]);
+  if (processes.size() > most) text += " and " + std::to_string(processes.size() - most) + " others";
+  return (processes.size() == 1 ? "process " : "processes ") + text;
+}
+
+/// One end of a connection: the handshake, then messages. Non-blocking.
+class talk {
+public:
+  talk(descriptor socket, handshake hands) : socket_(std::move(socket)), hands_(std::move(hands)) {
+    add(hands_.take_output());
+  }
+  int socket() const { return socket_.get(); }
+  bool wants_to_write() const { return !out_.empty(); }
+  const handshake& hands() const { return hands_; }
+  bool known() const { return hands_.state() == handshake::status::done; }
+
+  void say(const auto& what) {
+    std::vector<std::byte> body;
+    wire_writer{body}(what);
+    const auto bytes = static_cast<std::uint32_t>(body.size());
+    const auto* const head = reinterpret_cast<const std::byte*>(&bytes);
+    out_.insert(out_.end(), head, head + sizeof bytes);
+    add(body);
+  }
+  /// Reads and writes what can be. False: the connection has ended; why() says how.
+  bool go_on() {
+    for (std::byte some[4096];;) {
+      const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (got <= 0) return fail(got == 0 ? "the connection was closed" : text_of_errno(errno));
+      in_.insert(in_.end(), some, some + got);
+      if (!known()) {
+        const std::size_t used = hands_.feed(in_);
+        in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(used));
+        add(hands_.take_output());
+        if (hands_.state() == handshake::status::refused) {
+          write();
+          return fail(hands_.why());
+        }
+      }
+      if (in_.size() > most_message) return fail("a message that is too long came");
+    }
+    return write();
+  }
+  /// The body of the next message, if it is there.
+  std::optional<std::vector<std::byte>> next(std::uint32_t most) {
+    std::uint32_t bytes = 0;
+    if (!known() || in_.size() < sizeof bytes) return std::nullopt;
+    std::memcpy(&bytes, in_.data(), sizeof bytes);
+    if (bytes > most) {
+      fail("a message that is too long came");
+      return std::nullopt;
+    }
+    if (in_.size() < sizeof bytes + bytes) return std::nullopt;
+    const auto from = in_.begin() + sizeof bytes;
+    std::vector<std::byte> body(from, from + bytes);
+    in_.erase(in_.begin(), from + bytes);
+    return body;
+  }
+  const std::string& why() const { return why_; }
+
+private:
+  void add(const std::vector<std::byte>& more) { out_.insert(out_.end(), more.begin(), more.end()); }
+  bool fail(std::string why) {
+    why_ = std::move(why);
+    return false;
+  }
+  bool write() {
+    while (!out_.empty()) {
+      const ssize_t taken = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (taken < 0 && errno == EINTR) continue;
+      if (taken < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+      if (taken < 0) return fail(text_of_errno(errno));
+      out_.erase(out_.begin(), out_.begin() + taken);
+    }
+    return true;
+  }
+
+  descriptor socket_;
+  handshake hands_;
+  std::vector<std::byte> in_, out_;
+  std::string why_;
+};
+
+}  // namespace
+
+static void describe(auto& wire, answer& a) { wire(a.missing, a.refused, a.complete, a.found); }
+
+// -- the service --------------------------------------------------------------------------------------------------------------
+
+struct rendezvous_service::guest {
+  guest(descriptor s, handshake h) : line(std::move(s), std::move(h)) {}
+  talk line;
+  clock::time_point came = clock::now();
+  std::optional<enrolment> said;
+};
+
+rendezvous_service::rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key,
+                                       std::uint64_t build)
+    : processes_(processes), key_(key), build_(build), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  const socket_address at = socket_address::resolve(listen).front();
+  if (!key.present() && !at.is_local())
+    throw error(errc::bad_config, "to listen at " + listen +
+                                      ", where strangers could come, the job needs a key: set TROUPE_KEY or "
+                                      "TROUPE_KEY_FILE in every process, or let troupe launch make one");
+  listener_ = listen_at(at);
+  address_ = socket_address::own(listener_.get()).to_string();
+  while (job_ == 0) fill_random(std::as_writable_bytes(std::span(&job_, 1)));
+  thread_ = std::thread([this] { work(); });
+}
+
+rendezvous_service::~rendezvous_service() { stop(); }
+
+void rendezvous_service::stop() {
+  if (!thread_.joinable()) return;
+  stopping_.store(true);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void rendezvous_service::work() {
+  std::vector<pollfd> waits;
+  while (!stopping_.load()) {
+    waits.assign({{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
+    for (const auto& g : guests_)
+      waits.push_back({g->line.socket(), static_cast<short>(g->line.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
+    ::poll(waits.data(), waits.size(), 1000);
+    std::string why;
+    while (descriptor s = accept_from(listener_.get(), why)) {
+      if (!is_same_user(s.get())) continue;
+      tune_socket(s.get(), 5000);
+      guests_.push_back(
+          std::make_unique<guest>(std::move(s), handshake::answering({job_, 0, rendezvous_process, build_}, key_)));
+    }
+    bool changed = false;
+    const std::size_t before = guests_.size();
+    std::erase_if(guests_, [&](const auto& g) {
+      const bool open = g->line.go_on();
+      if (open && !g->said) changed = take_message(*g) || changed;
+      const bool stranger = !g->line.known() && clock::now() - g->came > most_shaking;
+      return !open || stranger || !g->line.why().empty();
+    });
+    if (done_.load()) {
+      if (guests_.empty()) return;  // all have read it, and closed their ends
+    } else if (changed || guests_.size() != before) {
+      tell_all_who_came();
+      finish();
+    }
+  }
+}
+
+/// True: somebody has said who it is.
+bool rendezvous_service::take_message(guest& from) {
+  const auto body = from.line.next(most_enrolment);
+  if (!body) return false;
+  enrolment e;
+  wire_reader wire{*body};
+  wire(e);
+  answer no;
+  if (!wire.complete() || e.process != from.line.hands().peer()) no.refused = "it did not say who it is";
+  else if (e.processes != processes_)
+    no.refused = "process " + std::to_string(e.process) + " is one of " + std::to_string(e.processes) +
+                 ", but this job has " + std::to_string(processes_) + " processes";
+  else if (e.process >= processes_)
+    no.refused = "there is no process " + std::to_string(e.process) + " in a job of " + std::to_string(processes_);
+  for (const auto& g : guests_)
+    if (g->said && g->said->process == e.process && no.refused.empty())
+      no.refused = "there is a process " + std::to_string(e.process) + " already: pid " +
+                   std::to_string(g->said->place.pid) + " on host " + g->said->place.host + ", and now pid " +
+                   std::to_string(e.place.pid) + " on host " + e.place.host;
+  if (!no.refused.empty()) {
+    from.line.say(no);
+    static_cast<void>(from.line.go_on());
+    return false;
+  }
+  from.said = std::move(e);
+  return true;
+}
+
+void rendezvous_service::tell_all_who_came() {
+  answer so_far;
+  for (std::uint32_t p = 0; p < processes_; ++p)
+    if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; }))
+      so_far.missing.push_back(p);
+  if (so_far.missing.empty()) return;
+  for (const auto& g : guests_) {
+    if (!g->said) continue;
+    g->line.say(so_far);
+    static_cast<void>(g->line.go_on());
+  }
+}
+
+void rendezvous_service::refuse_all(const std::string& why) {
+  answer no;
+  no.refused = why;
+  for (const auto& g : guests_) {
+    if (!g->said) continue;
+    g->line.say(no);
+    static_cast<void>(g->line.go_on());
+  }
+  done_.store(true);
+}
+
+namespace {
+/// The first line in which they differ, of each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  const std::size_t at =
+      static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const auto line = [at](const std::string& s) {
+    const std::size_t before = at == 0 ? s.npos : s.rfind('\n', at - 1);
+    const std::size_t begin = before == s.npos ? 0 : before + 1;
+    return s.substr(begin, s.find('\n', begin) - begin);
+  };
+  return {line(a), line(b)};
+}
+}  // namespace
+
+/// If all are there.
+void rendezvous_service::finish() {
+  std::map<std::uint32_t, const enrolment*> all;
+  for (const auto& g : guests_)
+    if (g->said) all[g->said->process] = &*g->said;
+  if (all.size() < processes_) return;
+  answer yes;
+  yes.complete = true;
+  job_found& found = yes.found;
+  found.all.job = job_;
+  found.planning = all[0]->planning;
+  std::uint64_t ranks = 0;
+  for (const auto& [process, e] : all) {
+    if (e->settings != all[0]->settings) {
+      const auto [first, other] = first_difference(all[0]->settings, e->settings);
+      return refuse_all("the engine options of processes 0 and " + std::to_string(process) + " differ: \"" + first +
+                        "\" and \"" + other + "\"; all processes of a job must have the same");
+    }
+    process_place place = e->place;
+    place.first_rank = static_cast<std::uint32_t>(ranks);
+    ranks += place.ranks;
+    found.all.processes.push_back(std::move(place));
+  }
+  if (ranks > std::uint64_t{1} << 24)
+    return refuse_all("a job has at most 16777216 ranks, not " + std::to_string(ranks));
+  for (const auto& g : guests_) {
+    if (!g->said) continue;
+    g->line.say(yes);
+    static_cast<void>(g->line.go_on());
+  }
+  done_.store(true);
+}
+
+// -- a process --------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+class joining {
+public:
+  joining(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
+          const join_limits& limits)
+      : rendezvous_(rendezvous), key_(key), build_(build), mine_(mine), limits_(limits) {}
+
+  job_found run() {
+    for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
+      if (std::optional<job_found> found = try_once()) return std::move(*found);
+      nap(pause);
+    }
+  }
+
+private:
+  /// Nothing: nobody serves there yet.
+  std::optional<job_found> try_once() {
+    for (const socket_address& at : socket_address::resolve(rendezvous_)) {
+      descriptor s;
+      try {
+        s = begin_connect(at);
+      } catch (const error& e) {
+        problem_ = e.what();
+        continue;
+      }
+      while (!wait_for(s.get(), POLLOUT)) {}
+      if (const int bad = connect_error(s.get()); bad != 0) {
+        problem_ = at.to_string() + ": " + text_of_errno(bad);
+        continue;
+      }
+      if (!is_same_user(s.get()))
+        throw error(errc::mismatch, "the rendezvous at " + rendezvous_ + " is another user's");
+      if (auto found = speak(std::move(s))) return found;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<job_found> speak(descriptor s) {
+    talk line{std::move(s), handshake::calling({0, mine_.process, rendezvous_process, build_}, key_)};
+    bool said = false;
+    for (;;) {
+      const bool open = line.go_on();
+      if (line.hands().state() == handshake::status::refused)
+        throw error(errc::mismatch,
+                    "the rendezvous at " + rendezvous_ + " refused this process: " + line.hands().why());
+      while (const auto body = line.next(most_message)) {
+        answer a;
+        wire_reader wire{*body};
+        wire(a);
+        if (!wire.complete()) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
+        if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
+        if (a.complete) return std::move(a.found);
+        missing_ = std::move(a.missing);
+      }
+      if (!open) {
+        problem_ = "the rendezvous at " + rendezvous_ + ": " + line.why();
+        return std::nullopt;
+      }
+      if (line.known() && !std::exchange(said, true)) {
+        line.say(mine_);
+        continue;
+      }
+      wait_for(line.socket(), line.wants_to_write() ? POLLIN | POLLOUT : POLLIN);
+    }
+  }
+
+  /// False: nothing yet.
+  bool wait_for(int socket, int events) {
+    check();
+    pollfd wait{socket, static_cast<short>(events), 0};
+    return ::poll(&wait, 1, 50) > 0;
+  }
+  void nap(std::chrono::milliseconds time) {
+    check();
+    ::poll(nullptr, 0, static_cast<int>(time.count()));
+  }
+  void check() const {
+    if (limits_.cancelled && limits_.cancelled()) throw error(errc::cancelled, "the join was cancelled");
+    if (clock::now() < limits_.until) return;
+    const std::string who = "process " + std::to_string(mine_.process) + " of " + std::to_string(mine_.processes);
+    if (missing_.empty())
+      throw error(errc::timed_out, who + " found no rendezvous at " + rendezvous_ + " in time" +
+                                       (problem_.empty() ? "" : " (" + problem_ + ")"));
+    throw error(errc::timed_out, who + " waited in vain at " + rendezvous_ + ": " + list_of(missing_) +
+                                     (missing_.size() == 1 ? " has" : " have") + " not come");
+  }
+
+  const std::string& rendezvous_;
+  const job_key& key_;
+  const std::uint64_t build_;
+  const enrolment& mine_;
+  const join_limits& limits_;
+  std::vector<std::uint32_t> missing_;
+  std::string problem_;
+};
+
+}  // namespace
+
+job_found enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
+                const join_limits& limits) {
+  return joining{rendezvous, key, build, mine, limits}.run();
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where the processes of a job find each other: each says who it is and where it listens, and all get the same roster when the last has come.
+//
+// Over one connection a process: the handshake, then messages of four bytes length and a body (wire.hpp). The service says who has come each time
+// somebody does, so that who waits in vain can say who is missing. What does not fit together (two that say they are number 3, other options) is
+// refused to all, with the sentence that names both.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/ports/link/job_key.hpp"
+#include "actors/ports/link/roster.hpp"
+#include "actors/ports/link/sockets.hpp"
+
+namespace troupe::actors {
+
+/// What a process says of itself.
+struct enrolment {
+  std::uint32_t process = 0;
+  std::uint32_t processes = 1;
+  process_place place;   ///< but for first_rank
+  std::string settings;  ///< what all must have said alike, a line each: "choreography = auto"
+  std::string planning;  ///< what plans depend on; everybody gets that of process 0
+};
+
+/// What it learns.
+struct job_found {
+  roster all;
+  std::string planning;
+};
+
+/// Serves one job, on a thread of its own, until all have their roster.
+class rendezvous_service {
+public:
+  /// @param listen "tcp://127.0.0.1:0", "unix:@name"; port 0: any. Throws error(io), error(bad_config) as listen_at(); and without a key
+  ///        error(bad_config) where strangers could come: beyond loopback.
+  rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key, std::uint64_t build);
+  ~rendezvous_service();
+  rendezvous_service(const rendezvous_service&) = delete;
+  rendezvous_service& operator=(const rendezvous_service&) = delete;
+
+  /// With the port that it got.
+  const std::string& address() const { return address_; }
+  /// All have been told.
+  bool done() const { return done_.load(); }
+  void stop();
+
+private:
+  struct guest;
+  void work();
+  bool take_message(guest& from);
+  void tell_all_who_came();
+  void finish();
+  void refuse_all(const std::string& why);
+
+  const std::uint32_t processes_;
+  const job_key key_;
+  const std::uint64_t build_;
+  std::uint64_t job_ = 0;
+  descriptor listener_, bell_;
+  std::string address_;
+  std::vector<std::unique_ptr<guest>> guests_;
+  std::atomic<bool> stopping_{false}, done_{false};
+  std::thread thread_;
+};
+
+struct join_limits {
+  std::chrono::steady_clock::time_point until;  ///< throws error(timed_out) then, with who is missing
+  std::function<bool()> cancelled;              ///< asked now and then; true: throws error(cancelled)
+};
+
+/// Enrols the calling process. Waits also for the service itself to come. Throws error(timed_out), error(cancelled), error(mismatch) (what others
+/// say does not fit), error(io).
+job_found enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
+                const join_limits& limits);
+
+}  // namespace troupe::actors

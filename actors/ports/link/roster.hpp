@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The processes of a job, as the join found them.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::actors {
+
+struct process_place {
+  std::string host;            ///< its name, for people
+  std::uint64_t host_key = 0;  ///< equal: the same host, whose processes can share memory
+  std::int64_t pid = 0;
+  std::uint32_t first_rank = 0;  ///< of the world
+  std::uint32_t ranks = 0;
+  std::uint32_t cores = 0;             ///< that it may use
+  std::vector<std::string> addresses;  ///< where it listens, the best first: "tcp://10.0.0.1:40123"
+};
+
+struct roster {
+  std::uint64_t job = 0;
+  std::vector<process_place> processes;
+  std::uint32_t ranks() const { return processes.empty() ? 0 : processes.back().first_rank + processes.back().ranks; }
+};
+
+/// "process 2 (ranks 4–5, pid 4711 on host b)".
+std::string name_of(const roster& in, std::uint32_t process);
+
+}  // namespace troupe::actors

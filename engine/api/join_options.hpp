@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+namespace troupe {
+
+/// How a process finds the others of its job. What is left open is taken from the environment: of troupe launch (TROUPE_JOIN, TROUPE_RANK,
+/// TROUPE_RANKS, TROUPE_KEY), or of mpirun, srun or torchrun (docs/hosts.md).
+struct join_options {
+  std::string
+      rendezvous;  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already
+  int process = -1;  ///< of this job: 0 … processes − 1
+  int processes = 0;
+  std::string
+      key;  ///< 64 hexadecimal digits, the same in all processes; empty: TROUPE_KEY's, or the one in the file that
+            ///< TROUPE_KEY_FILE names. None is needed where all processes are on one host
+  std::string
+      interfaces;  ///< network interfaces that may be used, "eth0,ib"; with a '^' before it: that may not. Empty: TROUPE_INTERFACE
+  std::chrono::milliseconds deadline{
+      60'000};  ///< for all processes to come; then error(timed_out) that names the missing
+  std::chrono::milliseconds silence{3'000};   ///< of a process before it counts as lost; 100 or more
+  const std::atomic<bool>* cancel = nullptr;  ///< set to true by any thread: the join ends with error(cancelled)
+};
+
+}  // namespace troupe

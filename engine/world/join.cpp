@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/world/join.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <span>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "actors/caf/job_links.hpp"
+#include "actors/ports/link/rendezvous.hpp"
+#include "engine/world/launcher_environment.hpp"
+#include "memory/error.hpp"
+#include "memory/word_hash.hpp"
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
+constexpr std::string_view build_name = "troupe 0.1.0, link 1";
+
+std::uint64_t hash_of(std::string_view text) {
+  word_hash h;
+  h.add(text);
+  return h.state;
+}
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes it
+  return value == nullptr ? std::string{} : value;
+}
+
+/// The host as processes see it that could share memory: the running system, and its view of the network, by which tests make hosts of one.
+std::uint64_t key_of_host() {
+  std::string boot;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+  struct stat network {};
+  if (::stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
+  return hash_of(boot + " " + std::to_string(network.st_ino));
+}
+
+std::string name_of_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+/// What every process must have been told alike.
+std::string settings_of(const engine_options& o) {
+  std::string text =
+      "choreography = " + o.choreography + "\nprotocol = " + o.protocol + "\nchannels = " + std::to_string(o.channels) +
+      "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
+      "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
+      "\nlevel = " + std::string{name(o.level)} + "\nagreement = " + std::string{name(o.agreement)} + "\n";
+  for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
+  for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
+  return text;
+}
+
+struct whereabouts {
+  std::string rendezvous;
+  std::uint32_t process = 0, processes = 0;
+  actors::job_key key;
+};
+
+/// What the options leave open, the environment says.
+whereabouts find_job(const join_options& options) {
+  std::optional<launched> by;
+  if (options.rendezvous.empty() || options.process < 0 || options.processes <= 0 || options.key.empty())
+    by = launched_by(
+        [](const char* name) -> const char* {
+          return std::getenv(name);
+        },  // NOLINT(concurrency-mt-unsafe): nobody here changes it
+        facts_of_this_process());
+  whereabouts w;
+  w.rendezvous = !options.rendezvous.empty() ? options.rendezvous : by ? by->rendezvous : std::string{};
+  const int process = options.process >= 0 ? options.process : by ? by->process : -1;
+  const int processes = options.processes > 0 ? options.processes : by ? by->processes : -1;
+  if (process < 0 || processes < 0 || (w.rendezvous.empty() && processes > 1))
+    throw error(
+        errc::bad_config,
+        "join: nobody says which job this process belongs to; start it by troupe launch -n N PROGRAM, by mpirun, "
+        "srun or torchrun, or set TROUPE_JOIN (tcp://host:port), TROUPE_RANK and TROUPE_RANKS");
+  if (process >= processes)
+    throw error(errc::bad_config, "join: there is no process " + std::to_string(process) + " in a job of " +
+                                      std::to_string(processes) + "; numbers begin with 0");
+  if (w.rendezvous.empty()) w.rendezvous = "tcp://127.0.0.1:0";
+  w.process = static_cast<std::uint32_t>(process);
+  w.processes = static_cast<std::uint32_t>(processes);
+  if (!options.key.empty()) w.key = actors::job_key::from_hex(options.key);
+  else if (by) w.key = key_of(*by);
+  return w;
+}
+
+/// Process 0 serves, unless troupe launch or somebody else does.
+std::unique_ptr<actors::rendezvous_service> serve(const whereabouts& w, std::uint64_t build) {
+  if (w.process != 0) return nullptr;
+  try {
+    return std::make_unique<actors::rendezvous_service>(w.rendezvous, w.processes, w.key, build);
+  } catch (const error& e) {
+    if (e.code_value() == errc::bad_config) throw;
+    return nullptr;  // somebody listens there already, or it is on another host: then it is there
+  }
+}
+
+struct door {
+  std::vector<actors::descriptor> listeners;
+  std::vector<std::string> addresses;
+};
+
+/// A name that nobody else has, and that ends with the process.
+std::string name_of_door() {
+  std::uint64_t number = 0;
+  actors::fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  return "unix:@troupe-" + std::to_string(::getpid()) + "-" + std::to_string(number);
+}
+
+/// Where the others reach this process: those of this host at a Unix socket, and if all are on it, nowhere else.
+door open_door(const whereabouts& w, const std::string& interfaces) {
+  door d;
+  const bool local = actors::socket_address::resolve(w.rendezvous).front().is_local();
+  d.addresses.push_back(name_of_door());
+  d.listeners.push_back(actors::listen_at(actors::socket_address::resolve(d.addresses.front()).front()));
+  if (local) return d;
+  if (!w.key.present())
+    throw error(
+        errc::bad_config,
+        "join: a job over several hosts (" + w.rendezvous +
+            ") needs a key, so that nobody else can join: set TROUPE_KEY or TROUPE_KEY_FILE alike in every process");
+  const auto reachable = actors::addresses_of_host(interfaces);
+  if (reachable.empty())
+    throw error(errc::io, "join: host " + name_of_host() +
+                              " has no network interface but loopback, and the rendezvous " + w.rendezvous +
+                              " is beyond it");
+  const bool v6 = std::any_of(reachable.begin(), reachable.end(), [](const auto& a) { return a.family() == AF_INET6; });
+  d.listeners.push_back(
+      actors::listen_at(actors::socket_address::resolve(v6 ? "tcp://[::]:0" : "tcp://0.0.0.0:0").front()));
+  const std::uint16_t port = actors::socket_address::own(d.listeners.back().get()).port();
+  for (const actors::socket_address& a : reachable) d.addresses.push_back(a.with_port(port).to_string());
+  return d;
+}
+
+/// Pieces side by side, as every process of the job has them.
+int channels_for(const actors::roster& job) {
+  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint32_t>> hosts;  // cores, ranks
+  for (const actors::process_place& p : job.processes) {
+    auto& [cores, ranks] = hosts[p.host_key];
+    cores = std::max(cores, p.cores);
+    ranks += p.ranks;
+  }
+  std::uint32_t least = 16;
+  for (const auto& [host, has] : hosts) least = std::min(least, has.first / std::max(1u, has.second));
+  return static_cast<int>(std::max(1u, least));
+}
+
+}  // namespace
+
+layout layout_of(const actors::roster& job) {
+  std::map<std::uint64_t, int> host_number;
+  std::vector<coordinates> places;
+  std::vector<residence> homes;
+  std::map<int, int> on_host;
+  for (std::size_t p = 0; p < job.processes.size(); ++p) {
+    const actors::process_place& process = job.processes[p];
+    const int host = host_number.try_emplace(process.host_key, static_cast<int>(host_number.size())).first->second;
+    for (std::uint32_t r = 0; r < process.ranks; ++r) {
+      places.push_back({host, 0, on_host[host]++});
+      homes.push_back({host, static_cast<int>(p)});
+    }
+  }
+  layout all =
+      host_number.size() == 1 ? layout::flat(static_cast<int>(places.size())) : layout::placed(std::move(places));
+  all.homes = std::move(homes);
+  return all;
+}
+
+void join_job(engine_core& core, const join_options& options, int ranks_here) {
+  if (core.runtime->job() != nullptr)
+    throw error(errc::invalid_argument, "this engine has joined its job already; a process needs one engine a job");
+  if (core.has_layout)
+    throw error(errc::bad_config,
+                "engine.layout is \"" + core.options.layout + "\", but a join finds the layout itself: leave it out");
+  if (core.options.faults.any())
+    throw error(errc::bad_config, "engine.faults happen inside one process; a job of several has none");
+  if (ranks_here < 1)
+    throw error(errc::invalid_argument, "join: a process needs at least one rank, not " + std::to_string(ranks_here));
+  if (options.silence < std::chrono::milliseconds{100})
+    throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
+                                      " ms would take busy processes for lost; 100 is the least");
+  const whereabouts where = find_job(options);
+  const std::uint64_t build = hash_of(build_name);
+  const auto service = serve(where, build);
+  door d = open_door(where, options.interfaces.empty() ? variable("TROUPE_INTERFACE") : options.interfaces);
+  actors::enrolment mine;
+  mine.process = where.process;
+  mine.processes = where.processes;
+  mine.place.host = name_of_host();
+  mine.place.host_key = key_of_host();
+  mine.place.pid = ::getpid();
+  mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
+  mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());
+  mine.place.addresses = std::move(d.addresses);
+  mine.settings = settings_of(core.options);
+  const actors::join_limits limits{clock::now() + options.deadline,
+                                   [&] { return options.cancel != nullptr && options.cancel->load(); }};
+  const std::string rendezvous = service ? service->address() : where.rendezvous;
+  actors::job_found found = actors::enrol(rendezvous, where.key, build, mine, limits);
+  actors::mesh_options links;
+  links.silence = options.silence;
+  links.build = build;
+  core.channels_of_job = channels_for(found.all);
+  core.runtime->join(std::make_unique<actors::job_links>(links, std::move(found.all), where.process, where.key,
+                                                         std::move(d.listeners), core.runtime->memory(), core.log));
+  // The others may still be reading their rosters.
+  while (service && !service->done() && clock::now() < limits.until) std::this_thread::yield();
+}
+
+std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run) {
+  const actors::roster& all = core.runtime->job()->all();
+  actors::job_part part;
+  word_hash id;
+  id.add(all.job);
+  id.add("world");
+  part.id = id.state;
+  std::vector<int> places;
+  for (std::size_t p = 0; p < all.processes.size(); ++p)
+    for (std::uint32_t r = 0; r < all.processes[p].ranks; ++r) {
+      part.process_of.push_back(static_cast<std::uint32_t>(p));
+      places.push_back(static_cast<int>(places.size()));
+    }
+  return core.found("world", layout_of(all), std::move(places), std::move(run), &part);
+}
+
+}  // namespace troupe

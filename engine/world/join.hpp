@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// How an engine becomes a part of a job of many processes: where to go, whom to meet there, and the world communicator of all their ranks.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/ports/link/roster.hpp"
+#include "engine/api/join_options.hpp"
+#include "engine/world/communicator_state.hpp"
+
+namespace troupe {
+
+/// Finds the other processes and connects the engine with them. Blocks until all have come. Throws error: bad_config (nowhere said where to join,
+/// or half of it), timed_out, cancelled, mismatch (processes do not fit together), io; invalid_argument if the engine has joined already.
+void join_job(engine_core& core, const join_options& options, int ranks_here);
+
+/// The communicator of all ranks of the job. @pre join_job()
+std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run);
+
+/// Of all ranks of the job, host by host: flat on one host, else a server for each.
+layout layout_of(const actors::roster& job);
+
+}  // namespace troupe

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/link/frames.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+call some_call() {
+  call c;
+  c.what = collective::all_gather;
+  c.uniform = false;
+  c.type = datatype::c128;
+  c.reduction = pre_mul_sum(0.1);
+  c.count = std::size_t{1} << 40;
+  c.choreography = "ring";
+  c.counts = {0, 7, std::size_t{1} << 33};
+  c.outcome_of = ended_call{9, errc::timed_out};
+  c.history = 11;
+  auto report = std::make_shared<call_report>();
+  report->planned = "ring over 2 channels";
+  report->earlier = {{3, "broadcast"}};
+  c.report = std::move(report);
+  return c;
+}
+
+std::vector<std::byte> cut(std::vector<std::byte> bytes, std::size_t at) {
+  bytes.resize(at);
+  return bytes;
+}
+
+/// Cut anywhere, or with a byte behind it, it is no word; with any byte changed it is one or none, and never more than its bytes.
+template <class Word, class Read>
+void survives(const Word& word, Read&& read) {
+  const std::vector<std::byte> bytes = to_wire(word);
+  const auto again = read(bytes);
+  REQUIRE(again);
+  CHECK(to_wire(*again) == bytes);
+  for (std::size_t at = 0; at < bytes.size(); ++at) CHECK_FALSE(read(cut(bytes, at)));
+  std::vector<std::byte> longer = bytes;
+  longer.push_back(std::byte{0});
+  CHECK_FALSE(read(longer));
+  for (std::size_t at = 0; at < bytes.size(); ++at)
+    for (const int value : {0, 1, 127, 255}) {
+      std::vector<std::byte> other = bytes;
+      other[at] = static_cast<std::byte>(value);
+      if (const auto read_all = read(other)) CHECK(to_wire(*read_all) == other);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("what processes say to each other comes out as it went in, and nothing else does") {
+  const failure_ptr why = make_failure(errc::peer_lost, "process 3 was lost");
+  const auto home = [](const auto& b) { return home_word_from(b); };
+  survives(home_word{called_message{5, 2, some_call()}}, home);
+  survives(home_word{withdraw_message{5, 2, some_call()}}, home);
+  survives(home_word{withdraw_message{5, 2, std::nullopt}}, home);
+  survives(home_word{fail_message{5, "all_reduce", why}}, home);
+  survives(home_word{stopped_message{5, 2, {"lane 1", ""}, {some_call(), true, true}}}, home);
+  survives(home_word{left_message{2, 77, call{}}}, home);
+  survives(home_word{abort_message{why}}, home);
+  const auto ranks = [](const auto& b) { return ranks_word_from(b); };
+  survives(ranks_word{agreed_message{5, std::make_shared<const std::vector<std::size_t>>(3, 8)}}, ranks);
+  survives(ranks_word{agreed_message{5, nullptr}}, ranks);
+  survives(ranks_word{failed_message{5, why}}, ranks);
+  survives(ranks_word{dissolved_message{}}, ranks);
+  survives(pair_word{pair_word::kind::refuse, 1, 4, true, why, 6, true},
+           [](const auto& b) { return pair_word_from(b); });
+  const auto process = [](const auto& b) { return process_word_from(b); };
+  survives(process_word{beat_word{}}, process);
+  survives(process_word{lost_word{4, "it closed a connection"}}, process);
+  survives(process_word{gave_up_word{4, 1}}, process);
+}
+
+TEST_CASE("a failure that says nothing is no failure") {
+  CHECK_FALSE(home_word_from(to_wire(home_word{fail_message{5, "all_reduce", nullptr}})));
+  CHECK_FALSE(home_word_from(to_wire(home_word{abort_message{nullptr}})));
+  CHECK_FALSE(ranks_word_from(to_wire(ranks_word{broken_message{nullptr}})));
+  CHECK_FALSE(pair_word_from(to_wire(pair_word{pair_word::kind::revoke, 1, 4, true, nullptr, 6, true})));
+  CHECK(pair_word_from(to_wire(pair_word{pair_word::kind::revoked, 1, 4, true, nullptr, 6, true})));
+}
+
+TEST_CASE("a list cannot be longer than its bytes") {
+  std::vector<std::byte> bytes = to_wire(home_word{stopped_message{5, 2, {}, {}}});
+  const auto is = [&](std::size_t at) { return home_word_from(bytes).has_value() && at < bytes.size(); };
+  REQUIRE(is(0));
+  // The number of waits stands behind the index (4), the epoch (8) and the rank (4).
+  for (std::size_t i = 16; i < 24; ++i) bytes[i] = std::byte{0xff};
+  CHECK_FALSE(home_word_from(bytes));
+}
+
+TEST_CASE("heads that cannot be are told") {
+  frame_head head;
+  head.kind = frame_kind::chunk;
+  head.bytes = sizeof(chunk_body);
+  CHECK(why_no_frame(head, 0).empty());
+  CHECK(why_no_frame(head, 1) == "frame 0 instead of 1");
+  head.bytes = sizeof(chunk_body) - 1;
+  CHECK(why_no_frame(head, 0).find("a frame of 31 bytes where from 32 to ") == 0);
+  head.kind = frame_kind::home;
+  head.bytes = most_word_bytes + 1;
+  CHECK_FALSE(why_no_frame(head, 0).empty());
+  head.kind = static_cast<frame_kind>(200);
+  CHECK(why_no_frame(head, 0) == "a frame of unknown kind 200");
+}

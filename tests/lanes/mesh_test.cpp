@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several meshes in one process, so that ThreadSanitizer sees all their threads.
+#include "actors/ports/link/mesh.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+struct listener_of_test final : mesh_receiver {
+  bool chunk_arrived(std::uint32_t from, const frame_head&, chunk&& what) override {
+    const auto* const word = reinterpret_cast<const std::byte*>(what.data);
+    bool right = what.source == static_cast<rank_t>(from) && reinterpret_cast<std::uintptr_t>(word) % 16 == 0;
+    for (std::size_t i = 0; i < what.bytes; ++i)
+      right = right && word[i] == static_cast<std::byte>(i * 7 + what.sequence);
+    if (what.sequence != next[from]++) right = false;
+    if (!right) ++wrong;
+    bytes += what.bytes;
+    const std::lock_guard lock(mutex);
+    if (held.size() < 64) held.push_back(std::move(what));  // some are read late
+    ++chunks;
+    return true;
+  }
+  bool credit_arrived(std::uint32_t, const frame_head&, const credit&) override { return ++credits, true; }
+  bool word_arrived(std::uint32_t, const frame_head&, std::span<const std::byte> body) override {
+    return ++words, body.size() != 13;
+  }
+  void process_lost(std::uint32_t process, const std::string& how) override {
+    const std::lock_guard lock(mutex);
+    lost.push_back(std::to_string(process) + ": " + how);
+    ++losses;
+  }
+  void process_left(std::uint32_t) override { ++lefts; }
+
+  std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0};
+  std::atomic<std::size_t> bytes{0};
+  std::array<std::uint32_t, 8> next{};
+  std::mutex mutex;
+  std::vector<chunk> held;
+  std::vector<std::string> lost;
+};
+
+struct meshes_of_test {
+  /// @param local over memory that both ends map; else over sockets alone
+  meshes_of_test(bool local, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000}) {
+    static std::atomic<int> number{0};
+    roster all;
+    all.job = 42;
+    std::vector<descriptor> doors;
+    for (std::uint32_t p = 0; p < n; ++p) {
+      const std::string name = "unix:@troupe-mesh-test-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+      doors.push_back(listen_at(socket_address::resolve(local ? name : "tcp://127.0.0.1:0").front()));
+      process_place place;
+      place.host = "here";
+      place.pid = 1000 + p;
+      place.first_rank = p;
+      place.ranks = 1;
+      place.addresses = {socket_address::own(doors.back().get()).to_string()};
+      all.processes.push_back(place);
+    }
+    mesh_options options;
+    options.silence = silence;
+    options.build = 7;
+    for (std::uint32_t p = 0; p < n; ++p) {
+      heard.push_back(std::make_unique<listener_of_test>());
+      std::vector<descriptor> door;
+      door.push_back(std::move(doors[p]));
+      each.push_back(std::make_unique<mesh>(options, all, p, job_key{}, std::move(door), memory, *heard.back()));
+    }
+  }
+  ~meshes_of_test() {
+    std::vector<std::thread> leaving;
+    for (auto& m : each)
+      if (m) leaving.emplace_back([&m] { m->leave(); });
+    for (std::thread& t : leaving) t.join();
+  }
+  arena memory;
+  std::vector<std::unique_ptr<listener_of_test>> heard;
+  std::vector<std::unique_ptr<mesh>> each;
+};
+
+template <class Enough>
+bool comes(Enough&& enough) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  while (!enough()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return true;
+}
+
+std::vector<std::byte> payload(std::size_t bytes, std::uint32_t sequence) {
+  std::vector<std::byte> made(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 7 + sequence);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("chunks of every size arrive whole, aligned and in order, from several processes at once") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 3};
+  constexpr std::size_t sizes[] = {0, 1, 8, 15, 16, 17, 1000, 16'383, 16'384, 16'385, 70'000, 1'000'000, 5'000'000};
+  std::vector<std::thread> senders;
+  std::vector<std::vector<std::byte>> kept;
+  std::mutex mutex;
+  for (std::uint32_t p = 0; p < 3; ++p)
+    senders.emplace_back([&, p] {
+      std::uint32_t sequence = 0;
+      for (int round = 0; round < 8; ++round)
+        for (const std::size_t bytes : sizes) {
+          auto made = payload(bytes, sequence);
+          for (std::uint32_t to = 0; to < 3; ++to) {
+            if (to == p) continue;
+            chunk c;
+            c.data = made.data();
+            c.bytes = bytes;
+            c.source = static_cast<rank_t>(p);
+            c.sequence = sequence;
+            job.each[p]->send_chunk(to, {}, c);
+            job.each[p]->send_credit(to, {}, credit{1, static_cast<rank_t>(p), 0, sequence});
+          }
+          ++sequence;
+          const std::lock_guard lock(mutex);
+          kept.push_back(std::move(made));  // no credits here, so nothing is given back before the end
+        }
+    });
+  for (std::thread& t : senders) t.join();
+  const int each = static_cast<int>(std::size(sizes)) * 8 * 2;
+  // As callers that wait would, beside the meshes' own threads.
+  std::atomic<bool> over{false};
+  std::thread caller([&] {
+    while (!over.load())
+      for (const auto& m : job.each)
+        if (!m->poll()) static_cast<void>(m->rest());
+  });
+  for (const auto& h : job.heard) {
+    CHECK(comes([&] { return h->chunks.load() == each && h->credits.load() == each; }));
+    CHECK(h->wrong.load() == 0);
+    CHECK(h->losses.load() == 0);
+  }
+  over.store(true);
+  caller.join();
+  for (const auto& m : job.each) CHECK(m->waiting_bytes() == 0);
+}
+
+TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 2};
+  const std::size_t bytes = 30'000'000;  // more than the system takes at once
+  auto made = payload(bytes, 0);
+  chunk c;
+  c.data = made.data();
+  c.bytes = bytes;
+  c.source = 0;
+  c.epoch = 5;
+  frame_head head;
+  head.communicator = 9;
+  job.each[0]->send_chunk(1, head, c);
+  job.each[0]->let_go(9, 0, 5);
+  std::memset(made.data(), 0, bytes);
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
+  CHECK(job.heard[1]->wrong.load() == 0);
+}
+
+TEST_CASE("who sends what cannot be read is lost, for everybody") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 3};
+  frame_head head;
+  head.kind = frame_kind::pair;
+  job.each[1]->send_word(2, head, std::vector<std::byte>(13));
+  // Its connections end, so it may accuse the other one; the registrar believes whom it hears first.
+  for (const auto& h : job.heard) CHECK(comes([&] { return h->losses.load() >= 1; }));
+  const std::lock_guard lock(job.heard[2]->mutex);
+  CHECK(job.heard[2]->lost.at(0) == "1: it sent a message that cannot be read");
+}
+
+TEST_CASE("a process that leaves in order is not lost") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 3, std::chrono::milliseconds{500}};
+  job.each[1]->send_credit(2, {}, credit{});
+  job.each[1]->send_credit(0, {}, credit{});
+  job.each[0]->send_credit(1, {}, credit{});
+  CHECK(comes([&] {
+    return job.heard[2]->credits.load() == 1 && job.heard[0]->credits.load() == 1 && job.heard[1]->credits.load() == 1;
+  }));
+  job.each[1]->leave();
+  CHECK(comes([&] { return job.heard[0]->lefts.load() == 1 && job.heard[2]->lefts.load() == 1; }));
+  job.each[2]->send_credit(1, {}, credit{});  // to nobody
+  job.each[2]->send_credit(0, {}, credit{});
+  CHECK(comes([&] { return job.heard[0]->credits.load() == 2; }));
+  CHECK(job.heard[0]->losses.load() + job.heard[2]->losses.load() == 0);
+}
+
+TEST_CASE("silence that is kept by beats is no silence") {
+  meshes_of_test job{true, 4, std::chrono::milliseconds{1000}};
+  std::this_thread::sleep_for(std::chrono::milliseconds{2500});
+  for (const auto& h : job.heard) CHECK(h->losses.load() == 0);
+}

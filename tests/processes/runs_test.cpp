@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks of one process can do, ranks of several can, with the same results.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/processes/processes.hpp"
+#include "tests/property/random_jobs.hpp"
+#include "tests/seed.hpp"
+
+using namespace engine_tests;
+using namespace process_tests;
+using troupe::communicator;
+
+namespace {
+
+void expect(bool right, const char* what) {
+  if (!right) throw std::runtime_error(what);
+}
+
+/// The same jobs in every process.
+std::vector<job> jobs_of(std::uint64_t seed, int ranks, int many) {
+  random_engine random(mix(seed));
+  std::vector<job> jobs;
+  for (int k = 0; k < many; ++k) {
+    jobs.push_back(any_job(random, ranks));
+    jobs.back().options.choreography.clear();
+  }
+  return jobs;
+}
+
+void run_jobs(communicator& comm, const std::vector<job>& jobs) {
+  std::vector<rank_memory> memory;
+  for (const job& j : jobs) memory.emplace_back(j, comm.rank());
+  const std::size_t half = jobs.size() / 2;
+  for (std::size_t k = 0; k < half; ++k) comm.run(memory[k].call());
+  std::vector<troupe::request> requests;
+  for (std::size_t k = half; k < jobs.size(); ++k) requests.push_back(comm.start(memory[k].call()));
+  for (auto& r : requests) r.wait();
+  for (std::size_t k = 0; k < jobs.size(); ++k)
+    if (memory[k].wrong() != 0) throw std::runtime_error("wrong bytes: " + to_string(jobs[k]));
+}
+
+}  // namespace
+
+TEST_CASE("random collectives between processes are right to the last byte") {
+  struct shape {
+    int processes, ranks_each;
+  };
+  for (const shape s : {shape{1, 1}, {2, 1}, {3, 1}, {5, 1}, {2, 2}, {3, 3}, {1, 4}, {8, 1}}) {
+    CAPTURE(s.processes);
+    CAPTURE(s.ranks_each);
+    const std::uint64_t drawn = seed() + static_cast<std::uint64_t>(100 * s.processes + s.ranks_each);
+    const auto ended = run_processes(s.processes, [&](const member& m) {
+      troupe::engine_options options;
+      options.credits = s.processes % 2 == 0 ? 8 : 1;
+      troupe::engine engine(options);
+      engine.join(
+          s.ranks_each,
+          [&](communicator& comm) {
+            expect(comm.size() == s.processes * s.ranks_each, "the world has another size");
+            expect(comm.rank() / s.ranks_each == m.process, "ranks are not numbered process by process");
+            run_jobs(comm, jobs_of(drawn, comm.size(), 60));
+          },
+          m.how());
+    });
+    CHECK(trouble(ended) == "");
+  }
+}
+
+TEST_CASE("sends, receives and their tags between processes") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    const int n = comm.size(), me = comm.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
+    for (const std::size_t count : {0u, 1u, 1000u, 3'000'000u}) {
+      std::vector<int> out(count), in(count, -1);
+      std::iota(out.begin(), out.end(), me * 7);
+      comm.send_recv(std::span<const int>(out), next, std::span<int>(in), before);
+      for (std::size_t i = 0; i < count; ++i) expect(in[i] == before * 7 + static_cast<int>(i), "a ring's bytes");
+    }
+    // Many at once, in both directions, matched by tag.
+    std::vector<int> in(200, -1), out(200);
+    std::iota(out.begin(), out.end(), 1000 * me);
+    troupe::group together;
+    for (int t = 0; t < 200; ++t) {
+      const auto at = static_cast<std::size_t>(t);
+      comm.send_async(together, std::span<const int>(&out[at], 1), next, {.tag = t % 5});
+      comm.recv_async(together, std::span<int>(&in[at], 1), before, {.tag = t % 5});
+    }
+    together.wait();
+    for (int t = 0; t < 200; ++t) expect(in[static_cast<std::size_t>(t)] == 1000 * before + t, "tagged messages");
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("splits between processes: parts over several, and in one") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    engine.join(
+        2,
+        [](communicator& comm) {
+          for (int round = 0; round < 20; ++round) {
+            communicator odd = comm.split(comm.rank() % 2, -comm.rank());
+            expect(odd.size() == 3 && odd.rank() == 2 - comm.rank() / 2, "a part over processes");
+            communicator here = comm.split(comm.rank() / 2, comm.rank());
+            expect(here.size() == 2 && here.rank() == comm.rank() % 2, "a part in one process");
+            communicator none = comm.split(comm.rank() == 3 ? -1 : 0, 0);
+            expect(static_cast<bool>(none) == (comm.rank() != 3), "a rank that wants no part");
+            communicator again = odd.duplicate();
+            for (communicator* part : {&odd, &here, &again}) {
+              std::array<int, 2> sum{1, comm.rank()};
+              part->all_reduce(sum, troupe::sum);
+              expect(sum[0] == part->size(), "a part's sum");
+            }
+            if (none) none.barrier();
+          }
+        },
+        m.how());
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("persistent operations, groups and one thread that drives several ranks of a process") {
+  const auto ended = run_processes(2, [](const member& m) {
+    troupe::engine engine;
+    auto comms = engine.join_communicators(2, m.how());
+    std::array<std::vector<float>, 2> data{std::vector<float>(500), std::vector<float>(500)};
+    for (int round = 0; round < 50; ++round) {
+      troupe::group together;
+      for (std::size_t r = 0; r < 2; ++r) {
+        std::fill(data[r].begin(), data[r].end(), static_cast<float>(comms[r].rank() + round));
+        comms[r].all_reduce_async(together, data[r], troupe::sum);
+      }
+      together.wait();
+      for (const auto& d : data) expect(d[499] == static_cast<float>(6 + 4 * round), "a group's sum");
+    }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("different calls, refusals and deadlines are told to every process") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    std::vector<int> data(10);
+    const auto code_of = [&](auto&& call) {
+      try {
+        call();
+      } catch (const troupe::error& e) {
+        m.say(std::string{e.what()});
+        return e.code_value();
+      }
+      return errc::ok;
+    };
+    const errc differ = code_of([&] {
+      if (comm.rank() == 1) comm.all_reduce(data, troupe::maximum);
+      else comm.all_reduce(data, troupe::sum);
+    });
+    expect(differ == errc::mismatch, "different operations are a mismatch");
+    comm.barrier();
+    const errc refused = code_of([&] {
+      if (comm.rank() == 2) comm.broadcast(data, 7);
+      else comm.broadcast(data, 0, {.agreement = troupe::agreement_time::strict});
+    });
+    expect(refused == (comm.rank() == 2 ? errc::bad_root : errc::peer_refused), "a refusal is told");
+    comm.barrier();
+    const errc late = code_of([&] {
+      if (comm.rank() != 0) comm.all_reduce(data, troupe::sum, {.deadline = std::chrono::milliseconds{50}});
+      else std::this_thread::sleep_for(std::chrono::milliseconds{200}), comm.all_reduce(data, troupe::sum);
+    });
+    expect(late == errc::timed_out, "a deadline passes for all");
+    comm.barrier();
+  });
+  CHECK(trouble(ended) == "");
+  const std::string table = ended[0].said.empty() ? std::string{} : ended[0].said[0];
+  CHECK(table.find("world") != table.npos);
+}
