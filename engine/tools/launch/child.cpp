@@ -95,11 +95,6 @@ held_signals::held_signals() {
   if (!descriptor_.open()) fail("signals cannot be read");
 }
 
-held_signals::~held_signals() {
-  while (take() != 0) {}  // what came last is not for whoever comes next
-  give_back();
-}
-
 int held_signals::take() const {
   signalfd_siginfo info{};
   return read(descriptor_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;

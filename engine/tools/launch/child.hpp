@@ -37,12 +37,12 @@ private:
   int number_;
 };
 
-/// Signals that a launcher takes from a descriptor, in its own time, and as many descriptors as it may have. Made before any other thread,
-/// which would otherwise get the signals; its end puts everything back.
+/// Signals that a launcher takes from a descriptor, in its own time, and as many descriptors as it may have. Made before any other
+/// thread, which would otherwise get the signals. They stay held: a process that has launched a job ends with the job's status, which a
+/// late signal must not change.
 class held_signals {
 public:
   held_signals();
-  ~held_signals();
   held_signals(const held_signals&) = delete;
   held_signals& operator=(const held_signals&) = delete;
 
