@@ -294,6 +294,25 @@ TEST_CASE("launch: programs that there are not") {
   check_says(o.err, "cannot be started: Permission denied");
 }
 
+TEST_CASE(
+    "launch: a process has the descriptors, signals and limits of its launcher, and nothing of the launcher's own") {
+  // By the shell alone: it blocks signals while it starts a program.
+  const std::string script =
+      "cd /proc/$$/fd; echo *; while read -r name value; do case $name in SigBlk:|SigIgn:) echo $name $value;; esac; "
+      "done </proc/$$/status; ulimit -Sn; umask";
+  const std::string plain = (folder() / "plain").string();
+  // Behind the same redirections, with signals ignored and blocked as somebody may have them.
+  for (const std::string before : {"", "trap \"\" PIPE TTIN USR2; "}) {
+    REQUIRE(std::system((before + sh(script) + " >'" + plain + "' 2>'" + plain + ".err' </dev/null").c_str()) == 0);
+    const auto o = run("launch -n 2 --no-prefix " + sh(script), before);
+    CHECK(o.code == 0);
+    std::string twice;
+    for (const std::string& line : lines_of(contents(plain))) twice += line + "\n" + line + "\n";
+    INFO(o.out, " is not ", twice);
+    CHECK((sorted_lines(o.out) == sorted_lines(twice)));
+  }
+}
+
 TEST_CASE("launch: standard input is for process 0") {
   const std::string file = write("input", "first\nsecond\n");
   const std::string line =
@@ -327,10 +346,10 @@ TEST_CASE("launch: interrupts are passed on, and a second one kills") {
   CHECK(interrupt("TERM", "trap : TERM;", "sleep 0.7; kill -s TERM $launcher;").first == 128 + 9);
 }
 
-TEST_CASE("launch: when the launcher is killed, nobody is left") {
+TEST_CASE("launch: when the launcher is killed, nobody is left, nor what they have started") {
   const std::string marked = mark("orphan"), ready = (folder() / marked).string();
   const std::string line = "MARK=" + marked + " '" TROUPE_PROGRAM "' launch -n 2 " +
-                           sh("echo >" + ready + "$TROUPE_RANK; exec sleep 1000") +
+                           sh("sleep 1000 & echo >" + ready + "$TROUPE_RANK; exec sleep 1000") +
                            " >/dev/null 2>&1 </dev/null & launcher=$!; while [ ! -e " + ready + "0 ] || [ ! -e " +
                            ready + "1 ]; do sleep 0.01; done; kill -9 $launcher; wait $launcher";
   static_cast<void>(std::system(("(" + line + ") 2>/dev/null").c_str()));

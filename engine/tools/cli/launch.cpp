@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/tools/launch/commands.hpp"
+#include "engine/tools/launch/guardian.hpp"
 #include "engine/tools/launch/hosts.hpp"
 #include "engine/tools/launch/meeting_place.hpp"
 #include "engine/tools/launch/supervisor.hpp"
@@ -91,6 +92,7 @@ int run(const arguments& a) {
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
     job.environment.emplace_back(*variable);
   const launch::held_signals signals;
+  const launch::guardian guard;
   const actors::job_key key = actors::job_key::random();
   job.key = key.to_hex();
   std::vector<launch::command> commands = commands_of(job, hosts, a.hosts);  // for its errors: nobody listens before
@@ -99,7 +101,7 @@ int run(const arguments& a) {
   commands = commands_of(job, hosts, a.hosts);
   launch::supervision how{.prefix = !a.no_prefix, .keep_going = a.keep_going};
   how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
-  return supervise(commands, how, signals);
+  return supervise(commands, how, signals, guard);
 }
 
 }  // namespace

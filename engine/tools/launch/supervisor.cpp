@@ -43,7 +43,8 @@ struct process {
 
 class supervisor {
 public:
-  supervisor(const supervision& how, const held_signals& signals) : how_(how), signals_(signals) {}
+  supervisor(const supervision& how, const held_signals& signals, const guardian& guard)
+      : how_(how), signals_(signals), guard_(guard) {}
 
   int run(const std::vector<command>& commands) {
     start_all(commands);
@@ -115,6 +116,7 @@ private:
   }
 
   void take(const command& what, child& started) {
+    guard_.watch(started.pid);
     const std::string prefix = how_.prefix ? "[" + std::to_string(what.rank) + "] " : std::string{};
     running_.push_back({&what,
                         !what.remote(),
@@ -287,6 +289,7 @@ private:
       // Looked at, not yet taken: until then nobody else can get its number, which is its group's.
       if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
       kill(-info.si_pid, SIGKILL);
+      guard_.forget(info.si_pid);
       int ended = 0;
       waitpid(info.si_pid, &ended, 0);
       const auto found =
@@ -336,6 +339,7 @@ private:
 
   const supervision& how_;
   const held_signals& signals_;
+  const guardian& guard_;
   std::vector<process> running_;
   std::vector<const command*> later_;  ///< on other hosts, until there is room for their logins
   std::vector<pollfd> polled_;
@@ -352,8 +356,9 @@ private:
 
 }  // namespace
 
-int supervise(const std::vector<command>& commands, const supervision& how, const held_signals& signals) {
-  return supervisor{how, signals}.run(commands);
+int supervise(const std::vector<command>& commands, const supervision& how, const held_signals& signals,
+              const guardian& guard) {
+  return supervisor{how, signals, guard}.run(commands);
 }
 
 }  // namespace troupe::launch

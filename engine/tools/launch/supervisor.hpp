@@ -12,6 +12,7 @@
 
 #include "engine/tools/launch/child.hpp"
 #include "engine/tools/launch/commands.hpp"
+#include "engine/tools/launch/guardian.hpp"
 
 namespace troupe::launch {
 
@@ -24,6 +25,7 @@ struct supervision {
 /// The exit status of the first process that failed, 128 + n if signal n ended it, 126 or 127 if the program could not be executed; else
 /// 128 + n if signal n interrupted the job; else 3 if the output could not be written; else 0.
 /// Throws errc::io if there are no processes or descriptors to be had, after what had been started has ended.
-int supervise(const std::vector<command>& commands, const supervision& how, const held_signals& signals);
+int supervise(const std::vector<command>& commands, const supervision& how, const held_signals& signals,
+              const guardian& guard);
 
 }  // namespace troupe::launch
