@@ -279,14 +279,14 @@ TEST_CASE("recorded bytes are worth nothing later") {
 }
 
 TEST_CASE("any changed bit is noticed") {
-  for (int which = 0; which < 3; ++which) {
+  for (std::size_t which = 0; which < 3; ++which) {
     const std::size_t length =
         std::array{handshake::hello_bytes, handshake::answer_bytes, handshake::confirm_bytes}[which];
     for (std::size_t bit = 0; bit < 8 * length; ++bit) {
       // Of a confirmation's head only magic, kind and version are looked at: all of it is said before the proof, which covers the others.
       if (which == 2 && bit >= 8 * 10 && bit < 8 * 16) continue;
       handshake caller = handshake::calling(one_calls, the_key), answerer = handshake::answering(two_answers, the_key);
-      int at = 0;
+      std::size_t at = 0;
       const auto changed = [&](bytes message) {
         if (at++ == which) message[bit / 8] ^= std::byte{1} << (bit % 8);
         return message;

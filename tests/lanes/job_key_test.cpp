@@ -121,7 +121,7 @@ TEST_CASE("what is no key is refused, and not repeated in the message") {
 TEST_CASE("a key comes from a file that is its owner's alone") {
   const key_file file{"  " + some_key + "\n", 0600};
   CHECK(job_key::from_file(file.path.string()).to_hex() == job_key::from_hex(some_key).to_hex());
-  for (const mode_t open : {0640, 0604, 0620, 0601, 0644}) {
+  for (const mode_t open : {0640U, 0604U, 0620U, 0601U, 0644U}) {
     chmod(file.path.c_str(), open);
     const std::string why = refusal(errc::bad_config, [&] { job_key::from_file(file.path.string()); });
     CHECK(has(why, "is open to others"));

@@ -63,6 +63,7 @@ std::string bash_command(const CLI::App& command) {
   }
   std::string text = "    " + command.get_name() + ")\n      case \"$prev\" in\n" + values + "      esac\n";
   text += "      if [[ $cur == -* ]]; then\n        COMPREPLY=($(compgen -W '" + flags + "' -- \"$cur\"))\n";
+  if (command.get_prefix_command()) positional += "        " + bash_offer({{}, true, false}) + "\n";
   if (!positional.empty()) text += "      else\n" + positional;
   return text + "      fi\n      ;;\n";
 }
@@ -107,6 +108,7 @@ std::string zsh_command(const CLI::App& command) {
     text +=
         "'[" + zsh_quoted(option->get_description()) + "]" + (takes_value(*option) ? zsh_action(*option) : "") + "'";
   }
+  if (command.get_prefix_command()) text += " \\\n            '*:program and its arguments:_files'";
   return text + "\n          ;;\n";
 }
 

@@ -31,6 +31,7 @@ constexpr const char* examples = R"(Examples:
   troupe study config/studies/ring.toml
   troupe compare config/studies/ring.toml --set-b choreography=double_binary_tree
   troupe simulate --seeds 1-10000
+  troupe launch -n 4 ./app
 
 `troupe COMMAND --help` tells more. docs/config.md describes configuration files and TROUPE_… variables.
 
@@ -160,6 +161,19 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
+/// A "--" in front of the program that a command starts ends the command's own options, and is no word of the program's. CLI11 takes it for
+/// the end of the command.
+void drop_separator(std::vector<std::string>& words, const CLI::App& command) {
+  for (auto word = words.begin() + 1; word != words.end() && word->starts_with('-'); ++word) {
+    if (*word == "--") {
+      words.erase(word);
+      return;
+    }
+    const CLI::Option* const option = command.get_option_no_throw(*word);
+    if (option != nullptr && option->get_items_expected_max() > 0 && word + 1 != words.end()) ++word;
+  }
+}
+
 int run(std::vector<std::string> words) {
   CLI::App program{"Collective communication as verified choreographies", "troupe"};
   program.footer(footer());
@@ -168,7 +182,7 @@ int run(std::vector<std::string> words) {
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
   for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study,
-                         add_compare, add_tune, add_simulate, add_generate})
+                         add_compare, add_tune, add_simulate, add_launch, add_generate})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();
@@ -189,6 +203,8 @@ int run(std::vector<std::string> words) {
               << " `troupe --help`\n";
     return exit_usage;
   }
+  for (const CLI::App* sub : commands_of(program))
+    if (sub->get_name() == words.front() && sub->get_prefix_command()) drop_separator(words, *sub);
   try {
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the end
     program.parse(words);

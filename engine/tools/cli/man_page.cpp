@@ -73,6 +73,7 @@ std::string command_text(const CLI::App& command) {
     text += option->get_required() ? " " + name : " [" + name + "]";
     arguments += ".TP\n" + name + "\n" + line_of(option->get_description());
   }
+  if (command.get_prefix_command()) text += " \\fIPROGRAM\\fR [\\fIARGUMENTS\\fR]";
   return text + "\n" + line_of(command.get_description() + ".") + arguments + options + ".PP\n" +
          told(command.get_footer());
 }

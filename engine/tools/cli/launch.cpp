@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// troupe launch PROGRAM
+#include "engine/tools/cli/cli.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include <unistd.h>
+
+#include "engine/tools/launch/commands.hpp"
+#include "engine/tools/launch/guardian.hpp"
+#include "engine/tools/launch/hosts.hpp"
+#include "engine/tools/launch/meeting_place.hpp"
+#include "engine/tools/launch/supervisor.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* footer = R"(Examples:
+  troupe launch -n 4 ./app --its --own=options
+  troupe launch --hosts hosts.toml ./app           as many processes as the hosts have slots
+  troupe launch -n 4 --no-prefix ./app > output
+
+Each process finds in TROUPE_JOIN, TROUPE_RANK and TROUPE_RANKS where it belongs, and in TROUPE_KEY what proves that it does. What it
+writes comes line by line, with its number in front. Process 0 has the standard input, unless it is on another host.
+
+When a process fails, the others have --grace seconds to end by themselves, then get SIGTERM, and after as long again SIGKILL.
+Interrupts and SIGTERM are passed on to all processes and their process groups; a second one kills them. What a process leaves in its
+process group when it ends is killed.
+
+A file of hosts has a table for each:
+  [[host]]
+  address = "node1"
+  slots = 4                             processes, 1 if it says nothing
+  command = ["ssh", "node1"]            runs a text in a shell there; this is the default, [] starts processes here
+  directory = "/srv/app"                the same as here if it says nothing
+TROUPE_... variables go to the other hosts, too; the key goes over standard input. They need sh and setsid.
+
+Exit status: that of the first process that failed, 128 + n if signal n ended it; 127 if there is no such program, 126 if it cannot be
+executed; 128 + n if signal n interrupted all.)";
+
+constexpr int most_processes = 65536;
+constexpr double most_grace = 86400;
+
+struct arguments {
+  int processes = 0;
+  std::string hosts, listen;
+  double grace = 5;
+  bool no_prefix = false, keep_going = false;
+  std::vector<std::string> program;
+};
+
+/// CLI11 knows no program with words of its own.
+class launch_help : public CLI::Formatter {
+public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    static_cast<void>(app);
+    return "Usage: " + name + " [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+void check(const arguments& a) {
+  if (a.program.empty()) usage_error("launch: name the program to start, for example troupe launch -n 4 ./app");
+  if (a.hosts.empty() && a.processes == 0)
+    usage_error("launch: say how many processes, for example -n 4, or where with --hosts FILE");
+  if (a.processes < 0 || a.processes > most_processes)
+    usage_error("-n: there can be 1 … " + std::to_string(most_processes) + " processes");
+  if (!(a.grace >= 0 && a.grace <= most_grace)) usage_error("--grace: write 0 … 86400 seconds");
+}
+
+std::vector<launch::command> commands_of(const launch::job& job, const std::vector<launch::host>& hosts,
+                                         const std::string& hosts_file) {
+  std::vector<launch::command> made;
+  const std::string directory = std::filesystem::current_path().string();
+  const auto places = hosts.empty() ? std::vector<std::size_t>{} : place_processes(hosts, job.processes, hosts_file);
+  for (int rank = 0; rank < job.processes; ++rank) {
+    const launch::host* const on = hosts.empty() ? nullptr : &hosts[places[static_cast<std::size_t>(rank)]];
+    made.push_back(on == nullptr || on->here() ? command_here(job, rank, on == nullptr ? std::string{} : on->directory)
+                                               : command_there(job, rank, *on, directory));
+  }
+  return made;
+}
+
+int run(const arguments& a) {
+  check(a);
+  const std::vector<launch::host> hosts = a.hosts.empty() ? std::vector<launch::host>{} : launch::read_hosts(a.hosts);
+  launch::job job{.program = a.program, .processes = a.processes == 0 ? launch::slots_of(hosts) : a.processes};
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    job.environment.emplace_back(*variable);
+  const launch::held_signals signals;
+  const launch::guardian guard;
+  const actors::job_key key = actors::job_key::random();
+  job.key = key.to_hex();
+  std::vector<launch::command> commands = commands_of(job, hosts, a.hosts);  // for its errors: nobody listens before
+  const launch::meeting_place place{a.listen.empty() ? launch::listen_for(hosts) : a.listen, job.processes, key};
+  job.rendezvous = place.address();
+  commands = commands_of(job, hosts, a.hosts);
+  launch::supervision how{.prefix = !a.no_prefix, .keep_going = a.keep_going};
+  how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
+  return supervise(commands, how, signals, guard);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& program, action& chosen) {
+  auto a = std::make_shared<arguments>();
+  CLI::App* sub = program.add_subcommand("launch", "start the processes of a job, here or on several hosts");
+  sub->add_option("-n,--processes", a->processes, "how many; with --hosts: as many as it has slots if not given")
+      ->type_name("N");
+  sub->add_option("--hosts", a->hosts, "TOML file of hosts, see below")->type_name("FILE");
+  sub->add_option(
+         "--listen", a->listen,
+         "where the processes meet; the default is loopback, or with --hosts this machine's address on the way to them")
+      ->type_name("ADDRESS");
+  sub->add_option("--grace", a->grace, "how long the others have when a process has failed")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  sub->add_flag("--keep-going", a->keep_going, "leave the others alone when a process fails");
+  sub->add_flag("--no-prefix", a->no_prefix, "no [2] before the lines of process 2");
+  sub->prefix_command();
+  sub->formatter(std::make_shared<launch_help>());
+  sub->footer(footer);
+  sub->callback([a, sub, &chosen] {
+    a->program = sub->remaining();
+    // An option that there is not stops nothing: what looks like one before the program is a mistake.
+    if (!a->program.empty() && a->program.front().starts_with('-')) throw CLI::ExtrasError("launch", a->program);
+    chosen = [a] { return run(*a); };
+  });
+}
+
+}  // namespace troupe::cli
