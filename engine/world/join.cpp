@@ -162,6 +162,8 @@ int channels_for(const actors::roster& job) {
 
 }  // namespace
 
+std::uint64_t build_of_links() { return hash_of(build_name); }
+
 layout layout_of(const actors::roster& job) {
   std::map<std::uint64_t, int> host_number;
   std::vector<coordinates> places;
@@ -195,7 +197,7 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
     throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
                                       " ms would take busy processes for lost; 100 is the least");
   const whereabouts where = find_job(options);
-  const std::uint64_t build = hash_of(build_name);
+  const std::uint64_t build = build_of_links();
   const auto service = serve(where, build);
   door d = open_door(where, options.interfaces.empty() ? variable("TROUPE_INTERFACE") : options.interfaces);
   actors::enrolment mine;

@@ -2,9 +2,8 @@
 #pragma once
 // How an engine becomes a part of a job of many processes: where to go, whom to meet there, and the world communicator of all their ranks.
 
+#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "actors/ports/link/roster.hpp"
 #include "engine/api/join_options.hpp"
@@ -18,6 +17,9 @@ void join_job(engine_core& core, const join_options& options, int ranks_here);
 
 /// The communicator of all ranks of the job. @pre join_job()
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run);
+
+/// What every process of a job must have been built as, to understand the others' frames and plan as they do.
+std::uint64_t build_of_links();
 
 /// Of all ranks of the job, host by host: flat on one host, else a server for each.
 layout layout_of(const actors::roster& job);

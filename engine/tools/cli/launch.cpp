@@ -12,7 +12,9 @@
 #include "engine/tools/launch/commands.hpp"
 #include "engine/tools/launch/guardian.hpp"
 #include "engine/tools/launch/hosts.hpp"
+#include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/launch/meeting_place.hpp"
+#include "engine/world/join.hpp"
 #include "engine/tools/launch/supervisor.hpp"
 #include "memory/error.hpp"
 
@@ -96,7 +98,8 @@ int run(const arguments& a) {
   const actors::job_key key = actors::job_key::random();
   job.key = key.to_hex();
   std::vector<launch::command> commands = commands_of(job, hosts, a.hosts);  // for its errors: nobody listens before
-  const launch::meeting_place place{a.listen.empty() ? launch::listen_for(hosts) : a.listen, job.processes, key};
+  const actors::rendezvous_service place{a.listen.empty() ? launch::listen_for(hosts) : a.listen,
+                                         static_cast<std::uint32_t>(job.processes), key, build_of_links()};
   job.rendezvous = place.address();
   commands = commands_of(job, hosts, a.hosts);
   launch::supervision how{.prefix = !a.no_prefix, .keep_going = a.keep_going};

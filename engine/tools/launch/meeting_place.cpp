@@ -10,6 +10,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include "engine/tools/launch/child.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::launch {
@@ -50,32 +51,7 @@ std::string own_address(const owned_descriptor& socket) {
   return written(address, length);
 }
 
-/// Of "tcp://host:port".
-std::pair<std::string, std::string> parts_of(const std::string& address) {
-  constexpr std::string_view scheme = "tcp://";
-  const auto colon = address.rfind(':');
-  if (!address.starts_with(scheme) || colon <= scheme.size() || colon + 1 == address.size())
-    throw error(errc::bad_config,
-                "\"" + address + "\" is no address to listen at; write tcp://host:port, and port 0 for any");
-  std::string host = address.substr(scheme.size(), colon - scheme.size());
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return {host, address.substr(colon + 1)};
-}
-
 }  // namespace
-
-// Holds the address, and nothing more yet: whoever connects waits until it is served.
-meeting_place::meeting_place(const std::string& listen, int processes, const actors::job_key&) {
-  const auto [host, port] = parts_of(listen);
-  std::string problem;
-  const addresses found = resolve(host, port, SOCK_STREAM, AI_PASSIVE | AI_NUMERICSERV, problem);
-  if (!found) throw error(errc::bad_config, "cannot listen at " + listen + ": " + problem);
-  listener_.reset(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!listener_.open() || bind(listener_.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(listener_.get(), processes) != 0)
-    throw error(errc::io, "cannot listen at " + listen + ": " + std::strerror(errno));
-  address_ = own_address(listener_);
-}
 
 std::string listen_for(const std::vector<host>& hosts) {
   const auto there = std::find_if(hosts.begin(), hosts.end(), [](const host& h) { return !h.here(); });
