@@ -6,6 +6,7 @@
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
+#include <spdlog/spdlog.h>
 
 #include "actors/caf/caf_interface.hpp"
 #include "actors/caf/fabric.hpp"
@@ -80,6 +81,12 @@ public:
       s.inquired(from, epoch, sending, look, nobody_else, o);
     });
   }
+  void ask_for(rank_t to, epoch_t epoch, bool sending, const std::string& text) override {
+    order(to, [from = rank_, epoch, sending, text](rank_state& s, rank_outbox& o) {
+      s.asked_for(from, epoch, sending, text, o);
+    });
+  }
+  void warn(const std::string& text) override { members_.log->warn("{}", text); }
 
   void look_again(rank_t to, bool sending) override {
     order(to, [from = rank_, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); });
