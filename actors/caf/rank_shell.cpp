@@ -6,6 +6,7 @@
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
+#include <spdlog/spdlog.h>
 
 #include "actors/caf/caf_interface.hpp"
 #include "actors/caf/fabric.hpp"
@@ -40,6 +41,7 @@ rank_order order_of(const pair_word& what) {
       case pair_word::kind::refuse: return s.refused(what.from, what.epoch, what.flag, what.why, o);
       case pair_word::kind::inquire:
         return s.inquired(what.from, what.epoch, what.flag, what.look, what.nobody_else, o);
+      case pair_word::kind::ask_for: return s.asked_for(what.from, what.epoch, what.flag, what.text, o);
     }
   };
 }
@@ -81,17 +83,21 @@ public:
     peer(to).post(credit_message{channel, what});
   }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
-    say(receiver, {pair_word::kind::revoke, rank_, epoch, false, why, 0, false});
+    say(receiver, {pair_word::kind::revoke, rank_, epoch, false, why, 0, false, {}});
   }
   void revoked(rank_t sender, epoch_t epoch, bool received) override {
-    say(sender, {pair_word::kind::revoked, rank_, epoch, received, nullptr, 0, false});
+    say(sender, {pair_word::kind::revoked, rank_, epoch, received, nullptr, 0, false, {}});
   }
   void refuse(rank_t to, epoch_t epoch, bool sending, const failure_ptr& why) override {
-    say(to, {pair_word::kind::refuse, rank_, epoch, sending, why, 0, false});
+    say(to, {pair_word::kind::refuse, rank_, epoch, sending, why, 0, false, {}});
   }
   void inquire(rank_t to, epoch_t epoch, bool sending, look_t look, bool nobody_else) override {
-    say(to, {pair_word::kind::inquire, rank_, epoch, sending, nullptr, look, nobody_else});
+    say(to, {pair_word::kind::inquire, rank_, epoch, sending, nullptr, look, nobody_else, {}});
   }
+  void ask_for(rank_t to, epoch_t epoch, bool sending, const std::string& text) override {
+    say(to, {pair_word::kind::ask_for, rank_, epoch, sending, nullptr, 0, false, text});
+  }
+  void warn(const std::string& text) override { members_.log->warn("{}", text); }
 
   /// Of boards, so the other is here.
   void look_again(rank_t to, bool sending) override {

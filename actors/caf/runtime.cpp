@@ -301,7 +301,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   check_may_wait();
   sleeping_caller here{*what, own};
   const auto over = [&] { return what->done() || (own != nullptr && own->wants_turn()); };
-  const bool for_good = run != nullptr && my_place.in.get() == run && deadline == no_deadline;
+  const bool for_good = run != nullptr && is_in_run(*run) && deadline == no_deadline;
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
@@ -390,6 +390,7 @@ runtime::submitting::submitting(runtime& on) {
 runtime::submitting::~submitting() { std::launder(reinterpret_cast<scheduler::driving*>(room_))->~driving(); }
 
 void runtime::enter_run(std::shared_ptr<run_threads> in, int rank) { my_place = {std::move(in), rank}; }
+bool runtime::is_in_run(const run_threads& which) { return my_place.in.get() == &which; }
 void runtime::leave_run() {
   if (my_place.in) my_place.in->finished(my_place.rank);
   my_place = {};

@@ -141,6 +141,8 @@ public:
   /// The calling thread is the one that calls for this rank of the run.
   static void enter_run(std::shared_ptr<run_threads> in, int rank);
   static void leave_run();
+  /// The calling thread is one of this run's.
+  static bool is_in_run(const run_threads& which);
 
   /// The ways that chunks really took, one line a pair, when `trace_routes`.
   std::vector<std::string> traced_routes() const;

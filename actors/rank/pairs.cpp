@@ -241,15 +241,54 @@ void pairs::end_if_stopped(const operation_key& which, rank_outbox& out) {
 
 steady_time pairs::expire(steady_time now, rank_outbox& out) {
   steady_time next = no_deadline;
+  bool any_late = !waiting_.empty();
   std::vector<operation_key> due;
   for (auto& [key, op] : under_way_) {
     if (op->expires > now) next = std::min(next, op->expires);
     else due.push_back(key), op->expires = no_deadline;
+    if (op->begun == steady_time{}) op->begun = now;
+    if (now < op->begun + pair_look) next = std::min(next, op->begun + pair_look);
+    else any_late = true;
   }
   for (const operation_key& key : due)
     if (const auto at = under_way_.find(key); at != under_way_.end())
       stop(key, deadline_passed(*at->second, rank_), out);
+  return any_late ? std::min(next, ask_for_missing(now, out)) : next;
+}
+
+/// Only the first of several that wait for the same is asked for, once: the others come after it.
+steady_time pairs::ask_for_missing(steady_time now, rank_outbox& out) {
+  std::unordered_map<std::uint64_t, waiting_first> first;  // allocates, every few seconds at most
+  for (auto& [key, op] : under_way_) {
+    if (now < op->begun + pair_look || stopping_.contains(key)) continue;
+    const auto [at, fresh] = first.try_emplace(pair_name(key), waiting_first{key.epoch, now});
+    if (!fresh && before(key.epoch, at->second.epoch)) at->second.epoch = key.epoch;
+  }
+  steady_time next = no_deadline;
+  for (auto& [key, op] : under_way_) {
+    const auto at = first.find(pair_name(key));
+    if (at == first.end() || at->second.epoch != key.epoch) continue;
+    waiting_first& mine = at->second;
+    if (const auto known = waiting_.find(at->first); known != waiting_.end() && known->second.epoch == key.epoch)
+      mine = known->second;
+    if (mine.asked) continue;
+    if (now < mine.since + pair_look) {
+      next = std::min(next, mine.since + pair_look);
+      continue;
+    }
+    mine.asked = true;
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(2 * pair_look).count();
+    out.ask_for(key.peer, key.epoch, !key.sending,
+                "waiting for more than " + std::to_string(waited) + " s: " + communicator_ + ", " + op->title() +
+                    ": rank " + std::to_string(rank_) + " waits; rank " + std::to_string(key.peer) +
+                    " has not called the matching " + (key.sending ? "recv" : "send"));
+  }
+  waiting_ = std::move(first);
   return next;
+}
+
+void pairs::asked_for(const operation_key& which, const std::string& text, rank_outbox& out) const {
+  if (!under_way_.contains(which) && !is_over(which)) out.warn(text);
 }
 
 void pairs::close() {

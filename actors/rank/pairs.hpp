@@ -32,6 +32,9 @@
 
 namespace troupe::actors {
 
+/// Between two looks at what waits for long. What is the next of its kind at both is missed by nobody else, and the other end is asked.
+inline constexpr std::chrono::nanoseconds pair_look = std::chrono::milliseconds{2500};
+
 /// What sends and receives need of their rank.
 class pair_keeper {
 public:
@@ -70,10 +73,12 @@ public:
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
   void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
+  /// The other end waits for `which` of ours: if nobody has called it, the log says `text`.
+  void asked_for(const operation_key& which, const std::string& text, rank_outbox& out) const;
   void flushed(const operation_key& which, rank_outbox& out);
   /// The other end of a message with `peer` has changed something on the board.
   void look_again(rank_t peer, bool sending, rank_outbox& out);
-  /// Those whose time is up end. Returns when the next one's is.
+  /// Those whose time is up end, and the other ends of those that have waited for two looks are asked for. Returns when to call again.
   steady_time expire(steady_time now, rank_outbox& out);
   /// The rank answers nothing more: nobody may write to its buffers. What was performed before has ended well.
   void close();
@@ -153,6 +158,13 @@ private:
     bool performed = false;
   };
 
+  /// The first of those with one peer, direction and tag that waits for long.
+  struct waiting_first {
+    epoch_t epoch;
+    steady_time since;
+    bool asked = false;
+  };
+
   bool on_board(const operation_key& which) const { return board_ != nullptr && tag_of(which.epoch) == 0; }
   epoch_t take_number(const operation& op);
   row& row_of(rank_t peer, bool sending);
@@ -172,6 +184,7 @@ private:
   failure_ptr left_without(const operation_key& which) const;
   void drop(const operation_key& which, stopping& s, rank_outbox& out);
   void end_if_stopped(const operation_key& which, rank_outbox& out);
+  steady_time ask_for_missing(steady_time now, rank_outbox& out);
   void settle(operation_ptr op, failure_ptr why);
   void end_early(const operation_key& which, const failure_ptr& why);
 
@@ -185,6 +198,7 @@ private:
   std::array<std::vector<std::unique_ptr<row>>, 2> rows_;  ///< receives, sends; by peer, made at their first call
   std::unordered_map<std::uint64_t, epoch_t>
       tagged_;  ///< by pair_name: first number of that tag that was not called yet
+  std::unordered_map<std::uint64_t, waiting_first> waiting_;  ///< by pair_name, as the last look found them
   std::vector<bool> left_, lost_;
   bool broken_ = false;
 

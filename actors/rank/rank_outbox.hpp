@@ -52,9 +52,15 @@ public:
   virtual void refuse(rank_t peer, epoch_t epoch, bool sending, const failure_ptr& why) = 0;
   /// To the other rank of one that does not move: is the other end with you?
   virtual void inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) = 0;
+  /// To the other rank of one that has waited for long: if you have not called it, your log is to say `text`. Where there is no log
+  /// nobody is asked.
+  virtual void ask_for(rank_t /*peer*/, epoch_t, bool /*sending*/, const std::string& /*text*/) {}
 
   /// To the other rank of messages on the pair board: look at your receives from me (`sending`: sends to me) once more.
   virtual void look_again(rank_t peer, bool sending) = 0;
+
+  // -- to the log --
+  virtual void warn(const std::string& /*text*/) {}
 
   // -- to the rank's DMA engine --
   /// True: copied at once. False: a DMA engine copies, and rank_state::transferred() will be called.

@@ -715,6 +715,10 @@ void rank_state::inquired(rank_t peer, epoch_t epoch, bool sending, look_t look,
   when_idle(out);
 }
 
+void rank_state::asked_for(rank_t peer, epoch_t epoch, bool sending, const std::string& text, rank_outbox& out) {
+  if (!dead_) pairs_.asked_for({epoch, peer, sending}, text, out);
+}
+
 void rank_state::look_again(rank_t peer, bool sending, rank_outbox& out) {
   if (dead_) return;
   pairs_.look_again(peer, sending, out);

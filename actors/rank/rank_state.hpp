@@ -11,7 +11,7 @@
 //   broken / peer_left / peer_lost from the membership
 //   tick / end                     from the clock or the caller; ignored when the operation is over
 //   stuck                          from the membership: somebody looked and found everything idle
-//   revoke / revoked / refused / inquired / look_again   from another rank, about a send or receive
+//   revoke / revoked / refused / inquired / asked_for / look_again   from another rank, about a send or receive
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
@@ -133,12 +133,14 @@ public:
   void revoked(rank_t receiver, epoch_t epoch, bool received, rank_outbox& out);
   void refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, rank_outbox& out);
   void inquired(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else, rank_outbox& out);
+  void asked_for(rank_t peer, epoch_t epoch, bool sending, const std::string& text, rank_outbox& out);
   void look_again(rank_t peer, bool sending, rank_outbox& out);
 
   // -- the turn --
   /// Performs what is on the board as far as it goes. True: something has moved.
   bool advance(rank_outbox& out);
-  /// Tells the membership what takes long, and ends what has passed its deadline. Returns when to call again.
+  /// Tells the membership what takes long, asks for the other ends of sends and receives that do, and ends what has passed its deadline.
+  /// Returns when to call again.
   steady_time tick(rank_outbox& out);
   /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
   const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }

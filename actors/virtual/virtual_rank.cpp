@@ -4,12 +4,22 @@
 #include <caf/event_based_actor.hpp>
 
 #include <algorithm>
+#include <limits>
 
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/recorder.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::actors {
+
+namespace {
+
+/// Of all lanes together. A machine that is slow enough, with lanes enough, waits longer than can be counted.
+void add_wait(std::int64_t& total, std::int64_t more) {
+  if (__builtin_add_overflow(total, more, &total)) total = std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
 
 virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o,
                                            traffic& w, recorder* r)
@@ -37,8 +47,8 @@ bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_
   const std::int64_t now = with_.ways.time().now();
   ++with_.steps;
   if (now > l.since) {
-    if (lacked == lane_wait::reason::chunk) with_.waited_chunk += now - l.since;
-    else if (lacked == lane_wait::reason::credit) with_.waited_credit += now - l.since;
+    if (lacked == lane_wait::reason::chunk) add_wait(with_.waited_chunk, now - l.since);
+    else if (lacked == lane_wait::reason::credit) add_wait(with_.waited_credit, now - l.since);
   }
   const std::int32_t global = channel * with_.lanes + lane;
   const bool is_barrier = i.kind == step_kind::sync;

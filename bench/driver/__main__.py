@@ -68,7 +68,7 @@ def parse_arguments():
     a.add_argument("--out", default=os.path.join(ROOT, "build", "bench"), help="where results go (default build/bench)")
     a.add_argument("--load", metavar="FILE", help="measure nothing: tables and plots from an earlier results.json")
     o = a.parse_args()
-    o.path_rounds = o.rounds or (5 if o.quick else 7)  # rows 21 to 33: single points count, so that more repetitions do
+    o.path_rounds = o.rounds or (5 if o.quick else 7)  # rows 21 to 34: single points count, so that more repetitions do
     o.rounds = o.rounds or (3 if o.quick else 5)
     o.budget_ms = o.budget_ms or (6 if o.quick else 12)
     o.ranks_given, o.collectives_given = o.ranks is not None, o.collectives is not None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 21 to 33 of the target table: every operation on every port, and what users found slow. Rows 11 to 20 are kept for processes and hosts.
+"""Rows 21 to 34 of the target table: every operation on every port, and what users found slow. Rows 11 to 20 are kept for processes and hosts.
 
 Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp); what is
-ours alone (27, 29 to 31, 33) by programs of bench/ours. All data goes to results.json under "paths", "first_calls" and "reductions"."""
+ours alone (27, 29 to 31, 33, 34) by programs of bench/ours. All data goes to results.json under "paths", "first_calls", "reductions" and "waiters"."""
 
 import os
 import statistics
@@ -13,7 +13,7 @@ import race
 from tables import BUSBW, BLOCKS, human, ratio
 
 ROWS = {21: "mailbox", 22: "ping_pong", 23: "send_recv", 24: "v_forms", 25: "new_sizes", 26: "split", 27: "first_calls", 28: "many_ranks_small",
-        29: "avg", 30: "pre_mul_sum", 31: "levels", 32: "small_rooted", 33: "f8"}
+        29: "avg", 30: "pre_mul_sum", 31: "levels", 32: "small_rooted", 33: "f8", 34: "two_waiters"}
 V_FORMS = ["all_gather_v", "all_to_all_v", "gather_v", "scatter_v", "reduce_scatter_v"]
 ROOTED = ["broadcast", "reduce", "gather", "scatter"]
 KINDS_OF_CALL = ["barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", *V_FORMS]
@@ -24,6 +24,7 @@ MAILBOX = ("choreography=recursive_doubling", "protocol=simple")
 MAILBOX_TARGETS = {("troupe", 2): 3, ("troupe", 4): 8, ("troupe", 8): 20, ("troupe-group", 2): 2}  # µs
 FIRST_CALL_TARGETS = {8: 500, 64: 5000, 256: 30000}  # µs
 FIRST_CALL_MEMORY = 50 << 20
+WAITERS_TARGET = 50  # µs
 NEW_SIZE_LOTS = 8  # harness/measure.hpp, unseen_lots: no contender meets a size twice
 PEERS = ("openmpi", "mpich", "gloo")
 
@@ -98,7 +99,7 @@ def measure_races(options, programs, logs, commands):
             return c.ask(p["collective"], p["asked"], options, check=turn == 0, words=words, rotate=p["rotate"] and not options.fixed_root)
 
         rounds = min(options.path_rounds, NEW_SIZE_LOTS) if any(p["row"] == 25 for p in here) else options.path_rounds
-        for c, p, answer in race.run(group, here, rounds, lambda c, p: takes_part(c, p, options), ask, f"rows 21 to 33, {ranks} ranks"):
+        for c, p, answer in race.run(group, here, rounds, lambda c, p: takes_part(c, p, options), ask, f"rows 21 to 34, {ranks} ranks"):
             samples.setdefault((points.index(p), c.name), []).append(answer)
     return [summarise(points[index], name, answers) for (index, name), answers in sorted(samples.items())]
 
@@ -146,11 +147,21 @@ def measure_reductions(options, programs):
     return found
 
 
+def measure_waiters(options, programs):
+    samples = {}
+    for _ in range(1 if options.quick else 3):
+        for p in run_program([os.path.join(programs, "waiters"), "100" if options.quick else "300", str((options.sizes or [8192])[0])], 120):
+            samples.setdefault(p["what"], []).append(p)
+    return [{"collective": what, "ranks": 2, "bytes": runs[0]["bytes"], **{key: statistics.median(r[key] for r in runs) for key in ("us", "us_p99", "first_us")},
+             "wrong": max(r["wrong"] for r in runs), "us_all": [r["us"] for r in runs]} for what, runs in samples.items()]
+
+
 def measure_all(options, programs, logs, commands):
     data = {}
     for rows, name, action in (({21, 22, 23, 24, 25, 26, 28, 32}, "paths", lambda: measure_races(options, programs, logs, commands)),
                                ({27}, "first_calls", lambda: measure_first_calls(options, programs)),
-                               ({29, 30, 31, 33}, "reductions", lambda: measure_reductions(options, programs))):
+                               ({29, 30, 31, 33}, "reductions", lambda: measure_reductions(options, programs)),
+                               ({34}, "waiters", lambda: measure_waiters(options, programs))):
         if not options.rows & rows:
             continue
         try:
@@ -166,10 +177,10 @@ def measure_all(options, programs, logs, commands):
 def judge(data):
     """Rows for the target table, in the shape of tables.targets()."""
     rows = []
-    for name, action in (("paths", judge_races), ("first_calls", judge_first_calls), ("reductions", judge_reductions)):
+    for name, action in (("paths", judge_races), ("first_calls", judge_first_calls), ("reductions", judge_reductions), ("waiters", judge_waiters)):
         found = data.get(name)
         if isinstance(found, dict):
-            row = {"paths": "21", "first_calls": "27", "reductions": "29"}[name]
+            row = {"paths": "21", "first_calls": "27", "reductions": "29", "waiters": "34"}[name]
             rows.append({"row": row, "what": name, "target": "–", "points": 0, "verdict": "failed: " + found["failed"]})
         elif found:
             rows += action(found)
@@ -288,10 +299,15 @@ def judge_reductions(found):
     return rows
 
 
+def judge_waiters(found):
+    ratios = [(p["us"] / WAITERS_TARGET, f"{p['collective']}: {p['us']:.3g} µs, p99 {p['us_p99']:.3g}") for p in found if "alone" not in p["collective"]]
+    return [verdict_of(34, f"two threads wait for different requests of one rank: the second one's wait after the end, µs / {WAITERS_TARGET}", f"each ≤ {WAITERS_TARGET} µs", 1, ratios)]
+
+
 def wrong(data):
     """One sentence for each wrong result."""
     found = []
-    for name in ("paths", "first_calls", "reductions"):
+    for name in ("paths", "first_calls", "reductions", "waiters"):
         for p in data.get(name, []) if isinstance(data.get(name), list) else []:
             if p["wrong"]:
                 found.append(f"{p.get('contender', 'troupe')} {p['collective']} {human(int(p['bytes']))} {p.get('variant', '')} {p.get('type', '')} {p.get('redop', '')}, "
@@ -341,6 +357,11 @@ def detail_tables(data):
             ["collective", "ranks", "first ms", "later µs", "heap KiB", "resident KiB", "peak KiB"],
             [[p["collective"], str(p["ranks"]), f"{p['us'] / 1000:.3g}", f"{p['later_us']:.4g}", *[f"{p[k] / 1024:.0f}" for k in ("heap", "resident", "peak")]]
              for p in sorted(first, key=lambda p: (p["collective"], p["ranks"]))]))
+    waiters = data.get("waiters")
+    if isinstance(waiters, list) and waiters:
+        parts.append("### Row 34: two threads wait for different requests of one rank, µs from the end to the return\n\n" + table(
+            ["operation", "size", "second", "p99", "first"],
+            [[p["collective"], human(int(p["bytes"])), f"{p['us']:.3g}", f"{p['us_p99']:.3g}", f"{p['first_us']:.3g}" if p["first_us"] else "–"] for p in waiters]))
     reductions = data.get("reductions")
     if isinstance(reductions, list) and reductions:
         for mode, column, title in (("ops", "redop", "Rows 29, 30, 33: by operation"), ("levels", "level", "Row 31: by level of determinism")):

@@ -76,19 +76,19 @@ std::optional<std::chrono::nanoseconds> communicator_state::deadline_for(rank_t 
                      core->options.deadline);
 }
 
-actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what) {
+actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what, caller_waits waits) {
   auto op = std::make_shared<actors::operation>();
-  prepare(*op, rank, what);
+  prepare(*op, rank, what, waits);
   return op;
 }
 
-void communicator_state::prepare(actors::operation& op, rank_t rank, call_description& what,
+void communicator_state::prepare(actors::operation& op, rank_t rank, call_description& what, caller_waits waits,
                                  const actors::plan_ptr& known, bool checked) {
   try {
     if (!checked) check_call(what, rank, ranks);
     prepare_checked(op, rank, std::move(what), known);
   } catch (...) {
-    refuse(rank, what);
+    refuse(rank, what, waits);
   }
 }
 
@@ -168,7 +168,7 @@ template <class Submit>
   }
 }
 
-/// What no rank can do is refused to each of them alike, whichever has called it: nobody waits for anybody. @pre in a handler
+/// What no rank can do is refused to each of them alike, if each calls the same. @pre in a handler
 bool refused_to_all() {
   try {
     throw;
@@ -181,8 +181,16 @@ bool refused_to_all() {
 
 }  // namespace
 
-void communicator_state::refuse(rank_t rank, const call_description& what) {
-  if (what.pair || refused_to_all()) throw;
+bool communicator_state::is_no_call(const call_description& what, caller_waits waits) const {
+  if (what.pair) return true;
+  // Who waits, or is a thread of a run, has nobody else's call to make. Of any other thread nobody can know: whether it is going to
+  // call something else for this rank, or nothing, shows only in what it does.
+  const bool speaks_for_one = waits == caller_waits::yes || (run && actors::runtime::is_in_run(*run));
+  return !speaks_for_one && refused_to_all();
+}
+
+void communicator_state::refuse(rank_t rank, const call_description& what, caller_waits waits) {
+  if (is_no_call(what, waits)) throw;
   auto op = std::make_shared<actors::operation>();
   refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
 }
@@ -218,7 +226,7 @@ bool communicator_state::run_on_board(rank_t rank, call_description& what, actor
   try {
     result = begin_on_board(rank, what, plan);
   } catch (...) {
-    refuse(rank, what);
+    refuse(rank, what, caller_waits::yes);
   }
   if (!result.begun) return false;
   if (result.still_to_do) {
@@ -276,7 +284,7 @@ void communicator::run(call_description what) {
   actors::plan_ptr plan;
   if (of.is_nothing(impl_->rank, what) || of.run_on_board(impl_->rank, what, plan)) return;
   auto op = std::make_shared<actors::operation>();
-  of.prepare(*op, impl_->rank, what, plan, plan != nullptr);
+  of.prepare(*op, impl_->rank, what, caller_waits::yes, plan, plan != nullptr);
   const actors::completion_ptr done = op->done;
   {
     const actors::runtime::submitting mine{*of.core->runtime};
@@ -293,7 +301,7 @@ request communicator::start(call_description what) {
   if (!inside) refuse_closed();
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
-  of.prepare(made->op, impl_->rank, what);
+  of.prepare(made->op, impl_->rank, what, caller_waits::no);
   request r{std::shared_ptr<request::state>(made, &made->caller)};
   r.state_->begin(request::started::share(made));
   return r;
@@ -316,7 +324,7 @@ request communicator::join(group& in, call_description what) {
 
 /// The refused call keeps its place among the group's.
 void group::refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what) {
-  if (what.pair || refused_to_all()) throw;
+  if (member->of->is_no_call(what, caller_waits::no)) throw;
   const auto made = std::make_shared<request::started>(member->of, member->rank);
   refuse_as(made->op, member->rank, what, [&] { add({made, &made->caller}, member); });
 }

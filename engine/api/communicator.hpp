@@ -40,8 +40,10 @@ struct operation_outcome {
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
 /// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with
-/// the next one. In a group it keeps its place. No calls are: a refused …_init; what no rank can do (errc::unsupported,
-/// unsupported_type), which every rank is told by itself; a refused send or receive, whose peer waits on.
+/// the next one. In a group it keeps its place. No calls are: a refused …_init; a refused send or receive, whose peer waits on; and
+/// what no rank can do (errc::unsupported, unsupported_type: a misspelt choreography …) in an …_async form outside of engine::run.
+/// Whoever calls for all ranks from one thread would be told the same of each, and may stop at the first; other ranks that called
+/// something else wait until this one has called or left. Blocking, or on a thread of engine::run, it is a call like any other.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
 ///
@@ -257,7 +259,7 @@ private:
   request join_exchange(group& in, call_description incoming, call_description outgoing, bool replaces);
   persistent prepare_exchange(call_description incoming, call_description outgoing, bool replaces);
   struct split_call;
-  request divide(communicator& into, int color, int key, call_options options, group* in);
+  request divide(communicator& into, int color, int key, call_options options, group* in, bool waits);
   std::shared_ptr<impl> impl_;
 };
 

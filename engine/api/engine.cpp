@@ -128,7 +128,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   auto accept = [weak = std::weak_ptr<communicator_state>(s)](rank_t rank, const call_description& what) {
     const auto of = weak.lock();
     if (!of) throw error(errc::invalid_argument, "the communicator of this rank actor was destroyed");
-    return of->prepare(rank, what);
+    return of->prepare(rank, what, caller_waits::yes);
   };
   std::optional<actors::job_part> part;
   if (job != nullptr) {

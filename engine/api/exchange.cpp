@@ -51,8 +51,8 @@ void communicator::exchange(call_description incoming, call_description outgoing
   if (nothing_in || nothing_out) return run(std::move(nothing_in ? outgoing : incoming));
   check_apart(incoming, outgoing);
   if (of.run_pairs(impl_->rank, {&incoming, &outgoing})) return;
-  auto in = of.prepare(impl_->rank, std::move(incoming));
-  auto out = of.prepare(impl_->rank, std::move(outgoing));
+  auto in = of.prepare(impl_->rank, std::move(incoming), caller_waits::yes);
+  auto out = of.prepare(impl_->rank, std::move(outgoing), caller_waits::yes);
   const actors::completion_ptr received = in->done, sent = out->done;
   {
     const actors::runtime::submitting mine{*of.core->runtime};
@@ -75,8 +75,8 @@ request::started_pair::started_pair(const std::shared_ptr<communicator_state>& o
   caller.done = {actors::completion_ptr{}, &done};
   caller.what = &in;
   caller.pair = this;
-  of->prepare(in, rank, incoming);
-  of->prepare(out, rank, outgoing);
+  of->prepare(in, rank, incoming, caller_waits::no);
+  of->prepare(out, rank, outgoing, caller_waits::no);
   if (replaces) {
     copied_bytes = out.what.count * size_of(out.what.type);
     copy.reset(new std::byte[copied_bytes]);

@@ -45,7 +45,7 @@ void persistent::run() {
     if (!inside) refuse_closed();
     actors::runtime::check_may_wait();
     if (what_->nothing) return;
-    if (what_->under_way()) static_cast<void>(what_->call());  // throws
+    if (what_->under_way()) static_cast<void>(what_->call(caller_waits::yes));  // throws
     actors::plan_ptr plan;
     if (!what_->outgoing && member.of->run_on_board(member.rank, what_->what, plan)) return;
     if (what_->outgoing && !what_->replaces && member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
@@ -60,7 +60,7 @@ request persistent::start() {
   const gate::pass inside{member.of->core->door, member.doorway()};
   if (!inside) refuse_closed();
   if (what_->nothing) return {};
-  request r{what_->call()};
+  request r{what_->call(caller_waits::no)};
   try {
     r.state_->begin({r.state_, r.state_->what});
   } catch (...) {

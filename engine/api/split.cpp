@@ -96,7 +96,7 @@ void communicator_state::give_up(epoch_t which, rank_t rank) {
   parts.give_up(which, rank);
 }
 
-request communicator::divide(communicator& into, int color, int key, call_options options, group* in) {
+request communicator::divide(communicator& into, int color, int key, call_options options, group* in, bool waits) {
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
@@ -109,7 +109,12 @@ request communicator::divide(communicator& into, int color, int key, call_option
   asked->all.resize(2 * static_cast<std::size_t>(of.ranks));
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   call_description gather = calls::all_gather(asked->mine, asked->all, std::move(options));
-  of.prepare(made->op, impl_->rank, gather);
+  try {
+    of.describe(made->op, impl_->rank, gather);
+  } catch (...) {
+    if (in != nullptr) in->refuse(impl_, gather);
+    of.refuse(impl_->rank, gather, waits ? caller_waits::yes : caller_waits::no);
+  }
   made->op.last_step = [asked](const actors::operation& op, failure_ptr why) {
     return asked->conclude(op.epoch, std::move(why));
   };
@@ -122,7 +127,7 @@ request communicator::divide(communicator& into, int color, int key, call_option
 communicator communicator::split(int color, int key, call_options options) {
   actors::runtime::check_may_wait();
   communicator made;
-  divide(made, color, key, std::move(options), nullptr).wait();
+  divide(made, color, key, std::move(options), nullptr, true).wait();
   return made;
 }
 
@@ -140,10 +145,10 @@ std::error_code communicator::try_split(communicator& into, int color, int key, 
 }
 
 request communicator::split_async(communicator& into, int color, int key, call_options options) {
-  return divide(into, color, key, std::move(options), nullptr);
+  return divide(into, color, key, std::move(options), nullptr, false);
 }
 request communicator::split_async(group& in, communicator& into, int color, int key, call_options options) {
-  return divide(into, color, key, std::move(options), &in);
+  return divide(into, color, key, std::move(options), &in, false);
 }
 
 communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }

@@ -49,6 +49,9 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   int channels_of_job = 0;  ///< as all processes of the job have it; 0: it has joined none
 };
 
+/// Whether who calls waits for the end of the call. Then it calls for no other rank before.
+enum class caller_waits : bool { no, yes };
+
 /// A communicator as all its ranks see it.
 struct communicator_state : std::enable_shared_from_this<communicator_state> {
   explicit communicator_state(int spins) : parts(spins) {}
@@ -85,16 +88,18 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// Checks the description and makes an operation of it, without its place in the order. Throws error; then it is no call.
   void describe(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr);
   /// The same for a call: one that is refused is told to the others. @param checked the description has been checked before
-  void prepare(actors::operation& op, rank_t rank, call_description& what, const actors::plan_ptr& known = nullptr,
-               bool checked = false);
-  actors::operation_ptr prepare(rank_t rank, call_description what);
+  void prepare(actors::operation& op, rank_t rank, call_description& what, caller_waits waits,
+               const actors::plan_ptr& known = nullptr, bool checked = false);
+  actors::operation_ptr prepare(rank_t rank, call_description what, caller_waits waits);
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet
   void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
   /// A call was refused here, and the others would wait for it. It takes its place in the order, where it fails on every rank, and what
-  /// was thrown goes on to the caller, with the rank's name. Of sends and receives, and of what no rank can do, nobody is told.
-  /// @pre in a handler
-  [[noreturn]] void refuse(rank_t rank, const call_description& what);
+  /// was thrown goes on to the caller, with the rank's name. Of sends and receives nobody is told. @pre in a handler
+  [[noreturn]] void refuse(rank_t rank, const call_description& what, caller_waits waits);
+  /// Nor of the exception under way if no rank can do what was called, and this thread may be the one that calls for all ranks: it
+  /// would have called for the others next, and leaves that now. @pre in a handler
+  bool is_no_call(const call_description& what, caller_waits waits) const;
   /// A blocking operation that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
   /// description has been checked if `plan` is set, to the call's.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);

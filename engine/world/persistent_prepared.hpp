@@ -33,11 +33,11 @@ struct TROUPE_INTERNAL persistent::prepared {
   /// Makes the next repetition ready to be begun. Throws error while the last one is under way.
   std::shared_ptr<request::state> repeat();
   /// The same as a call: a refused one takes its place in the order, too.
-  std::shared_ptr<request::state> call() {
+  std::shared_ptr<request::state> call(caller_waits waits) {
     try {
       return repeat();
     } catch (...) {
-      member->of->refuse(member->rank, what);
+      member->of->refuse(member->rank, what, waits);
     }
   }
 };

@@ -167,11 +167,13 @@ inline constexpr std::size_t tile_bytes = 8192;
 /// sum_scaling (kernels.hpp), prepared once a call for elements of one type: see prepare() in kernels_scaled.cpp.
 struct adjustment {
   const double* factors = nullptr;  ///< one an input
+  std::size_t inputs = 0;           ///< so many factors
   std::size_t divisor = 1;
   double reciprocal = 0;    ///< of the divisor where it is a power of two (of integers: that the type has); else 0
   std::uint64_t magic = 0;  ///< integers: the divisor as a multiplication and two shifts, see divided_by_magic
   int shift = 0, shift_more = 0;
   bool factors_fit_f32 = false, same_factors = false;
+  bool short_factors = false;  ///< multiples of 2^-7 below 2^6 in magnitude: 13 bits
 };
 
 /// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs, or one that is adjusted. `offset` is in bytes
@@ -257,7 +259,7 @@ kernels complex_kernels(datatype type, op_kind kind);
 /// Sums of vectors that are adjusted in the same pass; no fold where there are no vectors.
 kernels scaled_integer_kernels(datatype type, adjusting how);
 kernels scaled_float_kernels(datatype type, adjusting how);
-/// Sums of two fp8 x a power of two from 2^-7 to 1, faster than others; null if the processor cannot.
+/// Sums of two fp8 x a power of two from 2^-7 to 2^5, faster than others; null if the processor cannot.
 using sum_in_f16 = void (*)(const void* left, const void* right, void* out, std::size_t count, float factor);
 sum_in_f16 find_sum_in_f16(datatype type);
 /// Between f32 and a low-precision type, which must not be the same memory; null for other types.

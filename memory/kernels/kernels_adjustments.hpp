@@ -115,20 +115,49 @@ struct shifted : unadjusted {
 
 // -- factors ----------------------------------------------------------------------------------------------------------
 
+/// The factors as the numbers that elements are multiplied with. Those of the first inputs are kept: the compiler cannot know that what is stored
+/// leaves the caller's list alone, and would read and convert it again for every block.
+template <class Number>
+class factor_list {
+public:
+  explicit factor_list(const adjustment& how) : factors_(how.factors) {
+    for (std::size_t k = 0; k < std::min(how.inputs, std::size(first_)); ++k) first_[k] = converted(k);
+  }
+  HWY_INLINE Number operator[](std::size_t k) const { return k < std::size(first_) ? first_[k] : converted(k); }
+
+private:
+  Number converted(std::size_t k) const {
+    if constexpr (std::is_integral_v<Number>) return whole_factor<Number>(factors_[k]);
+    else return static_cast<Number>(factors_[k]);
+  }
+  const double* factors_;
+  Number first_[8];
+};
+
 /// Input k x factor k. Integers wrap, so T is unsigned for both signednesses; factors are whole.
 template <class T>
 struct by_factors : unadjusted {
   static constexpr bool for_byte_sums = false;
   using tag = typename element<T>::computed;
-  using number = hn::TFromD<tag>;
-  const double* factors;
+  factor_list<hn::TFromD<tag>> factors;
 
-  explicit by_factors(const adjustment& how) : factors(how.factors) {}
+  explicit by_factors(const adjustment& how) : factors(how) {}
   HWY_INLINE hn::Vec<tag> read(hn::Vec<tag> value, std::size_t k) const {
-    number factor;
-    if constexpr (std::is_integral_v<number>) factor = whole_factor<number>(factors[k]);
-    else factor = static_cast<number>(factors[k]);
-    return vector_op<multiply>::apply(tag{}, value, hn::Set(tag{}, factor));
+    return vector_op<multiply>::apply(tag{}, value, hn::Set(tag{}, factors[k]));
+  }
+};
+
+/// The same of f16 and fp8, whose products with short factors are exact in f32: to add them as they are multiplied gives the same bits, and
+/// byte_sums may round sums of them.
+struct by_short_factors : unadjusted {
+  static constexpr bool exact_products = true;
+  factor_list<float> factors;
+
+  explicit by_short_factors(const adjustment& how) : factors(how) {}
+  HWY_INLINE float_vector factor(std::size_t k) const { return hn::Set(floats{}, factors[k]); }
+  HWY_INLINE float_vector read(float_vector value, std::size_t k) const { return hn::Mul(value, factor(k)); }
+  HWY_INLINE float_vector add(float_vector sum, float_vector value, std::size_t k) const {
+    return hn::MulAdd(value, factor(k), sum);
   }
 };
 
@@ -203,6 +232,7 @@ inline bool has_reciprocal(const adjustment& how) { return how.reciprocal != 0; 
 /// As byte_sums takes them.
 inline bool has_large_reciprocal(const adjustment& how) { return how.reciprocal >= 1.0 / 128; }
 inline bool is_narrow(const adjustment& how) { return how.factors_fit_f32; }
+inline bool are_short(const adjustment& how) { return how.short_factors; }
 inline bool always(const adjustment&) { return true; }
 inline bool have_one_factor(const adjustment& how) { return how.same_factors; }
 
@@ -218,7 +248,10 @@ kernels adjusted_kernels(adjusting how) {
     if (how == adjusting::scaling) return kernels_of<T, either<T, by_factors<T>, by_wide_factors, &is_narrow>>();
     return kernels_of<T, either<T, times<T>, over<T>, &has_reciprocal>>();
   } else {
-    if (how == adjusting::scaling) return kernels_of<T, either<T, by_factors<T>, by_factors<T>, &always>>();
+    constexpr bool has_exact_products = std::is_same_v<T, f16> || sizeof(T) == 1;
+    using first_way = std::conditional_t<has_exact_products, by_short_factors, by_factors<T>>;
+    constexpr auto is_first = has_exact_products ? &are_short : &always;
+    if (how == adjusting::scaling) return kernels_of<T, either<T, first_way, by_factors<T>, is_first>>();
     if constexpr (sizeof(T) == 1) return kernels_of<T, either<T, times<T>, over<T>, &has_large_reciprocal>>();
     else return kernels_of<T, either<T, times<T>, over<T>, &has_reciprocal>>();
   }

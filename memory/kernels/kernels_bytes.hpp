@@ -8,7 +8,8 @@
 //   below does not reach the middle between two fp8.
 // - Sums of more are rounded to odd before, so that no f16 is the middle between two fp8 unless the sum is (S. Boldo, G. Melquiond,
 //   "Emulation of a FMA and correctly rounded sums").
-// - Where an f16 is subnormal it holds every multiple of the smallest fp8's 2^-7 exactly, and sums, also divided by up to 128, are such.
+// - Where an f16 is subnormal it holds every multiple of the smallest fp8's 2^-7 exactly, and sums, also divided by up to 128, are such; and
+//   sums of products with multiples of 2^-7.
 // clang-format off: the guard flips with every inclusion, see hwy/foreach_target.h
 #if defined(TROUPE_KERNEL_BYTES) == defined(HWY_TARGET_TOGGLE)
 #ifdef TROUPE_KERNEL_BYTES
@@ -85,6 +86,17 @@ struct byte_sums {
     const pair_vector even = codes::even(both), odd = codes::odd(both);
     return {lower(even), upper(even), lower(odd), upper(odd)};
   }
+  static HWY_INLINE quad first(const Adjust& how, quad of) {
+    return {how.read(of.even_low, 0), how.read(of.even_high, 0), how.read(of.odd_low, 0), how.read(of.odd_high, 0)};
+  }
+  static HWY_INLINE quad added(const Adjust& how, quad sum, quad more, std::size_t k) {
+    if constexpr (Adjust::exact_products)
+      return {how.add(sum.even_low, more.even_low, k), how.add(sum.even_high, more.even_high, k),
+              how.add(sum.odd_low, more.odd_low, k), how.add(sum.odd_high, more.odd_high, k)};
+    else
+      return {hn::Add(sum.even_low, more.even_low), hn::Add(sum.even_high, more.even_high),
+              hn::Add(sum.odd_low, more.odd_low), hn::Add(sum.odd_high, more.odd_high)};
+  }
 
   /// f32 rounded to odd at the last bit of an f16.
   static HWY_INLINE float_vector to_odd(float_vector value) {
@@ -129,15 +141,13 @@ struct byte_sums {
     const pairs d;
     pair_vector next = load_vector(d, at(in[0], offset));
     pair_vector largest = larger(hn::Zero(d), next);
-    quad sum = widen(next);
+    quad sum = first(how, widen(next));
     for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) {
       next = load_vector(d, at(in[k], offset));
       largest = larger(largest, next);
-      const quad more = widen(next);
-      sum = {hn::Add(sum.even_low, more.even_low), hn::Add(sum.even_high, more.even_high),
-             hn::Add(sum.odd_low, more.odd_low), hn::Add(sum.odd_high, more.odd_high)};
+      sum = added(how, sum, widen(next), k);
     }
-    result = narrow<Inputs == 2>(how, sum);
+    result = narrow < Inputs == 2 && !Adjust::exact_products > (how, sum);
     return ordinary(largest);
   }
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // convert, scale and divide.
 #include "memory/error.hpp"
-#include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/scaled_loops.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <string>
@@ -40,8 +41,23 @@ void convert_elements(const void* from, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) store<To>(to, i, convert_element<From, To>(load<From>(from, i)));
 }
 
+/// As many as a slot has, in less time than it takes to choose a kernel. False: not these.
+template <class T>
+bool adjust_few(const sum_scaling& scaling, const void* from, void* to, std::size_t count) {
+  constexpr std::size_t few = 64 / sizeof(T);
+  if (count > few) return false;
+  double factor = 0;
+  if (scaling.factors != nullptr) factor = scaling.factors[0];
+  else if (std::has_single_bit(scaling.divisor)) factor = 1 / static_cast<double>(scaling.divisor);
+  else return false;
+  for (std::size_t i = 0; i < count; ++i) store<T>(to, i, detail::scaled<T>(load<T>(from, i), factor));
+  return true;
+}
+
 /// One input, scaled or divided; complex numbers by part.
 void adjust(datatype type, const sum_scaling& scaling, const void* from, void* to, std::size_t count) {
+  if (type == datatype::f32 && adjust_few<float>(scaling, from, to, count)) return;
+  if (type == datatype::f64 && adjust_few<double>(scaling, from, to, count)) return;
   const detail::adjusted_sum made = detail::find_adjusted(part_of(type), scaling, 1);
   if (is_complex(type)) count *= 2;
   const void* const in[1] = {from};

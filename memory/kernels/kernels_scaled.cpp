@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 
 namespace troupe::detail {
 
@@ -27,11 +28,18 @@ void prepare_magic(adjustment& how, int bits) {
   how.shift_more = log - 1;
 }
 
-/// Averages of two fp8. @pre find_sum_in_f16(Type), how.reciprocal is 2^-7 or more
+/// Sums of two fp8, x the same power of two both. @pre find_sum_in_f16(Type), which has that factor
 template <datatype Type>
-void average_pair(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
-                  const adjustment& how) {
-  find_sum_in_f16(Type)(at(in[0], offset), at(in[1], offset), out, count, static_cast<float>(how.reciprocal));
+void sum_pair(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+              const adjustment& how) {
+  const double factor = how.factors != nullptr ? how.factors[0] : how.reciprocal;
+  find_sum_in_f16(Type)(at(in[0], offset), at(in[1], offset), out, count, static_cast<float>(factor));
+}
+bool has_sum_pair(datatype type, const adjustment& how) {
+  const double factor = how.factors == nullptr ? how.reciprocal : how.same_factors ? how.factors[0] : 0;
+  int exponent = 0;
+  return find_sum_in_f16(type) != nullptr && factor >= 1.0 / 128 && factor <= 32 &&
+         std::frexp(factor, &exponent) == 0.5;
 }
 
 kernels in_vectors(datatype type, adjusting what) {
@@ -61,6 +69,11 @@ bool vectors_are_exact(const sum_scaling& scaling, std::size_t inputs) {
   return true;
 }
 
+bool are_short(std::span<const double> factors) {
+  return std::all_of(factors.begin(), factors.end(),
+                     [](double factor) { return std::abs(factor) < 64 && std::trunc(factor * 128) == factor * 128; });
+}
+
 bool fit_f32(std::span<const double> factors) {
   return std::all_of(factors.begin(), factors.end(), [](double factor) {
     return static_cast<double>(static_cast<float>(factor)) == factor || factor != factor;
@@ -73,19 +86,21 @@ adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_
   const adjusting what = scaling.factors != nullptr ? adjusting::scaling : adjusting::dividing;
   adjusted_sum made{in_vectors(type, what), {}};
   made.how.factors = scaling.factors;
+  made.how.inputs = inputs;
   made.how.divisor = scaling.divisor;
   const int bits = static_cast<int>(8 * size_of(type));
   if (what == adjusting::scaling) {
     const std::span<const double> factors{scaling.factors, inputs};
     made.how.factors_fit_f32 = fit_f32(factors);
+    made.how.short_factors = are_short(factors);
     made.how.same_factors = std::all_of(factors.begin(), factors.end(), [&](double f) { return f == factors[0]; });
   } else {
     if (is_integer(type)) prepare_magic(made.how, bits);
     if (std::has_single_bit(scaling.divisor) && (!is_integer(type) || scaling.divisor >> (bits - 1) <= 1))
       made.how.reciprocal = 1 / static_cast<double>(scaling.divisor);
   }
-  if (inputs == 2 && made.how.reciprocal >= 1.0 / 128 && find_sum_in_f16(type) != nullptr)
-    made.use.fold = type == datatype::f8e4m3 ? &average_pair<datatype::f8e4m3> : &average_pair<datatype::f8e5m2>;
+  if (inputs == 2 && has_sum_pair(type, made.how))
+    made.use.fold = type == datatype::f8e4m3 ? &sum_pair<datatype::f8e4m3> : &sum_pair<datatype::f8e5m2>;
   with_type(type, [&]<class T>() {
     if (made.use.fold == nullptr || !vectors_are_exact<T>(scaling, inputs))
       made.use = {nullptr, &adjusted_elements<T>, nullptr};

@@ -33,6 +33,8 @@ inline constexpr std::size_t parts_in_element = std::is_same_v<Op, multiply_comp
 /// kernels_adjustments.hpp for more.
 struct unadjusted {
   static constexpr bool for_byte_sums = true;  ///< a sum's result may be rounded by byte_sums
+  static constexpr bool exact_products =
+      false;  ///< of elements and factors: add() instead of read(), after the first input
 
   template <class V>
   HWY_INLINE V read(V value, std::size_t) const {
@@ -56,8 +58,16 @@ struct fold_of {
 
   Adjust how;
 
+  HWY_INLINE vector widened(const void* const* in, std::size_t k, std::size_t offset) const {
+    return traits::widen(load_vector(stored{}, static_cast<const std::byte*>(in[k]) + offset));
+  }
   HWY_INLINE vector load(const void* const* in, std::size_t k, std::size_t offset) const {
-    return how.read(traits::widen(load_vector(stored{}, static_cast<const std::byte*>(in[k]) + offset)), k);
+    return how.read(widened(in, k, offset), k);
+  }
+  /// Input k's vector with what was folded before it.
+  HWY_INLINE vector folded(vector total, const void* const* in, std::size_t k, std::size_t offset) const {
+    if constexpr (Adjust::exact_products) return how.add(total, widened(in, k, offset), k);
+    else return apply(total, load(in, k, offset));
   }
   static HWY_INLINE void store(vector value, std::byte* to) { store_vector(stored{}, traits::narrow(value), to); }
   static HWY_INLINE vector apply(vector left, vector right) {
@@ -68,7 +78,7 @@ struct fold_of {
   template <std::size_t Inputs>
   HWY_INLINE vector fold(const void* const* in, std::size_t inputs, std::size_t offset) const {
     vector total = load(in, 0, offset);
-    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) total = apply(total, load(in, k, offset));
+    for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) total = folded(total, in, k, offset);
     return how.finish(total);
   }
 
@@ -84,10 +94,10 @@ struct fold_of {
     block total{load(in, 0, offset), load(in, 0, offset + bytes), load(in, 0, offset + 2 * bytes),
                 load(in, 0, offset + 3 * bytes)};
     for (std::size_t k = 1; k < (Inputs != 0 ? Inputs : inputs); ++k) {
-      total.a = apply(total.a, load(in, k, offset));
-      total.b = apply(total.b, load(in, k, offset + bytes));
-      total.c = apply(total.c, load(in, k, offset + 2 * bytes));
-      total.d = apply(total.d, load(in, k, offset + 3 * bytes));
+      total.a = folded(total.a, in, k, offset);
+      total.b = folded(total.b, in, k, offset + bytes);
+      total.c = folded(total.c, in, k, offset + 2 * bytes);
+      total.d = folded(total.d, in, k, offset + 3 * bytes);
     }
     return {how.finish(total.a), how.finish(total.b), how.finish(total.c), how.finish(total.d)};
   }

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
@@ -60,6 +61,11 @@ struct recording final : rank_outbox {
     reasons.push_back(why);
   }
   void inquire(rank_t r, epoch_t e, bool sending, look_t, bool) override { say("inquire_" + text({e, r, sending})); }
+  void ask_for(rank_t r, epoch_t e, bool sending, const std::string& what) override {
+    say("ask_" + text({e, r, sending}));
+    asked.push_back(what);
+  }
+  void warn(const std::string& what) override { say("warn:" + what); }
   void look_again(rank_t r, bool sending) override {
     say((sending ? "look_at_sends@" : "look_at_recvs@") + std::to_string(r));
   }
@@ -72,7 +78,7 @@ struct recording final : rank_outbox {
 
   std::string take() { return std::exchange(words, {}); }
   std::string words;
-  std::vector<std::string> lacked;
+  std::vector<std::string> lacked, asked;
   std::vector<failure_ptr> reasons;
   std::vector<chunk> sent;
   int credits = 0;
@@ -818,6 +824,53 @@ TEST_CASE_FIXTURE(fixture, "deadlines: they pass also while an operation waits f
   out.time = 1h;
   rank.tick(out);
   CHECK(out.take().find("called32") == std::string::npos);  // it has not begun, so it cannot take long
+}
+
+// -- a partner that does not come -------------------------------------------------------------------------------------
+
+TEST_CASE_FIXTURE(
+    fixture, "a send or receive that waits for two looks asks for its other end, the first of its kind only, once") {
+  submit(pair(true)), submit(pair(true)), submit(pair(false));
+  auto tagged = pair(false);
+  tagged->tag = 7;
+  submit(tagged);
+  out.take();
+  const steady_time begun = out.now();
+  CHECK(rank.tick(out) == begun + pair_look);
+  out.time += pair_look;
+  CHECK(rank.tick(out) == begun + 2 * pair_look);
+  CHECK(out.take() == "");
+  out.time += pair_look;
+  CHECK(rank.tick(out) == no_deadline);
+  CHECK(out.take().find("ask_send0@1") != std::string::npos);
+  REQUIRE(out.asked.size() == 3);
+  std::sort(out.asked.begin(), out.asked.end());
+  const std::string before = "waiting for more than 5 s: world, ", after = ": rank 0 waits; rank 1 has not called the ";
+  CHECK(out.asked[0] == before + "recv(count 1, u8, from rank 1)" + after + "matching send");
+  CHECK(out.asked[1] == before + "recv(count 1, u8, from rank 1, tag 7)" + after + "matching send");
+  CHECK(out.asked[2] == before + "send(count 1, u8, to rank 1)" + after + "matching recv");
+  out.time += 10 * pair_look;
+  CHECK(rank.tick(out) == no_deadline);
+  CHECK(out.take() == "");
+  // The first is received: from then on the second is the one that is missed.
+  given_back(first_pair);
+  out.time += 1ms;
+  CHECK(rank.tick(out) == out.now() + pair_look);
+  out.time += pair_look;
+  rank.tick(out);
+  CHECK(out.take() == "ask_recv1@1");
+}
+
+TEST_CASE_FIXTURE(fixture, "who is asked for a send or receive says so in the log if it has not called it") {
+  submit(pair(true));
+  out.take();
+  rank.asked_for(1, first_pair, true, "called", out);
+  rank.asked_for(1, first_pair + 1, true, "not called", out);
+  rank.asked_for(1, first_pair, false, "nor this", out);
+  CHECK(out.take() == "warn:not called warn:nor this");
+  given_back(first_pair);
+  rank.asked_for(1, first_pair, true, "performed", out);
+  CHECK(out.take() == "");
 }
 
 // -- nothing moves any more -------------------------------------------------------------------------------------------

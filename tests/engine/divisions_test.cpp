@@ -23,7 +23,7 @@ struct maker {
 
 /// The text of what a barrier of `rank` ends with.
 std::string barrier_of(communicator_state& part, troupe::rank_t rank) {
-  const auto op = part.prepare(rank, troupe::calls::barrier());
+  const auto op = part.prepare(rank, troupe::calls::barrier(), troupe::caller_waits::yes);
   part.cell(rank).submit(op);
   part.wait(rank, op->done);
   return op->done->why() ? op->done->why()->text : "";

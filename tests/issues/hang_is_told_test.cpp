@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose ranks wait for one that never calls hung without a word.
+// A program whose ranks wait for one that never calls hung without a word; first for a collective, then also for a send or receive.
 
 #include <doctest/doctest.h>
 
@@ -72,5 +72,38 @@ TEST_CASE("whoever waits for a rank that does not call is told of in the log, on
     comms[0].abort();
     static_cast<void>(one.try_wait());
     static_cast<void>(other.try_wait());
+  }
+}
+
+TEST_CASE("a send and a receive that nobody matches are told of in the log, once each, though no thread waits") {
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    engine e;
+    const auto ears = std::make_unique<listener>();
+    auto comms = e.communicators(3);
+    std::array<int, 3> sent{}, received{}, others{};
+    call_options tagged;
+    tagged.tag = 9;
+    request out = comms[0].send_async(sent, 1), behind = comms[0].send_async(sent, 1),
+            in = comms[2].recv_async(received, 1, tagged);
+    // Both have come to these, or to the one and soon to the other.
+    request good = comms[1].send_async(others, 2);
+    comms[2].recv(received, 1);
+    good.wait();
+    const auto told = [&] { return times(ears->heard(), "waiting for more than 5 s"); };
+    for (int i = 0; i < 80 && told() < 2; ++i) {
+      if (waits) CHECK_FALSE(out.wait_for(250ms));
+      else std::this_thread::sleep_for(250ms);
+    }
+    std::this_thread::sleep_for(3s);  // and not again
+    const std::string heard = ears->heard();
+    CAPTURE(heard);
+    CHECK(told() == 2);
+    CHECK(heard.find("world, send(count 3, i32, to rank 1): rank 0 waits; rank 1 has not called the matching recv") !=
+          std::string::npos);
+    CHECK(heard.find("world, recv(count 3, i32, from rank 1, tag 9): rank 2 waits; rank 1 has not called the matching "
+                     "send") != std::string::npos);
+    comms[1].abort();
+    for (request* one : {&out, &behind, &in}) static_cast<void>(one->try_wait());
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective that was refused on one rank alone (a null buffer, a bad root) left the others waiting for it for ever.
+// A collective that was refused on one rank alone (a null buffer, a bad root; later also a choreography that there is not) left the
+// others waiting for it for ever.
 
 #include <doctest/doctest.h>
 
@@ -112,14 +113,64 @@ TEST_CASE("blocking: whatever was refused, and whatever the others call") {
       gather);
 }
 
-TEST_CASE("what no rank can do is no call: one thread that drives all ranks may stop at the first") {
+TEST_CASE("what no rank can do, asked by one rank alone: the others hear of it, whichever form each uses") {
+  engine e;
+  for (const std::string form : {"blocking", "asynchronous", "group", "split", "split in a group"}) {
+    CAPTURE(form);
+    std::vector<seen> all(3);
+    e.run(3, [&](communicator& comm) {
+      std::vector<float> a(12, 1), b(12);
+      communicator part;
+      call_options o;
+      if (comm.rank() == 1) o.choreography = "rign";
+      group together;
+      const std::function<void()> call = [&] {
+        if (form == "blocking") comm.all_reduce(a, b, sum, o);
+        else if (form == "asynchronous") comm.all_reduce_async(a, b, sum, o).wait();
+        else if (form == "group") comm.all_reduce_async(together, a, b, sum, o), together.wait();
+        else if (form == "split") part = comm.split(0, 0, o);
+        else comm.split_async(together, part, 0, 0, o), together.wait();
+      };
+      all[static_cast<std::size_t>(comm.rank())] = error_of(call);
+      if (form.ends_with("group")) CHECK((together.size() == 1) == (comm.rank() == 1));
+      static_cast<void>(error_of([&] { together.wait(); }));
+      comm.all_reduce(a, b);
+      CHECK(b[0] == 3);
+    });
+    check_all(all, 1, errc::unsupported, "there is no choreography rign");
+  }
+}
+
+TEST_CASE("what no rank can do, asked by a rank that waits for it: the others hear of it without engine::run, too") {
+  engine e;
+  auto comms = e.communicators(3);
+  std::vector<float> a(8, 1), b(8, 1), c(8, 1);
+  call_options o;
+  o.choreography = "rign";
+  std::vector<seen> all(3);
+  request one = comms[1].all_reduce_async(b), two = comms[2].all_reduce_async(c);
+  all[0] = error_of([&] { comms[0].all_reduce(a, o); });
+  all[1] = error_of([&] { one.wait(); });
+  all[2] = error_of([&] { two.wait(); });
+  check_all(all, 0, errc::unsupported, "there is no choreography rign");
+  // Each asks for it: each is told so.
+  for (communicator& comm : comms) CHECK(error_of([&] { comm.all_reduce(a, o); }).code == errc::unsupported);
+  group next;
+  comms[0].all_reduce_async(next, a), comms[1].all_reduce_async(next, b), comms[2].all_reduce_async(next, c);
+  next.wait();
+  CHECK(a[0] == 3);
+}
+
+TEST_CASE("what no rank can do is no call of who may drive all ranks: that thread may stop at the first") {
   engine e;
   auto comms = e.communicators(3);
   std::vector<float> a(12), b(12);
   call_options o;
   o.choreography = "rign";
-  CHECK(error_of([&] { comms[0].all_reduce(a, b, sum, o); }).code == errc::unsupported);
+  communicator part;
+  CHECK(error_of([&] { static_cast<void>(comms[0].all_reduce_async(a, b, sum, o)); }).code == errc::unsupported);
   CHECK(error_of([&] { static_cast<void>(comms[0].all_reduce_async(a, b, band)); }).code == errc::unsupported_type);
+  CHECK(error_of([&] { static_cast<void>(comms[0].split_async(part, 0, 0, o)); }).code == errc::unsupported);
   group all;
   CHECK(error_of([&] { comms[0].all_reduce_async(all, a, b, band); }).code == errc::unsupported_type);
   for (communicator& c : comms) c.barrier_async(all);

@@ -246,9 +246,9 @@ struct uneven_player {
       errors += output[at++] != -1;
       for (std::size_t k = 0; k < job.elements(block, round); ++k) {
         const rank_range from = contributors(job.what, job.ranks, job.root, rank, block);
-        std::int64_t expected = 0;
+        std::uint64_t expected = 0;  // which may wrap
         for (rank_t q = from.first; q < from.first + from.count; ++q) expected += job.value(q, block, k, round);
-        errors += output[at++] != expected;
+        errors += output[at++] != static_cast<std::int64_t>(expected);
       }
     }
     return errors + (output[at] != -1);

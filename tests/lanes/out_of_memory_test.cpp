@@ -14,21 +14,33 @@ namespace {
 
 thread_local int allocations_until_failure = -1;
 
+void* try_to_allocate(std::size_t bytes) noexcept {
+  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0) return nullptr;
+  return std::malloc(bytes);
+}
+
 void* allocate(std::size_t bytes) {
-  if (allocations_until_failure >= 0 && allocations_until_failure-- == 0) throw std::bad_alloc{};
-  if (void* const p = std::malloc(bytes)) return p;
+  if (void* const p = try_to_allocate(bytes)) return p;
   throw std::bad_alloc{};
 }
 
 }  // namespace
 
-// Aligned forms are left alone.
+// Aligned forms are left alone. A sanitizer's nothrow forms would know nothing of these.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return allocate(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return allocate(bytes); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return try_to_allocate(bytes);
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return try_to_allocate(bytes);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); }
 
 using namespace ranks_test;
 using namespace std::chrono_literals;

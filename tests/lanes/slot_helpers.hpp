@@ -119,7 +119,7 @@ struct basic_player {
       const std::size_t block = what.count == 0 ? 0 : i / what.count, within = what.count == 0 ? 0 : i % what.count;
       const std::size_t mine = static_cast<std::size_t>(rank) * what.count + within;
       const std::uint64_t round = performs.sequence();
-      std::int64_t expected = 0;
+      std::uint64_t expected = 0;  // which may wrap
       switch (on.what) {
         case collective::all_reduce:
         case collective::reduce:
@@ -140,7 +140,7 @@ struct basic_player {
         case collective::scatter: expected = contribution(on.root, mine, round); break;
         case collective::barrier: break;
       }
-      errors += result[i] != expected ? 1 : 0;
+      errors += result[i] != static_cast<std::int64_t>(expected) ? 1 : 0;
     }
     return errors;
   }

@@ -522,7 +522,9 @@ void simulation::world::after(rank_t rank) {
   if (slot_port_changed(rank))
     for (rank_t r = 0; r < what_.ranks; ++r) poll_soon(r);
   if (on_board(m)) poll_soon(rank);
-  if (m.state->pending() && m.next_tick < 0)
+  // As the attendant, which is told of a rank whenever its turn is given back with something under way: what has begun just now may
+  // have to be told to the membership long before what waited already has its time.
+  if (m.state->pending() && (m.next_tick < 0 || m.next_tick > now_ + actors::long_wait.count()))
     tick_at(rank, now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ orders_) % (2 * ms)));
   check_bounds(rank);
 }
