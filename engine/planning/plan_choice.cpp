@@ -35,8 +35,8 @@ constexpr int most_counted_ranks = 32;
 constexpr double sure_of_guess = 0.75;
 constexpr double never = std::numeric_limits<double>::infinity();
 /// So many for each rank are tried, too, and are the most that a rank at the direct board is worth where there are many: what all have to do
-/// there is done by whoever comes last, so blocks for everybody from everybody are left to messages.
-constexpr std::size_t most_steps_a_rank = 96;
+/// there is done by whoever comes last. More for a small all_to_all, which over slots would need a channel for each pair of ranks.
+constexpr std::size_t most_steps_a_rank = 96, most_exchange_steps_a_rank = 512;
 using verifying::max_cells;
 using verifying::max_lanes;
 
@@ -560,7 +560,9 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   // A barrier's score only brings ranks together, which is what they do at the board.
   const bool alone = !c.lowered->touches_other_ranks && moves_data(task.what.what);
   const auto ranks = static_cast<std::size_t>(task.ranks());
-  const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps_a_rank * ranks;
+  const bool exchange = task.what.what == collective::all_to_all && why_no_slots(task).empty();
+  const std::size_t most_steps = (exchange ? most_exchange_steps_a_rank : most_steps_a_rank) * ranks;
+  const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps;
   if (c.widened || stages_factors || in_place_at_root(c) || alone || long_pass) {
     c.why_not_direct = c.widened             ? "it widens its elements"
                        : stages_factors      ? "it multiplies its inputs before the first pass"
