@@ -120,7 +120,7 @@ planning_task task_of_class(const call& what, const layout& placement, std::size
 }
 
 bool may_run_ahead(const planning_task& task) {
-  return task.what.agreement == agreement_time::eager && has_root(task.what.what) && task.what.uniform &&
+  return task.what.agreement == agreement_time::eager && has_root(task.what.what) &&
          !traits_of(task.what.what).data_tell_all;
 }
 
