@@ -98,7 +98,8 @@ direct_performer::status direct_performer::hand_in() {
     }
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
     come();
-    board_->notify(root, rank_);
+    // If the root is here, this rank does what there is to do for its block, so nobody need be told, unless it is much.
+    if (sizes().elements_of_block(true, 0) * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
   }
   if (stage_ == stage::meeting) {
     if (const status s = meet(root); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
@@ -116,15 +117,15 @@ direct_performer::status direct_performer::collect() {
   direct_board::seat& mine = meeting_place().at(rank_);
   const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
   if (stage_ == stage::coming) {
-    if (!copy_own()) return differs(rank_);
     // If all others have brought copies already, nobody looks for this rank at its seat.
     while (static_cast<std::size_t>(met_) < copies.size() && take_brought(copies[static_cast<std::size_t>(met_)]))
       ++met_;
     if (stage_ == stage::at_odds) return status::mismatch;
-    if (taken_ == others) return leave();
+    if (taken_ == others) return copy_own() ? leave() : differs(rank_);
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
     mine.left.store((others - std::exchange(taken_, 0)) * direct_board::share, std::memory_order_relaxed);
     come();
+    if (!copy_own()) return differs(rank_);  // while the others copy theirs
   }
   if (stage_ == stage::meeting) {
     status s = status::performed;
