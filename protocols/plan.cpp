@@ -45,6 +45,7 @@ plan::plan(const plan& like)
       divides(like.divides),
       ahead(like.ahead),
       runs_ahead(like.runs_ahead),
+      gives_ahead(like.gives_ahead),
       predicted_seconds(like.predicted_seconds),
       identity(like.identity),
       port(like.port) {}
@@ -109,7 +110,7 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   h.add(score_digest);
   h.add((in_place ? 1u : 0u) | (root_in_place ? 2u : 0u) | (widened ? 4u : 0u) | (scaled ? 8u : 0u) |
         (agrees() ? 32u : 0u) | (scales_reads ? 64u : 0u) | (divides ? 128u : 0u) |
-        static_cast<std::uint64_t>(work_type) << 8 | (ahead ? std::uint64_t{1} << 16 : 0));
+        static_cast<std::uint64_t>(work_type) << 8 | (may_run_ahead() ? std::uint64_t{1} << 16 : 0));
   if (const mailbox_plan* by = mailbox()) {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));

@@ -68,6 +68,9 @@ public:
   /// ahead.
   std::shared_ptr<const plan> ahead;
   bool runs_ahead = false;  ///< it is such a one
+  /// Direct, rooted, blocks that differ in size: the same, by the port alone (actors/ports/direct/direct_ahead.cpp).
+  bool gives_ahead = false;
+  bool may_run_ahead() const { return ahead != nullptr || gives_ahead; }
   double predicted_seconds = 0;
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;

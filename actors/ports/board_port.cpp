@@ -51,7 +51,8 @@ void board_port::start(call_buffers buffers, std::uint64_t sequence, bool ahead,
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint ^ history);
+    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint ^ history, ahead,
+                  &known.of_direct);
     performer_ = &direct_;
   }
 }

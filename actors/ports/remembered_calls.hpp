@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "actors/ports/direct/direct_fit.hpp"
 #include "actors/rank/operation.hpp"
 #include "protocols/plan.hpp"
 
@@ -32,6 +33,7 @@ public:
       if (how->slots() != nullptr) slots = how->slot_program_of(rank);
       else direct = how->direct_program_of_all();
       if (how->ahead) ahead = how->ahead->slot_program_of(rank);
+      may_run_ahead = how->may_run_ahead();
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
@@ -44,7 +46,9 @@ public:
     std::shared_ptr<const slot_program> ahead;  ///< of how->ahead, or null
     std::shared_ptr<const direct_program> direct;
     fitting of_slots, of_ahead;
+    direct_fit of_direct;
     std::uint64_t fingerprint;
+    bool may_run_ahead = false;  ///< as its plan
 
     bool is_for(const call& c, const call_identity& its_class) const {
       return key == its_class && (!how->exact || c.count == how->count);

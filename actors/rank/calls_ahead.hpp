@@ -42,8 +42,9 @@ public:
   /// The call of that number may run ahead. @param fingerprint of it, without number and history. @pre make_room()
   void add(epoch_t epoch, const call& what, const std::shared_ptr<const plan>& how, std::uint64_t fingerprint) {
     entry& e = (*last_)[count_++ % most_ahead];
-    // A loop of calls finds what it has written the last time.
-    if (e.fingerprint != fingerprint) {
+    // A loop of calls finds what it has written the last time. Sizes that only some ranks know are not in the fingerprint.
+    if (e.fingerprint != fingerprint ||
+        (!what.uniform && (e.what.counts != what.counts || e.what.count != what.count))) {
       e.fingerprint = fingerprint;
       e.what = what;
       e.how = how;

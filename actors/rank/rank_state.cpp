@@ -199,7 +199,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
 /// Gives the call its number. Whether it may run ahead follows from the calls so far, whatever became of them.
 /// @param early why it has failed before
 void rank_state::number(operation& op, const failure_ptr& early) {
-  const bool may = op.plan && op.plan->ahead;
+  const bool may = op.plan && op.plan->may_run_ahead();
   if (may) ahead_.make_room();
   op.epoch = next_++;
   op.ahead = may && ahead_.may_run_ahead();
@@ -319,7 +319,7 @@ void rank_state::start_pair(std::shared_ptr<const assignment> what) {
 
 void rank_state::begin_inline(const call_buffers& memory) {
   const remembered_calls::entry& known = port_->last();
-  const bool ahead = known.ahead && ahead_.may_run_ahead();
+  const bool ahead = known.may_run_ahead && ahead_.may_run_ahead();
   // These may throw: nothing has begun then.
   if (ahead) ahead_.make_room();
   port_->start(memory, next_, ahead, history_so_far());

@@ -314,8 +314,10 @@ struct planner::impl {
 
   /// The same without the agreement, for calls that may run ahead. Nobody is the earlier for it where the data tell all.
   static void let_run_ahead(plan& made, const contender& c, const planning_task& task) {
+    if (!may_run_ahead(task)) return;
+    made.gives_ahead = made.direct() != nullptr && !knows_all_blocks(task.what);
     const slots_plan* slots = made.slots();
-    if (slots == nullptr || !may_run_ahead(task)) return;
+    if (slots == nullptr) return;
     if (c.over(slots->format).agreement == agreement_form::none || !c.lowered->verified(1)->ok()) return;
     const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(c.lowered->notes, c.lowered->verified(1))));
     ahead->runs_ahead = true;
@@ -450,7 +452,7 @@ struct planner::impl {
     if (made->direct() != nullptr && as_priced) made->direct()->programs.set(0, 1, c.direct);
     const auto agreement = slots != nullptr ? c.over(slots->format).agreement : agreement_form::none;
     log->debug("{}: {}, {}, agreement {}{}, {} channels, {} slices, predicted {:.1f} us", to_string(task.what),
-               c.choreography, name(made->protocol()), name(agreement), made->ahead ? " or ahead of it" : "",
+               c.choreography, name(made->protocol()), name(agreement), made->may_run_ahead() ? " or ahead of it" : "",
                cut.channels, cut.slices, made->predicted_seconds * 1e6);
     return made;
   }

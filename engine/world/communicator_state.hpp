@@ -113,7 +113,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   /// As all ranks that call the same have it.
   agreement_time agreement_for(const call& what, const call_options& options) const {
-    if (!has_root(what.what) || !what.uniform) return agreement_time::strict;
+    if (!has_root(what.what)) return agreement_time::strict;
     return options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
   }
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;

@@ -189,6 +189,18 @@ std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& m
   return copies;
 }
 
+/// See direct_program::by_source.
+bool are_by_source(const direct_program& made) {
+  if (made.copies.empty() || traits_of(made.what).root != root_role::sink) return false;
+  for (std::size_t r = 0; r < made.bodies.size(); ++r) {
+    const auto& passes = made.bodies[r].passes;
+    const bool root = static_cast<rank_t>(r) == made.root;
+    if (passes.size() > 1 || (passes.empty() && !root)) return false;
+    if (!passes.empty() && made.operands_of(passes.front()).front().owner != static_cast<rank_t>(r)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string why_not_direct(program_list all) {
@@ -242,6 +254,7 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
   }
   if (made.at_work.empty()) made.at_work.push_back(0);
   made.copies = copies_by_target(made);
+  made.by_source = are_by_source(made);
   return made;
 }
 

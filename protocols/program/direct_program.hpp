@@ -46,6 +46,8 @@ struct direct_program {
   /// If all passes only copy blocks of inputs to outputs: by rank, those to its output (source, then target in `operands`), so that each
   /// rank may perform its own from copies of the inputs. Empty for others, and where ranks are many.
   std::vector<std::vector<std::uint32_t>> copies;
+  /// `copies` are to one root, and every other rank's body is the copy of its own input.
+  bool by_source = false;
   std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
   collective what = collective::barrier;

@@ -139,6 +139,7 @@ std::size_t direct_sizes::elements(const cell_range& at) const {
   if (at.count > 1) return before(at.cell + at.count) - before(at.cell);
   const auto k = static_cast<std::size_t>(at.part);
   if (equal_) return parts_[k + 1] - parts_[k];
+  if (code_->parts == 1) return block_elements(at);
   return cut_range({0, block_elements(at)}, static_cast<std::size_t>(code_->parts), k).size();
 }
 
@@ -148,6 +149,7 @@ std::size_t direct_sizes::offset(const cell_range& at) const {
   if (equal_) return (index * count_ + parts_[part]) * element_size_;
   const block_lists& of_owner = *lists_[of(at.owner)];
   const std::size_t begin = (at.buffer == buffer_kind::input ? of_owner.input_begins : of_owner.output_begins)[index];
+  if (code_->parts == 1) return begin * element_size_;
   return (begin + part_begin(block_elements(at), static_cast<std::size_t>(code_->parts), part)) * element_size_;
 }
 

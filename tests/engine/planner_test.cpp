@@ -813,6 +813,9 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
   for (const int ranks : {65, 300}) CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(ranks))->direct());
   // What everybody has for everybody is n² steps, which a few ranks would perform for all.
   CHECK_FALSE(p.plan_for(call_of(collective::all_gather, 1 << 10), layout::flat(128))->direct());
+  CHECK_FALSE(p.plan_for(call_of(collective::all_to_all, 1 << 10), layout::flat(128))->direct());
+  // Small ones would take as many messages, and a slot channel for each pair of ranks.
+  CHECK(p.plan_for(call_of(collective::all_to_all, 1), layout::flat(128))->direct());
   call meet = call_of(collective::barrier, 0);
   meet.protocol = message_protocol::direct;
   for (const int ranks : {2, 32, 300}) {

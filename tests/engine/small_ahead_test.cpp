@@ -89,6 +89,45 @@ TEST_CASE("ahead: a rank runs no further ahead than the slots have room, and eve
   comms[1].broadcast(b, 0);
 }
 
+TEST_CASE(
+    "ahead: in gather_v and scatter_v whoever only gives small blocks does not wait for the other, a few calls long") {
+  for (const bool gathers : {false, true}) {
+    CAPTURE(gathers);
+    troupe::engine engine{with(eager)};
+    auto comms = engine.communicators(2);
+    const std::size_t fast = gathers ? 1 : 0, slow = 1 - fast;
+    // Call i has i + 1 elements for rank 1, or of it; some are too many for a copy.
+    const auto counts_of = [](std::size_t i) { return std::vector<std::size_t>{1, i == 6 ? 5000 : i + 1}; };
+    std::vector<words> in[2], out[2];
+    for (const std::size_t r : {0u, 1u})
+      for (std::size_t i = 0; i < 20; ++i) {
+        in[r].push_back(words(counts_of(i)[0] + counts_of(i)[1], static_cast<std::int32_t>(100 * i + r)));
+        out[r].push_back(words(in[r].back().size(), -1));
+      }
+    const auto start = [&](std::size_t r, std::size_t i) {
+      const troupe::block_list blocks{counts_of(i)};
+      if (gathers)
+        return comms[r].start(
+            troupe::calls::gather_v(in[r][i].data(), blocks.counts[r], out[r][i].data(), blocks, datatype::i32, 0));
+      return comms[r].start(
+          troupe::calls::scatter_v(in[r][i].data(), blocks, out[r][i].data(), blocks.counts[r], datatype::i32, 0));
+    };
+    for (std::size_t i = 0; i < 6; ++i) start(fast, i).wait();
+    std::vector<troupe::request> later;
+    for (std::size_t i = 6; i < 20; ++i) later.push_back(start(fast, i));
+    CHECK_FALSE(later.front().wait_for(20ms));
+    for (std::size_t i = 0; i < 20; ++i) start(slow, i).wait();
+    for (troupe::request& r : later) r.wait();
+    for (std::size_t i = 0; i < 20; ++i) {
+      const words got = out[slow][i];
+      const auto given = static_cast<std::int32_t>(100 * i + fast);
+      if (gathers) CHECK(got.front() == static_cast<std::int32_t>(100 * i));
+      CHECK(got.back() == (gathers ? given : -1));
+      CHECK(got[gathers ? 1 : 0] == given);
+    }
+  }
+}
+
 TEST_CASE("ahead: strict calls do not, by the engine's options or their own") {
   for (const bool own : {false, true}) {
     troupe::engine engine{with(own ? eager : strict)};

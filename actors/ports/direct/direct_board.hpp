@@ -38,6 +38,9 @@
 //
 // Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: no unit is claimed, and
 // `over` stays as it is. Whoever has seen all ranks' marks there takes what is for it, and leaves.
+// Of operations that may run ahead (direct_ahead.cpp) whoever gives a copy leaves at once, so ranks may be at different ones. There a rank
+// touches its own buffers and one other rank's, whose `here` it looks at instead of everybody's. `over` still says e only if every rank came
+// to e, and a rank that waits for it holds up every later operation that ends with `over`: each of those needs what that rank has, or all.
 //
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.
@@ -71,6 +74,9 @@ public:
     /// Number, and units of the rank's body that nobody has claimed; written by who claims.
     alignas(128) std::atomic<std::uint64_t> open{0};
     std::atomic<std::uint32_t> units{0};  ///< that the body was cut into
+    /// As the board's, of operations that may run ahead, of which this rank is the root: others may begin with the next one before this is
+    /// over. Set by it before `here`.
+    std::atomic<std::size_t> left{0};
   };
 
   /// How many ranks have come to the latest operation that anybody has come to; numbers as in `open`.

@@ -16,23 +16,20 @@ namespace troupe {
 
 namespace {
 
-/// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
-constexpr std::size_t much_bytes = 1024 * 1024;
-
 int cores() {
   static const int found = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return found;
 }
 
 /// Which body to begin with, of those at work. Where ranks share cores, whoever happens to run works for all; beginning at a place that
-/// belongs to the core, it finds in the core's cache what was worked on there last time.
-std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, std::size_t bytes) {
+/// belongs to the core, it finds in the core's cache what was worked on there last time, if it is much.
+std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, bool much) {
 #if defined(__linux__)
-  if (ranks > cores() && bytes >= much_bytes)
+  if (ranks > cores() && much)
     if (const int core = ::sched_getcpu(); core >= 0)
       return static_cast<std::size_t>(core % cores()) * bodies / static_cast<std::size_t>(cores());
 #else
-  static_cast<void>(ranks), static_cast<void>(bytes);
+  static_cast<void>(ranks), static_cast<void>(much);
 #endif
   return static_cast<std::size_t>(rank) % bodies;
 }
@@ -44,19 +41,23 @@ direct_board& direct_performer::meeting_place() const { return board_->direct();
 // -- an operation begins and ends -------------------------------------------------------------------------------------
 
 void direct_performer::start(const direct_program& code, const memory_map& memory, const call_shape& shape,
-                             datatype type, const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint) {
-  unpacked_ = sizes_.set(code, rank_, shape) || unpacked_;
-  if (const std::size_t bytes = sizes_.scratch_bytes(); scratch_.size() < bytes) scratch_.resize(bytes);
+                             datatype type, const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint,
+                             bool ahead, direct_fit* kept) {
+  fit_ = kept != nullptr ? kept : &own_fit_;
+  fit_->unpacked = fit_->sizes.set(code, rank_, shape) || fit_->unpacked;
+  if (const std::size_t bytes = sizes().scratch_bytes(); scratch_.size() < bytes) scratch_.resize(bytes);
   const auto ranks = static_cast<std::size_t>(board_->ranks());
   if (buffers_.size() < ranks) buffers_.resize(ranks);
   if (in_.size() < code.most_operands)
     in_.resize(code.most_operands), out_.resize(code.most_operands), factors_.resize(code.most_operands);
   code_ = &code;
-  if (unpacked_) {
-    small_ = may_bring();
-    if (small_) pack();
-    unpacked_ = false;
+  if (fit_->unpacked) {
+    fit_->small = may_bring();
+    if (fit_->small) pack();
+    fit_->unpacked = false;
   }
+  ahead_ = ahead && may_leave_early();
+  if (fit_->small || ahead_) meeting_place().brought.lay_down();
   mine_ = {memory.input, memory.output, scratch_.data(), reduction.scale};
   type_ = type;
   reduction_ = reduction;
@@ -66,7 +67,9 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   worked_ = 0;
   met_ = 0;
   balance_ = 0;
-  all_brought_ = small_;
+  taken_ = 0;
+  lent_ = false;
+  all_brought_ = fit_->small && !ahead_;
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -74,11 +77,10 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
-  if (all_brought_) all_brought_ = bring();
   if (rank_ == 0) place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
-  const std::size_t units = sizes_.units(rank_);
+  const std::size_t units = sizes().units(rank_);
   mine.units.store(static_cast<std::uint32_t>(units), std::memory_order_release);
   mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
@@ -86,7 +88,7 @@ void direct_performer::come() {
   mine.output.store(mine_.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
-  mine.lists.store(sizes_.equal() ? nullptr : &sizes_.mine(), std::memory_order_release);
+  mine.lists.store(sizes().equal() ? nullptr : &sizes().mine(), std::memory_order_release);
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
@@ -97,34 +99,46 @@ direct_performer::status direct_performer::meet() {
   direct_board& place = meeting_place();
   // The last to come sees all, so nobody need be told that somebody has come.
   if (place.counts() && !place.came.all(sequence_, place.ranks())) return status::waiting;
-  for (; met_ < place.ranks(); ++met_) {
-    const direct_board::seat& other = place.at(met_);
-    if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
-    const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
-    buffers_[static_cast<std::size_t>(met_)] = {
-        other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
-        other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
-    const block_lists* lists = sizes_.equal() ? nullptr : other.lists.load(std::memory_order_acquire);
-    if (other.here.load(std::memory_order_relaxed) != mark_)
-      return status::
-          waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
-    if (!same) {
-      stage_ = stage::at_odds;
-      suspect_ = met_;
-      return status::mismatch;
-    }
-    if (!sizes_.equal()) sizes_.learn(met_, lists);
-  }
-  all_came_ = sequence_ + 1;
+  for (; met_ < place.ranks(); ++met_)
+    if (const status s = meet(met_); s != status::performed) return s;
+  all_finished_ = sequence_;
   stage_ = stage::working;
   return status::performed;
+}
+
+direct_performer::status direct_performer::meet(rank_t which) {
+  const direct_board::seat& other = meeting_place().at(which);
+  if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
+  const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
+  buffers_[static_cast<std::size_t>(which)] = {
+      other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
+      other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
+  const block_lists* lists = sizes().equal() ? nullptr : other.lists.load(std::memory_order_acquire);
+  if (other.here.load(std::memory_order_relaxed) != mark_)
+    return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
+  if (!same) return differs(which);
+  if (!sizes().equal()) fit_->sizes.learn(which, lists);
+  return status::performed;
+}
+
+direct_performer::status direct_performer::differs(rank_t suspect) {
+  stage_ = stage::at_odds;
+  suspect_ = suspect;
+  return status::mismatch;
 }
 
 direct_performer::status direct_performer::advance() {
   if (stage_ == stage::none) return status::performed;
   if (stage_ == stage::at_odds) return status::mismatch;
+  if (ahead_) return advance_ahead();
   const bool first = stage_ == stage::coming;
-  if (first) come();
+  if (first) {
+    if (all_brought_) all_brought_ = bring();
+    // If all others have brought copies already, nobody looks for this rank at its seat.
+    if (all_brought_)
+      if (const status s = meet_with_snapshots(); s != status::waiting) return s == status::performed ? take(true) : s;
+    come();
+  }
   if (stage_ == stage::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
     if (meeting_place().counts() && is_over()) return leave();
@@ -134,7 +148,7 @@ direct_performer::status direct_performer::advance() {
       if (all_brought_) return s == status::waiting && is_over() ? leave() : s;
     }
     if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
-    if (first && sizes_.bytes() >= much_bytes) wake_helpers();
+    if (first && sizes().bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
     if (!work()) {
@@ -143,6 +157,10 @@ direct_performer::status direct_performer::advance() {
     }
     stage_ = stage::leaving;
   }
+  return wait_for_end();
+}
+
+direct_performer::status direct_performer::wait_for_end() {
   if (is_over()) return leave();
   if (meeting_place().at_odds.load(std::memory_order_acquire) != mark_) return status::waiting;
   stage_ = stage::at_odds;
@@ -152,8 +170,13 @@ direct_performer::status direct_performer::advance() {
 bool direct_performer::is_over() const { return meeting_place().over.load(std::memory_order_acquire) == mark_; }
 
 direct_performer::status direct_performer::leave() {
+  all_finished_ = sequence_;
+  return leave_early();
+}
+
+/// Others may not have come yet.
+direct_performer::status direct_performer::leave_early() {
   stage_ = stage::none;
-  all_came_ = sequence_ + 1;
   board_->finish(rank_, sequence_);
   return status::performed;
 }
@@ -176,10 +199,10 @@ void direct_performer::give_up() const {
 
 std::vector<lane_wait> direct_performer::waits() const {
   if (idle()) return {};
-  rank_t missing = stage_ == stage::at_odds ? met_ : -1;
+  rank_t missing = stage_ == stage::at_odds ? suspect_ : -1;
   if (stage_ == stage::meeting)
     for (rank_t r = board_->ranks() - 1; r >= 0; --r)
-      if (meeting_place().at(r).here.load(std::memory_order_acquire) != mark_) missing = r;
+      if (lacks(r)) missing = r;
   return {{lane_wait::reason::chunk, 0, missing, -1}};
 }
 
@@ -187,54 +210,56 @@ std::vector<lane_wait> direct_performer::waits() const {
 
 /// The operation can be performed from snapshots, and the rank's is small enough.
 bool direct_performer::may_bring() const {
-  if (sizes_.equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+  if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
   if (traits_of(code_->what).v == v_counts::common) return false;
   std::size_t elements = 0;
-  for (std::size_t i = 0; i < sizes_.blocks(true); ++i) elements += sizes_.elements_of_block(true, i);
-  return elements <= snapshots::most_bytes / sizes_.element_size();
+  for (std::size_t i = 0; i < sizes().blocks(true); ++i) elements += sizes().elements_of_block(true, i);
+  return elements <= snapshots::most_bytes / sizes().element_size();
 }
 
 /// What follows from the sizes alone. @pre may_bring()
 void direct_performer::pack() {
-  const std::size_t size = sizes_.element_size(), blocks = sizes_.blocks(true);
+  const std::size_t size = sizes().element_size(), blocks = sizes().blocks(true);
   const root_role rooted = traits_of(code_->what).root;
   std::size_t at = 0;
-  own_balance_ = 0;
+  fit_->balance = 0;
   for (std::size_t i = 0; i < blocks; ++i) {
-    const std::size_t bytes = sizes_.elements_of_block(true, i) * size;
-    begins_[i] = static_cast<std::uint16_t>(at);
+    const std::size_t bytes = sizes().elements_of_block(true, i) * size;
+    fit_->begins[i] = static_cast<std::uint16_t>(at);
     at += bytes;
     const rank_t receiver = rooted == root_role::sink ? code_->root : static_cast<rank_t>(i);
-    own_balance_ -= snapshots::weight(rank_, receiver, bytes);
+    fit_->balance -= snapshots::weight(rank_, receiver, bytes);
   }
-  begins_[blocks] = static_cast<std::uint16_t>(at);
-  for (std::size_t i = 0; i < sizes_.blocks(false); ++i) {
+  fit_->begins[blocks] = static_cast<std::uint16_t>(at);
+  for (std::size_t i = 0; i < sizes().blocks(false); ++i) {
     const rank_t sender = rooted == root_role::source ? code_->root : static_cast<rank_t>(i);
-    own_balance_ += snapshots::weight(sender, rank_, sizes_.elements_of_block(false, i) * size);
+    fit_->balance += snapshots::weight(sender, rank_, sizes().elements_of_block(false, i) * size);
   }
 }
 
 /// All ranks have finished operation `last`, whose snapshot was where the next one is to be.
-bool direct_performer::may_reuse(std::uint64_t last) const {
-  if (last + 1 < all_came_) return true;
-  for (rank_t r = 0; r < board_->ranks(); ++r)  // others may have gone over slots since
-    if (board_->done(r) <= last) return false;
-  return true;
+bool direct_performer::may_reuse(std::uint64_t last) {
+  if (last < all_finished_) return true;
+  std::uint64_t finished = sequence_;  // of this rank; others may have gone over slots since
+  for (rank_t r = 0; r < board_->ranks(); ++r)
+    if (r != rank_) finished = std::min(finished, board_->done(r));
+  all_finished_ = std::max(all_finished_, finished);
+  return last < all_finished_;
 }
 
 /// False: the place is in use.
 bool direct_performer::bring() {
-  std::uint64_t& used = brought_[sequence_ % 2];
+  std::uint64_t& used = brought_[sequence_ % snapshots::places];
   if (used != 0 && !may_reuse(used - 1)) return false;
   used = sequence_ + 1;
   snapshots::place& to = meeting_place().brought.of(rank_, sequence_);
-  const std::size_t size = sizes_.element_size(), blocks = sizes_.blocks(true);
+  const std::size_t size = sizes().element_size(), blocks = sizes().blocks(true);
   to.fingerprint = fingerprint_;
-  to.balance = own_balance_;
-  std::copy_n(begins_.begin(), blocks + 1, to.begins.begin());
+  to.balance = fit_->balance;
+  std::copy_n(fit_->begins.begin(), blocks + 1, to.begins.begin());
   for (std::size_t i = 0; i < blocks; ++i)
-    if (const auto bytes = static_cast<std::size_t>(begins_[i + 1] - begins_[i]); bytes > 0)
-      std::memcpy(&to.data[begins_[i]], mine_.input + sizes_.mine().input_begins[i] * size, bytes);
+    if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
+      std::memcpy(&to.data[fit_->begins[i]], mine_.input + sizes().mine().input_begins[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
   return true;
 }
@@ -249,11 +274,7 @@ direct_performer::status direct_performer::meet_with_snapshots() {
       if (place.at(met_).here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
       if (theirs.mark.load(std::memory_order_acquire) != mark_) break;  // it has come without
     }
-    if (theirs.fingerprint != fingerprint_) {
-      stage_ = stage::at_odds;
-      suspect_ = met_;
-      return status::mismatch;
-    }
+    if (theirs.fingerprint != fingerprint_) return differs(met_);
     balance_ += theirs.balance;
   }
   all_brought_ = met_ == place.ranks() && balance_ == 0;
@@ -264,38 +285,25 @@ direct_performer::status direct_performer::meet_with_snapshots() {
 
 /// @param last nobody may know yet that all have come
 direct_performer::status direct_performer::take(bool last) {
-  const snapshots& from = meeting_place().brought;
-  const std::size_t size = sizes_.element_size();
-  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
-    const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
-    const snapshots::place& theirs = from.of(source.owner, sequence_);
-    const auto index = static_cast<std::size_t>(source.index);
-    const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
-    if (bytes != sizes_.elements(target) * size) [[unlikely]] {  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
-      stage_ = stage::at_odds;
-      suspect_ = source.owner;
-      return status::mismatch;
-    }
-    if (bytes > 0) std::memcpy(mine_.output + sizes_.offset(target), &theirs.data[begin], bytes);
-  }
+  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)])
+    if (!take_copy(operand)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
+      return differs(code_->operands[operand].owner);
   if (last) tell_all();
   return leave();
 }
 
+/// One of the rank's `copies`, from the copy that its source has brought. False: the source counts other elements.
+bool direct_performer::take_copy(std::uint32_t operand) const {
+  const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
+  const snapshots::place& theirs = meeting_place().brought.of(source.owner, sequence_);
+  const auto index = static_cast<std::size_t>(source.index);
+  const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
+  if (bytes != sizes().elements(target) * sizes().element_size()) return false;
+  if (bytes > 0) std::memcpy(mine_.output + sizes().offset(target), &theirs.data[begin], bytes);
+  return true;
+}
+
 // -- work -------------------------------------------------------------------------------------------------------------
-
-class direct_performer::touching_others {
-public:
-  touching_others(direct_board::seat& mine, std::uint64_t mark) : mine_(mine) {
-    mine_.touching.store(mark, std::memory_order_seq_cst);
-  }
-  ~touching_others() { mine_.touching.store(0, std::memory_order_release); }
-  touching_others(const touching_others&) = delete;
-  touching_others& operator=(const touching_others&) = delete;
-
-private:
-  direct_board::seat& mine_;
-};
 
 bool direct_performer::all_here(std::memory_order order) const {
   const direct_board& place = meeting_place();
@@ -325,26 +333,34 @@ bool direct_performer::work() {
   std::size_t done = 0;
   bool fit = true;
   const std::size_t bodies = code_->at_work.size();
-  const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes_.bytes());
-  for (std::size_t k = 0; fit && k < bodies; ++k) {
-    const rank_t body = code_->at_work[(first + k) % bodies];
-    // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
-    for (claimed next; fit && place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
-      fit = perform(code_->bodies[static_cast<std::size_t>(body)], next);
-      if (!fit) break;
-      done += direct_board::share_of(next.unit, next.units);
-      ++worked_;
-    }
-  }
-  if (!fit) {
-    place.at_odds.store(mark_, std::memory_order_release);
-    tell_all();
-  }
-  // Release what was written here, acquire what others wrote, for whoever sees `over`.
-  if (done == 0 || place.left.fetch_sub(done, std::memory_order_acq_rel) != done) return fit;
-  place.over.store(mark_, std::memory_order_release);
-  tell_all();
+  const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes().bytes() >= much_bytes);
+  for (std::size_t k = 0; fit && k < bodies; ++k) fit = work_on(code_->at_work[(first + k) % bodies], done);
+  finished(done, place.left);
   return fit;
+}
+
+/// Units of one body. Adds the shares that were done. @pre the rank touches others', and they are here
+bool direct_performer::work_on(rank_t body, std::size_t& done) {
+  direct_board& place = meeting_place();
+  // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
+  for (claimed next; place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
+    if (!perform(code_->bodies[static_cast<std::size_t>(body)], next)) {
+      place.at_odds.store(mark_, std::memory_order_release);
+      tell_all();
+      return false;
+    }
+    done += direct_board::share_of(next.unit, next.units);
+    ++worked_;
+  }
+  return true;
+}
+
+/// Takes shares from those that are left. Whoever takes the last ones ends the operation.
+void direct_performer::finished(std::size_t shares, std::atomic<std::size_t>& left) const {
+  // Release what was written here, acquire what others wrote, for whoever sees `over`.
+  if (shares == 0 || left.fetch_sub(shares, std::memory_order_acq_rel) != shares) return;
+  meeting_place().over.store(mark_, std::memory_order_release);
+  tell_all();
 }
 
 std::byte* direct_performer::address(const cell_range& at) const {
@@ -352,29 +368,29 @@ std::byte* direct_performer::address(const cell_range& at) const {
   std::byte* const base = at.buffer == buffer_kind::input    ? of.input
                           : at.buffer == buffer_kind::output ? of.output
                                                              : of.scratch;
-  return base + sizes_.offset(at);
+  return base + sizes().offset(at);
 }
 
 /// Both ends of a block count the same elements for it.
 bool direct_performer::fits(std::span<const cell_range> operands) {
-  const std::size_t expected = sizes_.elements(operands.front());
+  const std::size_t expected = sizes().elements(operands.front());
   const auto odd = std::find_if(operands.begin(), operands.end(),
-                                [&](const cell_range& at) { return sizes_.elements(at) != expected; });
+                                [&](const cell_range& at) { return sizes().elements(at) != expected; });
   if (odd == operands.end()) return true;
   suspect_ = odd->owner != rank_ ? odd->owner : operands.front().owner;
   return false;
 }
 
 bool direct_performer::perform(const direct_program::body& body, claimed unit) {
-  const bool agreed = sizes_.equal() || traits_of(code_->what).v == v_counts::common;
+  const bool agreed = sizes().equal() || traits_of(code_->what).v == v_counts::common;
   for (const direct_program::pass& p : body.passes) {
     const auto operands = code_->operands_of(p);
     if (!agreed && !fits(operands)) return false;
-    const std::size_t elements = sizes_.elements(operands.front());
+    const std::size_t elements = sizes().elements(operands.front());
     const std::size_t begin = part_begin(elements, unit.units, unit.unit),
                       end = part_begin(elements, unit.units, unit.unit + 1);
     if (begin == end) continue;
-    const std::size_t offset = begin * sizes_.element_size();
+    const std::size_t offset = begin * sizes().element_size();
     const bool scales = code_->sums.scales_inputs && p.inputs > 1;
     const cell_range* operand = operands.data();
     for (std::size_t i = 0; i < p.inputs; ++i, ++operand) {
@@ -382,7 +398,7 @@ bool direct_performer::perform(const direct_program::body& body, claimed unit) {
       if (scales) factors_[i] = buffers_[static_cast<std::size_t>(operand->owner)].factor;
     }
     for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(*operand++) + offset;
-    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, sizes_.stores(),
+    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, sizes().stores(),
                 {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
   }
   return true;

@@ -13,9 +13,9 @@
 
 #include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
+#include "actors/ports/direct/direct_fit.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
-#include "protocols/program/direct_sizes.hpp"
 
 namespace troupe {
 
@@ -26,9 +26,11 @@ public:
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
   /// @param memory without scratch, which the performer has itself. @param shape as the rank knows it: of blocks of different sizes what its
-  /// call says; its lists are copied. @pre idle(). Throws std::bad_alloc before anything is changed.
+  /// call says; its lists are copied. @param ahead the rank may end before all others are known to have come (calls_ahead.hpp); the same at
+  /// all ranks. @param kept what was made of such a call before, or will be; outlives the operation. @pre idle(). Throws std::bad_alloc before anything is changed.
   void start(const direct_program& code, const memory_map& memory, const call_shape& shape, datatype type,
-             const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint);
+             const op& reduction, std::uint64_t sequence, std::uint64_t fingerprint, bool ahead = false,
+             direct_fit* kept = nullptr);
 
   /// When a user's function has thrown, nobody can perform the operation any more.
   status advance() override;
@@ -36,7 +38,7 @@ public:
   void abandon() override;
 
   bool idle() const override { return stage_ == stage::none; }
-  bool together() const override { return stage_ > stage::at_odds; }
+  bool together() const override { return stage_ > stage::at_odds && !ahead_; }
   std::vector<lane_wait> waits() const override;
   /// Whoever finishes the last unit wakes everybody.
   void announce(slot_board::sleep& to) const override { to.announce(rank_, slot_board::anybody); }
@@ -45,6 +47,8 @@ public:
   }
 
 private:
+  /// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
+  static constexpr std::size_t much_bytes = 1024 * 1024;
   enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
@@ -52,14 +56,33 @@ private:
     std::byte* scratch;
     double factor;  ///< of the input
   };
-  class touching_others;
+  /// While it lives, others' buffers may be touched.
+  class touching_others {
+  public:
+    touching_others(direct_board::seat& mine, std::uint64_t mark) : mine_(mine) {
+      mine_.touching.store(mark, std::memory_order_seq_cst);
+    }
+    ~touching_others() { mine_.touching.store(0, std::memory_order_release); }
+    touching_others(const touching_others&) = delete;
+    touching_others& operator=(const touching_others&) = delete;
+
+  private:
+    direct_board::seat& mine_;
+  };
 
   direct_board& meeting_place() const;
+  const direct_sizes& sizes() const { return fit_->sizes; }
   void come();
   status meet();
+  status meet(rank_t which);
+  status differs(rank_t suspect);
   bool work();
+  bool work_on(rank_t body, std::size_t& done);
+  void finished(std::size_t shares, std::atomic<std::size_t>& left) const;
   bool is_over() const;
+  status wait_for_end();
   status leave();
+  status leave_early();
   void give_up() const;
   bool all_here(std::memory_order order) const;
   struct claimed {
@@ -69,9 +92,23 @@ private:
   bool may_bring() const;
   void pack();
   bool bring();
-  bool may_reuse(std::uint64_t last) const;
+  bool may_reuse(std::uint64_t last);
   status meet_with_snapshots();
   status take(bool last);
+  bool take_copy(std::uint32_t operand) const;
+  // direct_ahead.cpp
+  bool may_leave_early() const;
+  bool has_brought(rank_t which) const;
+  bool lacks(rank_t which) const;
+  status advance_ahead();
+  status hand_out();
+  status receive();
+  status hand_in();
+  status collect();
+  status collect_from(std::uint32_t operand);
+  bool take_brought(std::uint32_t operand);
+  bool copy_own() const;
+  bool work_with(rank_t other, rank_t body);
   bool perform(const direct_program::body& body, claimed unit);
   bool fits(std::span<const cell_range> operands);
   std::byte* address(const cell_range& at) const;
@@ -79,7 +116,6 @@ private:
   void wake_helpers() const;
 
   const direct_program* code_ = nullptr;
-  direct_sizes sizes_;
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
@@ -89,17 +125,18 @@ private:
   buffers mine_{};
   std::uint64_t mark_ = 0;
   std::uint64_t fingerprint_ = 0;
-  std::size_t worked_ = 0;  ///< units
+  std::size_t worked_ = 0;     ///< units
+  direct_fit own_fit_;         ///< of calls that nobody keeps
+  direct_fit* fit_ = nullptr;  ///< of the operation
   // Of snapshots:
-  bool unpacked_ = false;                                          ///< the sizes have changed
-  bool small_ = false;                                             ///< what the rank has fits
-  std::uint64_t own_balance_ = 0;                                  ///< of the rank alone
-  std::array<std::uint16_t, snapshots::most_ranks + 1> begins_{};  ///< see snapshots::place
-  std::uint64_t balance_ = 0;                                      ///< of the ranks met
-  std::uint64_t brought_[2] = {};  ///< 1 + the operation that used the rank's place last; 0: none
-  std::uint64_t all_came_ = 0;     ///< 1 + the last operation that all ranks are known to have come to
-  bool all_brought_ = false;       ///< so have the ranks met so far
-  rank_t met_ = 0;                 ///< all ranks before it are here
+  std::uint64_t balance_ = 0;                      ///< of the ranks met
+  std::uint64_t brought_[snapshots::places] = {};  ///< 1 + the operation that used the place last; 0: none
+  std::uint64_t all_finished_ = 0;                 ///< all ranks are known to have finished all operations before
+  bool all_brought_ = false;                       ///< so have the ranks met so far
+  rank_t met_ = 0;                                 ///< all ranks before it are here
+  bool ahead_ = false;                             ///< whoever only gives may leave at once
+  bool lent_ = false;                              ///< the root has seen a rank that waits for `over`
+  std::size_t taken_ = 0;  ///< blocks that the root has taken from copies, and not counted as finished
   datatype type_ = datatype::u8;
   stage stage_ = stage::none;
 };

@@ -9,10 +9,13 @@
 // *balance*, is 0 if they agree (else only by a chance of 2⁻⁶⁴). If not, they work on each other's buffers as if nothing were here, and find
 // out who is at odds.
 //
-// Each rank has two places, for odd and for even numbers. It writes to one only when all ranks have finished the operation whose data were
-// there. A place says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all
-// find the same, all decide alike whether this is enough. A mark is stored before the rank's seat says that it has come: so who has come and
-// has no mark has brought nothing.
+// Each rank has a few places, used in turn. It writes to one only when all ranks have finished the operation whose data were there. A place
+// says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all find the
+// same, all decide alike whether this is enough. A mark is stored before the rank's seat says that it has come: so who has come and has no
+// mark has brought nothing.
+//
+// Where an operation has a root and may run ahead (calls_ahead.hpp), whoever only gives, brings his copy and leaves (direct_ahead.cpp): the
+// places are so many that he may be a few operations ahead.
 
 #include <array>
 #include <atomic>
@@ -27,7 +30,8 @@ namespace troupe {
 class snapshots {
 public:
   static constexpr int most_ranks = 16;
-  static constexpr std::size_t most_bytes = 448;
+  static constexpr std::size_t most_bytes = 1088;  ///< a place has 1152
+  static constexpr std::size_t places = 8;         ///< of a rank
 
   struct alignas(128) place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
@@ -37,13 +41,22 @@ public:
     std::array<std::byte, most_bytes> data;
   };
 
-  explicit snapshots(int ranks)
-      : places_(ranks <= most_ranks ? new place[2 * static_cast<std::size_t>(ranks)] : nullptr) {}
+  explicit snapshots(int ranks) : ranks_(ranks) {}
+  ~snapshots() { delete[] places_.load(std::memory_order_relaxed); }
+  snapshots(const snapshots&) = delete;
+  snapshots& operator=(const snapshots&) = delete;
 
-  bool offered() const { return places_ != nullptr; }
-  /// @pre offered()
+  bool offered() const { return ranks_ <= most_ranks; }
+  /// At first use, since few communicators have such operations. Any thread. Throws std::bad_alloc. @pre offered()
+  void lay_down() {
+    if (places_.load(std::memory_order_acquire) != nullptr) return;
+    std::unique_ptr<place[]> made{new place[places * static_cast<std::size_t>(ranks_)]};
+    place* none = nullptr;
+    if (places_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) static_cast<void>(made.release());
+  }
+  /// @pre lay_down()
   place& of(rank_t rank, std::uint64_t sequence) const {
-    return places_[2 * static_cast<std::size_t>(rank) + sequence % 2];
+    return places_.load(std::memory_order_acquire)[places * static_cast<std::size_t>(rank) + sequence % places];
   }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
@@ -55,7 +68,8 @@ public:
   }
 
 private:
-  std::unique_ptr<place[]> places_;
+  int ranks_;
+  std::atomic<place*> places_{nullptr};
 };
 
 }  // namespace troupe

@@ -124,6 +124,7 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   if (how.port == port_kind::direct) {
     made->port = direct_plan{};
     if (ranks < 2 || !fits_direct(*made->notes, shape, what)) return nullptr;
+    made->gives_ahead = how.eager && !knows_all_blocks(what);
     return made;
   }
   const slot_format format = how.port == port_kind::ll ? slot_format::ll : slot_format::ll128;

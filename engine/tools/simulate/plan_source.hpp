@@ -25,7 +25,7 @@ struct way {
   int choreography = 0;  ///< index into all_choreographies()
   port_kind port = port_kind::mailbox;
   agreement_form agreement = agreement_form::none;
-  bool eager = false;  ///< over slots, rooted: may run ahead of the agreement
+  bool eager = false;  ///< rooted, over slots or, of blocks that differ in size, direct: may run ahead of the agreement
   bool ask = false;    ///< by mailbox: the membership is asked although the data would say
   bool fold = false;   ///< contributions travel unreduced, and are folded in rank order
   bool any_order = false;

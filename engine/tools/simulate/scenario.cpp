@@ -80,7 +80,7 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   it.what.root = has_root(it.what.what) ? d.between(0, ranks - 1) : 0;
   if (is_reduction(it.what.what)) it.what.reduction = draw_op(d, it.what.type);
   it.what.count = it.what.what == collective::barrier ? 0 : draw_count(d);
-  // By mailbox and over the direct board such a call waits for everybody all the same.
+  // By mailbox, and of equal blocks over the direct board, such a call waits for everybody all the same.
   if (has_root(it.what.what) && d.one_in(2)) it.what.agreement = agreement_time::eager;
   const bool single = it.what.what == collective::all_reduce || it.what.what == collective::broadcast ||
                       it.what.what == collective::reduce || it.what.what == collective::barrier;
@@ -88,7 +88,6 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   if (!single && d.one_in(4)) {
     draw_v_counts(it, ranks, d);
     it.what.count = 0;
-    it.what.agreement = agreement_time::strict;
   } else {
     const bool may = it.what.what == collective::all_reduce || it.what.what == collective::all_gather ||
                      it.what.what == collective::reduce_scatter || it.what.what == collective::all_to_all;

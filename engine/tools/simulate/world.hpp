@@ -261,7 +261,7 @@ private:
   /// The parts in a collective, by rank; null: not called.
   std::vector<caller_operation*>& parts_of(std::uint64_t sequence);
   bool differ(const std::vector<caller_operation*>& parts) const;
-  static bool may_run_ahead(const caller_operation& o) { return o.plan && o.plan->ahead; }
+  static bool may_run_ahead(const caller_operation& o) { return o.plan && o.plan->may_run_ahead(); }
   void check_outcome(const std::vector<caller_operation*>& parts);
   bool of_communicator(const caller_operation& o) const;
   bool differed_ahead() const;

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations with a root, of blocks that differ in size, which may run ahead: whoever only gives does not wait for who takes.
+//
+//   gather    A rank whose block is small brings a copy (snapshots.hpp), and leaves. Another one comes, and its block is copied from its
+//             buffer: by itself, if the root is here, and by the root, unit by unit. The root takes the copies that are brought.
+//             Every other rank's block is a share of the root's `left`; whoever finishes the last one says `over`, for which those wait that
+//             came with their buffers. If all have brought copies, nobody waits for it, and nobody says it.
+//   scatter   A root whose blocks are small together brings a copy of all, and leaves; the others each take theirs. Another root comes, and
+//             everything is as where nobody may run ahead: so a rank that finds no copy comes, too, and looks for what the root does.
+//
+// What a rank gets is what its peer had for it in this operation, or a mismatch: the copy has its giver's fingerprint and the sizes of its
+// blocks. Who gives finds out later (calls_ahead.hpp).
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "actors/ports/direct/direct_performer.hpp"
+#include "actors/ports/slots/slot_board.hpp"
+
+namespace troupe {
+
+/// The same answer at all ranks.
+bool direct_performer::may_leave_early() const {
+  if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+  const root_role rooted = traits_of(code_->what).root;
+  return rooted == root_role::source || (rooted == root_role::sink && code_->by_source);
+}
+
+bool direct_performer::has_brought(rank_t which) const {
+  return meeting_place().brought.of(which, sequence_).mark.load(std::memory_order_acquire) == mark_;
+}
+
+/// The rank waits for it to come.
+bool direct_performer::lacks(rank_t which) const {
+  if (ahead_ && ((rank_ != code_->root && which != code_->root) || has_brought(which))) return false;
+  return meeting_place().at(which).here.load(std::memory_order_acquire) != mark_;
+}
+
+direct_performer::status direct_performer::advance_ahead() {
+  const bool root = rank_ == code_->root;
+  if (traits_of(code_->what).root == root_role::source) return root ? hand_out() : receive();
+  return root ? collect() : hand_in();
+}
+
+/// The root's own block. False: it counts it differently as what it gives and as what it gets.
+bool direct_performer::copy_own() const {
+  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
+    const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
+    if (source.owner != rank_) continue;
+    const std::size_t elements = sizes().elements(source);
+    if (elements != sizes().elements(target)) return false;
+    const std::byte* const from = mine_.input + sizes().offset(source);
+    std::byte* const to = mine_.output + sizes().offset(target);
+    if (elements > 0 && from != to) std::memcpy(to, from, elements * sizes().element_size());
+  }
+  return true;
+}
+
+// -- scatter ----------------------------------------------------------------------------------------------------------
+
+direct_performer::status direct_performer::hand_out() {
+  if (fit_->small && bring()) {
+    if (!copy_own()) return differs(rank_);
+    tell_all();
+    return leave_early();
+  }
+  ahead_ = false;
+  return advance();
+}
+
+direct_performer::status direct_performer::receive() {
+  const rank_t root = code_->root;
+  if (!has_brought(root)) {
+    if (meeting_place().at(root).here.load(std::memory_order_seq_cst) != mark_) {
+      if (stage_ == stage::coming) come();
+      return is_over() ? leave() : status::waiting;
+    }
+    if (!has_brought(root)) {  // it has come without
+      ahead_ = false;
+      return advance();
+    }
+  }
+  if (meeting_place().brought.of(root, sequence_).fingerprint != fingerprint_) return differs(root);
+  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)])
+    if (!take_copy(operand)) return differs(root);
+  return leave_early();
+}
+
+// -- gather -----------------------------------------------------------------------------------------------------------
+
+direct_performer::status direct_performer::hand_in() {
+  const rank_t root = code_->root;
+  if (stage_ == stage::coming) {
+    if (fit_->small && bring()) {
+      board_->notify(root, rank_);
+      return leave_early();
+    }
+    buffers_[static_cast<std::size_t>(rank_)] = mine_;
+    come();
+    // If the root is here, this rank does what there is to do for its block, so nobody need be told, unless it is much.
+    if (sizes().elements_of_block(true, 0) * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
+  }
+  if (stage_ == stage::meeting) {
+    if (const status s = meet(root); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
+    stage_ = stage::working;
+  }
+  if (stage_ == stage::working) {
+    if (!work_with(root, rank_)) return differs(root);
+    stage_ = stage::leaving;
+  }
+  return wait_for_end();
+}
+
+direct_performer::status direct_performer::collect() {
+  const auto& copies = code_->copies[static_cast<std::size_t>(rank_)];
+  direct_board::seat& mine = meeting_place().at(rank_);
+  const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
+  if (stage_ == stage::coming) {
+    // If all others have brought copies already, nobody looks for this rank at its seat.
+    while (static_cast<std::size_t>(met_) < copies.size() && take_brought(copies[static_cast<std::size_t>(met_)]))
+      ++met_;
+    if (stage_ == stage::at_odds) return status::mismatch;
+    if (taken_ == others) return copy_own() ? leave() : differs(rank_);
+    buffers_[static_cast<std::size_t>(rank_)] = mine_;
+    mine.left.store((others - std::exchange(taken_, 0)) * direct_board::share, std::memory_order_relaxed);
+    come();
+    if (!copy_own()) return differs(rank_);  // while the others copy theirs
+  }
+  if (stage_ == stage::meeting) {
+    status s = status::performed;
+    for (; static_cast<std::size_t>(met_) < copies.size(); ++met_)
+      if (s = collect_from(copies[static_cast<std::size_t>(met_)]); s != status::performed) break;
+    if (s == status::performed && !lent_) return leave();  // nobody waits for `over`
+    finished(std::exchange(taken_, 0) * direct_board::share, mine.left);
+    if (s == status::mismatch) return s;
+    if (s == status::waiting) return is_over() ? leave() : s;
+    stage_ = stage::leaving;
+  }
+  return wait_for_end();
+}
+
+/// One of the root's `copies`, if its source is the root or has brought it. False: not yet, or they differ (`at_odds`).
+bool direct_performer::take_brought(std::uint32_t operand) {
+  const rank_t source = code_->operands[operand].owner;
+  if (source == rank_) return true;
+  if (!has_brought(source)) return false;
+  if (meeting_place().brought.of(source, sequence_).fingerprint != fingerprint_ || !take_copy(operand)) {
+    differs(source);
+    return false;
+  }
+  ++taken_;
+  return true;
+}
+
+/// One of the root's `copies`. `performed`: nothing is left to do for it here.
+direct_performer::status direct_performer::collect_from(std::uint32_t operand) {
+  const rank_t source = code_->operands[operand].owner;
+  if (source != rank_ && !has_brought(source)) {
+    if (meeting_place().at(source).here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
+    if (!has_brought(source)) {  // it has come without
+      lent_ = true;
+      if (const status s = meet(source); s != status::performed) return s;
+      if (sizes().elements(code_->operands[operand]) * sizes().element_size() >= much_bytes)
+        board_->notify(source, rank_);
+      return work_with(source, source) ? status::performed : differs(source);
+    }
+  }
+  return take_brought(operand) ? status::performed : status::mismatch;
+}
+
+/// Units of one body, on the rank's own buffers and those of `other`. False: the two count a block differently.
+bool direct_performer::work_with(rank_t other, rank_t body) {
+  direct_board& place = meeting_place();
+  const touching_others touching{place.at(rank_), mark_};
+  if (place.at(other).here.load(std::memory_order_seq_cst) != mark_) return true;
+  std::size_t done = 0;
+  const bool fit = work_on(body, done);
+  finished(done, place.at(code_->root).left);
+  return fit;
+}
+
+}  // namespace troupe

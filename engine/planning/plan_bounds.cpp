@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may be the cheapest: what a choreography takes at least, before its score is written, and which are not worth a try for so many
+// ranks.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "engine/planning/plan_choice.hpp"
+#include "engine/planning/plan_limits.hpp"
+#include "protocols/verify/verifier_structure.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Scores with fewer steps than this are tried on any number of ranks; longer ones if they are not so many times longer than others.
+constexpr double most_steps_tried = 30'000;
+constexpr double many_times = 8;
+/// Up to here steps are counted at once; beyond, who does much more than others is found out by a guess from fewer ranks, …
+constexpr int most_counted_ranks = 32;
+/// … which is right to a few hundredths where a choreography is regular; this much of it is taken for certain.
+constexpr double sure_of_guess = 0.75;
+using verifying::max_cells;
+using verifying::max_lanes;
+
+/// As prices are shared by a class of sizes.
+double class_of_staging(double bytes) {
+  return static_cast<double>(size_class(static_cast<std::size_t>(std::min(bytes, 9e18))));
+}
+
+}  // namespace
+
+/// What it takes at least, in whichever of the forms write() will find.
+void plan_choice::bound(contender& c, const planning_task& task, bool counted) {
+  contender staged = c;
+  frame(staged, task, task.rules.sums_in_f32, false);
+  c.least.fill(never);
+  c.counted = counted;
+  if (staged.eligible()) lower_bounds(c, staged, task);
+  c.why_rejected = staged.why_rejected;
+  if (!may_take_one_pass(task)) return;
+  contender at_once = c;
+  frame(at_once, task, false, task.rules.scaled);
+  if (!at_once.eligible()) return;
+  lower_bounds(c, at_once, task);
+  c.why_rejected.clear();
+}
+
+namespace {
+stage fewer_ranks(const stage& on, int ranks) {
+  stage small = on;
+  small.ranks = ranks;
+  small.root = 0;
+  small.placement = layout::flat(ranks);
+  return small;
+}
+/// Of something that is so much for 16 and for 32 ranks.
+double as_power(double sixteen, double thirty_two, int ranks) {
+  if (sixteen <= 0 || thirty_two <= 0) return 0;
+  return thirty_two * std::pow(ranks / 32.0, std::log2(thirty_two / sixteen));
+}
+/// The same of what grows at least with the logarithm of the ranks.
+double as_logarithm(double sixteen, double thirty_two, int ranks) {
+  return thirty_two + (thirty_two - sixteen) * std::log2(ranks / 32.0);
+}
+}  // namespace
+
+/// For 16 and for 32 ranks, if the task is for many more; counting takes time by the step. Empty: no guess.
+plan_choice::tally_list plan_choice::small_tallies(const contender& form, const planning_task& task) {
+  tally_list found;
+  if (task.ranks() <= most_counted_ranks || task.placement != layout::flat(task.ranks())) return found;
+  for (const int ranks : {16, 32}) {
+    const stage small = fewer_ranks(form.on, ranks);
+    auto tally =
+        library_.refusal(form.choreography, small).empty() ? library_.tally(form.choreography, small) : nullptr;
+    if (!tally) return {};
+    found.push_back(std::move(tally));
+  }
+  return found;
+}
+
+/// Messages that follow one another at least; where ranks are so many that a guess will do. A score for 32 ranks is soon written.
+double plan_choice::fewest_hops(const contender& form, const planning_task& task) {
+  if (task.ranks() <= few_ranks || small_tallies(form, task).empty()) return 0;
+  double hops[2];
+  for (const int doubled : {0, 1})
+    hops[doubled] = library_.get({form.choreography, fewer_ranks(form.on, doubled ? 32 : 16)})->hops();
+  return std::max(0.0, as_logarithm(hops[0], hops[1], task.ranks()));
+}
+
+least_time plan_choice::least_time_of(const score_tally& tally, message_protocol how, const contender& form,
+                                      const planning_task& task) const {
+  const double staging = staging_bytes(form, task), parts = std::max(1, tally.parts);
+  if (how == message_protocol::simple) {
+    const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
+    return least_of(tally, static_cast<double>(bytes) / parts,
+                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type), class_of_staging(staging),
+                    options_.channels > 0 ? options_.channels : most_channels);
+  }
+  const std::size_t block = task.largest_block() * size_of(form.work_type);
+  return least_of(tally, static_cast<double>(block) / parts,
+                  machine_.over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
+                  staging);
+}
+
+void plan_choice::lower_bounds(contender& c, const contender& form, const planning_task& task) {
+  tally_list tallies;
+  if (!c.counted) tallies = small_tallies(form, task);
+  if (tallies.empty()) {
+    c.counted = true;
+    tallies.push_back(task.ranks() > 1 ? library_.tally(c.choreography, form.on) : nullptr);
+  }
+  if (!tallies.front()) return c.least.fill(0);
+  const double hops = fewest_hops(form, task);
+  const auto seconds = [&](message_protocol how, double message) {
+    least_time least = least_time_of(*tallies.back(), how, form, task);
+    if (!c.counted) {
+      const least_time half = least_time_of(*tallies.front(), how, form, task);
+      // Some hand the work of what is beyond a power of two to the others.
+      const int ranks = static_cast<int>(std::bit_floor(static_cast<unsigned>(task.ranks())));
+      least.work = sure_of_guess * as_power(half.work, least.work, ranks);
+      least.path = as_logarithm(half.path, least.path, ranks);
+    }
+    return std::max(least.seconds(), hops * message);
+  };
+  const auto lower = [&c](message_protocol how, double least) {
+    double& known = c.least[static_cast<std::size_t>(how)];
+    known = std::min(known, least);
+  };
+  const double by_actors = machine_.actor_operation_seconds(task.ranks()) +
+                           seconds(message_protocol::simple, machine_.through_actors(1, form.work_type).message);
+  lower(message_protocol::simple, by_actors);
+  const bool touches = tallies.back()->touches_other_ranks;
+  // As price_direct(): a barrier is what ranks do at the board anyway.
+  if (touches || !moves_data(task.what.what))
+    lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+  if (touches) return;
+  for (const slot_format format : {slot_format::ll128, slot_format::ll})
+    lower(protocol_of(format),
+          machine_.slot_operation_seconds() +
+              seconds(protocol_of(format), machine_.over_slots(format, task.ranks(), 1, form.work_type).message));
+}
+
+std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
+  const std::vector<extent> extents = estimated(task);
+  // Whoever cannot be verified says nothing about who takes too long.
+  double least = std::numeric_limits<double>::infinity();
+  for (const extent& e : extents)
+    if (e.steps > 0 && e.too_large.empty()) least = std::min(least, e.steps);
+  std::vector<contender> all;
+  for (std::size_t i = 0; i < library_.names().size(); ++i) {
+    const std::string& name = library_.names()[i];
+    const extent& e = extents[i];
+    const double most =
+        std::max({most_steps_tried, many_times * least, static_cast<double>(most_steps_a_rank) * task.ranks()});
+    if (e.too_large.empty() && (e.steps == 0 || e.steps <= most)) {
+      all.push_back(contender_of(name, task));
+      continue;
+    }
+    contender c;
+    c.choreography = name;
+    c.why_rejected = "on " + std::to_string(task.ranks()) + " ranks it " +
+                     (e.too_large.empty() ? "takes about " + std::to_string(static_cast<long long>(e.steps / least)) +
+                                                " times as many steps as others"
+                                          : e.too_large);
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+/// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks its extent is
+/// therefore guessed from the scores for 16 and for 32 ranks first. Nothing is known for few ranks, users' scores, and
+/// choreographies that do not offer the collective.
+std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& task) {
+  std::vector<extent> all(library_.names().size());
+  if (task.ranks() <= few_ranks) return all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::shared_ptr<const score_tally> sizes[2];
+    for (const int doubled : {0, 1}) {
+      const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
+      if (library_.refusal(library_.names()[i], small).empty())
+        sizes[doubled] = library_.tally(library_.names()[i], small);
+    }
+    if (!sizes[0] || !sizes[1]) continue;
+    const auto grown = [&](std::int64_t small, std::int64_t doubled) {
+      return as_power(static_cast<double>(small), static_cast<double>(doubled), task.ranks());
+    };
+    all[i].steps = grown(sizes[0]->steps(), sizes[1]->steps());
+    const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
+    if (const double lanes = grown(sizes[0]->lanes, sizes[1]->lanes); lanes > 1.01 * static_cast<double>(max_lanes))
+      all[i].too_large = "has " + about(lanes) + " lanes, and the verifier takes at most " + std::to_string(max_lanes);
+    else if (const double cells = grown(sizes[0]->cells, sizes[1]->cells);
+             cells > 1.01 * static_cast<double>(max_cells))
+      all[i].too_large = "has " + about(cells) + " cells, and the verifier takes at most " + std::to_string(max_cells);
+  }
+  return all;
+}
+
+}  // namespace troupe
