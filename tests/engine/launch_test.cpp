@@ -226,7 +226,7 @@ TEST_CASE("launch: mistakes on the command line") {
   check_refused(run("launch -n 2 --grase 3 echo x"), {"there is no option --grase; did you mean --grace?"});
   check_refused(run("launch -n 2 --grace -1 echo x"), {"--grace"});
   check_refused(run("launch -n 2 --hosts /nowhere/hosts.toml echo x"), {"/nowhere/hosts.toml: cannot be read"});
-  check_refused(run("launch -n 2 --listen nowhere echo x"), {"\"nowhere\" is no address to listen at"});
+  check_refused(run("launch -n 2 --listen nowhere echo x"), {"\"nowhere\" is no address"});
   check_refused(run("launch -n 2 --hosts '" + write("small.toml", "[[host]]\naddress = \"localhost\"\n") + "' echo x"),
                 {"has 1 slot for 2 processes"});
 }
@@ -294,6 +294,21 @@ TEST_CASE("launch: programs that there are not") {
   check_says(o.err, "cannot be started: Permission denied");
 }
 
+namespace {
+/// Without the two signals that belong to the C library, which sets them when a program's first thread begins.
+std::string without_own_signals(const std::string& text) {
+  std::string result;
+  for (std::string line : lines_of(text)) {
+    if (const std::string_view name = "SigIgn: "; line.starts_with(name)) {
+      const std::uint64_t ignored = std::stoull(line.substr(name.size()), nullptr, 16) & ~std::uint64_t{0x180000000};
+      line = std::string{name} + std::to_string(ignored);
+    }
+    result += line + "\n";
+  }
+  return result;
+}
+}  // namespace
+
 TEST_CASE(
     "launch: a process has the descriptors, signals and limits of its launcher, and nothing of the launcher's own") {
   // By the shell alone: it blocks signals while it starts a program.
@@ -309,7 +324,7 @@ TEST_CASE(
     std::string twice;
     for (const std::string& line : lines_of(contents(plain))) twice += line + "\n" + line + "\n";
     INFO(o.out, " is not ", twice);
-    CHECK((sorted_lines(o.out) == sorted_lines(twice)));
+    CHECK((sorted_lines(without_own_signals(o.out)) == sorted_lines(without_own_signals(twice))));
   }
 }
 

@@ -84,8 +84,8 @@ TEST_CASE("a failure that says nothing is no failure") {
   CHECK_FALSE(home_word_from(to_wire(home_word{fail_message{5, "all_reduce", nullptr}})));
   CHECK_FALSE(home_word_from(to_wire(home_word{abort_message{nullptr}})));
   CHECK_FALSE(ranks_word_from(to_wire(ranks_word{broken_message{nullptr}})));
-  CHECK_FALSE(pair_word_from(to_wire(pair_word{pair_word::kind::revoke, 1, 4, true, nullptr, 6, true})));
-  CHECK(pair_word_from(to_wire(pair_word{pair_word::kind::revoked, 1, 4, true, nullptr, 6, true})));
+  CHECK_FALSE(pair_word_from(to_wire(pair_word{pair_word::kind::revoke, 1, 4, true, nullptr, 6, true, {}})));
+  CHECK(pair_word_from(to_wire(pair_word{pair_word::kind::revoked, 1, 4, true, nullptr, 6, true, {}})));
 }
 
 TEST_CASE("a list cannot be longer than its bytes") {

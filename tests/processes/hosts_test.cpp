@@ -31,16 +31,17 @@ class hosts_of_test {
 public:
   explicit hosts_of_test(int hosts) : hosts_(hosts), prefix_("tt" + std::to_string(::getpid() % 100000)) {
     ready_ = ::geteuid() == 0 && system_does("ip netns add " + bridge()) &&
-             system_does(inside(bridge(), "ip link add br type bridge")) &&
-             system_does(inside(bridge(), "ip link set br up"));
+             system_does(inside(bridge(), "ip link add name sw0 type bridge")) &&
+             system_does(inside(bridge(), "ip link set dev sw0 up"));
     for (int h = 0; h < hosts && ready_; ++h) {
       const std::string n = std::to_string(h), at = std::to_string(h + 1), in_bridge = " -n " + bridge() + " ";
       ready_ = system_does("ip netns add " + name(h)) &&
-               system_does("ip link add e netns " + name(h) + " type veth peer name p" + n + " netns " + bridge()) &&
-               system_does("ip" + in_bridge + "link set p" + n + " master br up") &&
-               system_does("ip -n " + name(h) + " addr add 10.213.7." + at + "/24 dev e") &&
-               system_does("ip -n " + name(h) + " addr add fd13:7::" + at + "/64 dev e nodad") &&
-               system_does("ip -n " + name(h) + " link set e up") && system_does("ip -n " + name(h) + " link set lo up");
+               system_does("ip link add name e0 netns " + name(h) + " type veth peer name p" + n + " netns " + bridge()) &&
+               system_does("ip" + in_bridge + "link set dev p" + n + " master sw0 up") &&
+               system_does("ip -n " + name(h) + " addr add 10.213.7." + at + "/24 dev e0") &&
+               system_does("ip -n " + name(h) + " addr add fd13:7::" + at + "/64 dev e0 nodad") &&
+               system_does("ip -n " + name(h) + " link set dev e0 up") &&
+               system_does("ip -n " + name(h) + " link set dev lo up");
     }
     if (!ready_) MESSAGE("skipped: network namespaces cannot be made here (root, and the package iproute2)");
   }
@@ -56,7 +57,7 @@ public:
     ::close(ns);
   }
   void link(int host, bool up) const {
-    system_does("ip -n " + bridge() + " link set p" + std::to_string(host) + (up ? " up" : " down"));
+    system_does("ip -n " + bridge() + " link set dev p" + std::to_string(host) + (up ? " up" : " down"));
   }
 
 private:

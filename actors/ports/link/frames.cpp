@@ -53,7 +53,9 @@ static void describe(auto& wire, peer_left_message& m) { wire(m.rank); }
 static void describe(auto& wire, peer_lost_message& m) { wire(m.rank); }
 static void describe(auto&, dissolved_message&) {}
 
-static void describe(auto& wire, pair_word& w) { wire(w.what, w.from, w.epoch, w.flag, w.why, w.look, w.nobody_else, w.text); }
+static void describe(auto& wire, pair_word& w) {
+  wire(w.what, w.from, w.epoch, w.flag, w.why, w.look, w.nobody_else, w.text);
+}
 
 static void describe(auto&, beat_word&) {}
 static void describe(auto&, bye_word&) {}

@@ -132,6 +132,7 @@ struct mesh::outgoing {
   }
 
   bool flush_ring() {
+    blocked.store(false, std::memory_order_relaxed);
     while (!waiting.empty()) {
       piece& first = waiting.front();
       std::array<iovec, 4> parts;
@@ -143,7 +144,8 @@ struct mesh::outgoing {
       }
       first.done += taken;
       if (first.done == first.total()) waiting.pop_front();
-      else if (!publish() || !ring.ask_for_room()) return problem == 0;
+      else if (!publish()) return false;
+      else if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), true;
     }
     return publish();
   }
@@ -161,6 +163,7 @@ struct mesh::outgoing {
   std::mutex mutex;  // short: a system call at most. A thread of its own for sending would cost every message a switch
   phase now = phase::idle;
   descriptor socket;
+  std::atomic<bool> blocked{false};  ///< the ring was full
   byte_ring
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
   std::deque<piece> waiting;
@@ -388,9 +391,19 @@ bool mesh::read_rings() {
   return any;
 }
 
+/// Who waits for room does not wait for the mesh's thread to be rung awake.
+void mesh::write_rings() {
+  for (const auto& way : out_) {
+    if (!way || !way->blocked.load(std::memory_order_relaxed)) continue;
+    const std::unique_lock lock(way->mutex, std::try_to_lock);
+    if (lock && way->now == outgoing::phase::open && !way->flush()) wake();
+  }
+}
+
 bool mesh::poll() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
   if (!lock || rings_ == 0) return false;
+  write_rings();
   polled_ = true;
   if (std::exchange(resting_, false)) {
     for (const auto& way : in_)

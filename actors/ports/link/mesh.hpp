@@ -115,6 +115,7 @@ private:
   int pause_before_look();
   bool fall_asleep();
   bool read_rings();
+  void write_rings();
   bool take_bells(incoming& way, bool& open);
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
   void watch_listeners(std::uint32_t events, bool known);

@@ -9,13 +9,13 @@
 
 #include <unistd.h>
 
+#include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/launch/commands.hpp"
 #include "engine/tools/launch/guardian.hpp"
 #include "engine/tools/launch/hosts.hpp"
-#include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/launch/meeting_place.hpp"
-#include "engine/world/join.hpp"
 #include "engine/tools/launch/supervisor.hpp"
+#include "engine/world/join.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
