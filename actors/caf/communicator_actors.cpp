@@ -162,12 +162,13 @@ void communicator_actors::process_lost(std::uint32_t lost, const std::string& ho
         rank, make_failure(errc::peer_lost, name + ": " + who + reason + "; the communicator cannot be used any more")};
   };
   const std::string reason = name_of(links->all(), lost) + ": " + how;
-  const bool first = lost == home && !at_home.load();
-  if (first) {
+  bool first = false;
+  if (lost == home && !at_home.load()) {
     make();
     const std::lock_guard lock(mutex_);
     if (ended.load()) return;
-    make_membership();
+    first = !at_home.load();  // several may hear of it at once
+    if (first) make_membership();
     at_home.store(true);
   }
   if (!at_home.load()) return;

@@ -296,6 +296,10 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
 
 /// In order: its ranks have said so to their memberships. One that has not, and is gone all the same, is lost.
 void job_links::process_left(std::uint32_t process) {
+  {
+    const std::lock_guard lock(mutex_);
+    lost_.emplace(process, "it left the job");
+  }
   for (const auto& members : known())
     if (std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end())
       members->process_lost(process, "it left the job");

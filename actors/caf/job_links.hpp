@@ -85,8 +85,10 @@ private:
   bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
 
   std::shared_ptr<spdlog::logger> log_;
-  std::mutex mutex_;  // short: a look-up. What arrives comes on one thread; communicators come and go on others
-  std::condition_variable ended_;
+  /// Short: a look-up. What arrives comes on one thread at a time; communicators come and go on others. Recursive: what came early for a
+  /// communicator may end it at once.
+  std::recursive_mutex mutex_;
+  std::condition_variable_any ended_;
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
   std::unordered_map<communicator_id, std::vector<early_frame>> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process

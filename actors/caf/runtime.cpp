@@ -249,7 +249,10 @@ void runtime::abort_those_in_use(const failure_ptr& why) {
       if (auto m = c.members.lock(); m && m->links != nullptr && !m->ended.load() && !m->all_left_here())
         in_use.push_back(std::move(m));
   }
-  for (const auto& m : in_use) m->abort(why);
+  for (const auto& m : in_use) {
+    m->abort(why);
+    for (const auto& cell : m->table->cells()) cell->leave();  // their handles may live on, and call nothing any more
+  }
 }
 
 void runtime::abort_all(const failure_ptr& why) {

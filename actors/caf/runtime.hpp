@@ -100,7 +100,7 @@ public:
 
   static rank_table& ranks_of(const communicator_actors& of);
   void abort(communicator_actors& to, const failure_ptr& why);
-  /// The same, of each communicator of a job of which not all ranks that live here have left.
+  /// The same, of each communicator of a job of which not all ranks that live here have left; they leave. @pre nobody calls any more
   void abort_those_in_use(const failure_ptr& why);
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);

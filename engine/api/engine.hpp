@@ -21,7 +21,7 @@ class run_threads;
 
 /// Owns the actors and their scheduler. Cheap to create; uses no CPU when idle. Thread-safe.
 /// Destruction fails operations still under way with errc::engine_closed and joins within a bounded time; communicators
-/// outlive it harmlessly: their calls fail with errc::engine_closed.
+/// outlive it harmlessly: their calls fail with errc::engine_closed. The end of an engine that has joined a job waits for the other processes.
 class TROUPE_API engine {
 public:
   engine() : engine(engine_options{}) {}

@@ -527,6 +527,8 @@ struct planner::impl {
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 planner::~planner() = default;
 
+std::string planner::machine_text() const { return to_toml(impl_->machine); }
+
 bool planner::has_boards(const layout& placement) const {
   return placement.size() <= most_slot_ranks &&
          plan_choice::why_no_boards(impl_->options, reach_map{placement}).empty();

@@ -75,6 +75,9 @@ public:
   /// The memo's, if the call repeats its call; else null. Nothing of a class is computed.
   static std::shared_ptr<const plan> plan_again(const call& what, plan_memo& last);
 
+  /// By what it chooses: the machine's costs, as a tuning file has them.
+  std::string machine_text() const;
+
   /// Plans for ranks placed so may be performed on boards (slots, direct).
   bool has_boards(const layout& placement) const;
 

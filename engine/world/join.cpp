@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +35,13 @@ std::uint64_t hash_of(std::string_view text) {
   return h.state;
 }
 
+/// So that what differs can be seen to differ.
+std::string hash_name(std::string_view text) {
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(text)));
+  return digits.data();
+}
+
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes it
   return value == nullptr ? std::string{} : value;
@@ -53,12 +62,13 @@ std::string name_of_host() {
 }
 
 /// What every process must have been told alike.
-std::string settings_of(const engine_options& o) {
+std::string settings_of(const engine_options& o, const planner& plans) {
   std::string text =
       "choreography = " + o.choreography + "\nprotocol = " + o.protocol + "\nchannels = " + std::to_string(o.channels) +
       "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
       "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
       "\nlevel = " + std::string{name(o.level)} + "\nagreement = " + std::string{name(o.agreement)} + "\n";
+  text += "costs = " + hash_name(plans.machine_text()) + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;
@@ -196,6 +206,9 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   if (options.silence < std::chrono::milliseconds{100})
     throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
                                       " ms would take busy processes for lost; 100 is the least");
+  if (options.silence > std::chrono::hours{1})
+    throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
+                                      " ms would leave the others waiting; 3600000 is the most");
   const whereabouts where = find_job(options);
   const std::uint64_t build = build_of_links();
   const auto service = serve(where, build);
@@ -209,8 +222,9 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
   mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());
   mine.place.addresses = std::move(d.addresses);
-  mine.settings = settings_of(core.options);
-  const actors::join_limits limits{clock::now() + options.deadline,
+  mine.settings = settings_of(core.options, core.plans);
+  constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
+  const actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
                                    [&] { return options.cancel != nullptr && options.cancel->load(); }};
   const std::string rendezvous = service ? service->address() : where.rendezvous;
   actors::job_found found = actors::enrol(rendezvous, where.key, build, mine, limits);
@@ -221,7 +235,8 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   core.runtime->join(std::make_unique<actors::job_links>(links, std::move(found.all), where.process, where.key,
                                                          std::move(d.listeners), core.runtime->memory(), core.log));
   // The others may still be reading their rosters.
-  while (service && !service->done() && clock::now() < limits.until) std::this_thread::yield();
+  while (service && !service->done() && clock::now() < limits.until)
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
 }
 
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run) {

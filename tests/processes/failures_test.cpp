@@ -251,3 +251,56 @@ TEST_CASE("processes leave in any order, and the last one's engine waits for nob
     for (const ended& e : all) CHECK(e.log == "");
   }
 }
+
+TEST_CASE("an engine ends though communicators of its job are still held") {
+  for (const int holder : {0, 1}) {
+    CAPTURE(holder);
+    const auto all = run_processes(
+        2,
+        [&](const member& m) {
+          communicator comm;
+          {
+            troupe::engine engine;
+            comm = engine.join(m.how());
+            comm.barrier();
+            if (m.process != holder) comm = {};
+          }
+          if (!comm) return;
+          std::vector<int> data(10);
+          errc code = errc::ok;
+          try {
+            comm.all_reduce(data, troupe::sum);
+          } catch (const troupe::error& e) {
+            code = e.code_value();
+          }
+          if (code != errc::engine_closed) throw std::runtime_error("a call after the engine's end");
+        },
+        {}, std::chrono::seconds{20});
+    CHECK(trouble(all) == "");
+  }
+}
+
+TEST_CASE("whoever connects to a rendezvous and goes disturbs nobody who enrols") {
+  const auto all = run_processes(
+      8,
+      [&](const member& m) {
+        troupe::engine engine;
+        troupe::join_options how = m.how();
+        how.key = std::string(64, 'd');
+        if (m.process % 2 == 1) ::usleep(50'000);
+        communicator comm = engine.join(how);
+        comm.barrier();
+      },
+      [&](job_control& job) {
+        const auto at = troupe::actors::socket_address::resolve(job.rendezvous).front();
+        std::vector<troupe::actors::descriptor> held;
+        for (int i = 0; i < 400; ++i) {
+          try {
+            held.push_back(troupe::actors::begin_connect(at));
+          } catch (const troupe::error&) {}  // it is not there yet, or any more
+          if (i % 3 == 0 && !held.empty()) held.erase(held.begin());
+          ::usleep(250);
+        }
+      });
+  CHECK(trouble(all) == "");
+}

@@ -85,11 +85,17 @@ descriptor receive_descriptor(int socket, bool& ended) {
   while (got < 0 && errno == EINTR);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
   const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  int what = -1;
-  if (head != nullptr && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof what))
-    std::memcpy(&what, CMSG_DATA(head), sizeof what);
-  ended = what < 0;
-  return descriptor{what};
+  descriptor first;
+  // There is room for two, because of the alignment; the second would be nobody's.
+  for (std::size_t at = CMSG_LEN(0);
+       head != nullptr && head->cmsg_type == SCM_RIGHTS && at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
+    int what = -1;
+    std::memcpy(&what, reinterpret_cast<const std::byte*>(head) + at, sizeof what);
+    descriptor one{what};
+    if (!first) first = std::move(one);
+  }
+  ended = !first;
+  return first;
 }
 
 }  // namespace troupe::actors

@@ -217,6 +217,7 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       receiver_(receiver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      leavers_(roster_.processes.size()),
       fate_(roster_.processes.size()) {
   if (!epoll_ || !bell_) throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
   for (std::uint32_t p = 0; p < processes(); ++p) out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
@@ -427,7 +428,11 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
       [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), &rung, sizeof rung);
       return;
     }
-    case subject::listener: return accept_all(listeners_[id].get());
+    case subject::listener: try { return accept_all(listeners_[id].get());
+      } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look
+        accepting_ = false;
+        return watch_listeners(0, true);
+      }
     case subject::outgoing: try { return outgoing_event(*out_[id], events);
       } catch (const std::exception& e) {
         return lose(id, std::string{"nothing can be sent to it: "} + e.what());
@@ -582,7 +587,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
       watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN, true);
     }
   }
-  if (left) return gone(way.process);
+  if (left) return leaves(way.process);
   if (how.empty()) return;
   // "bye" may be on its way, in the connection of the other direction.
   for (const auto& other : in_)
@@ -692,9 +697,10 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
     if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
     if (!way.block || way.end >= block_bytes) {
       // What is left of the last block is the beginning of a frame, short enough for the next one.
-      auto fresh = way.block && way.block.use_count() == 1
-                       ? way.block
-                       : std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+      // A chunk in it may have been read by another thread, which has let go of it since.
+      const bool alone = way.block && way.block.use_count() == 1;
+      std::atomic_thread_fence(std::memory_order_acquire);
+      auto fresh = alone ? way.block : std::make_shared<scratch_block>(memory_.acquire(block_bytes));
       const std::size_t rest = way.end - way.begin;
       if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
       way.block = std::move(fresh);
@@ -818,6 +824,7 @@ void mesh::ended(incoming& way, const std::string& how) {
   const std::uint32_t process = way.process;
   const bool matters = way.known && alive(process);
   close(way);
+  if (matters && leavers_[process]) return gone(process);
   if (matters) lose(process, how);
 }
 
@@ -889,6 +896,15 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
   receiver_.process_lost(process, how);
 }
 
+/// It has said so against the frames: what it has sent in the other connection comes first.
+void mesh::leaves(std::uint32_t process) {
+  close(*out_[process]);
+  leavers_[process] = true;
+  for (const auto& way : in_)
+    if (way->known && !way->over && way->process == process) return incoming_event(*way);
+  gone(process);
+}
+
 /// It has said "bye".
 void mesh::gone(std::uint32_t process) {
   fate still = fate::here;
@@ -898,7 +914,6 @@ void mesh::gone(std::uint32_t process) {
   for (const auto& way : in_)
     if (way->known && way->process == process) close(*way);
   if (leaving_.load()) return;
-  greet();
   // Who leaves because it has lost another one may be heard before that loss is.
   departed_.emplace_back(process, clock::now());
 }
@@ -931,6 +946,7 @@ void mesh::keep_time(steady_time now) {
   while (!departed_.empty() && now - departed_.front().second >= options_.silence / looks_in_silence) {
     receiver_.process_left(departed_.front().first);
     departed_.erase(departed_.begin());
+    greet();  // not before: most jobs end now, and nobody needs a registrar
   }
   if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, true);
   for (const auto& way : in_) {

@@ -134,6 +134,7 @@ private:
   void close(incoming& way);
   void close(outgoing& way);
   void lose(std::uint32_t process, const std::string& how);
+  void leaves(std::uint32_t process);
   void gone(std::uint32_t process);
   void greet();
   bool hears(std::uint32_t process) const;
@@ -155,6 +156,7 @@ private:
       reading_;  // all below but the atomics and what outgoing::mutex guards: whoever reads has it, not only the mesh's thread
   std::vector<std::unique_ptr<outgoing>> out_;  ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
+  std::vector<bool> leavers_;  ///< have said that they leave; their frames may still come
   std::vector<std::atomic<fate>> fate_;
   std::uint32_t next_incoming_ = 0;
   std::uint32_t greeted_ = 0;  ///< the registrar that was

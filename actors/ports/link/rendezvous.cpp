@@ -41,6 +41,7 @@ struct answer {
 /// More than a process needs to say of itself, or a roster of 65 536 of them.
 constexpr std::uint32_t most_message = 64u << 20, most_enrolment = 1u << 20;
 constexpr std::chrono::seconds most_shaking{5};
+constexpr std::size_t most_strangers = 256;
 
 /// "0, 3–5 and 9 others".
 std::string list_of(const std::vector<std::uint32_t>& processes) {
@@ -143,6 +144,7 @@ struct rendezvous_service::guest {
   talk line;
   clock::time_point came = clock::now();
   std::optional<enrolment> said;
+  bool gone = false;
 };
 
 rendezvous_service::rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key,
@@ -171,8 +173,10 @@ void rendezvous_service::stop() {
 
 void rendezvous_service::work() {
   std::vector<pollfd> waits;
+  bool accepting = true;
   while (!stopping_.load()) {
-    waits.assign({{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
+    // Without descriptors whoever calls waits; else this would spin.
+    waits.assign({{bell_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}});
     for (const auto& g : guests_)
       waits.push_back({g->line.socket(), static_cast<short>(g->line.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
     ::poll(waits.data(), waits.size(), 1000);
@@ -182,15 +186,18 @@ void rendezvous_service::work() {
       tune_socket(s.get(), 5000);
       guests_.push_back(
           std::make_unique<guest>(std::move(s), handshake::answering({job_, 0, rendezvous_process, build_}, key_)));
+      make_room();
     }
+    accepting = why.empty();
     bool changed = false;
-    const std::size_t before = guests_.size();
-    std::erase_if(guests_, [&](const auto& g) {
+    for (const auto& g : guests_) {  // not in erase_if: take_message() looks at all of them
       const bool open = g->line.go_on();
       if (open && !g->said) changed = take_message(*g) || changed;
-      const bool stranger = !g->line.known() && clock::now() - g->came > most_shaking;
-      return !open || stranger || !g->line.why().empty();
-    });
+      const bool slow = !g->said && clock::now() - g->came > most_shaking;
+      g->gone = !open || slow || !g->line.why().empty();
+    }
+    const std::size_t before = guests_.size();
+    std::erase_if(guests_, [](const auto& g) { return g->gone; });
     if (done_.load()) {
       if (guests_.empty()) return;  // all have read it, and closed their ends
     } else if (changed || guests_.size() != before) {
@@ -198,6 +205,13 @@ void rendezvous_service::work() {
       finish();
     }
   }
+}
+
+/// Of those who have not said who they are the oldest goes, if there are too many.
+void rendezvous_service::make_room() {
+  const auto nobody = [](const auto& g) { return !g->said; };
+  if (std::count_if(guests_.begin(), guests_.end(), nobody) > static_cast<std::ptrdiff_t>(most_strangers + processes_))
+    guests_.erase(std::find_if(guests_.begin(), guests_.end(), nobody));
 }
 
 /// True: somebody has said who it is.

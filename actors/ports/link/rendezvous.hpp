@@ -56,6 +56,7 @@ private:
   struct guest;
   void work();
   bool take_message(guest& from);
+  void make_room();
   void tell_all_who_came();
   void finish();
   void refuse_all(const std::string& why);
