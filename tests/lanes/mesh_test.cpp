@@ -199,7 +199,7 @@ TEST_CASE("a process that leaves in order is not lost") {
   bool local = false;
   SUBCASE("sockets") {}
   SUBCASE("memory of both") { local = true; }
-  meshes_of_test job{local, 3, std::chrono::milliseconds{500}};
+  meshes_of_test job{local, 3, std::chrono::milliseconds{2000}};
   job.each[1]->send_credit(2, {}, credit{});
   job.each[1]->send_credit(0, {}, credit{});
   job.each[0]->send_credit(1, {}, credit{});
@@ -215,7 +215,7 @@ TEST_CASE("a process that leaves in order is not lost") {
 }
 
 TEST_CASE("silence that is kept by beats is no silence") {
-  meshes_of_test job{true, 4, std::chrono::milliseconds{1000}};
-  std::this_thread::sleep_for(std::chrono::milliseconds{2500});
+  meshes_of_test job{true, 4, std::chrono::milliseconds{2000}};
+  std::this_thread::sleep_for(std::chrono::milliseconds{4000});
   for (const auto& h : job.heard) CHECK(h->losses.load() == 0);
 }

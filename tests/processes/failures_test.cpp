@@ -101,7 +101,7 @@ TEST_CASE("a process that is stopped counts as lost after its silence, and hears
       3,
       [&](const member& m) {
         work_until_somebody_is_lost(
-            m, [](communicator& comm, int) { comm.barrier(); }, std::chrono::milliseconds{400});
+            m, [](communicator& comm, int) { comm.barrier(); }, std::chrono::milliseconds{1000});
       },
       [&](job_control& job) {
         job.wait_for_lines(3);
@@ -130,7 +130,7 @@ TEST_CASE("a join that cannot be says who is missing, who came twice, and what d
     const auto all = run_processes(2, [&](const member& m) {
       troupe::join_options how = m.how();
       how.processes = 4;
-      how.deadline = std::chrono::milliseconds{m.process == 0 ? 1000 : 3000};  // who gives up is missing, too
+      how.deadline = std::chrono::milliseconds{m.process == 0 ? 1500 : 4000};  // who gives up is missing, too
       error_of(m, {}, how);
     });
     REQUIRE(all[0].said.size() == 1);
@@ -151,7 +151,7 @@ TEST_CASE("a join that cannot be says who is missing, who came twice, and what d
     const auto all = run_processes(2, [&](const member& m) {
       troupe::join_options how = m.how();
       how.process = 0;
-      how.deadline = std::chrono::milliseconds{1000};
+      how.deadline = std::chrono::milliseconds{2000};
       error_of(m, {}, how);
     });
     const std::string both = all[0].said.at(0) + all[1].said.at(0);

@@ -35,13 +35,14 @@ public:
              system_does(inside(bridge(), "ip link set dev sw0 up"));
     for (int h = 0; h < hosts && ready_; ++h) {
       const std::string n = std::to_string(h), at = std::to_string(h + 1), in_bridge = " -n " + bridge() + " ";
-      ready_ = system_does("ip netns add " + name(h)) &&
-               system_does("ip link add name e0 netns " + name(h) + " type veth peer name p" + n + " netns " + bridge()) &&
-               system_does("ip" + in_bridge + "link set dev p" + n + " master sw0 up") &&
-               system_does("ip -n " + name(h) + " addr add 10.213.7." + at + "/24 dev e0") &&
-               system_does("ip -n " + name(h) + " addr add fd13:7::" + at + "/64 dev e0 nodad") &&
-               system_does("ip -n " + name(h) + " link set dev e0 up") &&
-               system_does("ip -n " + name(h) + " link set dev lo up");
+      ready_ =
+          system_does("ip netns add " + name(h)) &&
+          system_does("ip link add name e0 netns " + name(h) + " type veth peer name p" + n + " netns " + bridge()) &&
+          system_does("ip" + in_bridge + "link set dev p" + n + " master sw0 up") &&
+          system_does("ip -n " + name(h) + " addr add 10.213.7." + at + "/24 dev e0") &&
+          system_does("ip -n " + name(h) + " addr add fd13:7::" + at + "/64 dev e0 nodad") &&
+          system_does("ip -n " + name(h) + " link set dev e0 up") &&
+          system_does("ip -n " + name(h) + " link set dev lo up");
     }
     if (!ready_) MESSAGE("skipped: network namespaces cannot be made here (root, and the package iproute2)");
   }
@@ -124,7 +125,7 @@ TEST_CASE("a host whose link goes down is lost after its silence, on both sides"
         options.log_level = "off";
         troupe::engine engine(options);
         troupe::join_options how = over_network(m);
-        how.silence = std::chrono::milliseconds{500};
+        how.silence = std::chrono::milliseconds{1000};
         communicator comm = engine.join(how);
         m.say("joined");
         try {
