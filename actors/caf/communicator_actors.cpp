@@ -110,11 +110,16 @@ void communicator_actors::quiet(rank_t rank) {
 
 void communicator_actors::abort(const failure_ptr& why) {
   table->broken(why);  // at once: what its caller begins next fails already
+  const auto is_abort = [](const auto& word) { return std::holds_alternative<abort_message>(word); };
+  {
+    const std::lock_guard lock(mutex_);
+    // The first is the one that counts.
+    if (links != nullptr && std::any_of(early_.begin(), early_.end(), is_abort)) return;
+  }
   if (links != nullptr) return keep_in_job(abort_message{why});
   {
     const std::lock_guard lock(mutex_);
     if (!made_.load(std::memory_order_relaxed)) {
-      const auto is_abort = [](const auto& word) { return std::holds_alternative<abort_message>(word); };
       if (std::none_of(early_.begin(), early_.end(), is_abort)) early_.emplace_back(abort_message{why});
       return;
     }

@@ -146,31 +146,25 @@ void job_links::let_go(const communicator_actors& of, rank_t source, epoch_t epo
 
 // -- in ---------------------------------------------------------------------------------------------------------------------
 
-/// Null: kept, or dropped because the communicator has ended.
-communicator_actors_ptr job_links::find_or_keep(std::uint32_t from, const frame_head& head, early_frame&& frame) {
+/// Null: kept, or dropped because the communicator has ended. @param frame makes what is kept
+template <class Frame>
+communicator_actors_ptr job_links::find_or_keep(const frame_head& head, Frame&& frame) {
   const std::lock_guard lock(mutex_);
   if (const auto at = communicators_.find(head.communicator); at != communicators_.end())
     if (auto members = at->second.lock()) return members;
   if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
   // Bounded by the credits that its sender has; the memory is this process's own.
-  frame.from = from;
-  frame.head = head;
-  early_[head.communicator].push_back(std::move(frame));
+  early_[head.communicator].push_back(frame());
   return nullptr;
 }
 
 bool job_links::chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) {
-  communicator_actors_ptr to;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto at = communicators_.find(head.communicator); at != communicators_.end()) to = at->second.lock();
-  }
-  if (!to) to = find_or_keep(from, head, {0, {}, what, {}, {}});
+  const auto to = find_or_keep(head, [&] { return early_frame{from, head, std::move(what), {}, {}}; });
   return !to || deliver(*to, from, head, std::move(what));
 }
 
 bool job_links::credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) {
-  const auto to = find_or_keep(from, head, {0, {}, {}, what, {}});
+  const auto to = find_or_keep(head, [&] { return early_frame{from, head, {}, what, {}}; });
   return !to || deliver(*to, from, head, what);
 }
 
@@ -180,7 +174,7 @@ bool job_links::word_arrived(std::uint32_t from, const frame_head& head, std::sp
     const auto* const up = word ? std::get_if<gave_up_word>(&*word) : nullptr;
     return up != nullptr && gave_up_arrived(from, head.communicator, *up);
   }
-  const auto to = find_or_keep(from, head, {0, {}, {}, {}, {body.begin(), body.end()}});
+  const auto to = find_or_keep(head, [&] { return early_frame{from, head, {}, {}, {body.begin(), body.end()}}; });
   return !to || deliver(to, from, head, body);
 }
 

@@ -76,7 +76,8 @@ private:
   void process_left(std::uint32_t process) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
-  communicator_actors_ptr find_or_keep(std::uint32_t from, const frame_head& head, early_frame&& frame);
+  template <class Frame>
+  communicator_actors_ptr find_or_keep(const frame_head& head, Frame&& frame);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, const credit& what);
   bool deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,

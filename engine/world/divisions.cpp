@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "actors/caf/communicator_actors.hpp"
 #include "actors/waiting/policy.hpp"
 #include "engine/world/communicator_state.hpp"
 
@@ -14,14 +13,7 @@ namespace {
 /// The rank's own communicator never came to be, or is gone.
 void leave(communicator_state& part, std::span<const rank_t> members, rank_t rank) {
   const auto at = std::find(members.begin(), members.end(), rank);
-  const auto number = static_cast<rank_t>(at - members.begin());
-  if (part.table->is_here(number)) return part.cell(number).leave();
-  // Of another process, whose engine tells the others itself (communicator_state::give_up).
-}
-
-bool lives_here(const communicator_state& part, std::span<const rank_t> members, rank_t rank) {
-  const auto at = std::find(members.begin(), members.end(), rank);
-  return part.table->is_here(static_cast<rank_t>(at - members.begin()));
+  part.cell(static_cast<rank_t>(at - members.begin())).leave();
 }
 
 }  // namespace
@@ -39,7 +31,7 @@ std::unique_lock<std::mutex> divisions::lock() const {
 
 void divisions::settle(parts::iterator which, rank_t rank) {
   part& p = which->second;
-  if (lives_here(*p.made, p.members, rank)) p.settled.push_back(rank);
+  p.settled.push_back(rank);
   if (p.settled.size() == p.made->table->cells().size()) parts_.erase(which);
 }
 
@@ -56,7 +48,7 @@ std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, ra
       if (failed.first != which || std::find(members.begin(), members.end(), failed.second) == members.end())
         return false;
       leave(*p.made, members, failed.second);
-      if (lives_here(*p.made, members, failed.second)) p.settled.push_back(failed.second);
+      p.settled.push_back(failed.second);
       return true;
     });
   }

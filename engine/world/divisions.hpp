@@ -38,7 +38,7 @@ private:
   struct part {
     std::shared_ptr<communicator_state> made;
     std::vector<rank_t> members;
-    std::vector<rank_t> settled;  ///< of them: took it, or gave it up
+    std::vector<rank_t> settled;  ///< of them, those that live in this process: took it, or gave it up
   };
   using parts = std::map<std::pair<epoch_t, int>, part>;
 

@@ -27,7 +27,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe 0.1.0, link 1";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 1";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -227,12 +227,12 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   const actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
                                    [&] { return options.cancel != nullptr && options.cancel->load(); }};
   const std::string rendezvous = service ? service->address() : where.rendezvous;
-  actors::job_found found = actors::enrol(rendezvous, where.key, build, mine, limits);
+  actors::roster all = actors::enrol(rendezvous, where.key, build, mine, limits);
   actors::mesh_options links;
   links.silence = options.silence;
   links.build = build;
-  core.channels_of_job = channels_for(found.all);
-  core.runtime->join(std::make_unique<actors::job_links>(links, std::move(found.all), where.process, where.key,
+  core.channels_of_job = channels_for(all);
+  core.runtime->join(std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,
                                                          std::move(d.listeners), core.runtime->memory(), core.log));
   // The others may still be reading their rosters.
   while (service && !service->done() && clock::now() < limits.until)

@@ -109,48 +109,50 @@ struct mesh::outgoing {
 
   /// All that the system, or the ring, takes. False: `problem` says why not.
   bool flush() {
-    if (ring) return flush_ring();
-    while (!waiting.empty()) {
-      piece& first = waiting.front();
-      std::array<iovec, 4> parts;
-      msghdr message{};
-      message.msg_iov = parts.data();
-      message.msg_iovlen = first.parts(parts);
-      const ssize_t taken = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (taken < 0 && errno == EINTR) continue;
-      if (taken < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-      if (taken < 0) return problem = errno, false;
-      first.done += static_cast<std::size_t>(taken);
-      if (first.done == first.total()) waiting.pop_front();
-    }
-    return true;
+    blocked.store(false, std::memory_order_relaxed);
+    while (!waiting.empty() && write(waiting.front())) waiting.pop_front();
+    return problem == 0 && publish();
   }
+  /// False: not all of it now, or a problem.
+  bool write(piece& what) { return ring ? write_ring(what) : write_socket(what); }
 
   phase phase_now() {
     const std::lock_guard lock(mutex);
     return now;
   }
 
-  bool flush_ring() {
-    blocked.store(false, std::memory_order_relaxed);
-    while (!waiting.empty()) {
-      piece& first = waiting.front();
+  bool write_socket(piece& what) {
+    while (what.done < what.total()) {
       std::array<iovec, 4> parts;
-      const std::size_t n = first.parts(parts);
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = what.parts(parts);
+      const ssize_t taken = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (taken < 0 && errno == EINTR) continue;
+      if (taken < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;
+      if (taken < 0) return false;
+      what.done += static_cast<std::size_t>(taken);
+    }
+    return true;
+  }
+  bool write_ring(piece& what) {
+    for (;;) {
+      std::array<iovec, 4> parts;
+      const std::size_t n = what.parts(parts);
       std::size_t wanted = 0, taken = 0;
       for (std::size_t i = 0; i < n && taken == wanted; ++i) {
         wanted += parts[i].iov_len;
         taken += ring.write(static_cast<const std::byte*>(parts[i].iov_base), parts[i].iov_len);
       }
-      first.done += taken;
-      if (first.done == first.total()) waiting.pop_front();
-      else if (!publish()) return false;
-      else if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), true;
+      what.done += taken;
+      if (what.done == what.total()) return true;
+      if (!publish()) return false;
+      if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
     }
-    return publish();
   }
   /// False: `problem` says why not.
   bool publish() {
+    if (!ring) return true;
     if (ring.broken()) problem = EPROTO;
     if (problem == 0 && ring.publish()) {
       const ssize_t rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -239,8 +241,6 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
 
 mesh::~mesh() { leave(); }
 
-bool mesh::is_lost(std::uint32_t process) const { return process != here_ && !alive(process); }
-
 void mesh::leave() {
   if (!thread_.joinable()) return;
   leaving_.store(true);
@@ -279,19 +279,23 @@ std::size_t mesh::waiting_bytes() const {
 // -- sending ----------------------------------------------------------------------------------------------------------------
 
 void mesh::send(outgoing& way, piece&& what) {
+  using phase = outgoing::phase;
   const std::lock_guard lock(way.mutex);
-  if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(way.process)) return;
-  const bool first = way.waiting.empty();
+  if (way.now == phase::closed || way.problem != 0 || !alive(way.process)) return;
   what.number(way.next_number++);
-  way.waiting.push_back(std::move(what));
   way.spoke = true;
-  if (way.now == outgoing::phase::idle) {
-    way.now = outgoing::phase::wanted;
+  // Most go at once, and are never queued, which would take memory.
+  if (way.now == phase::open && way.waiting.empty() && way.write(what)) {
+    if (!way.publish()) wake();
+    return;
+  }
+  if (way.problem != 0) return wake();
+  way.waiting.push_back(std::move(what));
+  if (way.now == phase::idle) {
+    way.now = phase::wanted;
     return wake();
   }
-  if (way.now != outgoing::phase::open || !first) return;
-  if (!way.flush()) return wake();
-  if (!way.waiting.empty() && !way.writing && !way.ring) {
+  if (way.now == phase::open && !way.writing && !way.ring) {
     way.writing = true;
     watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);
   }
@@ -869,20 +873,10 @@ bool mesh::hears(std::uint32_t process) const {
 
 void mesh::lose(std::uint32_t process, const std::string& how) {
   if (leaving_.load()) return gone(process);  // nothing is expected of anybody any more
-  fate still = fate::here;
-  if (process == here_ || !fate_[process].compare_exchange_strong(still, fate::lost)) return;
+  if (process == here_ || !alive(process)) return;
   // It may only have been stopped: when it goes on it must hear that nobody counts on it any more.
-  if (outgoing& way = *out_[process]; way.phase_now() == outgoing::phase::open) {
-    const std::lock_guard lock(way.mutex);
-    frame_head head;
-    const std::vector<std::byte> body = to_wire(process_word{lost_word{process, how}});
-    head.bytes = body.size();
-    piece p{head, nullptr, 0};
-    p.body = body;
-    p.number(way.next_number++);
-    way.waiting.push_back(std::move(p));
-    static_cast<void>(way.flush());
-  }
+  if (out_[process]->phase_now() == outgoing::phase::open) tell(process, lost_word{process, how});
+  fate_[process].store(fate::lost);
   close(*out_[process]);
   for (const auto& way : in_)
     if (way->known && way->process == process) close(*way);
@@ -907,8 +901,8 @@ void mesh::leaves(std::uint32_t process) {
 
 /// It has said "bye".
 void mesh::gone(std::uint32_t process) {
-  fate still = fate::here;
-  if (!fate_[process].compare_exchange_strong(still, fate::left)) return;
+  if (!alive(process)) return;
+  fate_[process].store(fate::left);
   close(*out_[process]);
   // Which tells it that it has been heard.
   for (const auto& way : in_)

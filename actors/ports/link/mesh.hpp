@@ -42,7 +42,8 @@
 
 namespace troupe::actors {
 
-/// Who is told what has arrived. On the mesh's thread, one call after the other; must not wait for the mesh. False: it is about ranks or
+/// Who is told what has arrived: one call after the other, on the mesh's thread or on that of a caller that polls; must not wait for the
+/// mesh. False: it is about ranks or
 /// communicators that cannot be, or no such word; then its sender counts as lost.
 class mesh_receiver {
 public:
@@ -90,8 +91,6 @@ public:
   const roster& all() const { return roster_; }
   std::uint32_t here() const { return here_; }
   std::uint32_t processes() const { return static_cast<std::uint32_t>(roster_.processes.size()); }
-  /// Or has left.
-  bool is_lost(std::uint32_t process) const;
   /// Bytes that wait to be sent, to all; for tests of bounds.
   std::size_t waiting_bytes() const;
 
@@ -152,8 +151,8 @@ private:
   arena& memory_;
   mesh_receiver& receiver_;
   descriptor epoll_, bell_;
-  std::mutex
-      reading_;  // all below but the atomics and what outgoing::mutex guards: whoever reads has it, not only the mesh's thread
+  // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. `fate_` and `leaving_` are read without.
+  std::mutex reading_;
   std::vector<std::unique_ptr<outgoing>> out_;  ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
   std::vector<bool> leavers_;  ///< have said that they leave; their frames may still come

@@ -23,8 +23,7 @@ static void describe(auto& wire, process_place& p) {
   wire(p.host, p.host_key, p.pid, p.first_rank, p.ranks, p.cores, p.addresses);
 }
 static void describe(auto& wire, roster& r) { wire(r.job, r.processes); }
-static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.planning); }
-static void describe(auto& wire, job_found& f) { wire(f.all, f.planning); }
+static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings); }
 
 namespace {
 
@@ -35,7 +34,7 @@ struct answer {
   std::vector<std::uint32_t> missing;
   std::string refused;
   bool complete = false;
-  job_found found;  ///< if complete
+  roster all;  ///< if complete
 };
 
 /// More than a process needs to say of itself, or a roster of 65 536 of them.
@@ -135,7 +134,7 @@ private:
 
 }  // namespace
 
-static void describe(auto& wire, answer& a) { wire(a.missing, a.refused, a.complete, a.found); }
+static void describe(auto& wire, answer& a) { wire(a.missing, a.refused, a.complete, a.all); }
 
 // -- the service --------------------------------------------------------------------------------------------------------------
 
@@ -288,9 +287,7 @@ void rendezvous_service::finish() {
   if (all.size() < processes_) return;
   answer yes;
   yes.complete = true;
-  job_found& found = yes.found;
-  found.all.job = job_;
-  found.planning = all[0]->planning;
+  yes.all.job = job_;
   std::uint64_t ranks = 0;
   for (const auto& [process, e] : all) {
     if (e->settings != all[0]->settings) {
@@ -301,7 +298,7 @@ void rendezvous_service::finish() {
     process_place place = e->place;
     place.first_rank = static_cast<std::uint32_t>(ranks);
     ranks += place.ranks;
-    found.all.processes.push_back(std::move(place));
+    yes.all.processes.push_back(std::move(place));
   }
   if (ranks > std::uint64_t{1} << 24)
     return refuse_all("a job has at most 16777216 ranks, not " + std::to_string(ranks));
@@ -323,16 +320,16 @@ public:
           const join_limits& limits)
       : rendezvous_(rendezvous), key_(key), build_(build), mine_(mine), limits_(limits) {}
 
-  job_found run() {
+  roster run() {
     for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
-      if (std::optional<job_found> found = try_once()) return std::move(*found);
+      if (std::optional<roster> found = try_once()) return std::move(*found);
       nap(pause);
     }
   }
 
 private:
   /// Nothing: nobody serves there yet.
-  std::optional<job_found> try_once() {
+  std::optional<roster> try_once() {
     for (const socket_address& at : socket_address::resolve(rendezvous_)) {
       descriptor s;
       try {
@@ -353,7 +350,7 @@ private:
     return std::nullopt;
   }
 
-  std::optional<job_found> speak(descriptor s) {
+  std::optional<roster> speak(descriptor s) {
     talk line{std::move(s), handshake::calling({0, mine_.process, rendezvous_process, build_}, key_)};
     bool said = false;
     for (;;) {
@@ -367,7 +364,7 @@ private:
         wire(a);
         if (!wire.complete()) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
         if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
-        if (a.complete) return std::move(a.found);
+        if (a.complete) return std::move(a.all);
         missing_ = std::move(a.missing);
       }
       if (!open) {
@@ -414,8 +411,8 @@ private:
 
 }  // namespace
 
-job_found enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
-                const join_limits& limits) {
+roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
+             const join_limits& limits) {
   return joining{rendezvous, key, build, mine, limits}.run();
 }
 

@@ -27,13 +27,6 @@ struct enrolment {
   std::uint32_t processes = 1;
   process_place place;   ///< but for first_rank
   std::string settings;  ///< what all must have said alike, a line each: "choreography = auto"
-  std::string planning;  ///< what plans depend on; everybody gets that of process 0
-};
-
-/// What it learns.
-struct job_found {
-  roster all;
-  std::string planning;
 };
 
 /// Serves one job, on a thread of its own, until all have their roster.
@@ -79,7 +72,7 @@ struct join_limits {
 
 /// Enrols the calling process. Waits also for the service itself to come. Throws error(timed_out), error(cancelled), error(mismatch) (what others
 /// say does not fit), error(io).
-job_found enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
-                const join_limits& limits);
+roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
+             const join_limits& limits);
 
 }  // namespace troupe::actors
