@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a mesh knows of each of its connections. For the files of the mesh alone.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "actors/ports/link/mesh.hpp"
+
+namespace troupe::actors {
+
+/// What is read at once. Small chunks stay where they were received, so a block lives as long as the last chunk in it.
+inline constexpr std::size_t block_bytes = 64 * 1024;
+/// Longer frames get memory of their own, and are received straight into it.
+inline constexpr std::size_t large_frame = 16 * 1024;
+/// Of one connection, before others have their turn.
+inline constexpr std::size_t budget_of_turn = 1 << 20;
+/// Strangers at the door, at once: the one that has been there longest goes when another comes.
+inline constexpr std::size_t most_strangers = 256;
+inline constexpr std::chrono::seconds most_shaking{5};
+/// Who has said nothing for so long says "I am here", and who has not heard anything for nearly all of it counts as lost: by the end of it.
+inline constexpr int looks_in_silence = 10;
+/// For everybody's connection with the registrar to stand.
+inline constexpr std::chrono::seconds first_contact{3};
+
+/// In the direction against the frames, before the end of a connection: "bye".
+inline constexpr std::byte leaves_in_order{0x62};
+/// Beside a ring, in the direction of its frames: look; and against it: there is room.
+inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
+/// How long the mesh's thread naps while callers read the rings themselves.
+inline constexpr std::chrono::milliseconds nap{1};
+
+// -- what a connection is ---------------------------------------------------------------------------------------------------
+
+/// A frame on its way out: head and what is copied, then what is referred to, then zeros.
+struct mesh::piece {
+  std::array<std::byte, sizeof(frame_head) + sizeof(chunk_body)> start{};
+  std::size_t start_bytes = 0;
+  std::vector<std::byte> body;
+  const std::byte* payload = nullptr;
+  std::size_t payload_bytes = 0;
+  std::shared_ptr<const void> keep;
+  communicator_id communicator = 0;
+  rank_t source = -1;  ///< of a chunk
+  epoch_t epoch = 0;
+  std::size_t done = 0;  ///< bytes that the system has taken
+
+  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator) {
+    start_bytes = sizeof head + fixed_bytes;
+    std::memcpy(start.data(), &head, sizeof head);
+    if (fixed_bytes > 0) std::memcpy(start.data() + sizeof head, fixed, fixed_bytes);
+  }
+  void number(std::uint64_t n) { std::memcpy(start.data() + offsetof(frame_head, number), &n, sizeof n); }
+  std::size_t content() const { return start_bytes + body.size() + payload_bytes; }
+  std::size_t total() const { return static_cast<std::size_t>(padded(content())); }
+  /// What is left to write.
+  std::size_t parts(std::array<iovec, 4>& to) const {
+    static constexpr std::array<std::byte, 16> zeros{};
+    const std::pair<const std::byte*, std::size_t> all[] = {{start.data(), start_bytes},
+                                                            {body.data(), body.size()},
+                                                            {payload, payload_bytes},
+                                                            {zeros.data(), total() - content()}};
+    std::size_t skip = done, n = 0;
+    for (const auto& [data, bytes] : all) {
+      const std::size_t behind = std::min(skip, bytes);
+      skip -= behind;
+      if (bytes > behind) to[n++] = {const_cast<std::byte*>(data + behind), bytes - behind};
+    }
+    return n;
+  }
+  /// The payload becomes its own.
+  void own() {
+    if (payload_bytes == 0 || keep != nullptr) return;
+    auto copy = std::make_shared<std::vector<std::byte>>(payload, payload + payload_bytes);
+    payload = copy->data();
+    keep = std::move(copy);
+  }
+};
+
+struct mesh::outgoing {
+  enum class phase : std::uint8_t { idle, wanted, connecting, shaking, open, closed };
+  explicit outgoing(std::uint32_t to) : process(to) {}
+
+  /// All that the system, or the ring, takes. False: `problem` says why not.
+  bool flush() {
+    blocked.store(false, std::memory_order_relaxed);
+    while (!waiting.empty() && write(waiting.front())) waiting.pop_front();
+    return problem == 0 && publish();
+  }
+  /// False: not all of it now, or a problem.
+  bool write(piece& what) { return ring ? write_ring(what) : write_socket(what); }
+
+  phase phase_now() {
+    const std::lock_guard lock(mutex);
+    return now;
+  }
+
+  bool write_socket(piece& what) {
+    while (what.done < what.total()) {
+      std::array<iovec, 4> parts;
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = what.parts(parts);
+      const ssize_t taken = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (taken < 0 && errno == EINTR) continue;
+      if (taken < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;
+      if (taken < 0) return false;
+      what.done += static_cast<std::size_t>(taken);
+    }
+    return true;
+  }
+  bool write_ring(piece& what) {
+    for (;;) {
+      std::array<iovec, 4> parts;
+      const std::size_t n = what.parts(parts);
+      std::size_t wanted = 0, taken = 0;
+      for (std::size_t i = 0; i < n && taken == wanted; ++i) {
+        wanted += parts[i].iov_len;
+        taken += ring.write(static_cast<const std::byte*>(parts[i].iov_base), parts[i].iov_len);
+      }
+      what.done += taken;
+      if (what.done == what.total()) return true;
+      if (!publish()) return false;
+      if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
+    }
+  }
+  /// False: `problem` says why not.
+  bool publish() {
+    if (!ring) return true;
+    if (ring.broken()) problem = EPROTO;
+    if (problem == 0 && ring.publish()) {
+      const ssize_t rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (rung < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;  // full: it has not heard earlier ones
+    }
+    return problem == 0;
+  }
+
+  const std::uint32_t process;
+  std::mutex mutex;  // short: a system call at most. A thread of its own for sending would cost every message a switch
+  phase now = phase::idle;
+  descriptor socket;
+  std::atomic<bool> blocked{false};  ///< the ring was full
+  byte_ring
+      ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
+  std::deque<piece> waiting;
+  std::uint64_t next_number = 0;
+  bool spoke = false;    ///< since the last look
+  bool writing = false;  ///< the system is to say when it takes more
+  int problem = 0;       ///< errno of whoever wrote; the mesh's thread sees to it
+  std::optional<handshake> hands;
+  std::vector<std::byte> unsent;  ///< of the handshake
+  std::vector<socket_address> addresses;
+  std::size_t next_address = 0;
+  steady_time give_up{};
+  std::string tried;
+};
+
+struct mesh::incoming {
+  incoming(std::uint32_t number, descriptor s, handshake h, steady_time now)
+      : id(number), socket(std::move(s)), hands(std::move(h)), heard(now), began(now) {}
+
+  const std::uint32_t id;
+  descriptor socket;
+  bool local = false;  ///< from a process of this host, which passes its ring first
+  byte_ring ring;
+  handshake hands;
+  std::vector<std::byte> unsent;
+  bool known = false;  ///< the handshake is done; `process` says who it is
+  bool over = false;   ///< closed; goes when its event has been handled
+  std::uint32_t process = 0;
+  std::uint64_t next_number = 0;
+  steady_time heard, began;
+  // What was received and not read yet.
+  std::shared_ptr<scratch_block> block;
+  std::size_t begin = 0, end = 0;
+  // A frame with memory of its own.
+  std::optional<frame_head> large;
+  chunk_body large_chunk;
+  std::shared_ptr<scratch_block> large_block;
+  std::size_t large_done = 0, large_bytes = 0, skip = 0;
+};
+
+/// True: all was taken. @param problem errno, when the system takes no more for good
+bool send_plain(int socket, std::vector<std::byte>& bytes, int& problem);
+/// Bytes for a handshake, which takes just what belongs to it. False: the connection has ended; `why` says how.
+bool feed_from(int socket, handshake& hands, std::string& why);
+
+}  // namespace troupe::actors
