@@ -113,10 +113,8 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
     if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
     if (!way.block || way.end >= block_bytes) {
       // What is left of the last block is the beginning of a frame, short enough for the next one.
-      // A chunk in it may have been read by another thread, which has let go of it since.
-      const bool alone = way.block && way.block.use_count() == 1;
-      std::atomic_thread_fence(std::memory_order_acquire);
-      auto fresh = alone ? way.block : std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+      // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
+      auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
       const std::size_t rest = way.end - way.begin;
       if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
       way.block = std::move(fresh);
