@@ -161,7 +161,8 @@ direct_performer::status direct_performer::collect_from(std::uint32_t operand) {
     if (!has_brought(source)) {  // it has come without
       lent_ = true;
       if (const status s = meet(source); s != status::performed) return s;
-      if (sizes().elements(code_->operands[operand]) * sizes().element_size() >= much_bytes)
+      // As the root counts its target: the source may have done its part meanwhile, and its lists be those of its next call.
+      if (sizes().elements(code_->operands[operand + 1]) * sizes().element_size() >= much_bytes)
         board_->notify(source, rank_);
       return work_with(source, source) ? status::performed : differs(source);
     }
