@@ -2,6 +2,7 @@
 #include "actors/caf/job_links.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -40,6 +41,28 @@ job_links::job_links(mesh_options options, roster in, std::uint32_t here, const 
     : log_(std::move(log)), mesh_(options, std::move(in), here, key, std::move(listeners), memory, *this) {}
 
 job_links::~job_links() = default;
+
+void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until) {
+  boards_ = std::move(own);
+  const std::uint32_t first = first_of_host(all(), here());
+  if (first == here()) return;
+  descriptor passed = mesh_.shared_by_host(until);
+  if (passed) {
+    boards_ = host_segment::take(std::move(passed));
+    return;
+  }
+  const bool late = std::chrono::steady_clock::now() >= until;
+  throw error(late ? errc::timed_out : errc::peer_lost, "join: " + name_of(all(), first) +
+                                                            (late ? " has not" : " was lost before it had") +
+                                                            " shared the memory of its host");
+}
+
+std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,
+                                                    std::span<const std::uint32_t> process_of) const {
+  const std::set<std::uint32_t> processes(process_of.begin(), process_of.end());
+  return boards_->attach(id, static_cast<std::uint32_t>(processes.size()),
+                         slot_board::most_bytes(static_cast<int>(process_of.size())));
+}
 
 // -- communicators ----------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@
 #include "actors/log.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/mesh.hpp"
+#include "actors/ports/segment/host_segment.hpp"
 
 namespace troupe::actors {
 
@@ -56,6 +57,12 @@ public:
   bool poll() noexcept { return mesh_.poll(); }
   bool rest() noexcept { return mesh_.rest(); }
 
+  /// Where communicators of one host have their boards: made by that host's first process, or to be had from it. Waits for it. Once, before any
+  /// communicator is made. Throws error(timed_out), error(peer_lost), error(io).
+  void share_boards(std::shared_ptr<host_segment> own, steady_time until);
+  /// A region for the boards of a communicator with ranks in these processes, all of this host; null: there is no room (host_segment.hpp).
+  std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of) const;
+
   std::uint32_t here() const { return mesh_.here(); }
   const roster& all() const { return mesh_.all(); }
 
@@ -86,6 +93,7 @@ private:
   bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
 
   std::shared_ptr<spdlog::logger> log_;
+  std::shared_ptr<host_segment> boards_;  ///< null: no other process is on this host
   /// Short: a look-up. What arrives comes on one thread at a time; communicators come and go on others. Recursive: what came early for a
   /// communicator may end it at once.
   std::recursive_mutex mutex_;

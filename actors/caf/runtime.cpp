@@ -214,6 +214,7 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
     members->home = job->process_of.front();
     members->at_home.store(members->home == members->links->here());
     table.neighbours = job->neighbours;
+    table.boards_in = job->boards_in;
     for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());
   }
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);

@@ -16,6 +16,10 @@
 #include "protocols/call_description.hpp"
 #include "topology/machine/graph.hpp"
 
+namespace troupe {
+class board_memory;
+}
+
 namespace troupe::actors {
 
 /// Seeded mischief of a communicator's channels; see engine/api/options.hpp.
@@ -62,9 +66,10 @@ private:
 
 /// Of a communicator whose ranks live in several processes of a job.
 struct job_part {
-  std::uint64_t id = 0;                   ///< the same in all of them
-  std::vector<std::uint32_t> process_of;  ///< by rank
-  int neighbours = 0;                     ///< ranks of other processes on this host
+  std::uint64_t id = 0;                               ///< the same in all of them
+  std::vector<std::uint32_t> process_of;              ///< by rank
+  int neighbours = 0;                                 ///< ranks of other processes on this host
+  std::shared_ptr<troupe::board_memory> boards_in{};  ///< of all its processes; null: they share none
   // Of a part of another communicator:
   std::uint64_t parent = 0;
   epoch_t split = 0;                  ///< the number of the operation that made it

@@ -78,7 +78,7 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       memory_(&memory),
       spaces_(&spaces),
       pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this,
-             board != nullptr && !options_.pairs_by_mailbox ? &board->pairs() : nullptr),
+             board != nullptr && !options_.pairs_by_mailbox && !board->between_processes() ? &board->pairs() : nullptr),
       next_(options_.first),
       begun_(options_.first),
       ahead_(options_.most_ahead) {

@@ -11,13 +11,18 @@ namespace {
 int ranks_here(const rank_table_options& o) {
   return o.ranks - static_cast<int>(std::count(o.elsewhere.begin(), o.elsewhere.end(), true));
 }
+
+std::unique_ptr<slot_board> make_board(const rank_table_options& o) {
+  if (!o.boards) return nullptr;
+  return o.boards_in ? std::make_unique<slot_board>(o.ranks, o.boards_in) : std::make_unique<slot_board>(o.ranks);
+}
 }  // namespace
 
 rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
       waiting_(waiting_for(ranks_here(options) + options.neighbours, options.cores, options.spin)),
       spaces_(options.ranks),
-      board_(options.boards ? std::make_unique<slot_board>(options.ranks) : nullptr),
+      board_(make_board(options)),
       by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
   cells_.reserve(static_cast<std::size_t>(ranks_here(options)));

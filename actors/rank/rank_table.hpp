@@ -27,12 +27,13 @@ struct rank_table_options {
   std::string communicator = "world";
   int ranks = 1;
   int channels = 1;
-  bool boards = false;            ///< the ranks share boards
-  int cores = 1;                  ///< that the process may use
-  int neighbours = 0;             ///< ranks of other processes on those cores
-  int spin = 4096;                ///< most looks of a waiting caller
-  epoch_t first = 0;              ///< see rank_state_options
-  std::vector<bool> elsewhere{};  ///< by rank: it lives in another process; empty: all live here
+  bool boards = false;                        ///< the ranks share boards
+  std::shared_ptr<board_memory> boards_in{};  ///< between processes; null: in this one's memory
+  int cores = 1;                              ///< that the process may use
+  int neighbours = 0;                         ///< ranks of other processes on those cores
+  int spin = 4096;                            ///< most looks of a waiting caller
+  epoch_t first = 0;                          ///< see rank_state_options
+  std::vector<bool> elsewhere{};              ///< by rank: it lives in another process; empty: all live here
 };
 
 class rank_table final : private rank_host {

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -17,21 +16,25 @@ namespace troupe {
 /// Any thread. Its words are hints: a thread may have been moved since.
 class shared_cores {
 public:
-  explicit shared_cores(int threads)
-      : seats_(std::make_unique<seat[]>(static_cast<std::size_t>(threads))), threads_(threads) {}
+  struct alignas(64) seat {
+    std::atomic<int> core_and_one{0};  ///< 0: unknown
+  };
+
+  /// @param seats of the threads, which all of them see
+  shared_cores(int threads, seat* seats) : seats_(seats), threads_(threads) {}
 
   /// Thread `me` is at work. Some nanoseconds; writes only when it has been moved.
   void note(int me) { note(me, current()); }
   void note(int me, int core) {
-    std::atomic<int>& mine = seats_[static_cast<std::size_t>(me)].core;
-    if (mine.load(std::memory_order_relaxed) != core) mine.store(core, std::memory_order_relaxed);
+    std::atomic<int>& mine = seats_[me].core_and_one;
+    if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
   }
   /// Another thread was seen last where `me` is.
   bool is_shared(int me) const {
-    const int core = seats_[static_cast<std::size_t>(me)].core.load(std::memory_order_relaxed);
-    if (core < 0) return false;
+    const int mine = seats_[me].core_and_one.load(std::memory_order_relaxed);
+    if (mine == 0) return false;
     for (int i = 0; i < threads_; ++i)
-      if (i != me && seats_[static_cast<std::size_t>(i)].core.load(std::memory_order_relaxed) == core) return true;
+      if (i != me && seats_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
     return false;
   }
 
@@ -45,10 +48,7 @@ private:
 #endif
   }
 
-  struct alignas(64) seat {
-    std::atomic<int> core{-1};
-  };
-  std::unique_ptr<seat[]> seats_;
+  seat* seats_;
   int threads_;
 };
 

@@ -16,6 +16,7 @@
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
 #include "topology/layout/placement.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
 
@@ -103,6 +104,10 @@ int neighbours_in(const layout& placement, std::uint32_t here) {
   return static_cast<int>(std::ranges::count_if(
       placement.homes, [&](const residence& r) { return r.host == mine->host && r.process != mine->process; }));
 }
+/// The processes share no memory though they are on one host: as if each were alone on its own.
+void live_apart(layout& placement) {
+  for (residence& r : placement.homes) r.host = r.process;
+}
 }  // namespace
 
 std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
@@ -134,6 +139,10 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   if (job != nullptr) {
     part = *job;
     part->neighbours = neighbours_in(s->placement, runtime->job()->here());
+    if (reach_map{s->placement}.farthest() == reach::segment && plans.has_boards(s->placement)) {
+      part->boards_in = runtime->job()->boards_for(part->id, part->process_of);
+      if (!part->boards_in) live_apart(s->placement);
+    }
   }
   s->members = runtime->make_actors(s->name, s->ranks, channels, plans.has_boards(s->placement),
                                     std::move(machine_ranks), s->run, std::move(accept), part ? &*part : nullptr);

@@ -250,8 +250,7 @@ constexpr int most_direct_token_ranks = 16;
 
 std::string plan_choice::why_no_boards(const engine_options& options, const reach_map& where) {
   if (options.protocol == "simple") return "this engine has no boards to meet at, since its own protocol is simple";
-  if (!where.why_apart().empty()) return where.why_apart();
-  if (where.farthest() != reach::process) return "the ranks run in several processes";
+  if (where.farthest() == reach::network) return where.why_apart();
   if (where.routed()) return "the layout places the ranks on several core groups, and boards bypass what is between";
   if (options.faults.any()) return "the faults that are asked for happen to messages between actors";
   return {};
@@ -351,6 +350,7 @@ constexpr int most_direct_ranks = most_slot_ranks;
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
   if (std::string why = why_no_boards(options_, task.where); !why.empty()) return why;
+  if (task.where.farthest() == reach::segment) return task.where.why_apart() + " but what is made for it";
   if (task.ranks() < 2) return "a rank alone needs nobody's buffers";
   if (task.ranks() > most_direct_ranks)
     return "at most " + std::to_string(most_direct_ranks) + " ranks meet at the board, not " +

@@ -170,6 +170,13 @@ int channels_for(const actors::roster& job) {
   return static_cast<int>(std::max(1u, least));
 }
 
+/// It is the first of several processes on its host.
+bool leads_a_host(const actors::roster& job, std::uint32_t process) {
+  const std::uint64_t host = job.processes[process].host_key;
+  return actors::first_of_host(job, process) == process &&
+         std::ranges::count(job.processes, host, &actors::process_place::host_key) > 1;
+}
+
 }  // namespace
 
 std::uint64_t build_of_links() { return hash_of(build_name); }
@@ -232,8 +239,15 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   links.silence = options.silence;
   links.build = build;
   core.channels_of_job = channels_for(all);
-  core.runtime->join(std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,
-                                                         std::move(d.listeners), core.runtime->memory(), core.log));
+  std::shared_ptr<actors::host_segment> boards;
+  if (leads_a_host(all, where.process)) {
+    boards = actors::host_segment::make();
+    links.to_share = boards->get();
+  }
+  auto joined = std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,
+                                                    std::move(d.listeners), core.runtime->memory(), core.log);
+  joined->share_boards(std::move(boards), limits.until);
+  core.runtime->join(std::move(joined));
   // The others may still be reading their rosters.
   while (service && !service->done() && clock::now() < limits.until)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});

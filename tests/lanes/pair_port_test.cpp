@@ -41,7 +41,8 @@ struct message {
 }  // namespace
 
 TEST_CASE("a message of any size is taken by its receiver, in whatever order the ends come") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   std::uint64_t number = 0;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{8}, inlined - 1, inlined, inlined + 1,
                                   std::size_t{5000}, pair_end::shared_from - 1, large, 3 * large}) {
@@ -62,7 +63,8 @@ TEST_CASE("a message of any size is taken by its receiver, in whatever order the
 }
 
 TEST_CASE("an offered message is performed by its sender alone") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   std::uint64_t number = 100;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, inlined + 1, large}) {
     message m(board, number++, bytes);
@@ -77,7 +79,8 @@ TEST_CASE("an offered message is performed by its sender alone") {
 }
 
 TEST_CASE("an end that does not look is told") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   {
     message m(board, 0, 8);
     m.in.go_away();
@@ -101,7 +104,8 @@ TEST_CASE("an end that does not look is told") {
 }
 
 TEST_CASE("another shape is found by the receiver, which is told of it") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   message m(board, 0, 8, 2);
   m.in.go_away();
   m.out.post();
@@ -113,7 +117,8 @@ TEST_CASE("another shape is found by the receiver, which is told of it") {
 }
 
 TEST_CASE("what was closed is performed at neither end, what came before at both") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   message late(board, 0, large);
   late.in.offer();
   CHECK_FALSE(late.in.close());
@@ -131,7 +136,8 @@ TEST_CASE("what was closed is performed at neither end, what came before at both
 }
 
 TEST_CASE("slots are used again, and an older offer is nobody's") {
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   message old(board, 0, 8);
   old.in.offer();
   CHECK_FALSE(old.in.close());  // refused: its sender has not heard of it yet
@@ -153,7 +159,8 @@ TEST_CASE("slots are used again, and an older offer is nobody's") {
 }
 
 TEST_CASE("lanes are laid down when they are used") {
-  pair_board board(64);
+  heap_memory memory;
+  pair_board board(64, memory);
   const std::size_t empty = board.bytes();
   CHECK(empty < 1024);
   pair_lane& one = board.lane(3, 4);
@@ -180,7 +187,8 @@ std::size_t size_of_message(std::uint64_t n) { return sizes[(n * 2654435761u >> 
 
 TEST_CASE("two threads: every message arrives whole or at neither end, and nobody waits in vain") {
   constexpr std::uint64_t count = 4000;
-  pair_board board(2);
+  heap_memory memory;
+  pair_board board(2, memory);
   post_office office;
   office.refused = std::vector<std::atomic<bool>>(count);
   std::vector<char> sent(count), received(count);

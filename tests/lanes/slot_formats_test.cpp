@@ -85,7 +85,8 @@ TEST_CASE("lines: how many a message takes") {
 TEST_CASE("channel: levels are laid out without gaps or overlap") {
   slot_channel channel;
   CHECK(channel.lines_to_read(0, 2).first == nullptr);
-  channel.reserve(slot_channel::most_lines);
+  heap_memory memory;
+  channel.reserve(slot_channel::most_lines, memory);
   for (const unsigned parity : {0U, 1U}) {
     std::vector<const slots::word*> seen;
     for (std::size_t line = 0; line < slot_channel::most_lines;) {

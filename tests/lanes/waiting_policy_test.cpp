@@ -105,7 +105,8 @@ TEST_CASE("naps: short while something is taken, longer when nothing is, and non
 }
 
 TEST_CASE("a thread shares its core with another one that was last seen there") {
-  shared_cores cores{3};
+  shared_cores::seat seats[3];
+  shared_cores cores{3, seats};
   CHECK_FALSE(cores.is_shared(0));  // nobody was seen anywhere
   cores.note(0, 5);
   CHECK_FALSE(cores.is_shared(0));
@@ -124,7 +125,8 @@ TEST_CASE("threads that were put on one core find out") {
   cpu_set_t all;
   CPU_ZERO(&all);
   REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
-  shared_cores cores{2};
+  shared_cores::seat seats[2];
+  shared_cores cores{2, seats};
   const auto note_on = [&](int me, int core) {
     std::thread([&] {
       cpu_set_t one;

@@ -45,10 +45,10 @@
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "actors/ports/direct/snapshots.hpp"
 #include "protocols/collective.hpp"
@@ -67,7 +67,7 @@ public:
     // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
     std::atomic<std::uint64_t> fingerprint{0};
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
-    std::atomic<double> factor{1};                   ///< of its input, see sum_handling
+    std::atomic<double> factor{0};                   ///< of its input, see sum_handling
     std::atomic<const block_lists*> lists{nullptr};  ///< null: all blocks have the same size
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
@@ -103,15 +103,35 @@ public:
     std::atomic<std::uint64_t> word_{0};
   };
 
-  explicit direct_board(int ranks)
-      : brought(ranks), seats_(std::make_unique<seat[]>(static_cast<std::size_t>(ranks))), ranks_(ranks) {}
+private:
+  struct common_words {
+    alignas(128) arrivals came;
+    alignas(128) std::atomic<std::size_t> left{0};
+    alignas(128) std::atomic<std::uint64_t> over{0};
+    std::atomic<std::uint64_t> at_odds{0};
+    alignas(128) std::atomic<std::uint64_t> gave_up{0};
+    relative<snapshots::place> brought;
+  };
+  direct_board(int ranks, board_memory& memory, common_words& common)
+      : brought(ranks, common.brought, memory),
+        came(common.came),
+        left(common.left),
+        over(common.over),
+        at_odds(common.at_odds),
+        gave_up(common.gave_up),
+        seats_(memory.roots<seat>(static_cast<std::size_t>(ranks))),
+        ranks_(ranks) {}
+
+public:
+  /// @param memory which outlives it
+  direct_board(int ranks, board_memory& memory) : direct_board(ranks, memory, *memory.roots<common_words>(1)) {}
   direct_board(const direct_board&) = delete;
   direct_board& operator=(const direct_board&) = delete;
 
   int ranks() const { return ranks_; }
   /// They are many: `came` is used.
   bool counts() const { return ranks_ > 8; }
-  seat& at(rank_t rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  seat& at(rank_t rank) const { return seats_[rank]; }
 
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
   static constexpr std::uint64_t given_up = 1;
@@ -127,15 +147,23 @@ public:
   /// Little inputs, of operations that need no more than them.
   snapshots brought;
 
-  alignas(128) arrivals came;
-  alignas(128) std::atomic<std::size_t> left{0};    ///< shares that are not finished; set by rank 0 when it comes
-  alignas(128) std::atomic<std::uint64_t> over{0};  ///< mark of the last operation that was performed by all
-  std::atomic<std::uint64_t> at_odds{0};            ///< of the last one in which two ranks counted a block differently
+  // What all ranks share, each on lines of its own.
+  arrivals& came;
+  std::atomic<std::size_t>& left;    ///< shares that are not finished; set by rank 0 when it comes
+  std::atomic<std::uint64_t>& over;  ///< mark of the last operation that was performed by all
+  std::atomic<std::uint64_t>&
+      at_odds;  ///< of the last one in which two ranks counted a block differently; beside `over`
   /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.
-  alignas(128) std::atomic<std::uint64_t> gave_up{0};
+  std::atomic<std::uint64_t>& gave_up;
+
+  /// The most that a board of so many ranks may ever lay down.
+  static constexpr std::size_t most_bytes(int ranks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    return sizeof(common_words) + n * sizeof(seat) + n * snapshots::bytes(std::min(ranks, snapshots::most_ranks));
+  }
 
 private:
-  std::unique_ptr<seat[]> seats_;
+  seat* seats_;
   int ranks_;
 };
 

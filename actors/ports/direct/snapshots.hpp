@@ -21,8 +21,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <new>
 
+#include "actors/ports/segment/board_memory.hpp"
+#include "actors/ports/segment/relative.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -41,22 +43,23 @@ public:
     std::array<std::byte, most_bytes> data;
   };
 
-  explicit snapshots(int ranks) : ranks_(ranks) {}
-  ~snapshots() { delete[] places_.load(std::memory_order_relaxed); }
+  /// @param at zeros at first; the same for all ranks. `memory` outlives it.
+  snapshots(int ranks, relative<place>& at, board_memory& memory) : ranks_(ranks), places_(&at), memory_(&memory) {}
   snapshots(const snapshots&) = delete;
   snapshots& operator=(const snapshots&) = delete;
 
   bool offered() const { return ranks_ <= most_ranks; }
   /// At first use, since few communicators have such operations. Any thread. Throws std::bad_alloc. @pre offered()
   void lay_down() {
-    if (places_.load(std::memory_order_acquire) != nullptr) return;
-    std::unique_ptr<place[]> made{new place[places * static_cast<std::size_t>(ranks_)]};
-    place* none = nullptr;
-    if (places_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) static_cast<void>(made.release());
+    if (places_->load(std::memory_order_acquire) != nullptr) return;
+    auto* const made = static_cast<place*>(memory_->take(bytes(ranks_)));
+    if (made == nullptr) throw std::bad_alloc{};
+    if (places_->publish(made) != nullptr) memory_->give_back(made);
   }
+  static constexpr std::size_t bytes(int ranks) { return places * static_cast<std::size_t>(ranks) * sizeof(place); }
   /// @pre lay_down()
   place& of(rank_t rank, std::uint64_t sequence) const {
-    return places_.load(std::memory_order_acquire)[places * static_cast<std::size_t>(rank) + sequence % places];
+    return places_->load(std::memory_order_acquire)[places * static_cast<std::size_t>(rank) + sequence % places];
   }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
@@ -69,7 +72,8 @@ public:
 
 private:
   int ranks_;
-  std::atomic<place*> places_{nullptr};
+  relative<place>* places_;
+  board_memory* memory_;
 };
 
 }  // namespace troupe

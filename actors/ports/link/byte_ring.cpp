@@ -52,7 +52,7 @@ byte_ring::~byte_ring() {
 }
 
 bool send_descriptor(int socket, int what) {
-  std::byte one{'m'};
+  std::byte one = carries_descriptor;
   iovec part{&one, 1};
   alignas(cmsghdr) std::byte room[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -71,9 +71,8 @@ bool send_descriptor(int socket, int what) {
   return sent == 1;
 }
 
-descriptor receive_descriptor(int socket, bool& ended) {
-  std::byte one{};
-  iovec part{&one, 1};
+ssize_t receive_some(int socket, std::span<std::byte> to, descriptor& passed) {
+  iovec part{to.data(), to.size()};
   alignas(cmsghdr) std::byte room[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
@@ -83,19 +82,24 @@ descriptor receive_descriptor(int socket, bool& ended) {
   ssize_t got = -1;
   do got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-  const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  descriptor first;
+  const cmsghdr* const head = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   // There is room for two, because of the alignment; the second would be nobody's.
   for (std::size_t at = CMSG_LEN(0);
        head != nullptr && head->cmsg_type == SCM_RIGHTS && at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
     int what = -1;
     std::memcpy(&what, reinterpret_cast<const std::byte*>(head) + at, sizeof what);
     descriptor one{what};
-    if (!first) first = std::move(one);
+    if (!passed) passed = std::move(one);
   }
-  ended = !first;
-  return first;
+  return got;
+}
+
+descriptor receive_descriptor(int socket, bool& ended) {
+  std::byte one{};
+  descriptor passed;
+  const ssize_t got = receive_some(socket, {&one, 1}, passed);
+  ended = !passed && !(got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+  return passed;
 }
 
 }  // namespace troupe::actors

@@ -125,8 +125,12 @@ private:
   bool broken_ = false;
 };
 
+/// The byte that comes with a descriptor.
+inline constexpr std::byte carries_descriptor{0x6d};
 /// Passes a descriptor over a Unix socket, with one byte. False: not now, or never; errno says.
 bool send_descriptor(int socket, int what);
+/// As recv(), without waiting. @param passed the descriptor that came with the bytes, if any
+ssize_t receive_some(int socket, std::span<std::byte> to, descriptor& passed);
 /// Empty: none yet, or (`ended`) none ever.
 descriptor receive_descriptor(int socket, bool& ended);
 

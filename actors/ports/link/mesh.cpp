@@ -161,6 +161,7 @@ void mesh::let_go(communicator_id of, rank_t source, epoch_t epoch) {
 void mesh::work() {
   std::unique_lock lock(reading_);
   greet();
+  if (const std::uint32_t first = first_of_host(roster_, here_); first != here_) tell(first, beat_word{});
   std::array<epoll_event, 64> events;
   for (steady_time before = clock::now(); !(leaving_.load() && said_goodbye());) {
     connect_those_wanted();

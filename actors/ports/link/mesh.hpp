@@ -21,6 +21,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -62,6 +63,7 @@ struct mesh_options {
   std::chrono::milliseconds silence{3000};      ///< of a process before it counts as lost
   std::chrono::milliseconds to_connect{10000};  ///< for one to answer at all
   std::uint64_t build = 0;                      ///< which every process must have been built as
+  int to_share = -1;  ///< of the first process of a host: a descriptor that all others of it get; outlives the mesh
 };
 
 class mesh {
@@ -84,6 +86,10 @@ public:
   bool poll() noexcept;
   /// The caller is going to sleep: from now on the mesh's thread is rung awake. True: something came before that.
   bool rest() noexcept;
+
+  /// What the first process of this host shares with the others (mesh_options::to_share). Waits for it; empty: not until then, or that process
+  /// is lost. Once.
+  descriptor shared_by_host(steady_time until);
 
   /// Says "bye", and waits until the others have heard it, for `silence` at most. No calls of the receiver afterwards.
   void leave();
@@ -136,6 +142,7 @@ private:
   void leaves(std::uint32_t process);
   void gone(std::uint32_t process);
   void greet();
+  bool take_back_bytes(outgoing& way, bool& left, std::string& how);
   bool hears(std::uint32_t process) const;
   bool said_goodbye();
   void tell(std::uint32_t to, const process_word& what);
@@ -165,6 +172,9 @@ private:
   bool polled_ = false;   ///< callers have looked since the thread did
   bool resting_ = false;  ///< the thread sleeps until it is rung awake
   int rings_ = 0;
+  std::mutex shared_mutex_;  // once, at the join
+  std::condition_variable shared_came_;
+  descriptor shared_;
   std::vector<std::pair<std::uint32_t, steady_time>>
       departed_;  ///< left lately; the receiver is told with the next look
   std::thread thread_;

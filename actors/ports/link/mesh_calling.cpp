@@ -119,6 +119,26 @@ void mesh::go_on_connecting(outgoing& way) {
   watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);  // what has waited goes next
 }
 
+/// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: it has left, or `how` it ended.
+bool mesh::take_back_bytes(outgoing& way, bool& left, std::string& how) {
+  std::array<std::byte, 64> bytes{};
+  descriptor passed;
+  const ssize_t seen = receive_some(way.socket.get(), bytes, passed);
+  for (ssize_t i = 0; i < seen; ++i) {
+    const std::byte b = bytes[static_cast<std::size_t>(i)];
+    if (b == leaves_in_order) left = true;
+    else if (b != there_is_room && (b != carries_descriptor || !passed)) how = "it sent what cannot be read";
+  }
+  if (passed && how.empty()) {
+    const std::lock_guard lock(shared_mutex_);
+    shared_ = std::move(passed);
+    shared_came_.notify_all();
+  }
+  if (seen == 0) how = "it closed a connection";
+  else if (seen < 0 && errno != EAGAIN && errno != EINTR) how = "a connection to it failed: " + text_of_errno(errno);
+  return how.empty() && !left;
+}
+
 void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
   switch (way.phase_now()) {
     case outgoing::phase::connecting:
@@ -130,19 +150,8 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
   bool left = false;
   {
     const std::lock_guard lock(way.mutex);
-    // Single bytes come in this direction, and the end of the connection.
-    std::array<std::byte, 64> bytes{};
-    const ssize_t seen =
-        (events & EPOLLIN) != 0 ? ::recv(way.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) : -2;
-    for (ssize_t i = 0; i < seen; ++i) {
-      if (bytes[static_cast<std::size_t>(i)] == leaves_in_order) left = true;
-      else if (bytes[static_cast<std::size_t>(i)] != there_is_room) how = "it sent what cannot be read";
-    }
-    if (!how.empty() || left) {
-    } else if (seen == 0) how = "it closed a connection";
-    else if (seen == -1 && errno != EAGAIN && errno != EINTR)
-      how = "a connection to it failed: " + text_of_errno(errno);
-    else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
+    if ((events & EPOLLIN) != 0 && !take_back_bytes(way, left, how)) {
+    } else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
     if (!left && how.empty() && way.waiting.empty() && way.writing) {
       way.writing = false;
       watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN, true);

@@ -40,6 +40,13 @@ void mesh::greet() {
     if (p != here_) tell(p, beat_word{});
 }
 
+descriptor mesh::shared_by_host(steady_time until) {
+  const std::uint32_t first = first_of_host(roster_, here_);
+  std::unique_lock lock(shared_mutex_);
+  shared_came_.wait_until(lock, until, [&] { return static_cast<bool>(shared_) || !alive(first); });
+  return std::move(shared_);
+}
+
 /// There is a connection from it.
 bool mesh::hears(std::uint32_t process) const {
   return std::any_of(in_.begin(), in_.end(),
@@ -62,6 +69,10 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
     tell(registrar(), suspect_word{process, how});
   }
   greet();
+  {
+    const std::lock_guard lock(shared_mutex_);
+    shared_came_.notify_all();
+  }
   receiver_.process_lost(process, how);
 }
 

@@ -80,6 +80,8 @@ bool mesh::take_bells(incoming& way, bool& open) {
     if (!memory) return false;
     way.ring = byte_ring::take(std::move(memory));
     ++rings_;
+    if (options_.to_share >= 0 && !send_descriptor(way.socket.get(), options_.to_share))
+      return ended(way, "what its host shares cannot be passed to it: " + text_of_errno(errno)), false;
   }
   std::array<std::byte, 64> bells;
   for (;;) {

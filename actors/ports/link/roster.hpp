@@ -24,6 +24,13 @@ struct roster {
   std::uint32_t ranks() const { return processes.empty() ? 0 : processes.back().first_rank + processes.back().ranks; }
 };
 
+/// Of those that are on the host of `process`.
+inline std::uint32_t first_of_host(const roster& in, std::uint32_t process) {
+  std::uint32_t first = 0;
+  while (in.processes[first].host_key != in.processes[process].host_key) ++first;
+  return first;
+}
+
 /// "process 2 (ranks 4–5, pid 4711 on host b)".
 std::string name_of(const roster& in, std::uint32_t process);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/pairs/pair_board.hpp"
 
-#include <new>
 #include <string>
 
 #include "memory/error.hpp"
@@ -18,36 +17,28 @@ namespace {
 
 }  // namespace
 
-pair_board::pair_board(int ranks)
-    : ranks_(static_cast<std::size_t>(ranks)), rows_(std::make_unique<std::atomic<cell*>[]>(ranks_)) {}
-
-pair_board::~pair_board() {
-  for (std::size_t s = 0; s < ranks_; ++s) {
-    cell* const lanes = rows_[s].load(std::memory_order_relaxed);
-    if (lanes == nullptr) continue;
-    for (std::size_t d = 0; d < ranks_; ++d) delete lanes[d].load(std::memory_order_relaxed);
-    delete[] lanes;
-  }
-}
+pair_board::pair_board(int ranks, board_memory& memory)
+    : ranks_(static_cast<std::size_t>(ranks)), memory_(&memory), rows_(memory.roots<relative<cell>>(ranks_)) {}
 
 pair_board::cell* pair_board::row(rank_t source) {
-  std::atomic<cell*>& at = rows_[static_cast<std::size_t>(source)];
-  cell* found = at.load(std::memory_order_acquire);
-  if (found != nullptr) return found;
-  std::unique_ptr<cell[]> made{new (std::nothrow) cell[ranks_]{}};
-  if (!made) no_memory(ranks_ * sizeof(cell));
-  if (at.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return made.release();
-  return found;
+  relative<cell>& at = rows_[source];
+  if (cell* const found = at.load(std::memory_order_acquire)) return found;
+  auto* const made = static_cast<cell*>(memory_->take(ranks_ * sizeof(cell)));
+  if (made == nullptr) no_memory(ranks_ * sizeof(cell));
+  cell* const first = at.publish(made);
+  if (first == nullptr) return made;
+  memory_->give_back(made);
+  return first;
 }
 
 pair_lane& pair_board::lane(rank_t source, rank_t destination) {
-  cell& at = row(source)[static_cast<std::size_t>(destination)];
-  pair_lane* found = at.load(std::memory_order_acquire);
-  if (found != nullptr) return *found;
-  std::unique_ptr<pair_lane> made{new (std::nothrow) pair_lane};
-  if (!made) no_memory(sizeof(pair_lane));
-  if (at.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
-  return *found;
+  return memory_->lay_down<pair_lane>(row(source)[destination], no_memory);
+}
+
+std::size_t pair_board::most_bytes(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  return n * sizeof(relative<cell>) + 2 * n * (n * sizeof(cell) + board_memory::alignment) +
+         2 * n * n * sizeof(pair_lane);
 }
 
 std::size_t pair_board::bytes() const {

@@ -27,8 +27,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "actors/ports/segment/board_memory.hpp"
+#include "actors/ports/segment/relative.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -67,8 +68,8 @@ struct pair_lane {
 
 class pair_board {
 public:
-  explicit pair_board(int ranks);
-  ~pair_board();
+  /// @param memory which outlives it
+  pair_board(int ranks, board_memory& memory);
   pair_board(const pair_board&) = delete;
   pair_board& operator=(const pair_board&) = delete;
 
@@ -76,13 +77,16 @@ public:
   pair_lane& lane(rank_t source, rank_t destination);
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
+  /// The most that a board of so many ranks may ever lay down.
+  static std::size_t most_bytes(int ranks);
 
 private:
-  using cell = std::atomic<pair_lane*>;
+  using cell = relative<pair_lane>;
   cell* row(rank_t source);
 
   std::size_t ranks_;
-  std::unique_ptr<std::atomic<cell*>[]> rows_;  ///< by source; null until it sends or is received from
+  board_memory* memory_;
+  relative<cell>* rows_;  ///< by source; null until it sends or is received from
 };
 
 }  // namespace troupe

@@ -19,8 +19,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::align_val_t line_aligned{slots::line_bytes};
-
 /// Level k holds the lines from 2·8ᵏ to 2·8ᵏ⁺¹ of each half.
 constexpr std::size_t level_begin(std::size_t level) { return slot_channel::first_lines << (3 * level); }
 constexpr std::size_t level_lines(std::size_t level) { return level_begin(level + 1) - level_begin(level); }
@@ -35,40 +33,39 @@ constexpr std::chrono::nanoseconds unsure_nap = std::chrono::milliseconds{1};
                   " bytes more, which the system refuses; use fewer ranks or the protocol 'simple'");
 }
 
-void futex_wake(std::atomic<std::uint32_t>& at) {
-  ::syscall(SYS_futex, &at, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+/// A futex of one process costs the kernel less.
+int futex(int operation, bool between_processes) {
+  return between_processes ? operation : operation | FUTEX_PRIVATE_FLAG;
 }
 
-bool ask_for_membarrier() {
+/// Whether the system has this command, for which a process has to register.
+bool ask_for_membarrier([[maybe_unused]] int command, [[maybe_unused]] int registration) {
 #if defined(TROUPE_SLOTS_UNDER_TSAN)
   return false;
 #else
   const long offered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-  if (offered < 0 || (offered & MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return false;
-  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  return offered >= 0 && (offered & command) != 0 && ::syscall(SYS_membarrier, registration, 0, 0) == 0;
 #endif
 }
 
-}  // namespace
-
-namespace {
-
 std::atomic<bool>& membarrier_works() {
-  static std::atomic<bool> works{ask_for_membarrier()};
+  static std::atomic<bool> works{
+      ask_for_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)};
+  return works;
+}
+
+std::atomic<bool>& global_membarrier_works() {
+  static std::atomic<bool> works{
+      ask_for_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)};
   return works;
 }
 
 }  // namespace
 
 bool slots_have_membarrier() { return membarrier_works().load(std::memory_order_relaxed); }
+bool slots_have_global_membarrier() { return global_membarrier_works().load(std::memory_order_relaxed); }
 
 // -- slot_channel -----------------------------------------------------------------------------------------------------
-
-slot_channel::~slot_channel() {
-  for (auto& level : levels_)
-    if (slots::word* words = level.load(std::memory_order_relaxed)) ::operator delete(words, line_aligned);
-  delete ring_.load(std::memory_order_relaxed);
-}
 
 slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t index) {
   std::size_t level = 0;
@@ -79,27 +76,28 @@ slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t inde
   return {first + (parity * level_lines(level) + at) * slots::line_words, level_lines(level) - at};
 }
 
-void slot_channel::reserve(std::size_t lines) {
+void slot_channel::reserve(std::size_t lines, board_memory& from) {
   for (std::size_t level = 0; level < level_count && level_begin(level) < lines; ++level) {
     if (levels_[level].load(std::memory_order_relaxed) != nullptr) continue;
     const std::size_t bytes = 2 * level_lines(level) * slots::line_bytes;
-    void* raw = ::operator new(bytes, line_aligned, std::nothrow);
-    if (raw == nullptr) no_memory(bytes);
-    std::memset(raw, 0, bytes);
-    slots::word* expected = nullptr;
-    if (!levels_[level].compare_exchange_strong(expected, static_cast<slots::word*>(raw), std::memory_order_release,
-                                                std::memory_order_relaxed))
-      ::operator delete(raw, line_aligned);
+    auto* const made = static_cast<slots::word*>(from.take(bytes));
+    if (made == nullptr) no_memory(bytes);
+    if (levels_[level].publish(made) != nullptr) from.give_back(made);
   }
 }
 
-void slot_channel::deepen(std::uint64_t sequence) {
+void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {
   if (source_.deep != nullptr) return;
-  ring* const made = new (std::nothrow) ring;
-  if (made == nullptr) no_memory(sizeof(ring));
+  void* const room = from.take(sizeof(ring));
+  if (room == nullptr) no_memory(sizeof(ring));
+  ring* const made = new (room) ring;
   made->first = sequence;
   source_.deep = made;
   ring_.store(made, std::memory_order_release);
+}
+
+std::size_t slot_channel::most_bytes() {
+  return sizeof(slot_channel) + sizeof(ring) + 2 * (most_lines - first_lines) * slots::line_bytes;
 }
 
 void slot_channel::begin_generation(std::uint64_t generation) {
@@ -162,28 +160,21 @@ void slot_channel::clear_half(unsigned parity, std::size_t from, std::size_t to)
 
 // -- slot_board -------------------------------------------------------------------------------------------------------
 
-slot_board::slot_board(int ranks, bool membarrier)
+slot_board::slot_board(int ranks, std::shared_ptr<board_memory> memory)
     : ranks_(ranks),
-      membarrier_(membarrier && slots_have_membarrier()),
-      direct_(ranks),
-      pairs_(ranks),
-      cores_(ranks),
-      words_(std::make_unique<rank_words[]>(static_cast<std::size_t>(ranks))),
-      channels_(std::make_unique<std::atomic<slot_channel*>[]>(static_cast<std::size_t>(ranks) *
-                                                               static_cast<std::size_t>(ranks))) {}
+      membarrier_(memory->has_membarrier()),
+      memory_(std::move(memory)),
+      direct_(ranks, *memory_),
+      pairs_(ranks, *memory_),
+      cores_(ranks, memory_->roots<shared_cores::seat>(static_cast<std::size_t>(ranks))),
+      words_(memory_->roots<rank_words>(static_cast<std::size_t>(ranks))),
+      channels_(
+          memory_->roots<relative<slot_channel>>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks))) {}
 
-slot_board::~slot_board() {
-  const auto pairs = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(ranks_);
-  for (std::size_t i = 0; i < pairs; ++i) delete channels_[i].load(std::memory_order_relaxed);
-}
+slot_board::~slot_board() = default;
 
 slot_channel& slot_board::make_channel(rank_t source, rank_t destination) {
-  std::unique_ptr<slot_channel> made{new (std::nothrow) slot_channel};
-  if (!made) no_memory(sizeof(slot_channel));
-  slot_channel* found = nullptr;
-  if (at(source, destination).compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
-    return *made.release();
-  return *found;
+  return memory_->lay_down<slot_channel>(at(source, destination), no_memory);
 }
 
 std::size_t slot_board::bytes() const {
@@ -201,13 +192,21 @@ std::size_t slot_board::bytes() const {
   return total;
 }
 
+/// Twice what is laid down once: whoever is too late leaves his there.
+std::size_t slot_board::most_bytes(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  return n * (sizeof(rank_words) + sizeof(shared_cores::seat)) + n * n * sizeof(relative<slot_channel>) +
+         2 * n * n * slot_channel::most_bytes() + direct_board::most_bytes(ranks) + pair_board::most_bytes(ranks) +
+         64 * board_memory::alignment;
+}
+
 void slot_board::wake_sleeper(std::uint64_t seen, rank_t writer) {
   const auto wants = static_cast<std::uint32_t>(seen >> 32);
   if (wants != 0 && writer != anybody && wants != static_cast<std::uint32_t>(writer + 1)) return;
   // The words live as long as the board; a wake-up that comes too late costs a look around.
   std::atomic<std::uint32_t>& ticket = words(static_cast<rank_t>(static_cast<std::uint32_t>(seen)) - 1).ticket;
   ticket.fetch_add(1, std::memory_order_acq_rel);
-  futex_wake(ticket);
+  ::syscall(SYS_futex, &ticket, futex(FUTEX_WAKE, between_processes()), INT_MAX, nullptr, nullptr, 0);
 }
 
 void slot_board::wake(rank_t rank) {
@@ -244,17 +243,20 @@ void slot_board::sleep::want_finished(rank_t of, std::uint64_t bound) {
 }
 
 void slot_board::sleep::fence() {
-  if (!board_.membarrier_ || ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+  const bool global = board_.between_processes();
+  const int command = global ? MEMBARRIER_CMD_GLOBAL_EXPEDITED : MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+  if (!board_.membarrier_ || ::syscall(SYS_membarrier, command, 0, 0) == 0) return;
   sure_ = false;
-  membarrier_works().store(false, std::memory_order_relaxed);
+  (global ? global_membarrier_works() : membarrier_works()).store(false, std::memory_order_relaxed);
 }
 
 void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {
   using namespace std::chrono;
   if (!sure_) deadline = std::min(deadline, steady_clock::now() + unsure_nap);
   std::atomic<std::uint32_t>& ticket = board_.words(leader_).ticket;
+  const int wait = futex(FUTEX_WAIT_BITSET, board_.between_processes());
   if (deadline == steady_clock::time_point::max()) {
-    ::syscall(SYS_futex, &ticket, FUTEX_WAIT_BITSET_PRIVATE, ticket_, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
+    ::syscall(SYS_futex, &ticket, wait, ticket_, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
     return;
   }
   // steady_clock is CLOCK_MONOTONIC in libstdc++, by which FUTEX_WAIT_BITSET measures (absolute time).
@@ -264,7 +266,7 @@ void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {
   timespec at{};
   at.tv_sec = static_cast<std::time_t>(whole.count());
   at.tv_nsec = static_cast<long>(duration_cast<nanoseconds>(left - whole).count());
-  ::syscall(SYS_futex, &ticket, FUTEX_WAIT_BITSET_PRIVATE, ticket_, &at, nullptr, FUTEX_BITSET_MATCH_ANY);
+  ::syscall(SYS_futex, &ticket, wait, ticket_, &at, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 void slot_board::sleep::retract() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The memory of the slot port: one board a communicator, through which ranks of one address space write small messages straight to
-// each other (formats: slot_formats.hpp).
+// The memory of the slot port: one board a communicator, through which ranks of a process, or of several that map it (host_segment.hpp), write
+// small messages straight to each other (formats: slot_formats.hpp).
 //
 // Per ordered pair (source → destination) a *channel* with two halves, used by epochs of even and odd number. In each half the
 // messages of an epoch lie one behind the other at places that both ends compute from their programs. Invariants:
@@ -25,7 +25,7 @@
 //   sleeper   S1 store `sleeping`   S2 membarrier   S3 look at its slots again   S4 sleep unless the ticket has changed since before S1
 //   writer    W1 store slots        W2 compiler barrier   W3 load `sleeping`; if set: change the ticket, wake
 // membarrier(PRIVATE_EXPEDITED) makes every thread of the process that is running execute a full barrier between S1 and S3; one that
-// is not running has executed one when it was taken off its core. For a given writer that barrier falls before W3, and then W3 sees
+// is not running has executed one when it was taken off its core. Between processes it is GLOBAL_EXPEDITED, for which all of them have registered. For a given writer that barrier falls before W3, and then W3 sees
 // S1 and the writer wakes the sleeper (S4 does not sleep if the ticket has changed already); or it falls behind W3, hence behind
 // W1, and S3 sees the slots. So the price is paid by the one who is going to sleep anyway, and a writer pays one load.
 // Without membarrier (an old kernel, another system, ThreadSanitizer, which does not know it) S1 and W3 are read-modify-writes of
@@ -42,6 +42,8 @@
 
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/pairs/pair_board.hpp"
+#include "actors/ports/segment/board_memory.hpp"
+#include "actors/ports/segment/relative.hpp"
 #include "actors/waiting/shared_cores.hpp"
 #include "protocols/collective.hpp"
 #include "protocols/program/slot_formats.hpp"
@@ -56,7 +58,6 @@ public:
   static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
 
   slot_channel() = default;
-  ~slot_channel();
   slot_channel(const slot_channel&) = delete;
   slot_channel& operator=(const slot_channel&) = delete;
 
@@ -95,9 +96,9 @@ public:
   }
 
   /// Lays down the levels for `lines` lines a half. Any thread. Throws error(out_of_memory).
-  void reserve(std::size_t lines);
+  void reserve(std::size_t lines, board_memory& from);
   /// The source, before it writes anything of `sequence`: lays down the ring, if there is none. Throws error(out_of_memory).
-  void deepen(std::uint64_t sequence);
+  void deepen(std::uint64_t sequence, board_memory& from);
 
   /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the place yet;
   /// `known` may then be too old. @pre reserved for `lines`
@@ -137,8 +138,9 @@ public:
   /// The destination has seen a message of this epoch: its source finished all epochs before.
   void saw(std::uint64_t sequence) { destination_.seen = sequence; }
   std::uint64_t seen() const { return destination_.seen; }
-  /// For reports.
+  /// For reports; the second one: with all that it may ever lay down.
   std::size_t ring_bytes() const { return ring_.load(std::memory_order_acquire) != nullptr ? sizeof(ring) : 0; }
+  static std::size_t most_bytes();
 
 private:
   /// Where an epoch's lines lie, as its source uses it.
@@ -167,7 +169,7 @@ private:
   void clear_half(unsigned parity, std::size_t from, std::size_t to);
   static void clear_lines(slots::word* first, std::size_t lines) { slots::clear(first, lines * slots::line_words); }
 
-  // Each end's own words, on lines of their own; pairs of lines, since processors fetch the neighbour too.
+  // Each end's own words, addresses in its process among them, on lines of their own; pairs of lines, since processors fetch the neighbour too.
   struct alignas(128) {
     std::uint64_t known = 0;   ///< all epochs < known are finished at the destination
     std::uint64_t enough = 0;  ///< who found the ring full goes on when half of it is free
@@ -182,19 +184,24 @@ private:
     std::uint64_t ring_from = ~std::uint64_t{0};  ///< the first epoch that lies there
   } destination_;
   // Read by both, written hardly ever.
-  alignas(128) std::atomic<slots::word*> levels_[level_count] = {};
-  std::atomic<ring*> ring_{nullptr};
+  alignas(128) relative<slots::word> levels_[level_count];
+  relative<ring> ring_;
   std::atomic<std::uint64_t> generation_{0};
   alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
 };
 
 /// Whether the two ends of a sleep can be ordered by the sleeper alone; for the process, and until a membarrier has failed.
 bool slots_have_membarrier();
+/// The same between processes. From then on this one executes the barriers of others.
+bool slots_have_global_membarrier();
 
 class slot_board {
 public:
-  /// @param membarrier false: do without, as on a system that has none (tests)
-  explicit slot_board(int ranks, bool membarrier = slots_have_membarrier());
+  /// Of one process. @param membarrier see heap_memory. Throws error(out_of_memory), as the next.
+  explicit slot_board(int ranks, bool membarrier = true)
+      : slot_board(ranks, std::make_shared<heap_memory>(membarrier)) {}
+  /// The view that a process has of the board in this memory.
+  slot_board(int ranks, std::shared_ptr<board_memory> memory);
   ~slot_board();
   slot_board(const slot_board&) = delete;
   slot_board& operator=(const slot_board&) = delete;
@@ -205,6 +212,9 @@ public:
     slot_channel* found = at(source, destination).load(std::memory_order_acquire);
     return found != nullptr ? *found : make_channel(source, destination);
   }
+  board_memory& memory() { return *memory_; }
+  /// The ranks are in several processes, so that one knows nothing of another's addresses.
+  bool between_processes() const { return memory_->between_processes(); }
   /// Where the same ranks meet to work on each other's buffers; they share the numbers, `done` and the sleep.
   direct_board& direct() { return direct_; }
   /// Where they send to each other, each pair for itself.
@@ -213,6 +223,8 @@ public:
   shared_cores& cores() { return cores_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
+  /// The most that a board of so many ranks may ever lay down.
+  static std::size_t most_bytes(int ranks);
 
   // -- epochs ---------------------------------------------------------------------------------------------------------
 
@@ -280,14 +292,14 @@ private:
     // Another line: read by every writer, written only by a thread that goes to sleep. Without membarrier every writer writes to it.
     alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
     std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on
-    rank_t next = -1;                                    ///< belongs to the sleeper
+    rank_t next = 0;                                     ///< belongs to the sleeper
   };
 
-  std::atomic<slot_channel*>& at(rank_t source, rank_t destination) const {
+  relative<slot_channel>& at(rank_t source, rank_t destination) const {
     return channels_[static_cast<std::size_t>(source) * static_cast<std::size_t>(ranks_) +
                      static_cast<std::size_t>(destination)];
   }
-  rank_words& words(rank_t rank) const { return words_[static_cast<std::size_t>(rank)]; }
+  rank_words& words(rank_t rank) const { return words_[rank]; }
   slot_channel& make_channel(rank_t source, rank_t destination);
   /// W2 and W3.
   std::uint64_t looked_at(std::atomic<std::uint64_t>& word) const {
@@ -303,11 +315,12 @@ private:
   int ranks_;
   bool membarrier_;
   slots::tear_hook tear_ = nullptr;
+  std::shared_ptr<board_memory> memory_;
   direct_board direct_;
   pair_board pairs_;
   shared_cores cores_;
-  std::unique_ptr<rank_words[]> words_;
-  std::unique_ptr<std::atomic<slot_channel*>[]> channels_;
+  rank_words* words_;
+  relative<slot_channel>* channels_;
 };
 
 }  // namespace troupe

@@ -92,8 +92,8 @@ void slot_performer::bind(const slot_program& code, std::uint64_t sequence) {
   channels_.clear();
   for (const auto& use : code.channels) {
     slot_channel& channel = use.outgoing ? board_->channel(rank_, use.peer) : board_->channel(use.peer, rank_);
-    if (use.outgoing) channel.reserve(use.lines);
-    if (use.outgoing && code.runs_ahead) channel.deepen(sequence);
+    if (use.outgoing) channel.reserve(use.lines, board_->memory());
+    if (use.outgoing && code.runs_ahead) channel.deepen(sequence, board_->memory());
     channels_.push_back(&channel);
   }
   lanes_.resize(code.lanes.size());

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where a board lies: in the memory of one process, or in a region that the processes of a host map (host_segment.hpp).
+//
+// A board's *roots* are asked for when it is made, in the same order in every process, which finds the same memory there: zeros at first, so zero
+// is what all that lies in a root begins with. The rest is taken on demand by whoever needs it first, and found by the others through a
+// relative pointer (relative.hpp). Nothing is given back before the board ends.
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory/error.hpp"
+
+namespace troupe {
+
+class board_memory {
+public:
+  static constexpr std::size_t alignment = 128;  ///< of all that is taken
+
+  virtual ~board_memory() = default;
+  board_memory(const board_memory&) = delete;
+  board_memory& operator=(const board_memory&) = delete;
+
+  /// Several processes map it.
+  virtual bool between_processes() const noexcept = 0;
+  /// Sleepers at a board in it order themselves and their writers alone (slot_board.hpp); the same in all processes.
+  virtual bool has_membarrier() const noexcept = 0;
+  /// Zeros. The thread that makes the board. Throws error(out_of_memory).
+  virtual void* root(std::size_t bytes) = 0;
+  /// Zeros; null: there is no more. Any thread.
+  virtual void* take(std::size_t bytes) noexcept = 0;
+  /// Nobody was told of it: another one was faster. Any thread.
+  virtual void give_back(void* what) noexcept = 0;
+
+  template <class T>
+  T* roots(std::size_t count) {
+    static_assert(alignof(T) <= alignment);
+    return static_cast<T*>(root(count * sizeof(T)));
+  }
+  /// What `at` points to, made if there is none. `no_memory(bytes)` throws.
+  template <class T, class Pointer, class NoMemory, class... Arguments>
+  T& lay_down(Pointer& at, NoMemory&& no_memory, Arguments&&... arguments) {
+    static_assert(alignof(T) <= alignment && std::is_trivially_destructible_v<T>);
+    if (T* const found = at.load(std::memory_order_acquire)) return *found;
+    void* const room = take(sizeof(T));
+    if (room == nullptr) no_memory(sizeof(T));
+    T* const made = new (room) T(std::forward<Arguments>(arguments)...);
+    T* const first = at.publish(made);
+    if (first == nullptr) return *made;
+    give_back(room);
+    return *first;
+  }
+
+protected:
+  board_memory() = default;
+};
+
+/// Of one process.
+class heap_memory final : public board_memory {
+public:
+  /// @param membarrier false: do without, as on a system that has none (tests)
+  explicit heap_memory(bool membarrier = true) : membarrier_(membarrier) {}
+  ~heap_memory() override;
+  bool between_processes() const noexcept override { return false; }
+  bool has_membarrier() const noexcept override;
+  void* root(std::size_t bytes) override;
+  void* take(std::size_t bytes) noexcept override;
+  void give_back(void* what) noexcept override;
+
+private:
+  bool membarrier_;
+  std::mutex mutex_;  // when something is laid down, once
+  std::vector<void*> taken_;
+};
+
+}  // namespace troupe

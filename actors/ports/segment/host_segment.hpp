@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The memory that the processes of a job on one host share: a *region* for each communicator whose ranks are all there, in which its boards lie
+// (board_memory.hpp).
+//
+// It has no name: one process makes it and passes its descriptor to the others (mesh.hpp), sealed so that it keeps its size, so nothing is left when
+// they are gone, however they end. It is as large as it may ever become; the system gives it memory page by page, when it is written to first.
+//
+// Its first pages are a table of regions, under a lock that the death of its holder does not take along (a robust mutex); every entry is whole at
+// any moment at which its holder may die. Whichever process comes first makes a communicator's region; all others find it by the communicator's
+// number. When each of its processes has given it back, its pages go back to the system, and its place is another region's. A process that dies
+// does not give back: such a region stays until the job has ended.
+//
+// Whoever is in the job is believed: it has proved that it has the job's key, and could end the others in simpler ways.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "actors/ports/link/sockets.hpp"
+#include "actors/ports/segment/board_memory.hpp"
+
+namespace troupe::actors {
+
+class host_segment : public std::enable_shared_from_this<host_segment> {
+public:
+  /// Communicators at a time.
+  static constexpr std::uint32_t most_regions = 16'384;
+
+  /// Throws error(io): the system gives no such memory.
+  static std::shared_ptr<host_segment> make();
+  /// What another process has made. Throws error(io) if it is no such memory, or this process cannot use it as the others do.
+  static std::shared_ptr<host_segment> take(descriptor from);
+  ~host_segment();
+  host_segment(const host_segment&) = delete;
+  host_segment& operator=(const host_segment&) = delete;
+
+  /// To be passed to the others, by the one who has made it.
+  int get() const noexcept { return memory_.get(); }
+
+  /// The region of communicator `id`, of which this process and `processes` − 1 others have ranks; it is given back with the result. All ask for
+  /// as many bytes. Null, in all of them: there is no room for it. Any thread. Throws error(out_of_memory), error(io).
+  std::shared_ptr<board_memory> attach(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
+  /// Regions in use, for tests and reports.
+  std::uint32_t regions() const;
+
+private:
+  struct head;
+  struct entry;
+  class lock;
+  class region;
+  host_segment(descriptor memory, head* shared) : memory_(std::move(memory)), shared_(shared) {}
+  static head* map_head(int memory);
+  entry* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
+  void detach(std::uint32_t which) noexcept;
+
+  descriptor memory_;
+  head* shared_;
+};
+
+}  // namespace troupe::actors

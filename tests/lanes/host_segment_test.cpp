@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/segment/host_segment.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "memory/error.hpp"
+#include "tests/lanes/slot_helpers.hpp"
+
+using namespace slot_test;
+using troupe::actors::descriptor;
+using troupe::actors::host_segment;
+
+namespace {
+
+/// The same memory as another process would have it: at other addresses.
+std::shared_ptr<host_segment> seen_by_another(const host_segment& first) {
+  return host_segment::take(descriptor{::fcntl(first.get(), F_DUPFD_CLOEXEC, 0)});
+}
+
+}  // namespace
+
+TEST_CASE("segment: what one process lays down the others find, and zeros when all have given it back") {
+  const auto here = host_segment::make();
+  const auto there = seen_by_another(*here);
+  constexpr std::size_t bytes = 100'000;
+  for (int time = 0; time < 3; ++time) {
+    auto mine = here->attach(7, 2, bytes);
+    auto other = there->attach(7, 2, bytes);
+    auto another = there->attach(8, 2, bytes);
+    REQUIRE(mine);
+    REQUIRE(other);
+    CHECK(here->regions() == 2);
+    auto* const a = mine->roots<std::atomic<int>>(3);
+    auto* const b = other->roots<std::atomic<int>>(3);
+    auto* const c = another->roots<std::atomic<int>>(3);
+    CHECK(static_cast<void*>(a) != static_cast<void*>(b));
+    CHECK(b[2].load() == 0);
+    a[2].store(42);
+    CHECK(b[2].load() == 42);
+    CHECK(c[2].load() == 0);
+    void* const taken = mine->take(64);
+    void* const next = other->take(64);
+    CHECK(taken != nullptr);
+    CHECK(static_cast<std::byte*>(next) - reinterpret_cast<std::byte*>(b) ==
+          static_cast<std::byte*>(taken) - reinterpret_cast<std::byte*>(a) + 128);
+    CHECK(mine->take(std::size_t{1} << 30) == nullptr);
+    mine.reset();
+    CHECK(here->regions() == 2);
+    CHECK(b[2].load() == 42);
+    other.reset();
+    CHECK(there->regions() == 1);
+    here->attach(8, 2, bytes).reset();
+    another.reset();
+    CHECK(there->regions() == 0);
+  }
+  CHECK(here->attach(9, 2, std::size_t{1} << 41) == nullptr);
+}
+
+TEST_CASE("segment: what is no such memory is refused") {
+  const auto file = descriptor{::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  REQUIRE(::ftruncate(file.get(), 1 << 20) == 0);
+  CHECK_THROWS_AS(host_segment::take(descriptor{::fcntl(file.get(), F_DUPFD_CLOEXEC, 0)}), troupe::error);
+  const auto unsealed = descriptor{::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  REQUIRE(::ftruncate(unsealed.get(), off_t{1} << 40) == 0);
+  CHECK_THROWS_AS(host_segment::take(descriptor{::fcntl(unsealed.get(), F_DUPFD_CLOEXEC, 0)}), troupe::error);
+}
+
+TEST_CASE("segment: more regions than there may be are refused with a sentence, and places are used again") {
+  const auto here = host_segment::make();
+  std::vector<std::shared_ptr<board_memory>> all;
+  for (std::uint64_t id = 1; id <= host_segment::most_regions; ++id) all.push_back(here->attach(id, 1, 1000));
+  CHECK_THROWS_WITH_AS(static_cast<void>(here->attach(1'000'000, 1, 1000)),
+                       doctest::Contains("communicators between the processes"), troupe::error);
+  all.clear();
+  CHECK(here->regions() == 0);
+  for (std::uint64_t id = 1; id <= 100'000; ++id)
+    if (!here->attach(id, 1, 1000)) FAIL("no room, though everything was given back");
+}
+
+#if !defined(TROUPE_SLOTS_UNDER_TSAN)
+TEST_CASE("segment: processes that are killed at any moment leave it usable") {
+  const auto here = host_segment::make();
+  for (int time = 0; time < 60; ++time) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto there = seen_by_another(*here);
+      for (std::uint64_t id = 1;; ++id) static_cast<void>(there->attach(1000 + id % 4, 1, 1000));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds{500 + 97 * time});
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const auto mine = here->attach(static_cast<std::uint64_t>(time) + 1, 1, 1000);
+    REQUIRE(mine);
+    const auto* const root = mine->roots<std::atomic<int>>(1);
+    CHECK(root->load() == 0);
+  }
+  CHECK(here->regions() <= 4);  // those of a killed one's that it had not given back
+}
+#endif
+
+TEST_CASE("segment: ranks at different addresses perform over one board") {
+  constexpr int ranks = 3;
+  const auto first = host_segment::make();
+  for (const slot_format format : {slot_format::ll, slot_format::ll128}) {
+    const operation small{"one_shot", flat_stage(collective::all_reduce, ranks), 5, format};
+    const operation longer{"ring", flat_stage(collective::all_reduce, ranks), 3000, format};
+    std::atomic<std::size_t> wrong{0};
+    std::vector<std::thread> processes;
+    for (rank_t r = 0; r < ranks; ++r)
+      processes.emplace_back([&, r] {
+        const auto mine = r == 0 ? first : seen_by_another(*first);
+        slot_board board{ranks, mine->attach(77, ranks, slot_board::most_bytes(ranks))};
+        basic_player<slot_performer> player{board, r};
+        std::uint64_t number = 0;
+        for (int round = 0; round < 300; ++round)
+          for (const operation* what : {&small, &longer}) {
+            player.start(*what, number++);
+            slot_wait_options how;
+            how.spin = round % 3 == 0 ? 0 : 200;  // sleeps, too
+            how.yields = 2;
+            if (wait_slots(player.performs, how).how != slot_wait_result::ended::performed) wrong.fetch_add(1);
+            wrong.fetch_add(player.wrong(*what));
+          }
+      });
+    for (auto& p : processes) p.join();
+    CHECK(wrong.load() == 0);
+  }
+  CHECK(first->regions() == 0);
+}
