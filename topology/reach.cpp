@@ -24,6 +24,11 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
   why_apart_ = "ranks 0 and " + std::to_string(apart) + " are " + what + ", which share no memory";
 }
 
+const std::string& reach_map::why_no_buffers() const noexcept {
+  static const std::string nothing;
+  return farthest_ == reach::segment && layout_.copies ? nothing : why_apart_;
+}
+
 reach reach_map::between(int a, int b) const {
   const int server_a = layout_.server_of(a), server_b = layout_.server_of(b);  // which throw for an unknown rank
   if (layout_.homes.empty()) return server_a == server_b ? reach::process : reach::network;

@@ -17,7 +17,7 @@ namespace troupe {
 /// How a rank gets at another one's memory, nearest first.
 enum class reach : std::uint8_t {
   process,  ///< by address
-  segment,  ///< through what both processes map; by address only what lies there
+  segment,  ///< through what both processes map; what does not lie there the system copies, if it may
   network,  ///< not at all
 };
 
@@ -31,6 +31,10 @@ public:
   reach between(int a, int b) const;
   /// Of the two ranks that are farthest from each other.
   reach farthest() const noexcept { return farthest_; }
+  /// The same of each other's buffers, which the system may copy from and to between the processes of a host.
+  const std::string& why_no_buffers() const noexcept;
+  /// What messages go through, at worst: a layout without homes is a model, and its messages stay in the process.
+  reach farthest_link() const noexcept { return layout_.homes.empty() ? reach::process : farthest_; }
   /// What one rank sends to another may have to go through elements of the layout: it is a model, not what a join found.
   bool routed() const noexcept { return routed_; }
   /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.

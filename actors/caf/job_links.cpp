@@ -2,7 +2,6 @@
 #include "actors/caf/job_links.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -32,6 +31,17 @@ std::uint32_t process_of(const communicator_actors& of, rank_t rank) {
 bool lives_in(const communicator_actors& of, rank_t rank, std::uint32_t process) {
   return rank >= 0 && rank < of.ranks && process_of(of, rank) == process;
 }
+
+constexpr std::uint32_t nowhere = 0xffffffff;
+/// By process of the job: which it is of those on `here`'s host.
+std::vector<std::uint32_t> numbers_on_host(const roster& job, std::uint32_t here) {
+  std::vector<std::uint32_t> numbers;
+  std::uint32_t next = 0;
+  for (const process_place& p : job.processes)
+    numbers.push_back(p.host_key == job.processes[here].host_key ? next++ : nowhere);
+  return numbers;
+}
+
 bool is_here(const communicator_actors& of, rank_t rank) { return rank >= 0 && rank < of.ranks && of.is_here(rank); }
 
 }  // namespace
@@ -45,23 +55,31 @@ job_links::~job_links() = default;
 void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until) {
   boards_ = std::move(own);
   const std::uint32_t first = first_of_host(all(), here());
-  if (first == here()) return;
-  descriptor passed = mesh_.shared_by_host(until);
-  if (passed) {
+  if (first != here()) {
+    descriptor passed = mesh_.shared_by_host(until);
+    const bool late = std::chrono::steady_clock::now() >= until;
+    if (!passed)
+      throw error(late ? errc::timed_out : errc::peer_lost, "join: " + name_of(all(), first) +
+                                                                (late ? " has not" : " was lost before it had") +
+                                                                " shared the memory of its host");
     boards_ = host_segment::take(std::move(passed));
-    return;
   }
-  const bool late = std::chrono::steady_clock::now() >= until;
-  throw error(late ? errc::timed_out : errc::peer_lost, "join: " + name_of(all(), first) +
-                                                            (late ? " has not" : " was lost before it had") +
-                                                            " shared the memory of its host");
+  if (boards_ == nullptr) return;
+  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  const auto processes =
+      static_cast<std::uint32_t>(std::ranges::count_if(numbers, [](auto n) { return n != nowhere; }));
+  boards_->meet(numbers[here()], processes, until, [&] {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(lost_, [&](const auto& one) { return numbers[one.first] != nowhere; });
+  });
 }
 
 std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,
                                                     std::span<const std::uint32_t> process_of) const {
-  const std::set<std::uint32_t> processes(process_of.begin(), process_of.end());
-  return boards_->attach(id, static_cast<std::uint32_t>(processes.size()),
-                         slot_board::most_bytes(static_cast<int>(process_of.size())));
+  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  std::vector<std::uint32_t> by_rank;
+  for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
+  return boards_->attach(id, std::move(by_rank), slot_board::most_bytes(static_cast<int>(process_of.size())));
 }
 
 // -- communicators ----------------------------------------------------------------------------------------------------------

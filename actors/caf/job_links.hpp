@@ -57,11 +57,14 @@ public:
   bool poll() noexcept { return mesh_.poll(); }
   bool rest() noexcept { return mesh_.rest(); }
 
-  /// Where communicators of one host have their boards: made by that host's first process, or to be had from it. Waits for it. Once, before any
-  /// communicator is made. Throws error(timed_out), error(peer_lost), error(io).
+  /// Where communicators of one host have their boards: made by that host's first process, or to be had from it. Waits for all processes of the
+  /// host. Once, before any communicator is made. Throws error(timed_out), error(peer_lost), error(io).
   void share_boards(std::shared_ptr<host_segment> own, steady_time until);
   /// A region for the boards of a communicator with ranks in these processes, all of this host; null: there is no room (host_segment.hpp).
   std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of) const;
+
+  /// The processes of this host may copy from each other's memory.
+  bool copies() const { return boards_ != nullptr && boards_->copies(); }
 
   std::uint32_t here() const { return mesh_.here(); }
   const roster& all() const { return mesh_.all(); }

@@ -96,8 +96,8 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
   if (how == message_protocol::simple) {
     const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
     return least_of(tally, static_cast<double>(bytes) / parts,
-                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type), class_of_staging(staging),
-                    options_.channels > 0 ? options_.channels : most_channels);
+                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type, task.where.farthest_link()),
+                    class_of_staging(staging), options_.channels > 0 ? options_.channels : most_channels);
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);
   return least_of(tally, static_cast<double>(block) / parts,
@@ -129,8 +129,9 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
     double& known = c.least[static_cast<std::size_t>(how)];
     known = std::min(known, least);
   };
-  const double by_actors = machine_.actor_operation_seconds(task.ranks()) +
-                           seconds(message_protocol::simple, machine_.through_actors(1, form.work_type).message);
+  const double by_actors =
+      machine_.actor_operation_seconds(task.ranks()) +
+      seconds(message_protocol::simple, machine_.through_actors(1, form.work_type, task.where.farthest_link()).message);
   lower(message_protocol::simple, by_actors);
   const bool touches = tallies.back()->touches_other_ranks;
   // As price_direct(): a barrier is what ranks do at the board anyway.

@@ -134,8 +134,11 @@ void plan_choice::write(contender& c, const planning_task& task) {
   }
   c.written = true;
   // Built-in ones have refused; a user's score says what it touches.
-  if (c.eligible() && c.lowered->shares_memory && !task.where.why_apart().empty())
-    c.why_rejected = "it reads or writes memory that all ranks reach, but " + task.where.why_apart();
+  if (!c.eligible()) return;
+  std::string why;
+  if (c.lowered->uses_l2) why = task.where.why_apart();
+  else if (c.lowered->touches_other_ranks) why = task.where.why_no_buffers();
+  if (!why.empty()) c.why_rejected = "it reads or writes memory that all ranks reach, but " + why;
 }
 
 void plan_choice::frame(contender& c, const planning_task& task, bool widened, bool scales_reads) {
@@ -170,7 +173,8 @@ void plan_choice::shape(contender& c, const planning_task& task) {
     const auto whole = library_.get({c.choreography, c.on, split, c.rank_order_fold});
     c.lowered = whole;
     c.cut = cutting{};
-    if (!task.what.uniform && whole->touches_other_ranks) {
+    const bool by_address = task.where.farthest() == reach::process;
+    if ((!task.what.uniform || !by_address) && whole->touches_other_ranks) {
       c.seconds = never;
       c.priced = true;
       return;
@@ -195,7 +199,8 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const bool split = c.rank_order_fold || !task.what.uniform || cut != cutting{};
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
-  const machine_constants machine = machine_.through_actors(bytes_a_core(task, size_class(bytes)), c.work_type);
+  const machine_constants machine =
+      machine_.through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.farthest_link());
   const double seconds =
       lowered->predict(bytes, cut, staging_bytes(c, task), machine) + machine_.actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
@@ -283,7 +288,7 @@ void plan_choice::price_slots(contender& c, slot_format format, const planning_t
   const char* why_not = in_place_at_root(c)              ? root_joins_buffers
                         : joins_staged                   ? "its score is in place, and inputs are staged apart"
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
-                        : c.lowered->shares_memory       ? "it uses memory that ranks share"
+                        : c.lowered->uses_l2             ? "it uses memory that ranks share"
                                                          : "";
   if (*why_not != '\0') way.why_not = why_not;
   else way.seconds = seconds_over_slots(c, *c.lowered, format, task);
@@ -350,7 +355,8 @@ constexpr int most_direct_ranks = most_slot_ranks;
 
 std::string plan_choice::why_not_direct(const planning_task& task) const {
   if (std::string why = why_no_boards(options_, task.where); !why.empty()) return why;
-  if (task.where.farthest() == reach::segment) return task.where.why_apart() + " but what is made for it";
+  if (const std::string& why = task.where.why_no_buffers(); !why.empty())
+    return why + ", and the system forbids to copy from one's to the other's";
   if (task.ranks() < 2) return "a rank alone needs nobody's buffers";
   if (task.ranks() > most_direct_ranks)
     return "at most " + std::to_string(most_direct_ranks) + " ranks meet at the board, not " +
@@ -393,9 +399,11 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     c.why_not_direct = "its root takes several passes, which must not read what they have written";
     return;
   }
+  const bool one_process = task.where.farthest() == reach::process;
+  c.direct_seconds = machine_.direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type,
+                                             one_process ? nullptr : &task.where);
   // The same steps without messages are never slower.
-  c.direct_seconds =
-      std::min(c.seconds, machine_.direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type));
+  if (one_process) c.direct_seconds = std::min(c.seconds, c.direct_seconds);
 }
 
 // -- choosing ---------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ call_identity class_of(const call& what, const std::vector<std::size_t>& counts)
 // -- forced choreographies --------------------------------------------------------------------------------------------
 
 constexpr std::string_view only_direct =
-    "it works on other ranks' buffers, where blocks of different sizes have places that only the direct port asks for";
+    "it works on other ranks' buffers, which here only the direct port knows the places of";
 
 constexpr std::string_view nobody_in_one_pass =
     "no choreography that may perform it does so in one pass over all ranks' buffers";
@@ -175,7 +175,7 @@ struct planner::impl {
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
   /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
   planning_task with_trees(planning_task task) {
-    const bool shared = task.where.why_apart().empty();
+    const bool shared = task.where.why_no_buffers().empty();
     if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
     return task;
   }

@@ -92,7 +92,7 @@ lowered_score::lowered_score(score s, int credits, std::shared_ptr<spdlog::logge
       steps(step_total(*notes)),
       single_steps(steps_of_one_cell(*notes)),
       touches_other_ranks(names_other_ranks(*notes)),
-      shares_memory(touches_other_ranks || names_l2(*notes)),
+      uses_l2(names_l2(*notes)),
       moves_chunks(carries_data(*notes)),
       credits_(credits),
       log_(std::move(log)) {}

@@ -33,7 +33,7 @@ public:
   const std::size_t steps;         ///< of all ranks
   const std::size_t single_steps;  ///< that there are with one cell a step
   const bool touches_other_ranks;  ///< reads or writes other ranks' buffers
-  const bool shares_memory;        ///< that, or L2
+  const bool uses_l2;              ///< memory that is nobody's own
   const bool moves_chunks;         ///< messages or DMA carry data, not only the syncs' tokens
 
   /// The verifier's word for this many slices. Three and more are alike: every access of a slice has been seen beside the

@@ -29,6 +29,8 @@ namespace {
 constexpr std::int64_t file_format = 1;
 constexpr double most_ns = 1e9;
 constexpr double most_rate = 1e6;  // GB/s
+/// Bytes that the direct port copies at once between processes.
+constexpr double peer_piece = 64 * 1024;
 
 constexpr std::array schema{
     tuning_key{"actors.operation", "ns", "fit to small collectives over actors", &tuning::actor_operation_ns},
@@ -46,6 +48,12 @@ constexpr std::array schema{
     tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
     tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
     tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
+    tuning_key{"links.ring_message", "ns", "assumed: a frame between processes of a host", &tuning::ring_message_ns},
+    tuning_key{"links.ring_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::ring_kilobyte_ns},
+    tuning_key{"links.socket_message", "ns", "assumed: a frame between hosts", &tuning::socket_message_ns},
+    tuning_key{"links.socket_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::socket_kilobyte_ns},
+    tuning_key{"peers.call", "ns", "a copy of 64 bytes by the system, as between processes", &tuning::peer_call_ns},
+    tuning_key{"peers.kilobyte", "ns", "the same, of 64 KiB", &tuning::peer_kilobyte_ns},
     tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
     tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag",
                &tuning::flag_exchange_ns},
@@ -88,10 +96,15 @@ double rate_curve::at(double bytes) const {
   return std::exp(std::log(a.rate) + share * std::log(b.rate / a.rate));
 }
 
-machine_constants tuning::through_actors(double bytes_a_core, datatype type) const {
+machine_constants tuning::through_actors(double bytes_a_core, datatype type, reach farthest) const {
   machine_constants m;
   m.cores = machine.cores;
   m.message = actor_message_ns * 1e-9;
+  if (farthest != reach::process) {
+    const bool near = farthest == reach::segment;
+    m.message += (near ? ring_message_ns : socket_message_ns) * 1e-9;
+    m.send_byte = m.receive_byte = (near ? ring_kilobyte_ns : socket_kilobyte_ns) / 1024 * 1e-9;
+  }
   m.step = actor_step_ns * 1e-9;
   m.operand = actor_operand_ns * 1e-9;
   const double copying = copy.at(bytes_a_core), reducing = reduce.at(bytes_a_core);
@@ -115,8 +128,8 @@ machine_constants tuning::over_slots(slot_format format, int ranks, double bytes
   return m;
 }
 
-double tuning::direct_seconds(const direct_program& made, const call_shape& shape, double bytes_a_core,
-                              datatype type) const {
+double tuning::direct_seconds(const direct_program& made, const call_shape& shape, double bytes_a_core, datatype type,
+                              const reach_map* where) const {
   direct_sizes sizes;
   sizes.set(made, 0, shape);
   const machine_constants m = through_actors(bytes_a_core, type);
@@ -133,7 +146,11 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
       const auto bytes = static_cast<double>(sizes.elements(operands.front()) * shape.element_size);
       work += p.inputs > 1 ? bytes / m.reduce_rate : bytes / m.copy_rate;
       work += m.operand_share * bytes * (std::max(0, p.inputs - 2) / m.reduce_rate + (p.outputs - 1) / m.copy_rate);
-      for (const cell_range& at : operands) foreign_bytes += bytes * (shared ? chance : at.owner != r ? 1.0 : 0.0);
+      for (const cell_range& at : operands) {
+        const bool far = where != nullptr && where->between(r, at.owner) != reach::process;
+        if (far) work += (peer_call_ns * std::ceil(bytes / peer_piece) + peer_kilobyte_ns * bytes / 1024) * 1e-9;
+        else foreign_bytes += bytes * (shared ? chance : at.owner != r ? 1.0 : 0.0);
+      }
     }
   }
   const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});

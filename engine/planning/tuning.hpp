@@ -15,6 +15,7 @@
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_sizes.hpp"
 #include "protocols/program/slot_formats.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
 
@@ -77,6 +78,15 @@ struct tuning {
   double direct_turn_ns = 2000;      ///< a rank's turn on a core that it shares
   double direct_line_ns = 0.5;       ///< 128 bytes that another core has written last, besides what memory costs
 
+  // From another process's memory or to it, by the system.
+  double peer_call_ns = 400;     ///< a copy, besides its bytes
+  double peer_kilobyte_ns = 70;  ///< 1024 of them, to or from a core's cache
+
+  // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Not measured by `tune`, which is one process:
+  // of two processes of a host, through their ring; and of two hosts, through sockets (veth).
+  double ring_message_ns = 700, ring_kilobyte_ns = 150;
+  double socket_message_ns = 15'000, socket_kilobyte_ns = 400;
+
   // Threads, ns. For people; the model has what follows from them above.
   double flag_exchange_ns = 56;  ///< two threads on two cores, each sees the other's flag
   double switch_ns = 550;        ///< a core goes from one thread to another
@@ -100,14 +110,16 @@ struct tuning {
   /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
   std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
 
-  /// What a score through the actors costs that keeps every core busy with `bytes_a_core`.
-  machine_constants through_actors(double bytes_a_core, datatype type) const;
+  /// What a score through the actors costs that keeps every core busy with `bytes_a_core`. @param farthest how two ranks reach each other that are
+  /// farthest apart
+  machine_constants through_actors(double bytes_a_core, datatype type, reach farthest = reach::process) const;
   /// What a score over slots costs.
   machine_constants over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const;
   /// What an operation by the direct port takes: two meetings, the passes by as many cores as there are, and the lines that come from other
   /// cores' caches.
-  /// @param sizes blocks are equal
-  double direct_seconds(const direct_program& made, const call_shape& sizes, double bytes_a_core, datatype type) const;
+  /// @param sizes blocks are equal @param where between processes: the system copies what is in another one; null: in one process
+  double direct_seconds(const direct_program& made, const call_shape& sizes, double bytes_a_core, datatype type,
+                        const reach_map* where = nullptr) const;
   /// That part of it that no program changes.
   double direct_operation_seconds(int ranks) const;
   double actor_operation_seconds(int ranks) const;

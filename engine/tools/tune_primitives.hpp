@@ -15,6 +15,8 @@ double flag_exchange_ns(double budget_ms);
 double switch_ns(double budget_ms);
 /// A sleeping thread is woken, until it runs.
 double wake_ns(double budget_ms);
+/// A copy of so many bytes by the system (process_vm_readv), within a core's cache. 0: it is forbidden.
+double peer_copy_ns(std::size_t bytes, double budget_ms);
 
 /// One pass of a kernel over memory that only one core touches.
 struct pass {

@@ -266,7 +266,9 @@ std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shar
       part.process_of.push_back(static_cast<std::uint32_t>(p));
       places.push_back(static_cast<int>(places.size()));
     }
-  return core.found("world", layout_of(all), std::move(places), std::move(run), &part);
+  layout placement = layout_of(all);
+  placement.copies = core.runtime->job()->copies();
+  return core.found("world", std::move(placement), std::move(places), std::move(run), &part);
 }
 
 }  // namespace troupe

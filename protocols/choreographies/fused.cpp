@@ -23,7 +23,7 @@ constexpr int most_shares = 16;  ///< of one block
 std::string refuses(const stage& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
     return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
-  return refuses_apart(on);
+  return refuses_far(on);
 }
 
 /// Folds everybody's input[share] in rank order into `sum`.

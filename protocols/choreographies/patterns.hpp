@@ -24,6 +24,12 @@ inline std::string refuses_apart(const stage& on) {
   return why.empty() ? why : "it works in memory that all ranks share, but " + why;
 }
 
+/// The same of those that only work on each other's buffers.
+inline std::string refuses_far(const stage& on) {
+  const std::string why = reach_map{on.placement}.why_no_buffers();
+  return why.empty() ? why : "it works on other ranks' buffers, but " + why;
+}
+
 /// What every collective is for a single rank: its input is its output, if it has both.
 inline score alone(const stage& on, std::string_view name) {
   score_builder s{on, name, 1};

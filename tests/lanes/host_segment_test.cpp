@@ -35,9 +35,9 @@ TEST_CASE("segment: what one process lays down the others find, and zeros when a
   const auto there = seen_by_another(*here);
   constexpr std::size_t bytes = 100'000;
   for (int time = 0; time < 3; ++time) {
-    auto mine = here->attach(7, 2, bytes);
-    auto other = there->attach(7, 2, bytes);
-    auto another = there->attach(8, 2, bytes);
+    auto mine = here->attach(7, {0, 1}, bytes);
+    auto other = there->attach(7, {0, 1}, bytes);
+    auto another = there->attach(8, {0, 1}, bytes);
     REQUIRE(mine);
     REQUIRE(other);
     CHECK(here->regions() == 2);
@@ -60,11 +60,11 @@ TEST_CASE("segment: what one process lays down the others find, and zeros when a
     CHECK(b[2].load() == 42);
     other.reset();
     CHECK(there->regions() == 1);
-    here->attach(8, 2, bytes).reset();
+    here->attach(8, {0, 1}, bytes).reset();
     another.reset();
     CHECK(there->regions() == 0);
   }
-  CHECK(here->attach(9, 2, std::size_t{1} << 41) == nullptr);
+  CHECK(here->attach(9, {0, 1}, std::size_t{1} << 41) == nullptr);
 }
 
 TEST_CASE("segment: what is no such memory is refused") {
@@ -79,13 +79,13 @@ TEST_CASE("segment: what is no such memory is refused") {
 TEST_CASE("segment: more regions than there may be are refused with a sentence, and places are used again") {
   const auto here = host_segment::make();
   std::vector<std::shared_ptr<board_memory>> all;
-  for (std::uint64_t id = 1; id <= host_segment::most_regions; ++id) all.push_back(here->attach(id, 1, 1000));
-  CHECK_THROWS_WITH_AS(static_cast<void>(here->attach(1'000'000, 1, 1000)),
+  for (std::uint64_t id = 1; id <= host_segment::most_regions; ++id) all.push_back(here->attach(id, {0}, 1000));
+  CHECK_THROWS_WITH_AS(static_cast<void>(here->attach(1'000'000, {0}, 1000)),
                        doctest::Contains("communicators between the processes"), troupe::error);
   all.clear();
   CHECK(here->regions() == 0);
   for (std::uint64_t id = 1; id <= 100'000; ++id)
-    if (!here->attach(id, 1, 1000)) FAIL("no room, though everything was given back");
+    if (!here->attach(id, {0}, 1000)) FAIL("no room, though everything was given back");
 }
 
 #if !defined(TROUPE_SLOTS_UNDER_TSAN)
@@ -95,12 +95,12 @@ TEST_CASE("segment: processes that are killed at any moment leave it usable") {
     const pid_t child = ::fork();
     if (child == 0) {
       const auto there = seen_by_another(*here);
-      for (std::uint64_t id = 1;; ++id) static_cast<void>(there->attach(1000 + id % 4, 1, 1000));
+      for (std::uint64_t id = 1;; ++id) static_cast<void>(there->attach(1000 + id % 4, {0}, 1000));
     }
     std::this_thread::sleep_for(std::chrono::microseconds{500 + 97 * time});
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    const auto mine = here->attach(static_cast<std::uint64_t>(time) + 1, 1, 1000);
+    const auto mine = here->attach(static_cast<std::uint64_t>(time) + 1, {0}, 1000);
     REQUIRE(mine);
     const auto* const root = mine->roots<std::atomic<int>>(1);
     CHECK(root->load() == 0);
@@ -120,7 +120,7 @@ TEST_CASE("segment: ranks at different addresses perform over one board") {
     for (rank_t r = 0; r < ranks; ++r)
       processes.emplace_back([&, r] {
         const auto mine = r == 0 ? first : seen_by_another(*first);
-        slot_board board{ranks, mine->attach(77, ranks, slot_board::most_bytes(ranks))};
+        slot_board board{ranks, mine->attach(77, {0, 1, 2}, slot_board::most_bytes(ranks))};
         basic_player<slot_performer> player{board, r};
         std::uint64_t number = 0;
         for (int round = 0; round < 300; ++round)

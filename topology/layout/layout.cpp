@@ -343,6 +343,7 @@ layout layout::subset(std::span<const int> members) const {
   for (auto& at : places)
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
   layout part = placed(std::move(places));
+  part.copies = copies;
   if (!homes.empty())
     for (int rank : members) part.homes.push_back(homes[static_cast<std::size_t>(rank)]);
   return part;

@@ -46,6 +46,7 @@ struct TROUPE_API layout {
   int ranks_per_core_group = 1;          // only without a placement
   std::vector<coordinates> placement{};  // by rank; empty: the dense grid above
   std::vector<residence> homes{};        // by rank, as a join found them; empty: all ranks run in this process
+  bool copies = false;                   // the system copies between the processes of a host, as the join found
 
   // -- constructors: all throw error(errc::bad_config) that names the wrong number --
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where the ranks of one address space meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has a
-// seat that the others read.
+// Where the ranks of a host meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has a seat that the
+// others read.
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
 //   come     `here` := away, `open` := (e, units of the own body), addresses, lists and fingerprint, then `here` := mark(e); of many ranks,
@@ -42,6 +42,11 @@
 // touches its own buffers and one other rank's, whose `here` it looks at instead of everybody's. `over` still says e only if every rank came
 // to e, and a rank that waits for it holds up every later operation that ends with `over`: each of those needs what that rank has, or all.
 //
+// Between processes the addresses are the owner's, and the system copies from and to them (process_memory): a unit is performed in pieces that
+// are read, worked on here and written back (direct_between.cpp). Lists lie at the seat, copied, and are copied again by who meets the rank. A process
+// that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take
+// back is ended, since nothing else would keep it from writing later.
+//
 // Sleeping ranks are woken through the slot board: all of them when the operation is over; by the last to come only as many as there
 // may be cores for, because the others find nothing to do.
 
@@ -68,7 +73,9 @@ public:
     std::atomic<std::uint64_t> fingerprint{0};
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
     std::atomic<double> factor{0};                   ///< of its input, see sum_handling
-    std::atomic<const block_lists*> lists{nullptr};  ///< null: all blocks have the same size
+    std::atomic<const block_lists*> lists{nullptr};  ///< null: all blocks have the same size; in one process
+    /// Between processes: how many each of its four lists has, then these.
+    relative<std::atomic<std::uint64_t>> listed;
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
     /// Number, and units of the rank's body that nobody has claimed; written by who claims.
@@ -156,10 +163,14 @@ public:
   /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.
   std::atomic<std::uint64_t>& gave_up;
 
+  static constexpr std::size_t listed_bytes(int ranks) {
+    return (4 + 4 * static_cast<std::size_t>(ranks)) * sizeof(std::uint64_t) + board_memory::alignment;
+  }
   /// The most that a board of so many ranks may ever lay down.
   static constexpr std::size_t most_bytes(int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
-    return sizeof(common_words) + n * sizeof(seat) + n * snapshots::bytes(std::min(ranks, snapshots::most_ranks));
+    return sizeof(common_words) + n * (sizeof(seat) + listed_bytes(ranks)) +
+           n * snapshots::bytes(std::min(ranks, snapshots::most_ranks));
   }
 
 private:

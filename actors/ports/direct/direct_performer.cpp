@@ -88,7 +88,8 @@ void direct_performer::come() {
   mine.output.store(mine_.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
-  mine.lists.store(sizes().equal() ? nullptr : &sizes().mine(), std::memory_order_release);
+  if (!between_) mine.lists.store(sizes().equal() ? nullptr : &sizes().mine(), std::memory_order_release);
+  else if (!sizes().equal()) list();
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
   stage_ = stage::meeting;
@@ -113,7 +114,9 @@ direct_performer::status direct_performer::meet(rank_t which) {
   buffers_[static_cast<std::size_t>(which)] = {
       other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
       other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
-  const block_lists* lists = sizes().equal() ? nullptr : other.lists.load(std::memory_order_acquire);
+  const block_lists* lists = sizes().equal() ? nullptr
+                             : between_      ? lists_of(which)
+                                             : other.lists.load(std::memory_order_acquire);
   if (other.here.load(std::memory_order_relaxed) != mark_)
     return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
   if (!same) return differs(which);
@@ -194,7 +197,7 @@ void direct_performer::give_up() const {
   place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
   place.gave_up.store(mark_, std::memory_order_relaxed);
   for (rank_t r = 0; r < place.ranks(); ++r)
-    while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_) std::this_thread::yield();
+    while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_ && touches_still(r)) {}
 }
 
 std::vector<lane_wait> direct_performer::waits() const {
@@ -344,7 +347,9 @@ bool direct_performer::work_on(rank_t body, std::size_t& done) {
   direct_board& place = meeting_place();
   // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
   for (claimed next; place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
-    if (!perform(code_->bodies[static_cast<std::size_t>(body)], next)) {
+    const status s = perform(code_->bodies[static_cast<std::size_t>(body)], next);
+    if (s == status::waiting) return true;
+    if (s == status::mismatch) {
       place.at_odds.store(mark_, std::memory_order_release);
       tell_all();
       return false;
@@ -381,15 +386,20 @@ bool direct_performer::fits(std::span<const cell_range> operands) {
   return false;
 }
 
-bool direct_performer::perform(const direct_program::body& body, claimed unit) {
+/// `waiting`: a process has ended whose memory it takes, so it will never be performed, and the failure is on its way.
+direct_performer::status direct_performer::perform(const direct_program::body& body, claimed unit) {
   const bool agreed = sizes().equal() || traits_of(code_->what).v == v_counts::common;
   for (const direct_program::pass& p : body.passes) {
     const auto operands = code_->operands_of(p);
-    if (!agreed && !fits(operands)) return false;
+    if (!agreed && !fits(operands)) return status::mismatch;
     const std::size_t elements = sizes().elements(operands.front());
     const std::size_t begin = part_begin(elements, unit.units, unit.unit),
                       end = part_begin(elements, unit.units, unit.unit + 1);
     if (begin == end) continue;
+    if (others_ != nullptr) {
+      if (!perform_between(p, {begin, end})) return status::waiting;
+      continue;
+    }
     const std::size_t offset = begin * sizes().element_size();
     const bool scales = code_->sums.scales_inputs && p.inputs > 1;
     const cell_range* operand = operands.data();
@@ -401,7 +411,7 @@ bool direct_performer::perform(const direct_program::body& body, claimed unit) {
     reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, sizes().stores(),
                 {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
   }
-  return true;
+  return status::performed;
 }
 
 // -- waking -----------------------------------------------------------------------------------------------------------

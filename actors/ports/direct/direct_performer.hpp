@@ -22,7 +22,8 @@ namespace troupe {
 class direct_performer final : public board_performer {
 public:
   /// @param board outlives the performer.
-  direct_performer(slot_board& board, rank_t rank) : board_performer(board, rank) {}
+  direct_performer(slot_board& board, rank_t rank)
+      : board_performer(board, rank), others_(board.memory().peers()), between_(board.between_processes()) {}
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
   /// @param memory without scratch, which the performer has itself. @param shape as the rank knows it: of blocks of different sizes what its
@@ -109,13 +110,28 @@ private:
   bool take_brought(std::uint32_t operand);
   bool copy_own() const;
   bool work_with(rank_t other, rank_t body);
-  bool perform(const direct_program::body& body, claimed unit);
+  status perform(const direct_program::body& body, claimed unit);
   bool fits(std::span<const cell_range> operands);
   std::byte* address(const cell_range& at) const;
+  // direct_between.cpp
+  struct stretch {
+    std::size_t begin, end;  ///< elements of each operand
+  };
+  void list();
+  const block_lists* lists_of(rank_t which);
+  bool is_here(const cell_range& at) const { return others_->is_here(at.owner); }
+  bool perform_between(const direct_program::pass& p, stretch which);
+  bool copy_between(std::span<const cell_range> operands, stretch which);
+  bool fold_between(const direct_program::pass& p, stretch which);
+  bool touches_still(rank_t which) const;
   void tell_all() const;
   void wake_helpers() const;
 
   const direct_program* code_ = nullptr;
+  process_memory* others_;               ///< null: the addresses are this process's
+  bool between_;                         ///< ranks are in several processes
+  std::vector<std::byte> pieces_;        ///< pieces of others' memory
+  std::vector<block_lists> lists_read_;  ///< by rank
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;

@@ -15,8 +15,30 @@
 #include <vector>
 
 #include "memory/error.hpp"
+#include "protocols/collective.hpp"
 
 namespace troupe {
+
+/// What a board's ranks in other processes have in memory of their own, which the system copies from and to (process_vm_readv). Any thread.
+class process_memory {
+public:
+  virtual ~process_memory() = default;
+  process_memory(const process_memory&) = delete;
+  process_memory& operator=(const process_memory&) = delete;
+
+  /// The rank is in this process: no copy is needed.
+  virtual bool is_here(rank_t rank) const noexcept = 0;
+  /// Copies from and to the rank's memory. False: its process has ended, and nothing is said of `to`. Throws error(io): the system forbids it, or
+  /// there is no such memory.
+  virtual bool read(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  virtual bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  virtual bool has_ended(rank_t which) = 0;
+  /// Ends the rank's process, which was stopped while it was copying: it must not go on where it was.
+  virtual void end(rank_t which) = 0;
+
+protected:
+  process_memory() = default;
+};
 
 class board_memory {
 public:
@@ -36,6 +58,9 @@ public:
   virtual void* take(std::size_t bytes) noexcept = 0;
   /// Nobody was told of it: another one was faster. Any thread.
   virtual void give_back(void* what) noexcept = 0;
+
+  /// Null: all ranks are in this process, or the system lets none reach another's memory.
+  virtual process_memory* peers() noexcept { return nullptr; }
 
   template <class T>
   T* roots(std::size_t count) {

@@ -3,16 +3,23 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <ctime>
+#include <set>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "actors/ports/link/job_key.hpp"
 #include "actors/ports/slots/slot_board.hpp"
 
 namespace troupe::actors {
@@ -42,13 +49,94 @@ struct host_segment::entry {
   std::uint32_t left;       ///< processes that have not given it back
 };
 
+/// What a process says of itself when it comes.
+struct host_segment::place {
+  std::int64_t pid;
+  std::uint64_t nonce_at, nonce;
+};
+
 struct host_segment::head {
   std::uint64_t magic;
+  std::atomic<std::uint32_t> came, tried, denied;
   std::uint64_t next;  ///< where no region has been yet
   pthread_mutex_t mutex;
   std::uint32_t entries;  ///< that were ever in use
   std::uint32_t membarrier;
+  place processes[most_processes];
   entry of[most_regions];
+};
+
+/// Another process. Any thread.
+class host_segment::neighbour {
+public:
+  explicit neighbour(const place& at) : at_(at) {}
+  ~neighbour() {
+    if (const int fd = handle_.load(); fd >= 0) ::close(fd);
+  }
+  neighbour(const neighbour&) = delete;
+  neighbour& operator=(const neighbour&) = delete;
+
+  /// See process_memory.
+  bool read(std::byte* to, const std::byte* from, std::size_t bytes) {
+    return move(to, const_cast<std::byte*>(from), bytes, &::process_vm_readv, "read");
+  }
+  bool write(std::byte* to, const std::byte* from, std::size_t bytes) {
+    return move(const_cast<std::byte*>(from), to, bytes, &::process_vm_writev, "written");
+  }
+  /// Copies from it are allowed, and it is the one that has said so.
+  bool try_it() const {
+    std::uint64_t found = 0;
+    iovec mine{&found, sizeof found}, its{reinterpret_cast<void*>(at_.nonce_at), sizeof found};
+    return ::process_vm_readv(pid(), &mine, 1, &its, 1, 0) == static_cast<ssize_t>(sizeof found) && found == at_.nonce;
+  }
+  bool has_ended() { return !is_there(); }
+  void end() {
+    if (is_there()) ::syscall(SYS_pidfd_send_signal, handle_.load(), SIGKILL, nullptr, 0);
+  }
+
+private:
+  using call = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+  pid_t pid() const { return static_cast<pid_t>(at_.pid); }
+  bool is_there() {
+    pollfd look{handle(), POLLIN, 0};
+    if (look.fd >= 0 && ::poll(&look, 1, 0) == 0) return true;
+    ended_.store(true, std::memory_order_relaxed);
+    return false;
+  }
+  /// Made at the first copy: most processes never need one. −1: it has ended.
+  int handle() {
+    int fd = handle_.load(std::memory_order_acquire);
+    if (fd >= 0 || ended_.load(std::memory_order_relaxed)) return fd;
+    const descriptor made{static_cast<int>(::syscall(SYS_pidfd_open, pid(), 0))};
+    if (!made && errno != ESRCH) fail("needs a handle of another process", errno);
+    if (!made || !try_it()) return -1;
+    const int kept = ::fcntl(made.get(), F_DUPFD_CLOEXEC, 0);
+    if (kept < 0) fail("needs a handle of another process", errno);
+    if (handle_.compare_exchange_strong(fd, kept, std::memory_order_acq_rel)) return kept;
+    ::close(kept);
+    return fd;
+  }
+  bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how, const char* done) {
+    if (!is_there()) return false;
+    while (bytes > 0) {
+      iovec here{mine, bytes}, there{its, bytes};
+      const ssize_t moved = how(pid(), &here, 1, &there, 1, 0);
+      if (moved <= 0) {
+        const int why = moved < 0 ? errno : EFAULT;
+        if (why == EINTR) continue;
+        if (!is_there()) return false;
+        throw error(errc::io, "the memory of process " + std::to_string(at_.pid) + " cannot be " + done + ": " +
+                                  text_of_errno(why));
+      }
+      mine += moved, its += moved, bytes -= static_cast<std::size_t>(moved);
+    }
+    return true;
+  }
+
+  const place at_;
+  std::atomic<int> handle_{-1};
+  std::atomic<bool> ended_{false};
 };
 
 class host_segment::lock {
@@ -70,10 +158,11 @@ private:
 };
 
 /// As mapped in this process. What is taken is counted up in the region's first word, which all share.
-class host_segment::region final : public board_memory {
+class host_segment::region final : public board_memory, private process_memory {
 public:
-  region(std::shared_ptr<host_segment> of, std::uint32_t which, std::uint64_t at, std::size_t bytes)
-      : of_(std::move(of)), which_(which), bytes_(bytes), next_root_(alignment) {
+  region(std::shared_ptr<host_segment> of, std::uint32_t which, std::uint64_t at, std::size_t bytes,
+         std::vector<std::uint32_t> processes)
+      : of_(std::move(of)), which_(which), bytes_(bytes), next_root_(alignment), process_of_(std::move(processes)) {
     void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, of_->memory_.get(),
                                 static_cast<off_t>(at));
     if (mapped == MAP_FAILED) {
@@ -106,8 +195,22 @@ public:
   }
   /// Others may have taken more meanwhile; regions are so large that it may stay.
   void give_back(void*) noexcept override {}
+  process_memory* peers() noexcept override { return of_->copies() ? this : nullptr; }
 
 private:
+  neighbour& process_of(rank_t rank) const { return *of_->neighbours_[process_of_[static_cast<std::size_t>(rank)]]; }
+  bool is_here(rank_t rank) const noexcept override {
+    return process_of_[static_cast<std::size_t>(rank)] == of_->here_;
+  }
+  bool read(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) override {
+    return process_of(of).read(to, from, bytes);
+  }
+  bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) override {
+    return process_of(of).write(to, from, bytes);
+  }
+  bool has_ended(rank_t which) override { return !is_here(which) && process_of(which).has_ended(); }
+  void end(rank_t which) override { process_of(which).end(); }
+
   static std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
   std::atomic<std::size_t>& taken() noexcept { return *reinterpret_cast<std::atomic<std::size_t>*>(begin_); }
 
@@ -115,9 +218,12 @@ private:
   std::uint32_t which_;
   std::byte* begin_ = nullptr;
   std::size_t bytes_, next_root_;
+  std::vector<std::uint32_t> process_of_;  ///< by rank
 };
 
 // -- the memory -------------------------------------------------------------------------------------------------------------
+
+host_segment::host_segment(descriptor memory, head* shared) : memory_(std::move(memory)), shared_(shared) {}
 
 host_segment::head* host_segment::map_head(int memory) {
   void* const at = ::mmap(nullptr, sizeof(head), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
@@ -163,6 +269,40 @@ std::shared_ptr<host_segment> host_segment::take(descriptor from) {
 
 host_segment::~host_segment() { ::munmap(shared_, sizeof(head)); }
 
+// -- processes --------------------------------------------------------------------------------------------------------------
+
+void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono::steady_clock::time_point until,
+                        const std::function<bool()>& alone) {
+  using namespace std::chrono;
+  if (processes > most_processes)
+    throw error(errc::unsupported, "join: " + std::to_string(processes) + " processes on one host; at most " +
+                                       std::to_string(most_processes) + " share its memory");
+  const auto wait_for_all = [&](const std::atomic<std::uint32_t>& count, const char* what) {
+    // Once in a process's life, and most have come by then.
+    for (microseconds nap{20}; count.load() < processes; nap = std::min(2 * nap, microseconds{1000})) {
+      if (alone())
+        throw error(errc::peer_lost, std::string{"join: a process of this host was lost before it had "} + what);
+      if (steady_clock::now() >= until)
+        throw error(errc::timed_out, "join: of " + std::to_string(processes) + " processes of this host only " +
+                                         std::to_string(count.load()) + " have " + what);
+      std::this_thread::sleep_for(nap);
+    }
+  };
+  here_ = here;
+  fill_random(std::as_writable_bytes(std::span(&nonce_, 1)));
+  shared_->processes[here] = {::getpid(), reinterpret_cast<std::uint64_t>(&nonce_), nonce_};
+  shared_->came.fetch_add(1);
+  wait_for_all(shared_->came, "mapped its memory");
+  for (std::uint32_t p = 0; p < processes; ++p) {
+    neighbours_.push_back(p == here ? nullptr : std::make_unique<neighbour>(shared_->processes[p]));
+    if (p != here && shared_->denied.load() == 0 && !neighbours_.back()->try_it()) shared_->denied.store(1);
+  }
+  shared_->tried.fetch_add(1);
+  wait_for_all(shared_->tried, "tried to read the others' memory");
+}
+
+bool host_segment::copies() const noexcept { return !neighbours_.empty() && shared_->denied.load() == 0; }
+
 // -- regions ----------------------------------------------------------------------------------------------------------------
 
 /// Null: all entries are in use. @pre locked
@@ -191,15 +331,17 @@ host_segment::entry* host_segment::find_or_make(std::uint64_t id, std::uint32_t 
   return fits;
 }
 
-std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::uint32_t processes, std::size_t bytes) {
+std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector<std::uint32_t> processes,
+                                                   std::size_t bytes) {
   // A little more, for the word that counts. What could never fit is refused alike by all.
   if (id == 0 || bytes > whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_page(bytes + board_memory::alignment);
   std::uint64_t at = 0, size = 0;
   std::uint32_t which = 0;
   {
+    const std::set<std::uint32_t> different(processes.begin(), processes.end());
     const lock mine{*shared_};
-    const entry* const found = find_or_make(id, processes, wanted);
+    const entry* const found = find_or_make(id, static_cast<std::uint32_t>(different.size()), wanted);
     if (found == nullptr)
       throw error(errc::out_of_memory, "there are " + std::to_string(most_regions) +
                                            " communicators between the processes of this host already: let some go");
@@ -207,7 +349,7 @@ std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::uint32
     at = found->at;
     size = found->bytes;
   }
-  if (size != 0) return std::make_shared<region>(shared_from_this(), which, at, size);
+  if (size != 0) return std::make_shared<region>(shared_from_this(), which, at, size, std::move(processes));
   detach(which);
   return nullptr;
 }

@@ -11,11 +11,18 @@
 // number. When each of its processes has given it back, its pages go back to the system, and its place is another region's. A process that dies
 // does not give back: such a region stays until the job has ended.
 //
+// What does not lie in a region is copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
+// met. A number of a process may be another one's, later: each is known by what stands at an address that it has told, and a copy is made only
+// while it has not ended since (pidfd).
+//
 // Whoever is in the job is believed: it has proved that it has the job's key, and could end the others in simpler ways.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "actors/ports/link/sockets.hpp"
 #include "actors/ports/segment/board_memory.hpp"
@@ -24,6 +31,8 @@ namespace troupe::actors {
 
 class host_segment : public std::enable_shared_from_this<host_segment> {
 public:
+  /// Of one job on one host.
+  static constexpr std::uint32_t most_processes = 4096;
   /// Communicators at a time.
   static constexpr std::uint32_t most_regions = 16'384;
 
@@ -38,9 +47,17 @@ public:
   /// To be passed to the others, by the one who has made it.
   int get() const noexcept { return memory_.get(); }
 
-  /// The region of communicator `id`, of which this process and `processes` − 1 others have ranks; it is given back with the result. All ask for
-  /// as many bytes. Null, in all of them: there is no room for it. Any thread. Throws error(out_of_memory), error(io).
-  std::shared_ptr<board_memory> attach(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
+  /// All processes of the host meet here, once, and find out whether the system lets each copy from every other's memory. @param here this one,
+  /// of `processes` @param alone asked while it waits; true: others are lost, so give up. Throws error(timed_out), error(peer_lost).
+  void meet(std::uint32_t here, std::uint32_t processes, std::chrono::steady_clock::time_point until,
+            const std::function<bool()>& alone);
+  /// They may. Each finds the same. @pre they have met
+  bool copies() const noexcept;
+
+  /// The region of communicator `id`; it is given back with the result. All its processes ask for as many bytes. Null, in all of them: there is no
+  /// room for it. Any thread. Throws error(out_of_memory), error(io).
+  /// @param processes by rank, numbered as for meet()
+  std::shared_ptr<board_memory> attach(std::uint64_t id, std::vector<std::uint32_t> processes, std::size_t bytes);
   /// Regions in use, for tests and reports.
   std::uint32_t regions() const;
 
@@ -49,13 +66,18 @@ private:
   struct entry;
   class lock;
   class region;
-  host_segment(descriptor memory, head* shared) : memory_(std::move(memory)), shared_(shared) {}
+  class neighbour;
+  struct place;
+  host_segment(descriptor memory, head* shared);
   static head* map_head(int memory);
   entry* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
   void detach(std::uint32_t which) noexcept;
 
   descriptor memory_;
   head* shared_;
+  std::uint32_t here_ = 0;
+  std::uint64_t nonce_ = 0;                             ///< by which the others know that they read from this process
+  std::vector<std::unique_ptr<neighbour>> neighbours_;  ///< by process; null: this one
 };
 
 }  // namespace troupe::actors
