@@ -42,6 +42,7 @@ rank_order order_of(const pair_word& what) {
       case pair_word::kind::inquire:
         return s.inquired(what.from, what.epoch, what.flag, what.look, what.nobody_else, o);
       case pair_word::kind::ask_for: return s.asked_for(what.from, what.epoch, what.flag, what.text, o);
+      case pair_word::kind::look_again: return s.look_again(what.from, what.flag, o);
     }
   };
 }
@@ -99,8 +100,8 @@ public:
   }
   void warn(const std::string& text) override { members_.log->warn("{}", text); }
 
-  /// Of boards, so the other is here.
   void look_again(rank_t to, bool sending) override {
+    if (!members_.is_here(to)) return say(to, {pair_word::kind::look_again, rank_, 0, sending, nullptr, 0, false, {}});
     peer(to).post(
         rank_order{[from = rank_, sending](rank_state& s, rank_outbox& o) { s.look_again(from, sending, o); }});
   }

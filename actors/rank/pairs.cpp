@@ -22,14 +22,15 @@ std::uint64_t number_of(epoch_t epoch) { return epoch & ~point_to_point; }
 }  // namespace
 
 pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper,
-             pair_board* board)
+             pair_board* board, process_memory* others)
     : rank_(rank),
       communicator_(communicator),
       keeper_(&keeper),
       first_(first | point_to_point),
       left_(static_cast<std::size_t>(ranks)),
       lost_(static_cast<std::size_t>(ranks)),
-      board_(board) {
+      board_(board),
+      others_(others) {
   under_way_.reserve(first_buckets);
 }
 
@@ -311,8 +312,10 @@ void pairs::drop_all(const failure_ptr& why) {
 pair_end pairs::make_end(row& in, const operation_key& key, const call& what, const void* input, void* output) {
   const std::size_t bytes = what.count * size_of(what.type);
   const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
-  return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes)
-                     : pair_end::of_receiver(*in.lane, number, shape, output, bytes);
+  const bool far = others_ != nullptr && !others_->is_here(key.peer);
+  const pair_far_end peer{far ? others_ : nullptr, key.peer};
+  return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes, peer)
+                     : pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
 }
 
 /// Where an operation that has its slot stands; null if it has none.

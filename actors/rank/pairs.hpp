@@ -57,7 +57,9 @@ struct pair_call {
 class pairs {
 public:
   /// @param first number of the first send or receive with each peer @param board null: by mailbox. The others outlive it.
-  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper, pair_board* board);
+  /// @param others of the board's ranks; null: in one process
+  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper, pair_board* board,
+        process_memory* others = nullptr);
 
   void submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out);
   void performed(const operation_key& which);
@@ -203,6 +205,7 @@ private:
   bool broken_ = false;
 
   pair_board* board_;
+  process_memory* others_;
   std::array<inline_call, most_inline> inline_;
   std::size_t inline_count_ = 0;
   std::array<key_map_of_operations::node_type, most_inline>

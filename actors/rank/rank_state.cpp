@@ -71,6 +71,14 @@ struct rank_state::channel_port final : channel_outbox {
   rank_outbox& out;
 };
 
+namespace {
+/// Between processes a message that is longer than a line lies where only the system reaches it.
+pair_board* pairs_of(slot_board* board) {
+  if (board == nullptr || (board->between_processes() && board->memory().peers() == nullptr)) return nullptr;
+  return &board->pairs();
+}
+}  // namespace
+
 // -- life -------------------------------------------------------------------------------------------------------------
 
 rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces& spaces, slot_board* board)
@@ -78,7 +86,8 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       memory_(&memory),
       spaces_(&spaces),
       pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this,
-             board != nullptr && !options_.pairs_by_mailbox && !board->between_processes() ? &board->pairs() : nullptr),
+             options_.pairs_by_mailbox ? nullptr : pairs_of(board),
+             board != nullptr ? board->memory().peers() : nullptr),
       next_(options_.first),
       begun_(options_.first),
       ahead_(options_.most_ahead) {

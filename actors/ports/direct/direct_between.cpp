@@ -2,8 +2,6 @@
 // Work on the buffers of ranks in other processes, which the system copies from and to.
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
@@ -15,8 +13,6 @@ namespace {
 
 /// Of an operand: long beside what a copy by the system costs besides its bytes (0.4 µs), and all operands' pieces stay in a core's cache.
 constexpr std::size_t longest_piece = 64 * 1024, shortest_piece = 8 * 1024, all_pieces = 256 * 1024;
-/// A unit takes a millisecond at most. Who is at one for so long was stopped.
-constexpr std::chrono::seconds most_touching{3};
 
 }  // namespace
 
@@ -121,23 +117,6 @@ bool direct_performer::fold_between(const direct_program::pass& p, stretch which
         return false;
   }
   return true;
-}
-
-// -- giving up --------------------------------------------------------------------------------------------------------
-
-/// Asked again and again while `which` touches what this rank takes back. False: its process has ended.
-bool direct_performer::touches_still(rank_t which) const {
-  std::this_thread::yield();
-  if (others_ == nullptr || others_->is_here(which)) return true;
-  if (others_->has_ended(which)) return false;
-  using clock = std::chrono::steady_clock;
-  const auto& touching = meeting_place().at(which).touching;
-  const auto until = clock::now() + most_touching;
-  while (touching.load(std::memory_order_seq_cst) == mark_ && !others_->has_ended(which)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    if (clock::now() >= until) others_->end(which);
-  }
-  return touching.load(std::memory_order_seq_cst) == mark_;
 }
 
 }  // namespace troupe

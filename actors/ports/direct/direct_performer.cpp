@@ -197,7 +197,7 @@ void direct_performer::give_up() const {
   place.at(rank_).here.store(mark_ | direct_board::given_up, std::memory_order_seq_cst);
   place.gave_up.store(mark_, std::memory_order_relaxed);
   for (rank_t r = 0; r < place.ranks(); ++r)
-    while (place.at(r).touching.load(std::memory_order_seq_cst) == mark_ && touches_still(r)) {}
+    wait_for_touching(others_, r, [&] { return place.at(r).touching.load(std::memory_order_seq_cst) != mark_; });
 }
 
 std::vector<lane_wait> direct_performer::waits() const {

@@ -123,7 +123,6 @@ private:
   bool perform_between(const direct_program::pass& p, stretch which);
   bool copy_between(std::span<const cell_range> operands, stretch which);
   bool fold_between(const direct_program::pass& p, stretch which);
-  bool touches_still(rank_t which) const;
   void tell_all() const;
   void wake_helpers() const;
 

@@ -77,7 +77,7 @@ std::string why_no_frame(const frame_head& head, std::uint64_t expected);
 
 /// From one end of a send or receive to the other.
 struct pair_word {
-  enum class kind : std::uint32_t { revoke, revoked, refuse, inquire, ask_for } what = kind::revoke;
+  enum class kind : std::uint32_t { revoke, revoked, refuse, inquire, ask_for, look_again } what = kind::revoke;
   rank_t from = -1;
   epoch_t epoch = 0;
   bool flag = false;  ///< revoked: received before; the others: of a send
@@ -86,7 +86,7 @@ struct pair_word {
   bool nobody_else = false;
   std::string text{};  ///< ask_for: what the log is to say
 };
-constexpr pair_word::kind last_of(pair_word::kind) { return pair_word::kind::ask_for; }
+constexpr pair_word::kind last_of(pair_word::kind) { return pair_word::kind::look_again; }
 
 /// From a rank to its communicator's membership.
 using home_word = std::variant<called_message, differs_message, withdraw_message, fail_message, stopped_message,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The memory of the pair port: sends and receives of ranks of one address space (what both ends do with it: pair_port.hpp).
+// The memory of the pair port: sends and receives of ranks of one host (what both ends do with it: pair_port.hpp).
 //
 // Per ordered pair (source → destination) a *lane*: a ring of slots, laid down when either end first uses it. The message of number
 // n of the pair has slot n mod depth at both ends; the numbers are the pair's own, so they are its *epochs*.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "memory/kernels/kernels.hpp"
 
@@ -53,8 +52,9 @@ pair_status pair_end::take() {
   if (head.shape != shape_) return pair_status::mismatch;
   const std::byte* const source = bytes_ <= pair_slot::inline_bytes ? head.inlined : head.data;
   if (!offered_ && bytes_ < shared_from) {
-    if (bytes_ > pair_slot::inline_bytes) copy(data_, source, bytes_);
-    else if (bytes_ > 0) std::memcpy(data_, source, bytes_);
+    if (bytes_ > pair_slot::inline_bytes) {
+      if (!move(data_, source, bytes_)) return pair_status::waiting;
+    } else if (bytes_ > 0) std::memcpy(data_, source, bytes_);
     finish();
     return pair_status::performed;
   }
@@ -87,12 +87,10 @@ bool pair_end::close() {
   auto& answer = slot_->answer;
   const std::uint64_t claimed = answer.claims.exchange(mark_ << unit_bits | closed, std::memory_order_acq_rel) & closed;
   // Units are copied within a turn, so this is a copy of one unit, or the rest of it.
-  if (claimed >= units()) {
-    while (!finished()) std::this_thread::yield();
-    return true;
-  }
-  while (answer.copied.load(std::memory_order_acquire) < claimed) std::this_thread::yield();
-  return false;
+  const bool all = claimed >= units();
+  wait_for_touching(far_.memory, far_.rank,
+                    [&] { return all ? finished() : answer.copied.load(std::memory_order_acquire) >= claimed; });
+  return all && finished();
 }
 
 // -- both -----------------------------------------------------------------------------------------------------------
@@ -119,13 +117,26 @@ bool pair_end::claim(std::uint64_t& unit) {
   return false;
 }
 
+/// False: the other end's process has ended, and the failure is on its way.
+bool pair_end::move(std::byte* target, const std::byte* source, std::size_t bytes) const {
+  if (far_.memory == nullptr) copy(target, source, bytes);
+  else
+    return sending_ ? far_.memory->write(far_.rank, target, source, bytes)
+                    : far_.memory->read(far_.rank, target, source, bytes);
+  return true;
+}
+
 pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
   const std::size_t step = unit();
   const std::uint64_t all = units();
   for (std::uint64_t next = 0; claim(next);) {
     const std::size_t begin = all == 1 ? 0 : next * step;
     const std::size_t bytes = all == 1 ? bytes_ : std::min(step, bytes_ - begin);
-    if (bytes > 0) copy(target + begin, source + begin, bytes);
+    // What came inline is in the board's memory, which is at hand.
+    if (bytes > 0) {
+      if (!sending_ && bytes_ <= pair_slot::inline_bytes) std::memcpy(target, source, bytes);
+      else if (!move(target + begin, source + begin, bytes)) return pair_status::waiting;
+    }
     if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all) finish();
   }
   return finished() ? pair_status::performed : pair_status::waiting;

@@ -17,17 +17,24 @@ namespace troupe {
 
 enum class pair_status : std::uint8_t { waiting, performed, mismatch };
 
+/// The memory of the other end, if that is in another process.
+struct pair_far_end {
+  process_memory* memory = nullptr;  ///< null: its addresses are this process's
+  rank_t rank = -1;
+};
+
 class pair_end {
 public:
   pair_end() = default;
   /// @param number of the message in its lane @param shape what must be equal at both ends
+  /// @param far the other end's memory, if that is in another process
   static pair_end of_sender(pair_lane& lane, std::uint64_t number, std::uint64_t shape, const void* data,
-                            std::size_t bytes) {
-    return {lane, number, shape, const_cast<void*>(data), bytes, true};
+                            std::size_t bytes, pair_far_end far = {}) {
+    return {lane, number, shape, const_cast<void*>(data), bytes, true, far};
   }
-  static pair_end of_receiver(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data,
-                              std::size_t bytes) {
-    return {lane, number, shape, data, bytes, false};
+  static pair_end of_receiver(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes,
+                              pair_far_end far = {}) {
+    return {lane, number, shape, data, bytes, false, far};
   }
 
   bool sending() const { return sending_; }
@@ -64,12 +71,14 @@ public:
   static constexpr std::size_t shared_from = 2 * unit_bytes;
 
 private:
-  pair_end(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes, bool sending)
+  pair_end(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes, bool sending,
+           pair_far_end far)
       : slot_(&lane.at(number)),
         mark_(number + 1),
         shape_(shape),
         data_(static_cast<std::byte*>(data)),
         bytes_(bytes),
+        far_(far),
         sending_(sending) {}
 
   pair_status help();
@@ -78,6 +87,7 @@ private:
   bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   pair_status copy_units(std::byte* target, const std::byte* source);
   bool claim(std::uint64_t& unit);
+  bool move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
   bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
   std::size_t unit() const;
@@ -88,6 +98,7 @@ private:
   std::uint64_t shape_ = 0;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  pair_far_end far_;
   bool sending_ = false;
   bool offered_ = false;
   bool closed_ = false;

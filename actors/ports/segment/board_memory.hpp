@@ -6,11 +6,13 @@
 // is what all that lies in a root begins with. The rest is taken on demand by whoever needs it first, and found by the others through a
 // relative pointer (relative.hpp). Nothing is given back before the board ends.
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,23 @@ public:
 protected:
   process_memory() = default;
 };
+
+/// Waits until `done()`: until `which` does not touch any more what this rank takes back. It does so for a millisecond at most, so a process that
+/// takes seconds was stopped, and is ended: it must not go on where it was. One that has ended touches nothing. @param others null: it is here
+template <class Done>
+void wait_for_touching(process_memory* others, rank_t which, Done&& done) {
+  using clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds most{3};
+  const bool far = others != nullptr && !others->is_here(which);
+  clock::time_point until{};
+  for (int looks = 0; !done(); ++looks) {
+    std::this_thread::yield();
+    if (!far || looks % 64 != 0) continue;
+    if (others->has_ended(which)) return;
+    if (until == clock::time_point{}) until = clock::now() + most;
+    else if (clock::now() >= until) others->end(which);
+  }
+}
 
 class board_memory {
 public:
