@@ -35,7 +35,10 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       leavers_(roster_.processes.size()),
       fate_(roster_.processes.size()) {
   if (!epoll_ || !bell_) throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
-  for (std::uint32_t p = 0; p < processes(); ++p) out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
+  for (std::uint32_t p = 0; p < processes(); ++p) {
+    out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
+    places_.push_back(std::make_unique<place_table>());
+  }
   watch(bell_.get(), subject::bell, 0, EPOLLIN, false);
   watch_listeners(EPOLLIN, false);
   next_look_ = clock::now() + options_.silence / looks_in_silence;
@@ -85,6 +88,7 @@ std::size_t mesh::waiting_bytes() const {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
     for (const piece& p : way->waiting) total += p.total() - p.done;
+    for (const piece& p : way->parked) total += p.total();
   }
   return total;
 }
@@ -92,8 +96,13 @@ std::size_t mesh::waiting_bytes() const {
 // -- sending ----------------------------------------------------------------------------------------------------------------
 
 void mesh::send(outgoing& way, piece&& what) {
-  using phase = outgoing::phase;
   const std::lock_guard lock(way.mutex);
+  send_locked(way, std::move(what));
+}
+
+/// @pre locked
+void mesh::send_locked(outgoing& way, piece&& what) {
+  using phase = outgoing::phase;
   if (way.now == phase::closed || way.problem != 0 || !alive(way.process)) return;
   what.number(way.next_number++);
   way.spoke = true;
@@ -124,7 +133,22 @@ void mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what) {
   p.keep = what.keep;
   p.source = what.source;
   p.epoch = what.epoch;
-  send(*out_[to], std::move(p));
+  outgoing& way = *out_[to];
+  if (!is_announced(what.epoch, what.bytes)) return send(way, std::move(p));
+  const announce_body announced{body, what.bytes, 0};
+  head.kind = frame_kind::announce;
+  head.bytes = sizeof announced;
+  const std::lock_guard lock(way.mutex);
+  if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(to)) return;
+  way.parked.push_back(std::move(p));  // allocates, for long ones alone
+  send_locked(way, piece{head, &announced, sizeof announced});
+}
+
+void mesh::send_clear(std::uint32_t to, frame_head head, const credit& what) {
+  const credit_body body{what.epoch, what.source, what.lane, what.sequence, 0};
+  head.kind = frame_kind::clear;
+  head.bytes = sizeof body;
+  send(*out_[to], piece{head, &body, sizeof body});
 }
 
 void mesh::send_credit(std::uint32_t to, frame_head head, const credit& what) {
@@ -147,13 +171,29 @@ void mesh::tell(std::uint32_t to, const process_word& what) {
   send_word(to, head, to_wire(what));
 }
 
-void mesh::let_go(communicator_id of, rank_t source, epoch_t epoch) {
+/// What was announced is not sent at all: its receiver is told of the end of the operation by others, and asks in vain if it does. What has its
+/// number in the connection has to come.
+template <class Which>
+void mesh::let_go_of(Which&& which) {
   for (const auto& way : out_) {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
+    std::erase_if(way->parked, which);
     for (piece& p : way->waiting)
-      if (p.communicator == of && p.source == source && p.epoch == epoch) p.own();
+      if (which(p)) p.own();
   }
+}
+
+void mesh::let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer) {
+  for (const auto& table : places_) table->withdraw(of, rank, epoch, peer);
+  let_go_of([&](const piece& p) {
+    return p.communicator == of && p.source == rank && p.epoch == epoch && (peer < 0 || p.to == peer);
+  });
+}
+
+void mesh::let_go(communicator_id of, rank_t rank) {
+  for (const auto& table : places_) table->withdraw(of, rank);
+  let_go_of([&](const piece& p) { return p.communicator == of && p.source == rank; });
 }
 
 // -- the thread -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,9 @@
 // thread writes it. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is bounded by the credits of
 // those who send.
 //
+// Long chunks are announced and wait with their sender until they are cleared (frames.hpp), and are received into the places that ranks
+// have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
+//
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears
 // that it is itself lost (it was stopped, or cut off) loses all others.
@@ -31,10 +34,13 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "actors/ports/link/byte_ring.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/handshake.hpp"
 #include "actors/ports/link/job_key.hpp"
+#include "actors/ports/link/places.hpp"
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "actors/waiting/parking.hpp"
@@ -48,6 +54,7 @@ namespace troupe::actors {
 class mesh_receiver {
 public:
   virtual ~mesh_receiver() = default;
+  /// Also of one that is only announced.
   virtual bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) = 0;
   virtual bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) = 0;
   /// Of kinds pair, home and ranks, and gave_up.
@@ -76,9 +83,16 @@ public:
   /// Any thread. To a process that is lost or has left: nothing happens.
   void send_chunk(std::uint32_t to, frame_head head, const chunk& what);
   void send_credit(std::uint32_t to, frame_head head, const credit& what);
+  /// The chunk that `to` has announced may come.
+  void send_clear(std::uint32_t to, frame_head head, const credit& what);
   void send_word(std::uint32_t to, frame_head head, std::vector<std::byte> body);
-  /// Nothing that waits refers any more to what `source` has sent in that operation. Any thread.
-  void let_go(communicator_id of, rank_t source, epoch_t epoch);
+  /// Chunks of `from` may be received there. Any thread.
+  place_table& places(std::uint32_t from) { return *places_[from]; }
+  /// Nothing that waits refers any more to what `rank` has sent in that operation, and nothing is received into its memory. Any thread.
+  /// @param peer of a send or receive the other rank; −1: all
+  void let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer);
+  /// The same of everything of a rank that is gone.
+  void let_go(communicator_id of, rank_t rank);
 
   /// Reads what processes of this host have sent, if nobody else does; for callers that wait. True: something came.
   bool poll() noexcept;
@@ -104,6 +118,9 @@ private:
 
   // -- any thread --
   void send(outgoing& way, piece&& what);
+  void send_locked(outgoing& way, piece&& what);
+  template <class Which>
+  void let_go_of(Which&& which);
   bool alive(std::uint32_t process) const { return fate_[process].load() == fate::here; }
   void wake() noexcept;
 
@@ -125,9 +142,15 @@ private:
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
   bool read_some(incoming& way, std::size_t& budget);
+  ssize_t read_large(incoming& way, std::size_t& asked);
+  ssize_t read_block(incoming& way, std::size_t& asked);
+  static ssize_t receive(incoming& way, std::byte* to, std::size_t room);
+  void sink(incoming& way);
   bool parse(incoming& way);
   bool begin_large(incoming& way, const frame_head& head);
   bool arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep);
+  bool announced(incoming& way, const frame_head& head, const std::byte* body);
+  void cleared(std::uint32_t by, const frame_head& head, const credit_body& what);
   bool process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body);
   void ended(incoming& way, const std::string& how);
   void close(incoming& way);
@@ -153,7 +176,8 @@ private:
   descriptor epoll_, bell_;
   // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. `fate_` and `leaving_` are read without.
   std::mutex reading_;
-  std::vector<std::unique_ptr<outgoing>> out_;  ///< by process; null: this one
+  std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
+  std::vector<std::unique_ptr<outgoing>> out_;        ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
   std::vector<bool> leavers_;  ///< have said that they leave; their frames may still come
   std::vector<std::atomic<fate>> fate_;

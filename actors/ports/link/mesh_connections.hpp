@@ -46,7 +46,7 @@ inline constexpr std::chrono::milliseconds nap{1};
 
 /// A frame on its way out: head and what is copied, then what is referred to, then zeros.
 struct mesh::piece {
-  std::array<std::byte, sizeof(frame_head) + sizeof(chunk_body)> start{};
+  std::array<std::byte, sizeof(frame_head) + sizeof(announce_body)> start{};
   std::size_t start_bytes = 0;
   std::vector<std::byte> body;
   const std::byte* payload = nullptr;
@@ -54,10 +54,11 @@ struct mesh::piece {
   std::shared_ptr<const void> keep;
   communicator_id communicator = 0;
   rank_t source = -1;  ///< of a chunk
+  rank_t to = -1;
   epoch_t epoch = 0;
   std::size_t done = 0;  ///< bytes that the system has taken
 
-  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator) {
+  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator), to(head.to) {
     start_bytes = sizeof head + fixed_bytes;
     std::memcpy(start.data(), &head, sizeof head);
     if (fixed_bytes > 0) std::memcpy(start.data() + sizeof head, fixed, fixed_bytes);
@@ -79,6 +80,12 @@ struct mesh::piece {
       if (bytes > behind) to[n++] = {const_cast<std::byte*>(data + behind), bytes - behind};
     }
     return n;
+  }
+  /// Of a chunk. A credit for it would be called that.
+  bool is_called(const credit_body& what) const {
+    chunk_body mine;
+    std::memcpy(&mine, start.data() + sizeof(frame_head), sizeof mine);
+    return to == what.source && epoch == what.epoch && mine.lane == what.lane && mine.sequence == what.sequence;
   }
   /// The payload becomes its own.
   void own() {
@@ -155,6 +162,7 @@ struct mesh::outgoing {
   byte_ring
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
   std::deque<piece> waiting;
+  std::vector<piece> parked;  ///< announced
   std::uint64_t next_number = 0;
   bool spoke = false;    ///< since the last look
   bool writing = false;  ///< the system is to say when it takes more
@@ -190,6 +198,8 @@ struct mesh::incoming {
   chunk_body large_chunk;
   std::shared_ptr<scratch_block> large_block;
   std::size_t large_done = 0, large_bytes = 0, skip = 0;
+  std::uint64_t place = 0;  ///< not 0: it is received there instead
+  bool sinks = false;       ///< it is nobody's any more
 };
 
 /// True: all was taken. @param problem errno, when the system takes no more for good

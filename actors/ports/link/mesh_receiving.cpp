@@ -100,43 +100,69 @@ std::size_t mesh::read_ring(incoming& way, std::byte* to, std::size_t room) {
   return got;
 }
 
+/// As recv(), from the ring if there is one, whose end the socket tells.
+ssize_t mesh::receive(incoming& way, std::byte* to, std::size_t room) {
+  if (!way.ring) return ::recv(way.socket.get(), to, room, MSG_DONTWAIT);
+  const std::size_t got = read_ring(way, to, room);
+  errno = EAGAIN;
+  return got > 0 ? static_cast<ssize_t>(got) : -1;
+}
+
+/// Of a frame with memory of its own. @param asked what would have fitted
+ssize_t mesh::read_large(incoming& way, std::size_t& asked) {
+  const std::size_t rest = way.large_bytes - way.large_done;
+  if (way.place != 0) {
+    ssize_t got = -1;
+    asked = std::min(rest, place_table::most_piece);
+    const auto fill = [&](std::byte* at) { got = receive(way, at + way.large_done, asked); };
+    if (places_[way.process]->fill(way.place, fill)) return got;
+    sink(way);
+  }
+  auto* const to = static_cast<std::byte*>(way.large_block->data());
+  asked = way.sinks ? std::min(rest, block_bytes) : rest;
+  return receive(way, way.sinks ? to : to + way.large_done, asked);
+}
+
+/// The rest of a frame whose place was withdrawn.
+void mesh::sink(incoming& way) {
+  way.place = 0;
+  way.sinks = true;
+  way.large_block = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+}
+
+/// Into the block where short frames stay. @param asked what would have fitted
+ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
+  // Behind a frame that had its own memory, or its zeros: so that the next head is aligned.
+  const std::size_t before = (16 - way.skip) % 16;
+  if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
+  if (!way.block || way.end >= block_bytes) {
+    // What is left of the last block is the beginning of a frame, short enough for the next one.
+    // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
+    auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+    const std::size_t rest = way.end - way.begin;
+    if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
+    way.block = std::move(fresh);
+    way.begin = rest > 0 ? 0 : before;
+    way.end = way.begin + rest;
+  }
+  asked = block_bytes - way.end;
+  return receive(way, static_cast<std::byte*>(way.block->data()) + way.end, asked);
+}
+
 /// False: there is nothing more now.
 bool mesh::read_some(incoming& way, std::size_t& budget) {
-  std::byte* to = nullptr;
-  std::size_t room = 0;
-  if (way.large && way.large_done < way.large_bytes) {
-    to = static_cast<std::byte*>(way.large_block->data()) + way.large_done;
-    room = way.large_bytes - way.large_done;
-  } else {
-    // Behind a frame that had its own memory, or its zeros: so that the next head is aligned.
-    const std::size_t before = (16 - way.skip) % 16;
-    if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
-    if (!way.block || way.end >= block_bytes) {
-      // What is left of the last block is the beginning of a frame, short enough for the next one.
-      // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
-      auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
-      const std::size_t rest = way.end - way.begin;
-      if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
-      way.block = std::move(fresh);
-      way.begin = rest > 0 ? 0 : before;
-      way.end = way.begin + rest;
-    }
-    to = static_cast<std::byte*>(way.block->data()) + way.end;
-    room = block_bytes - way.end;
-  }
-  const ssize_t got =
-      way.ring ? static_cast<ssize_t>(read_ring(way, to, room)) : ::recv(way.socket.get(), to, room, MSG_DONTWAIT);
-  if (way.ring && got == 0) return false;
+  const bool large = way.large && way.large_done < way.large_bytes;
+  std::size_t asked = 0;
+  const ssize_t got = large ? read_large(way, asked) : read_block(way, asked);
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_errno(errno)), false;
   way.heard = clock::now();
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
-  if (way.large && way.large_done < way.large_bytes) way.large_done += bytes;
-  else way.end += bytes;
+  (large ? way.large_done : way.end) += bytes;
   // A part of what a socket was asked for means that there was no more.
-  return parse(way) && (way.ring || bytes == room);
+  return parse(way) && (way.ring || bytes == asked);
 }
 
 /// False: the connection has ended.
@@ -146,7 +172,10 @@ bool mesh::parse(incoming& way) {
       if (way.large_done < way.large_bytes) return true;
       const frame_head head = *std::exchange(way.large, std::nullopt);
       const auto block = std::move(way.large_block);
-      if (!arrived(way, head, static_cast<const std::byte*>(block->data()), block)) return false;
+      const std::byte* body = nullptr;
+      if (way.place != 0) body = places_[way.process]->finish(std::exchange(way.place, 0));
+      else if (!std::exchange(way.sinks, false)) body = static_cast<const std::byte*>(block->data());
+      if (body != nullptr && !arrived(way, head, body, block)) return false;
     }
     const std::size_t zeros = std::min(way.skip, way.end - way.begin);
     way.skip -= zeros;
@@ -180,9 +209,17 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   const std::byte* const at = static_cast<const std::byte*>(way.block->data()) + way.begin + sizeof head;
   if (fixed > 0) std::memcpy(&way.large_chunk, at, fixed);
   way.large_bytes = static_cast<std::size_t>(head.bytes) - fixed;
-  way.large_block = std::make_shared<scratch_block>(memory_.acquire(way.large_bytes));
   way.large_done = std::min(there - sizeof head - fixed, way.large_bytes);
-  if (way.large_done > 0) std::memcpy(way.large_block->data(), at + fixed, way.large_done);
+  const auto begin = [&](void* to) {
+    if (way.large_done > 0) std::memcpy(to, at + fixed, way.large_done);
+  };
+  if (fixed > 0) way.place = places_[way.process]->take(head, way.large_chunk);
+  if (way.place == 0) {
+    way.large_block = std::make_shared<scratch_block>(memory_.acquire(way.large_bytes));
+    begin(way.large_block->data());
+  } else if (!places_[way.process]->fill(way.place, begin)) {
+    sink(way);
+  }
   way.begin += sizeof head + fixed + way.large_done;
   way.skip = static_cast<std::size_t>(padded(sizeof head + head.bytes) - sizeof head - head.bytes);
   way.large = head;
@@ -207,11 +244,41 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
       if (receiver_.credit_arrived(way.process, head, {c.epoch, c.source, c.lane, c.sequence})) return true;
       break;
     }
+    case frame_kind::announce: return announced(way, head, body);
+    case frame_kind::clear: {
+      credit_body c;
+      std::memcpy(&c, body, sizeof c);
+      return cleared(way.process, head, c), true;
+    }
     case frame_kind::process: return process_word_arrived(way, head, {body, static_cast<std::size_t>(head.bytes)});
     default:
       if (receiver_.word_arrived(way.process, head, {body, static_cast<std::size_t>(head.bytes)})) return true;
   }
   return ended(way, "it sent a message that cannot be read"), false;
+}
+
+bool mesh::announced(incoming& way, const frame_head& head, const std::byte* body) {
+  announce_body a;
+  std::memcpy(&a, body, sizeof a);
+  const chunk_body& c = a.name;
+  if (a.bytes <= most_chunk_bytes && receiver_.chunk_arrived(way.process, head,
+                                                             {nullptr, static_cast<std::size_t>(a.bytes), c.fingerprint,
+                                                              c.epoch, c.source, c.lane, c.sequence, nullptr, true}))
+    return true;
+  return ended(way, "it sent a message that cannot be read"), false;
+}
+
+/// What it names may be over, and let go of; then nobody waits for it any more.
+void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& what) {
+  outgoing& way = *out_[by];
+  const std::lock_guard lock(way.mutex);
+  const auto at = std::find_if(way.parked.begin(), way.parked.end(), [&](const piece& p) {
+    return p.communicator == head.communicator && p.source == head.to && p.is_called(what);
+  });
+  if (at == way.parked.end()) return;
+  piece chunk = std::move(*at);
+  way.parked.erase(at);
+  send_locked(way, std::move(chunk));
 }
 
 bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body) {
@@ -254,6 +321,7 @@ void mesh::close(outgoing& way) {
   way.ring = {};
   way.now = outgoing::phase::closed;
   way.waiting.clear();
+  way.parked.clear();
   way.hands.reset();
 }
 
