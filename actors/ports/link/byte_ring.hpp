@@ -125,9 +125,11 @@ private:
   bool broken_ = false;
 };
 
-/// Passes a descriptor over a Unix socket, with one byte. False: not now, or never; errno says.
+/// Passes a descriptor over a Unix socket, with one byte. −1: says that there is none, and frames come through the socket. False: not now, or
+/// never; errno says.
 bool send_descriptor(int socket, int what);
-/// Empty: none yet, or (`ended`) none ever.
-descriptor receive_descriptor(int socket, bool& ended);
+enum class passed : std::uint8_t { nothing_yet, memory, no_memory, ended, lost_on_the_way };
+/// @param what what was passed, if it is memory
+passed receive_descriptor(int socket, descriptor& what);
 
 }  // namespace troupe::actors

@@ -31,16 +31,20 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       memory_(memory),
       receiver_(receiver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      streams_(::epoll_create1(EPOLL_CLOEXEC)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       leavers_(roster_.processes.size()),
-      fate_(roster_.processes.size()) {
-  if (!epoll_ || !bell_) throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
+      fate_(roster_.processes.size()),
+      losses_(roster_.processes.size()) {
+  if (!epoll_ || !streams_ || !bell_)
+    throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
   for (std::uint32_t p = 0; p < processes(); ++p) {
     out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
     places_.push_back(std::make_unique<place_table>());
   }
-  watch(bell_.get(), subject::bell, 0, EPOLLIN, false);
-  watch_listeners(EPOLLIN, false);
+  watch(epoll_.get(), bell_.get(), subject::bell, 0, EPOLLIN, watching::begins);
+  watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
+  watch_listeners(EPOLLIN, watching::begins);
   next_look_ = clock::now() + options_.silence / looks_in_silence;
   greeted_ = processes();
   sigset_t all, before;
@@ -70,16 +74,30 @@ void mesh::wake() noexcept {
   [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
 }
 
-void mesh::watch(int fd, subject whose, std::uint64_t which, std::uint32_t events, bool known) {
+void mesh::watch(int epoll, int fd, subject whose, std::uint64_t which, std::uint32_t events, watching how) {
   epoll_event e{};
   e.events = events;
   e.data.u64 = static_cast<std::uint64_t>(whose) << 32 | which;
-  if (::epoll_ctl(epoll_.get(), known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) != 0)
+  if (::epoll_ctl(epoll, how == watching::goes_on ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) != 0)
     throw error(errc::io, "a socket cannot be waited for: " + text_of_errno(errno));
 }
 
-void mesh::watch_listeners(std::uint32_t events, bool known) {
-  for (std::size_t i = 0; i < listeners_.size(); ++i) watch(listeners_[i].get(), subject::listener, i, events, known);
+void mesh::watch(outgoing& way, std::uint32_t events, watching how) {
+  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), subject::outgoing, way.process, events, how);
+}
+
+void mesh::watch(incoming& way, std::uint32_t events, watching how) {
+  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), subject::incoming, way.id, events, how);
+}
+
+/// Before it is closed, which alone does not suffice where a forked child has the socket, too.
+void mesh::stop_watching(int epoll, int fd) noexcept {
+  if (fd >= 0) static_cast<void>(::epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr));
+}
+
+void mesh::watch_listeners(std::uint32_t events, watching how) {
+  for (std::size_t i = 0; i < listeners_.size(); ++i)
+    watch(epoll_.get(), listeners_[i].get(), subject::listener, i, events, how);
 }
 
 std::size_t mesh::waiting_bytes() const {
@@ -112,14 +130,19 @@ void mesh::send_locked(outgoing& way, piece&& what) {
     return;
   }
   if (way.problem != 0) return wake();
-  way.waiting.push_back(std::move(what));
+  try {
+    way.waiting.push_back(std::move(what));
+  } catch (const std::bad_alloc&) {
+    way.problem = ENOMEM;  // a part of it may have been written, so nothing can follow
+    return wake();
+  }
   if (way.now == phase::idle) {
     way.now = phase::wanted;
     return wake();
   }
   if (way.now == phase::open && !way.writing && !way.ring) {
     way.writing = true;
-    watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);
+    watch(way, EPOLLIN | EPOLLOUT, watching::goes_on);
   }
 }
 
@@ -200,24 +223,35 @@ void mesh::let_go(communicator_id of, rank_t rank) {
 
 void mesh::work() {
   std::unique_lock lock(reading_);
-  greet();
   std::array<epoll_event, 64> events;
-  for (steady_time before = clock::now(); !(leaving_.load() && said_goodbye());) {
-    connect_those_wanted();
-    const int ms = pause_before_look();
+  for (steady_time before = clock::now();;) {
+    int ms = 0, n = 0;
+    try {
+      if (leaving_.load() && said_goodbye()) return;
+      if (greeted_ == processes()) greet();
+      connect_those_wanted();
+      ms = pause_before_look();
+    } catch (const std::exception&) {
+      ms = 1;  // no memory: what was not done is done next time, if there is some then
+    }
     lock.unlock();
-    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
+    n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
     lock.lock();
     const steady_time now = clock::now();
     // This process itself was stopped, or had no core: what the others said meanwhile is not read yet.
     if (now - before > options_.silence / 2 + std::chrono::milliseconds{ms})
       for (const auto& way : in_) way->heard = way->began = now;
     before = now;
-    for (int i = 0; i < n; ++i)
-      handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
-    read_rings();
-    std::erase_if(in_, [](const auto& way) { return way->over; });
-    if (now >= next_look_) keep_time(now);
+    try {
+      for (int i = 0; i < n; ++i)
+        handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+      read_rings();
+      std::erase_if(in_, [](const auto& way) { return way->over; });
+      if (now >= next_look_) keep_time(now);
+      tell_losses();
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(nap);  // as above
+    }
   }
 }
 
@@ -230,9 +264,10 @@ int mesh::pause_before_look() {
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
 
-/// True: something has come meanwhile.
+/// True: something has come meanwhile, in a ring.
 bool mesh::fall_asleep() {
   bool any = false;
+  attend_streams(true);
   for (const auto& way : in_)
     if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
   return any;
@@ -249,6 +284,20 @@ bool mesh::read_rings() {
   return any;
 }
 
+/// Whether the mesh's thread looks at them.
+void mesh::attend_streams(bool on) {
+  if (std::exchange(attends_streams_, on) != on)
+    watch(epoll_.get(), streams_.get(), subject::streams, 0, on ? EPOLLIN : 0u, watching::goes_on);
+}
+
+bool mesh::read_streams() {
+  std::array<epoll_event, 16> events;
+  const int n = ::epoll_wait(streams_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < n; ++i)
+    handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+  return n > 0;
+}
+
 /// Who waits for room does not wait for the mesh's thread to be rung awake.
 void mesh::write_rings() {
   for (const auto& way : out_) {
@@ -260,21 +309,33 @@ void mesh::write_rings() {
 
 bool mesh::poll() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock || rings_ == 0) return false;
-  write_rings();
-  polled_ = true;
-  if (std::exchange(resting_, false)) {
-    for (const auto& way : in_)
-      if (way->ring) way->ring.wake_up();
+  if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
+  try {
+    write_rings();
+    polled_ = true;
+    if (std::exchange(resting_, false)) {
+      for (const auto& way : in_)
+        if (way->ring) way->ring.wake_up();
+      attend_streams(false);
+      wake();
+    }
+    const bool any = rings_ > 0 && read_rings();
+    return (open_streams_ > 0 && read_streams()) || any;
+  } catch (const std::exception&) {  // no memory: the mesh's thread tries again
     wake();
+    return false;
   }
-  return read_rings();
 }
 
 bool mesh::rest() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock || rings_ == 0) return false;
-  return fall_asleep() && read_rings();
+  if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
+  try {
+    return fall_asleep() && read_rings();
+  } catch (const std::exception&) {
+    wake();
+    return false;
+  }
 }
 
 void mesh::handle(std::uint64_t which, std::uint32_t events) {
@@ -288,11 +349,12 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
     case subject::listener: try { return accept_all(listeners_[id].get());
       } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look
         accepting_ = false;
-        return watch_listeners(0, true);
+        return watch_listeners(0, watching::goes_on);
       }
+    case subject::streams: static_cast<void>(read_streams()); return;
     case subject::outgoing: try { return outgoing_event(*out_[id], events);
       } catch (const std::exception& e) {
-        return lose(id, std::string{"nothing can be sent to it: "} + e.what());
+        return lose(id, text_or_nothing("nothing can be sent to it: ", e.what()));
       }
     case subject::incoming:
       for (const auto& way : in_)

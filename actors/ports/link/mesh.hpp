@@ -19,6 +19,11 @@
 // Processes of one host. They are called at a Unix socket, and the frames go through memory that both map (byte_ring.hpp); the socket rings the other side
 // awake, and ends when it does. Callers that wait read the rings themselves (poll()); while they do, the mesh's thread naps, and nobody rings.
 //
+// Processes of other hosts. Callers that wait read the sockets themselves, too: what is open there stands in an epoll of its own, which the mesh's
+// thread does not look at meanwhile. So a message costs one thread's wake-up less.
+//
+// Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
+//
 // Leaving. "bye" is the last word in every connection, of both directions; the others answer by closing theirs, so that nothing unread resets
 // them.
 
@@ -94,7 +99,7 @@ public:
   /// The same of everything of a rank that is gone.
   void let_go(communicator_id of, rank_t rank);
 
-  /// Reads what processes of this host have sent, if nobody else does; for callers that wait. True: something came.
+  /// Reads what others have sent, if nobody else does; for callers that wait. True: something came.
   bool poll() noexcept;
   /// The caller is going to sleep: from now on the mesh's thread is rung awake. True: something came before that.
   bool rest() noexcept;
@@ -114,7 +119,9 @@ private:
   struct outgoing;
   struct incoming;
   /// What an event is about: the upper half says whose, the lower which.
-  enum class subject : std::uint32_t { bell, listener, outgoing, incoming };
+  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams };
+
+  enum class watching : std::uint8_t { begins, goes_on };
 
   // -- any thread --
   void send(outgoing& way, piece&& what);
@@ -131,16 +138,19 @@ private:
   int pause_before_look();
   bool fall_asleep();
   bool read_rings();
+  bool read_streams();
+  void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
-  void watch_listeners(std::uint32_t events, bool known);
+  void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();
   void try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why);
   void go_on_connecting(outgoing& way);
   void outgoing_event(outgoing& way, std::uint32_t events);
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
+  void begin_stream(incoming& way);
   bool read_some(incoming& way, std::size_t& budget);
   ssize_t read_large(incoming& way, std::size_t& asked);
   ssize_t read_block(incoming& way, std::size_t& asked);
@@ -156,6 +166,8 @@ private:
   void close(incoming& way);
   void close(outgoing& way);
   void lose(std::uint32_t process, const std::string& how);
+  void tell_losses();
+  void tell_loss(std::uint32_t process);
   void leaves(std::uint32_t process);
   void gone(std::uint32_t process);
   void greet();
@@ -164,7 +176,10 @@ private:
   void tell(std::uint32_t to, const process_word& what);
   std::uint32_t registrar() const;
   void keep_time(steady_time now);
-  void watch(int fd, subject whose, std::uint64_t which, std::uint32_t events, bool known);
+  void watch(int epoll, int fd, subject whose, std::uint64_t which, std::uint32_t events, watching how);
+  void watch(outgoing& way, std::uint32_t events, watching how);
+  void watch(incoming& way, std::uint32_t events, watching how);
+  void stop_watching(int epoll, int fd) noexcept;
 
   mesh_options options_;
   roster roster_;
@@ -173,7 +188,7 @@ private:
   std::vector<descriptor> listeners_;
   arena& memory_;
   mesh_receiver& receiver_;
-  descriptor epoll_, bell_;
+  descriptor epoll_, streams_, bell_;  ///< streams_: of open connections with other hosts, inside epoll_
   // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. `fate_` and `leaving_` are read without.
   std::mutex reading_;
   std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
@@ -189,6 +204,13 @@ private:
   bool polled_ = false;   ///< callers have looked since the thread did
   bool resting_ = false;  ///< the thread sleeps until it is rung awake
   int rings_ = 0;
+  int open_streams_ = 0;  ///< that frames come from
+  bool attends_streams_ = true;
+  struct loss {
+    bool told = true;
+    std::string how;
+  };
+  std::vector<loss> losses_;  ///< by process
   std::vector<std::pair<std::uint32_t, steady_time>>
       departed_;  ///< left lately; the receiver is told with the next look
   std::thread thread_;

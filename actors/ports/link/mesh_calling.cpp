@@ -39,14 +39,16 @@ void mesh::connect_those_wanted() {
 
 /// @pre locked; it may be left unlocked
 void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why) {
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
+  way.stream = false;
   if (!why.empty()) way.tried += (way.tried.empty() ? "" : "; ") + why;
   while (way.next_address < way.addresses.size()) {
     const socket_address& to = way.addresses[way.next_address++];
     try {
       way.socket = begin_connect(to);
       tune_socket(way.socket.get(), static_cast<int>(options_.silence.count()));
-      watch(way.socket.get(), subject::outgoing, way.process, EPOLLOUT | EPOLLIN, false);
+      watch(way, EPOLLOUT | EPOLLIN, watching::begins);
       way.hands.emplace(handshake::calling({roster_.job, here_, way.process, options_.build}, key_));
       way.unsent = way.hands->take_output();
       way.now = outgoing::phase::connecting;
@@ -106,17 +108,25 @@ void mesh::go_on_connecting(outgoing& way) {
   if (way.hands->state() == handshake::status::refused)
     return try_next_address(way, lock, at + ": " + way.hands->why());
   if (way.hands->state() != handshake::status::done || !sent)
-    return watch(way.socket.get(), subject::outgoing, way.process, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, true);
+    return watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
   way.hands.reset();
-  if (socket_address::own(way.socket.get()).family() == AF_UNIX) {
-    way.ring = byte_ring::make();
-    if (!send_descriptor(way.socket.get(), way.ring.get()))
+  const bool local = socket_address::own(way.socket.get()).family() == AF_UNIX;
+  if (local) {
+    try {
+      way.ring = byte_ring::make();
+    } catch (const error&) {  // no memory, no descriptors: the frames go through the socket
+    }
+    if (!send_descriptor(way.socket.get(), way.ring ? way.ring.get() : -1))
       return try_next_address(way, lock, at + ": its memory cannot be passed: " + text_of_errno(errno));
     way.ring.passed();
   }
+  if (!way.ring) {
+    stop_watching(epoll_.get(), way.socket.get());
+    way.stream = true;
+  }
   way.now = outgoing::phase::open;
   way.writing = true;
-  watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);  // what has waited goes next
+  watch(way, EPOLLIN | EPOLLOUT, way.stream ? watching::begins : watching::goes_on);  // what has waited goes next
 }
 
 void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
@@ -145,7 +155,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
     if (!left && how.empty() && way.waiting.empty() && way.writing) {
       way.writing = false;
-      watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN, true);
+      watch(way, EPOLLIN, watching::goes_on);
     }
   }
   if (left) return leaves(way.process);

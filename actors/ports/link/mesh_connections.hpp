@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -148,7 +149,9 @@ struct mesh::outgoing {
     if (!ring) return true;
     if (ring.broken()) problem = EPROTO;
     if (problem == 0 && ring.publish()) {
-      const ssize_t rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      ssize_t rung = -1;
+      do rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      while (rung < 0 && errno == EINTR);
       if (rung < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;  // full: it has not heard earlier ones
     }
     return problem == 0;
@@ -166,6 +169,7 @@ struct mesh::outgoing {
   std::uint64_t next_number = 0;
   bool spoke = false;    ///< since the last look
   bool writing = false;  ///< the system is to say when it takes more
+  bool stream = false;   ///< watched in mesh::streams_
   int problem = 0;       ///< errno of whoever wrote; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
@@ -181,7 +185,8 @@ struct mesh::incoming {
 
   const std::uint32_t id;
   descriptor socket;
-  bool local = false;  ///< from a process of this host, which passes its ring first
+  bool local = false;   ///< from a process of this host, which passes its ring first
+  bool stream = false;  ///< watched in mesh::streams_
   byte_ring ring;
   handshake hands;
   std::vector<std::byte> unsent;
@@ -202,6 +207,14 @@ struct mesh::incoming {
   bool sinks = false;       ///< it is nobody's any more
 };
 
+/// For what has to be said even when there is no memory: empty then.
+inline std::string text_or_nothing(const char* what, const char* why) noexcept {
+  try {
+    return std::string{what} + why;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
 /// True: all was taken. @param problem errno, when the system takes no more for good
 bool send_plain(int socket, std::vector<std::byte>& bytes, int& problem);
 /// Bytes for a handshake, which takes just what belongs to it. False: the connection has ended; `why` says how.

@@ -33,11 +33,13 @@ std::uint32_t mesh::registrar() const {
 /// Everybody keeps a connection with the registrar, in both directions, so that there is one who misses whoever ends.
 void mesh::greet() {
   const std::uint32_t now = registrar();
-  if (std::exchange(greeted_, now) == now) return;
+  if (greeted_ == now) return;
+  if (now != here_) tell(now, beat_word{});
+  else
+    for (std::uint32_t p = 0; p < processes(); ++p)
+      if (p != here_) tell(p, beat_word{});
+  greeted_ = now;
   greeted_at_ = clock::now();
-  if (now != here_) return tell(now, beat_word{});
-  for (std::uint32_t p = 0; p < processes(); ++p)
-    if (p != here_) tell(p, beat_word{});
 }
 
 /// There is a connection from it.
@@ -50,11 +52,31 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
   if (leaving_.load()) return gone(process);  // nothing is expected of anybody any more
   if (process == here_ || !alive(process)) return;
   // It may only have been stopped: when it goes on it must hear that nobody counts on it any more.
-  if (out_[process]->phase_now() == outgoing::phase::open) tell(process, lost_word{process, how});
+  const bool can_hear = out_[process]->phase_now() == outgoing::phase::open;
+  loss& mine = losses_[process];
+  try {
+    if (can_hear) tell(process, lost_word{process, how});
+    mine.how = how;
+  } catch (const std::bad_alloc&) {  // lost all the same; it hears so from others, or by its own silence
+  }
+  if (mine.how.empty()) mine.how = "no memory";
+  mine.told = false;
   fate_[process].store(fate::lost);
   close(*out_[process]);
   for (const auto& way : in_)
     if (way->known && way->process == process) close(*way);
+  tell_loss(process);
+}
+
+/// Those that could not be told when they happened.
+void mesh::tell_losses() {
+  for (std::uint32_t p = 0; p < processes(); ++p)
+    if (!losses_[p].told) tell_loss(p);
+}
+
+/// Throws std::bad_alloc: then it is told later. Telling it twice does no harm.
+void mesh::tell_loss(std::uint32_t process) {
+  const std::string& how = losses_[process].how;
   if (registrar() == here_) {
     for (std::uint32_t p = 0; p < processes(); ++p)
       if (p != here_) tell(p, lost_word{process, how});
@@ -62,7 +84,13 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
     tell(registrar(), suspect_word{process, how});
   }
   greet();
-  receiver_.process_lost(process, how);
+  losses_[process].told = true;
+  try {
+    receiver_.process_lost(process, how);
+  } catch (const std::bad_alloc&) {
+    losses_[process].told = false;
+    throw;
+  }
 }
 
 /// It has said so against the frames: what it has sent in the other connection comes first.
@@ -117,7 +145,7 @@ void mesh::keep_time(steady_time now) {
     departed_.erase(departed_.begin());
     greet();  // not before: most jobs end now, and nobody needs a registrar
   }
-  if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, true);
+  if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, watching::goes_on);
   for (const auto& way : in_) {
     if (way->over) continue;
     if (!way->known && now - way->began > most_shaking) close(*way);

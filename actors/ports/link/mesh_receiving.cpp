@@ -24,7 +24,7 @@ void mesh::accept_all(int listener) {
     if (strangers >= most_strangers) close(*oldest);
     tune_socket(s.get(), static_cast<int>(options_.silence.count()));
     const std::uint32_t id = next_incoming_++;
-    watch(s.get(), subject::incoming, id, EPOLLIN, false);
+    watch(epoll_.get(), s.get(), subject::incoming, id, EPOLLIN, watching::begins);
     const bool local = socket_address::own(s.get()).family() == AF_UNIX;
     in_.push_back(std::make_unique<incoming>(
         id, std::move(s), handshake::answering({roster_.job, 0, here_, options_.build}, key_), clock::now()));
@@ -33,7 +33,7 @@ void mesh::accept_all(int listener) {
   if (why.empty()) return;
   // No descriptors are left. Whoever calls goes on calling; the next look tries again, instead of spinning here.
   accepting_ = false;
-  watch_listeners(0, true);
+  watch_listeners(0, watching::goes_on);
 }
 
 /// True: it is done.
@@ -45,7 +45,7 @@ bool mesh::shake_hands(incoming& way) {
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
   const bool sent = send_plain(way.socket.get(), way.unsent, problem);
   if (!open || problem != 0 || way.hands.state() == handshake::status::refused) return close(way), false;
-  watch(way.socket.get(), subject::incoming, way.id, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, true);
+  watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
   if (way.hands.state() != handshake::status::done || !sent) return false;
   way.process = way.hands.peer();
   const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
@@ -54,7 +54,16 @@ bool mesh::shake_hands(incoming& way) {
   if (way.process >= processes() || way.process == here_ || twice || !alive(way.process)) return close(way), false;
   way.known = true;
   way.heard = clock::now();
+  if (!way.local) begin_stream(way);
   return true;
+}
+
+/// From now on frames come through the socket, and callers may read them.
+void mesh::begin_stream(incoming& way) {
+  stop_watching(epoll_.get(), way.socket.get());
+  way.stream = true;
+  ++open_streams_;
+  watch(way, EPOLLIN, watching::begins);
 }
 
 void mesh::incoming_event(incoming& way) {
@@ -66,7 +75,7 @@ void mesh::incoming_event(incoming& way) {
       if (!read_some(way, budget)) break;
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
-    ended(way, std::string{"what it sent cannot be taken: "} + e.what());
+    ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
   }
 }
 
@@ -74,10 +83,15 @@ void mesh::incoming_event(incoming& way) {
 /// the ring is all that comes
 bool mesh::take_bells(incoming& way, bool& open) {
   if (!way.ring) {
-    bool ended_early = false;
-    descriptor memory = receive_descriptor(way.socket.get(), ended_early);
-    if (ended_early) ended(way, "it closed a connection");
-    if (!memory) return false;
+    descriptor memory;
+    switch (receive_descriptor(way.socket.get(), memory)) {
+      case passed::nothing_yet: return false;
+      case passed::memory: break;
+      case passed::no_memory: way.local = false; return begin_stream(way), true;
+      case passed::ended: return ended(way, "it closed a connection"), false;
+      case passed::lost_on_the_way:
+        return ended(way, "the memory that it passed was not received: no descriptors are left here"), false;
+    }
     way.ring = byte_ring::take(std::move(memory));
     ++rings_;
   }
@@ -310,13 +324,16 @@ void mesh::ended(incoming& way, const std::string& how) {
 }
 
 void mesh::close(incoming& way) {
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   if (!way.over && way.ring) --rings_;
+  if (!way.over && way.stream) --open_streams_;
   way.over = true;
 }
 
 void mesh::close(outgoing& way) {
   const std::lock_guard lock(way.mutex);
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.ring = {};
   way.now = outgoing::phase::closed;
