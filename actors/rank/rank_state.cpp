@@ -553,6 +553,13 @@ void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
   end_all(out);
 }
 
+/// It has lost ranks, so it says `broken` in any case; but what the old one has broken already waits for what the old one will not say.
+void rank_state::rehomed(rank_outbox& out) {
+  if (dead_ || !broken_) return;
+  quiet_ = false;
+  end_all(out);
+}
+
 /// Broken: what can end at once does, the rest once all ranks have let go of it. May be repeated.
 void rank_state::end_all(rank_outbox& out) {
   if (on_board_) finish_on_board(broken_, out);

@@ -33,9 +33,7 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       streams_(::epoll_create1(EPOLL_CLOEXEC)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      leavers_(roster_.processes.size()),
-      fate_(roster_.processes.size()),
-      losses_(roster_.processes.size()) {
+      presence_(roster_, here_, options_.silence, clock::now()) {
   if (!epoll_ || !streams_ || !bell_)
     throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
   for (std::uint32_t p = 0; p < processes(); ++p) {
@@ -45,8 +43,7 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
   watch(epoll_.get(), bell_.get(), subject::bell, 0, EPOLLIN, watching::begins);
   watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
   watch_listeners(EPOLLIN, watching::begins);
-  next_look_ = clock::now() + options_.silence / looks_in_silence;
-  greeted_ = processes();
+  next_look_ = clock::now() + presence_.between_ticks();
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the application's threads
@@ -188,12 +185,6 @@ void mesh::send_word(std::uint32_t to, frame_head head, std::vector<std::byte> b
   send(*out_[to], std::move(p));
 }
 
-void mesh::tell(std::uint32_t to, const process_word& what) {
-  frame_head head;
-  head.kind = frame_kind::process;
-  send_word(to, head, to_wire(what));
-}
-
 /// What was announced is not sent at all: its receiver is told of the end of the operation by others, and asks in vain if it does. What has its
 /// number in the connection has to come.
 template <class Which>
@@ -224,11 +215,13 @@ void mesh::let_go(communicator_id of, rank_t rank) {
 void mesh::work() {
   std::unique_lock lock(reading_);
   std::array<epoll_event, 64> events;
+  bool greeted = false;
   for (steady_time before = clock::now();;) {
     int ms = 0, n = 0;
     try {
       if (leaving_.load() && said_goodbye()) return;
-      if (greeted_ == processes()) greet();
+      if (!greeted) presence_.greet(clock::now(), *this);
+      greeted = true;
       connect_those_wanted();
       ms = pause_before_look();
     } catch (const std::exception&) {
@@ -239,8 +232,10 @@ void mesh::work() {
     lock.lock();
     const steady_time now = clock::now();
     // This process itself was stopped, or had no core: what the others said meanwhile is not read yet.
-    if (now - before > options_.silence / 2 + std::chrono::milliseconds{ms})
-      for (const auto& way : in_) way->heard = way->began = now;
+    if (now - before > options_.silence / 2 + std::chrono::milliseconds{ms}) {
+      presence_.awake(now);
+      for (const auto& way : in_) way->began = now;
+    }
     before = now;
     try {
       for (int i = 0; i < n; ++i)
@@ -248,7 +243,7 @@ void mesh::work() {
       read_rings();
       std::erase_if(in_, [](const auto& way) { return way->over; });
       if (now >= next_look_) keep_time(now);
-      tell_losses();
+      presence_.tell_losses(now, *this);
     } catch (const std::exception&) {
       std::this_thread::sleep_for(nap);  // as above
     }

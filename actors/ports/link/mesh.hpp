@@ -46,6 +46,7 @@
 #include "actors/ports/link/handshake.hpp"
 #include "actors/ports/link/job_key.hpp"
 #include "actors/ports/link/places.hpp"
+#include "actors/ports/link/presence_state.hpp"
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "actors/waiting/parking.hpp"
@@ -76,12 +77,12 @@ struct mesh_options {
   std::uint64_t build = 0;                      ///< which every process must have been built as
 };
 
-class mesh {
+class mesh final : private presence_outbox {
 public:
   /// @param listeners already listen, at the addresses that the roster says. `memory` and `receiver` outlive the mesh.
   mesh(mesh_options options, roster in, std::uint32_t here, const job_key& key, std::vector<descriptor> listeners,
        arena& memory, mesh_receiver& receiver);
-  ~mesh();
+  ~mesh() override;
   mesh(const mesh&) = delete;
   mesh& operator=(const mesh&) = delete;
 
@@ -114,7 +115,6 @@ public:
   std::size_t waiting_bytes() const;
 
 private:
-  enum class fate : std::uint8_t { here, left, lost };
   struct piece;
   struct outgoing;
   struct incoming;
@@ -128,7 +128,7 @@ private:
   void send_locked(outgoing& way, piece&& what);
   template <class Which>
   void let_go_of(Which&& which);
-  bool alive(std::uint32_t process) const { return fate_[process].load() == fate::here; }
+  bool alive(std::uint32_t process) const { return presence_.alive(process); }
   void wake() noexcept;
 
   // -- the mesh's thread, or with `reading_` --
@@ -166,16 +166,17 @@ private:
   void close(incoming& way);
   void close(outgoing& way);
   void lose(std::uint32_t process, const std::string& how);
-  void tell_losses();
-  void tell_loss(std::uint32_t process);
   void leaves(std::uint32_t process);
-  void gone(std::uint32_t process);
-  void greet();
-  bool hears(std::uint32_t process) const;
   bool said_goodbye();
-  void tell(std::uint32_t to, const process_word& what);
-  std::uint32_t registrar() const;
   void keep_time(steady_time now);
+  // -- presence_outbox --
+  void tell(std::uint32_t to, const process_word& what) override;
+  bool can_hear(std::uint32_t process) override;
+  void beat(std::uint32_t to) override;
+  void close(std::uint32_t process) override;
+  void lost(std::uint32_t process, const std::string& how) override { receiver_.process_lost(process, how); }
+  void left(std::uint32_t process) override { receiver_.process_left(process); }
+
   void watch(int epoll, int fd, subject whose, std::uint64_t which, std::uint32_t events, watching how);
   void watch(outgoing& way, std::uint32_t events, watching how);
   void watch(incoming& way, std::uint32_t events, watching how);
@@ -189,16 +190,14 @@ private:
   arena& memory_;
   mesh_receiver& receiver_;
   descriptor epoll_, streams_, bell_;  ///< streams_: of open connections with other hosts, inside epoll_
-  // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. `fate_` and `leaving_` are read without.
+  // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. presence_.alive() and `leaving_` are read without.
   std::mutex reading_;
   std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
   std::vector<std::unique_ptr<outgoing>> out_;        ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
-  std::vector<bool> leavers_;  ///< have said that they leave; their frames may still come
-  std::vector<std::atomic<fate>> fate_;
   std::uint32_t next_incoming_ = 0;
-  std::uint32_t greeted_ = 0;  ///< the registrar that was
-  steady_time next_look_{}, goodbye_until_{}, greeted_at_{};
+  presence_state presence_;
+  steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
   bool polled_ = false;   ///< callers have looked since the thread did
@@ -206,13 +205,6 @@ private:
   int rings_ = 0;
   int open_streams_ = 0;  ///< that frames come from
   bool attends_streams_ = true;
-  struct loss {
-    bool told = true;
-    std::string how;
-  };
-  std::vector<loss> losses_;  ///< by process
-  std::vector<std::pair<std::uint32_t, steady_time>>
-      departed_;  ///< left lately; the receiver is told with the next look
   std::thread thread_;
 };
 

@@ -26,15 +26,13 @@ namespace troupe::actors {
 inline constexpr std::size_t block_bytes = 64 * 1024;
 /// Longer frames get memory of their own, and are received straight into it.
 inline constexpr std::size_t large_frame = 16 * 1024;
+/// Of a ring: what is published or given back at once, so that its two ends copy at the same time.
+inline constexpr std::size_t ring_piece = 32 * 1024;
 /// Of one connection, before others have their turn.
 inline constexpr std::size_t budget_of_turn = 1 << 20;
 /// Strangers at the door, at once: the one that has been there longest goes when another comes.
 inline constexpr std::size_t most_strangers = 256;
 inline constexpr std::chrono::seconds most_shaking{5};
-/// Who has said nothing for so long says "I am here", and who has not heard anything for nearly all of it counts as lost: by the end of it.
-inline constexpr int looks_in_silence = 10;
-/// For everybody's connection with the registrar to stand.
-inline constexpr std::chrono::seconds first_contact{3};
 
 /// In the direction against the frames, before the end of a connection: "bye".
 inline constexpr std::byte leaves_in_order{0x62};
@@ -133,15 +131,17 @@ struct mesh::outgoing {
     for (;;) {
       std::array<iovec, 4> parts;
       const std::size_t n = what.parts(parts);
-      std::size_t wanted = 0, taken = 0;
-      for (std::size_t i = 0; i < n && taken == wanted; ++i) {
-        wanted += parts[i].iov_len;
-        taken += ring.write(static_cast<const std::byte*>(parts[i].iov_base), parts[i].iov_len);
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < n && taken < ring_piece; ++i) {
+        const std::size_t wanted = std::min(parts[i].iov_len, ring_piece - taken);
+        const std::size_t now = ring.write(static_cast<const std::byte*>(parts[i].iov_base), wanted);
+        taken += now;
+        if (now < wanted) break;
       }
       what.done += taken;
       if (what.done == what.total()) return true;
       if (!publish()) return false;
-      if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
+      if (taken == 0 && !ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
     }
   }
   /// False: `problem` says why not.
@@ -181,7 +181,7 @@ struct mesh::outgoing {
 
 struct mesh::incoming {
   incoming(std::uint32_t number, descriptor s, handshake h, steady_time now)
-      : id(number), socket(std::move(s)), hands(std::move(h)), heard(now), began(now) {}
+      : id(number), socket(std::move(s)), hands(std::move(h)), began(now) {}
 
   const std::uint32_t id;
   descriptor socket;
@@ -194,7 +194,7 @@ struct mesh::incoming {
   bool over = false;   ///< closed; goes when its event has been handled
   std::uint32_t process = 0;
   std::uint64_t next_number = 0;
-  steady_time heard, began;
+  steady_time began;
   // What was received and not read yet.
   std::shared_ptr<scratch_block> block;
   std::size_t begin = 0, end = 0;

@@ -53,7 +53,7 @@ bool mesh::shake_hands(incoming& way) {
   });
   if (way.process >= processes() || way.process == here_ || twice || !alive(way.process)) return close(way), false;
   way.known = true;
-  way.heard = clock::now();
+  presence_.hears(way.process, true, clock::now());
   if (!way.local) begin_stream(way);
   return true;
 }
@@ -107,7 +107,7 @@ bool mesh::take_bells(incoming& way, bool& open) {
 
 /// As recv(): how many bytes, 0: none now.
 std::size_t mesh::read_ring(incoming& way, std::byte* to, std::size_t room) {
-  const std::size_t got = way.ring.read(to, room);
+  const std::size_t got = way.ring.read(to, std::min(room, ring_piece));
   if (way.ring.broken()) throw error(errc::io, "its ring's numbers cannot be");
   if (got > 0 && way.ring.give_back())
     static_cast<void>(::send(way.socket.get(), &there_is_room, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -171,7 +171,7 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_errno(errno)), false;
-  way.heard = clock::now();
+  presence_.heard(way.process, clock::now());
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
   (large ? way.large_done : way.end) += bytes;
@@ -298,19 +298,11 @@ void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& 
 bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body) {
   const std::optional<process_word> word = process_word_from(body);
   if (!word) return ended(way, "it sent a message that cannot be read"), false;
-  if (std::holds_alternative<bye_word>(*word)) {
-    gone(way.process);
-  } else if (const auto* s = std::get_if<suspect_word>(&*word)) {
-    if (s->process < processes() && s->process != here_) lose(s->process, s->how);
-  } else if (const auto* l = std::get_if<lost_word>(&*word)) {
-    if (l->process >= processes()) return ended(way, "it named a process that does not exist"), false;
-    const std::string by = name_of(roster_, way.process);
-    if (l->process != here_) lose(l->process, l->how);
-    else
-      for (std::uint32_t p = 0; p < processes(); ++p)
-        if (p != here_) lose(p, "this process was taken for lost by " + by + ": " + l->how);
-  } else if (std::holds_alternative<gave_up_word>(*word)) {
-    return receiver_.word_arrived(way.process, head, body);
+  if (std::holds_alternative<gave_up_word>(*word)) {
+    if (!receiver_.word_arrived(way.process, head, body))
+      return ended(way, "it sent a message that cannot be read"), false;
+  } else if (!presence_.word(way.process, *word, clock::now(), *this)) {
+    return ended(way, "it named a process that does not exist"), false;
   }
   return !way.over;
 }
@@ -319,7 +311,6 @@ void mesh::ended(incoming& way, const std::string& how) {
   const std::uint32_t process = way.process;
   const bool matters = way.known && alive(process);
   close(way);
-  if (matters && leavers_[process]) return gone(process);
   if (matters) lose(process, how);
 }
 
@@ -328,6 +319,7 @@ void mesh::close(incoming& way) {
   way.socket.reset();
   if (!way.over && way.ring) --rings_;
   if (!way.over && way.stream) --open_streams_;
+  if (!way.over && way.known) presence_.hears(way.process, false, {});
   way.over = true;
 }
 
