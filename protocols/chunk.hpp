@@ -32,7 +32,19 @@ struct chunk {
   std::uint32_t lane = 0;      ///< channel × lanes of the channel + lane
   std::uint32_t sequence = 0;  ///< 0, 1, 2 … per (source, destination, lane) of the epoch
   std::shared_ptr<const void>
-      keep;  ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
+      keep;                ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
+  bool announced = false;  ///< the payload is still with its sender, and comes when its receiver says that it may
+};
+
+/// What a step waits for, and where it belongs.
+struct expected_chunk {
+  std::uint64_t fingerprint = 0;
+  epoch_t epoch = 0;
+  rank_t source = -1;
+  std::uint32_t lane = 0;
+  std::uint32_t sequence = 0;
+  std::size_t bytes = 0;
+  std::byte* place = nullptr;
 };
 
 /// Gives back the right to send one more, and with it the memory that the chunk referred to.

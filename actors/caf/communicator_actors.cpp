@@ -9,6 +9,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/caf/membership.hpp"
 #include "actors/caf/rank_shell.hpp"
+#include "actors/ports/link/takeover.hpp"
 
 namespace troupe::actors {
 
@@ -167,23 +168,20 @@ void communicator_actors::process_lost(std::uint32_t lost, const std::string& ho
         rank, make_failure(errc::peer_lost, name + ": " + who + reason + "; the communicator cannot be used any more")};
   };
   const std::string reason = name_of(links->all(), lost) + ": " + how;
-  bool first = false;
-  if (lost == home && !at_home.load()) {
+  takeover made = when_lost(lost, links->here(), home, at_home.load(), process_of);
+  if (made.begins) {
     make();
     const std::lock_guard lock(mutex_);
     if (ended.load()) return;
-    first = !at_home.load();  // several may hear of it at once
-    if (first) make_membership();
+    if (at_home.load())
+      made = when_lost(lost, links->here(), home, true, process_of);  // several may hear of it at once
+    else make_membership();
     at_home.store(true);
   }
-  if (!at_home.load()) return;
-  for (rank_t r = 0; r < ranks; ++r)
-    if (process_of[static_cast<std::size_t>(r)] == lost) post(membership_, news(r, reason));
-  if (!first) return;
-  // They may live, but the membership that they answer is not this one.
-  for (rank_t r = 0; r < ranks; ++r)
-    if (!is_here(r) && process_of[static_cast<std::size_t>(r)] != lost)
-      post(membership_, news(r, reason + ", where the membership was"));
+  if (made.begins)
+    for (const auto& cell : table->cells()) cell->post(rank_order{[](rank_state& s, rank_outbox& o) { s.rehomed(o); }});
+  for (const auto& [rank, by_takeover] : made.lost)
+    post(membership_, news(rank, by_takeover ? reason + ", where the membership was" : reason));
 }
 
 void communicator_actors::end() {

@@ -181,9 +181,23 @@ void job_links::send_gave_up(const communicator_actors& of, epoch_t which, rank_
   to_others(of, head, to_wire(process_word{gave_up_word{which, rank}}));
 }
 
-void job_links::let_go(const communicator_actors& of, rank_t source, epoch_t epoch) {
-  mesh_.let_go(of.id, source, epoch);
+void job_links::send_clear(const communicator_actors& of, rank_t to, int channel, const credit& what) {
+  mesh_.send_clear(process_of(of, to), head_to(of, to, channel), what);
 }
+
+void job_links::offer_place(const communicator_actors& of, rank_t rank, const expected_chunk& what) {
+  mesh_.places(process_of(of, what.source)).offer(of.id, rank, what);
+}
+
+void job_links::withdraw_place(const communicator_actors& of, rank_t rank, const expected_chunk& what) {
+  mesh_.places(process_of(of, what.source)).withdraw(of.id, rank, what);
+}
+
+void job_links::let_go(const communicator_actors& of, rank_t rank, const operation_key& which) {
+  mesh_.let_go(of.id, rank, which.epoch, which.peer);
+}
+
+void job_links::let_go(const communicator_actors& of, rank_t rank) { mesh_.let_go(of.id, rank); }
 
 // -- in ---------------------------------------------------------------------------------------------------------------------
 

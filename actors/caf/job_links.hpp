@@ -50,8 +50,14 @@ public:
   /// To every other process that has ranks of it.
   void send(const communicator_actors& of, const ranks_word& what);
   void send_gave_up(const communicator_actors& of, epoch_t which, rank_t rank);
+  /// The chunk that `to` has announced may come; and where. `rank` is here, `to` and the chunk's source elsewhere.
+  void send_clear(const communicator_actors& of, rank_t to, int channel, const credit& what);
+  void offer_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
+  void withdraw_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
   /// Nothing on its way refers to the rank's memory of that operation.
-  void let_go(const communicator_actors& of, rank_t source, epoch_t epoch);
+  void let_go(const communicator_actors& of, rank_t rank, const operation_key& which);
+  /// Nor to any memory of the rank.
+  void let_go(const communicator_actors& of, rank_t rank);
 
   /// See mesh.
   bool poll() noexcept { return mesh_.poll(); }

@@ -72,7 +72,10 @@ public:
   void left(epoch_t operations, call last) override { members_.left(rank_, operations, std::move(last)); }
   void quiet() override { members_.quiet(rank_); }
   void abort(const failure_ptr& why) override { tell(abort_message{why}); }
-  void perished() override { tell(perished_message{rank_}); }
+  void perished() override {
+    if (members_.links != nullptr) members_.links->let_go(members_, rank_);
+    tell(perished_message{rank_});
+  }
 
   void deliver(rank_t to, int channel, chunk&& what) override {
     if (!faults_.empty()) return deliver_with_faults(to, channel, std::move(what));
@@ -82,6 +85,17 @@ public:
     if (killed_) return;
     if (!members_.is_here(to)) return members_.links->send(members_, to, channel, what);
     peer(to).post(credit_message{channel, what});
+  }
+  bool offer_place(int, const expected_chunk& what) override {
+    if (members_.is_here(what.source)) return false;
+    members_.links->offer_place(members_, rank_, what);
+    return true;
+  }
+  void withdraw_place(int, const expected_chunk& what) override {
+    members_.links->withdraw_place(members_, rank_, what);
+  }
+  void clear(rank_t to, int channel, const credit& what) override {
+    if (!killed_) members_.links->send_clear(members_, to, channel, what);
   }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
     say(receiver, {pair_word::kind::revoke, rank_, epoch, false, why, 0, false, {}});
@@ -117,7 +131,7 @@ public:
     return false;
   }
   bool flush(const operation_key& which) override {
-    if (members_.links != nullptr) members_.links->let_go(members_, rank_, which.epoch);
+    if (members_.links != nullptr) members_.links->let_go(members_, rank_, which);
     if (members_.ways == nullptr) return false;
     post(shell(), flush_order_message{which});
     return true;

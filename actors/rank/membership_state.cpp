@@ -36,13 +36,16 @@ void membership_state::flushed(rank_t rank, membership_outbox& out) {
 }
 
 void membership_state::lost(rank_t rank, failure_ptr why, membership_outbox& out) {
-  if (dissolved_ || left_.contains(rank) || !lost_.insert(rank).second) return;
+  // Also of a rank that has left: what it owed others may have been lost on the way, and it will not stop what it had under way.
+  if (dissolved_ || !lost_.insert(rank).second) return;
   agreement_.lost(rank, std::move(why), out);
   bury_if_quiet(out);
 }
 
 void membership_state::bury_if_quiet(membership_outbox& out) {
-  if (lost_.empty() || static_cast<int>(quiet_.size() + lost_.size()) < ranks_) return;
+  for (rank_t rank = 0; rank < ranks_; ++rank)
+    if (!quiet_.contains(rank) && !lost_.contains(rank)) return;
+  if (lost_.empty()) return;
   for (const rank_t rank : lost_) out.bury(rank, broken());
   for (const rank_t rank : lost_)
     if (!left_.contains(rank)) left(rank, 0, {}, out);

@@ -44,6 +44,10 @@ public:
   /// To the channel of that number at rank `to`.
   virtual void deliver(rank_t to, int channel, chunk&& what) = 0;
   virtual void give_back(rank_t to, int channel, const credit& what) = 0;
+  /// As channel_outbox's. Only between processes.
+  virtual bool offer_place(int /*channel*/, const expected_chunk&) { return false; }
+  virtual void withdraw_place(int /*channel*/, const expected_chunk&) {}
+  virtual void clear(rank_t /*to*/, int /*channel*/, const credit&) {}
   /// To the receiving rank of a send: end the receive, and answer.
   virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;
   /// @param received the receive had been performed before

@@ -40,6 +40,9 @@ struct rank_state::channel_port final : channel_outbox {
   channel_port(rank_state& s, int number, rank_outbox& o) : self(s), channel(number), out(o) {}
   void deliver(rank_t to, chunk&& what) override { out.deliver(to, channel, std::move(what)); }
   void give_back(rank_t to, const credit& what) override { out.give_back(to, channel, what); }
+  bool offer_place(const expected_chunk& what) override { return out.offer_place(channel, what); }
+  void withdraw_place(const expected_chunk& what) override { out.withdraw_place(channel, what); }
+  void clear(rank_t to, const credit& what) override { out.clear(to, channel, what); }
   void performed(const operation_key& which) override { self.performed(which, out); }
   void mismatch(const operation_key& which, rank_t from) override {
     if (which.peer >= 0) return self.pairs_.mismatch(which, from, out);
@@ -92,7 +95,7 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       begun_(options_.first),
       ahead_(options_.most_ahead) {
   if (board != nullptr) port_.emplace(*board, options_.rank);
-  for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory);
+  for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory, options_.least_placed);
 }
 
 rank_state::~rank_state() {
@@ -556,6 +559,13 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
 void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
   if (broken_ || dead_) return;
   broken_ = why;
+  end_all(out);
+}
+
+/// It has lost ranks, so it says `broken` in any case; but what the old one has broken already waits for what the old one will not say.
+void rank_state::rehomed(rank_outbox& out) {
+  if (dead_ || !broken_) return;
+  quiet_ = false;
   end_all(out);
 }
 

@@ -8,7 +8,7 @@
 //   submit(operation)              from the caller, in the order of its calls
 //   chunk / credit                 from a peer's channel (channel_state.hpp)
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
-//   broken / peer_left / peer_lost from the membership
+//   broken / peer_left / peer_lost from the membership; `rehomed` when it was lost, before anything from the next one
 //   tick / end                     from the clock or the caller; ignored when the operation is over
 //   stuck                          from the membership: somebody looked and found everything idle
 //   revoke / revoked / refused / inquired / asked_for / look_again   from another rank, about a send or receive
@@ -58,8 +58,9 @@ struct rank_state_options {
   epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
   bool pairs_by_mailbox =
       false;  ///< sends and receives, though there is a board; all ranks alike. Simulation has both on one board
-  unsigned most_ahead = troupe::most_ahead;  ///< fewer only in simulations, whose runs are short
-  bool tells_history = true;                 ///< false only in a simulation that has to notice it
+  unsigned most_ahead = troupe::most_ahead;         ///< fewer only in simulations, whose runs are short
+  std::size_t least_placed = actors::least_placed;  ///< less only in simulations, whose chunks are small
+  bool tells_history = true;                        ///< false only in a simulation that has to notice it
 };
 
 class rank_state final : private pair_keeper {
@@ -118,6 +119,8 @@ public:
   /// A transition was left in the middle, for want of memory: nobody goes on here, so nobody can anywhere. Throws std::bad_alloc if
   /// there is none for that either; call it again then.
   void break_down(const failure_ptr& why, rank_outbox& out);
+  /// The membership was lost with its process, and another one, which knows nothing of what was said to it, has taken its place.
+  void rehomed(rank_outbox& out);
   void peer_left(rank_t peer, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
   /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.

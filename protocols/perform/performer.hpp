@@ -13,6 +13,9 @@
 //   void send(lane, to, data, bytes)          hands out a reference @pre can_send
 //   std::byte* slot(lane, to, bytes)          memory for the next message of this lane to `to` @pre can_send
 //   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
+// A port whose chunks come from far away may offer besides:
+//   void expect(lane, from, place, bytes)     the lane waits for that chunk and for nothing else; it will be kept at `place` as it is, or
+//                                             combined (null). A chunk whose data lie there already is not copied
 // A port of a world where work takes time (virtual time) may offer besides:
 //   bool begin_work(lane, instruction, lacked)  called once the instruction lacks nothing: true if its work takes no time, false if its end
 //                                             is reported later by transferred(); only then it consumes and sends.
@@ -135,6 +138,8 @@ private:
   template <class Port>
   outcome perform(Port& port, int lane, const instruction& i, bool completes);
   template <class Port>
+  void expect(Port& port, int lane, const instruction& i) const;
+  template <class Port>
   void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries, bool completes);
   bool ready(const instruction& i) const;
   std::size_t fan_size(const lane_state& l) const;
@@ -199,7 +204,11 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
     if constexpr (timed_port<Port>)
       if (l.transfer != transfer_state::none && member.score_step != l.wait.step)
         continue;  // another one's work is under way
-    if (!ready(member) || port.front(lane, member.from) == nullptr) continue;
+    if (!ready(member)) continue;
+    if (port.front(lane, member.from) == nullptr) {
+      expect(port, lane, member);
+      continue;
+    }
     if (const outcome result = perform(port, lane, member, completes); result != outcome::moved) return result;
     l.fan_done |= std::uint64_t{1} << k;
     if (l.fan_done == (size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size) - 1)) {
@@ -221,7 +230,10 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
   const chunk* incoming = nullptr;
   if (receives(i.kind)) {
     incoming = port.front(lane, i.from);
-    if (incoming == nullptr) return stuck(l, lane_wait::reason::chunk, i.from, lane);
+    if (incoming == nullptr) {
+      expect(port, lane, i);
+      return stuck(l, lane_wait::reason::chunk, i.from, lane);
+    }
     if (incoming->bytes != bytes) return outcome::mismatch;
   }
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
@@ -259,6 +271,17 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
 
 template <class Code>
 template <class Port>
+void basic_performer<Code>::expect(Port& port, int lane, const instruction& i) const {
+  if constexpr (requires(std::byte * place, std::size_t bytes) { port.expect(lane, i.from, place, bytes); }) {
+    // The place is the chunk's from the moment when nothing else is lacking: whoever sends it does so after all that the place held before
+    // was read (the verifier has proved it), and so it does not matter that the bytes come before this lane looks again.
+    const bool keeps_it = writes(i.kind) && !reduces(i.kind) && (!sends(i.kind) || port.can_send(lane, i.to));
+    port.expect(lane, i.from, keeps_it ? memory_.at(i.target) : nullptr, i.elements * code_->element_size);
+  }
+}
+
+template <class Code>
+template <class Port>
 void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries,
                                     bool completes) {
   as_received(i.kind, [&](auto step) {
@@ -266,8 +289,9 @@ void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, 
     if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
     else if (carries) result = memory_.at(i.target);
     if (carries) {
-      if constexpr (!step.combines) troupe::copy(result, incoming.data, incoming.bytes);
-      else if constexpr (step.with_target) combine(i, incoming.data, result, result, completes);
+      if constexpr (!step.combines) {
+        if (result != incoming.data) troupe::copy(result, incoming.data, incoming.bytes);
+      } else if constexpr (step.with_target) combine(i, incoming.data, result, result, completes);
       else combine(i, incoming.data, memory_.at(i.source), result, completes);
     }
     port.consume(lane, i.from);

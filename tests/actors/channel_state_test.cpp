@@ -14,7 +14,7 @@ using namespace troupe::actors;
 
 namespace {
 
-struct recording final : channel_outbox {
+struct recording : channel_outbox {
   void deliver(rank_t to, chunk&& what) override { delivered.push_back({to, std::move(what)}); }
   void give_back(rank_t to, const credit& what) override { credits.push_back({to, what}); }
   void performed(const operation_key& which) override { done.push_back(which); }
@@ -304,4 +304,97 @@ TEST_CASE_FIXTURE(fixture, "stopping one receive leaves the others' chunks, also
   state.on_chunk(incoming(e + 2, 0, values[2]), out);
   state.start(pair_work(e + 2, false, buffer), out);
   CHECK(buffer[0] == 13);
+}
+
+namespace {
+
+/// A channel whose peers are far away.
+struct far_away final : recording {
+  bool offer_place(const expected_chunk& what) override {
+    offered.push_back(what);
+    return true;
+  }
+  void withdraw_place(const expected_chunk& what) override { withdrawn.push_back(what); }
+  void clear(rank_t to, const credit& what) override { cleared.push_back({to, what}); }
+  std::vector<expected_chunk> offered, withdrawn;
+  std::vector<std::pair<rank_t, credit>> cleared;
+};
+
+struct far_fixture {
+  arena memory;
+  channel_state state{0, 0, memory, 8};
+  far_away out;
+  std::vector<std::int64_t> buffer = std::vector<std::int64_t>(128, 0);
+  const std::array<std::int64_t, 4> values{11, 12, 13, 14};
+  static chunk announced(epoch_t epoch, std::uint32_t sequence, std::size_t bytes = 8) {
+    return {nullptr, bytes, print, epoch, 1, 0, sequence, {}, true};
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(far_fixture, "a lane that waits offers its place once, and what comes there is not copied") {
+  state.start(work(0, step_kind::recv, 2, buffer), out);
+  REQUIRE(out.offered.size() == 1);
+  CHECK(out.offered[0].place == reinterpret_cast<std::byte*>(&buffer[0]));
+  CHECK(out.offered[0].bytes == 8);
+  CHECK(out.offered[0].fingerprint == print);
+  state.on_chunk(incoming(0, 1, values[1]), out);  // another one moves nothing
+  CHECK(out.offered.size() == 1);
+  buffer[0] = 99;  // received there
+  state.on_chunk(incoming(0, 0, buffer[0]), out);
+  CHECK(buffer[0] == 99);
+  CHECK(buffer[1] == 12);
+  CHECK(out.withdrawn.empty());
+  CHECK(out.done.size() == 1);
+}
+
+TEST_CASE_FIXTURE(far_fixture, "what comes elsewhere after its place was offered withdraws that") {
+  state.start(work(0, step_kind::recv, 1, buffer), out);
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  REQUIRE(out.withdrawn.size() == 1);
+  CHECK(out.withdrawn[0].sequence == 0);
+  CHECK(out.withdrawn[0].source == 1);
+  CHECK(buffer[0] == 11);
+}
+
+TEST_CASE_FIXTURE(far_fixture,
+                  "what was announced is cleared when a step waits for it, once, in the order of the program") {
+  state.on_chunk(announced(0, 1), out);
+  state.on_chunk(announced(0, 0), out);
+  CHECK(out.cleared.empty());
+  state.start(work(0, step_kind::recv, 2, buffer), out);
+  REQUIRE(out.cleared.size() == 1);
+  CHECK(out.cleared[0].first == 1);
+  CHECK(out.cleared[0].second.sequence == 0);
+  CHECK(out.cleared[0].second.source == 0);
+  state.on_chunk(announced(0, 0), out);  // twice
+  CHECK(out.cleared.size() == 1);
+  state.on_chunk(incoming(0, 0, values[0]), out);
+  REQUIRE(out.cleared.size() == 2);
+  CHECK(out.credits.size() == 1);
+  state.on_chunk(incoming(0, 1, values[1]), out);
+  CHECK(out.done.size() == 1);
+  CHECK(buffer[1] == 12);
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(far_fixture,
+                  "an announcement of another length or of another call is a mismatch, and nothing is cleared") {
+  state.start(work(0, step_kind::recv, 1, buffer), out);
+  SUBCASE("length") { state.on_chunk(announced(0, 0, 16), out); }
+  SUBCASE("call") {
+    chunk other = announced(0, 0);
+    other.fingerprint = 1;
+    state.on_chunk(std::move(other), out);
+  }
+  CHECK(out.mismatches.size() == 1);
+  CHECK(out.cleared.empty());
+}
+
+TEST_CASE_FIXTURE(far_fixture, "a step that combines has no place to offer, but clears") {
+  state.start(work(0, step_kind::recv_reduce_send, 1, buffer), out);
+  CHECK(out.offered.empty());
+  state.on_chunk(announced(0, 0), out);
+  CHECK(out.cleared.size() == 1);
 }

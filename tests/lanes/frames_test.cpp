@@ -105,9 +105,33 @@ TEST_CASE("heads that cannot be are told") {
   CHECK(why_no_frame(head, 1) == "frame 0 instead of 1");
   head.bytes = sizeof(chunk_body) - 1;
   CHECK(why_no_frame(head, 0).find("a frame of 31 bytes where from 32 to ") == 0);
+  for (const auto& [kind, bytes] :
+       {std::pair{frame_kind::credit, sizeof(credit_body)}, std::pair{frame_kind::clear, sizeof(credit_body)},
+        std::pair{frame_kind::announce, sizeof(announce_body)}}) {
+    head.kind = kind;
+    for (const std::size_t other : {bytes - 1, bytes + 1}) {
+      head.bytes = other;
+      CHECK_FALSE(why_no_frame(head, 0).empty());
+    }
+    head.bytes = bytes;
+    CHECK(why_no_frame(head, 0).empty());
+  }
   head.kind = frame_kind::home;
   head.bytes = most_word_bytes + 1;
   CHECK_FALSE(why_no_frame(head, 0).empty());
   head.kind = static_cast<frame_kind>(200);
   CHECK(why_no_frame(head, 0) == "a frame of unknown kind 200");
+}
+
+TEST_CASE("lengths beyond four thousand million bytes fit every field") {
+  static_assert(sizeof(frame_head::bytes) == 8 && sizeof(announce_body::bytes) == 8 && sizeof(chunk::bytes) == 8 &&
+                sizeof(expected_chunk::bytes) == 8);
+  frame_head head;
+  head.kind = frame_kind::chunk;
+  head.bytes = most_chunk_bytes + sizeof(chunk_body);
+  CHECK(why_no_frame(head, 0).empty());
+  CHECK(padded(head.bytes) == head.bytes);
+  ++head.bytes;
+  CHECK_FALSE(why_no_frame(head, 0).empty());
+  CHECK(padded((std::uint64_t{1} << 32) + 1) == (std::uint64_t{1} << 32) + 16);
 }

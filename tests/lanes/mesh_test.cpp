@@ -9,8 +9,10 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/socket.h>
@@ -22,12 +24,23 @@ using namespace troupe::actors;
 namespace {
 
 struct listener_of_test final : mesh_receiver {
-  bool chunk_arrived(std::uint32_t from, const frame_head&, chunk&& what) override {
+  bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) override {
+    if (what.announced) {  // it comes behind what was sent in between, so its place in the order is looked at then
+      ++announced;
+      if (!says_clear) return true;
+      frame_head back = head;
+      back.to = what.source;
+      at.load()->send_clear(from, back, {what.epoch, head.to, what.lane, what.sequence});
+      return true;
+    }
     const auto* const word = reinterpret_cast<const std::byte*>(what.data);
     bool right = what.source == static_cast<rank_t>(from) && reinterpret_cast<std::uintptr_t>(word) % 16 == 0;
     for (std::size_t i = 0; i < what.bytes; ++i)
       right = right && word[i] == static_cast<std::byte>(i * 7 + what.sequence);
-    if (what.sequence != next[from]++) right = false;
+    // Those that were not announced come in order, and each one once.
+    if (!is_announced(what.epoch, what.bytes) && what.sequence < std::exchange(next[from], what.sequence + 1))
+      right = false;
+    if (!come.insert(std::uint64_t{from} << 32 | what.sequence).second) right = false;
     if (!right) ++wrong;
     bytes += what.bytes;
     const std::lock_guard lock(mutex);
@@ -49,6 +62,10 @@ struct listener_of_test final : mesh_receiver {
   std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0};
   std::atomic<std::size_t> bytes{0};
   std::array<std::uint32_t, 8> next{};
+  std::set<std::uint64_t> come;
+  std::atomic<mesh*> at{nullptr};
+  std::atomic<int> announced{0};
+  bool says_clear = true;
   std::mutex mutex;
   std::vector<chunk> held;
   std::vector<std::string> lost;
@@ -80,6 +97,7 @@ struct meshes_of_test {
       std::vector<descriptor> door;
       door.push_back(std::move(doors[p]));
       each.push_back(std::make_unique<mesh>(options, all, p, job_key{}, std::move(door), memory, *heard.back()));
+      heard.back()->at = each.back().get();
     }
   }
   ~meshes_of_test() {
@@ -107,6 +125,17 @@ std::vector<std::byte> payload(std::size_t bytes, std::uint32_t sequence) {
   std::vector<std::byte> made(bytes);
   for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 7 + sequence);
   return made;
+}
+
+/// From rank 0.
+chunk some_chunk(const std::vector<std::byte>& data, epoch_t epoch, std::uint32_t sequence) {
+  chunk c;
+  c.data = data.data();
+  c.bytes = data.size();
+  c.source = 0;
+  c.epoch = epoch;
+  c.sequence = sequence;
+  return c;
 }
 
 }  // namespace
@@ -165,20 +194,124 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
   SUBCASE("sockets") {}
   SUBCASE("memory of both") { local = true; }
   meshes_of_test job{local, 2};
-  const std::size_t bytes = 30'000'000;  // more than the system takes at once
-  auto made = payload(bytes, 0);
-  chunk c;
-  c.data = made.data();
-  c.bytes = bytes;
-  c.source = 0;
-  c.epoch = 5;
+  // More than the system takes at once.
+  std::vector<std::vector<std::byte>> made;
   frame_head head;
   head.communicator = 9;
-  job.each[0]->send_chunk(1, head, c);
-  job.each[0]->let_go(9, 0, 5);
-  std::memset(made.data(), 0, bytes);
-  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    made.push_back(payload(1'000'000, i));
+    job.each[0]->send_chunk(1, head, some_chunk(made.back(), 5, i));
+  }
+  job.each[0]->let_go(9, 0, 5, -1);
+  for (auto& m : made) std::fill(m.begin(), m.end(), std::byte{0});
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 30; }));
   CHECK(job.heard[1]->wrong.load() == 0);
+}
+
+TEST_CASE("a long chunk stays with its sender until its receiver says that it may come") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 2};
+  job.heard[1]->says_clear = false;
+  const auto made = payload(most_unasked + 1, 0);
+  frame_head head;
+  head.communicator = 9;
+  head.to = 1;
+  const epoch_t epoch = point_to_point | 5;
+  const auto clear = [&](std::uint32_t sequence) {
+    frame_head back;
+    back.communicator = 9;
+    back.to = 0;
+    job.each[1]->send_clear(0, back, {epoch, 1, 0, sequence});
+  };
+  chunk first = some_chunk(made, epoch, 0);
+  job.each[0]->send_chunk(1, head, first);
+  job.each[0]->send_credit(1, head, {});  // which comes behind the announcement
+  CHECK(comes([&] { return job.heard[1]->credits.load() == 1; }));
+  CHECK(job.heard[1]->announced.load() == 1);
+  CHECK(job.heard[1]->chunks.load() == 0);
+  clear(7);  // of what nobody has announced
+  clear(0);
+  clear(0);
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
+  // What is let go of is not sent any more.
+  first.sequence = 1;
+  job.each[0]->send_chunk(1, head, first);
+  CHECK(comes([&] { return job.heard[1]->announced.load() == 2; }));
+  job.each[0]->let_go(9, 0, epoch, 1);
+  CHECK(job.each[0]->waiting_bytes() == 0);
+  clear(1);
+  job.each[1]->send_credit(0, {}, {});
+  CHECK(comes([&] { return job.heard[0]->credits.load() == 1; }));
+  job.each[0]->send_credit(1, head, {});
+  CHECK(comes([&] { return job.heard[1]->credits.load() == 2; }));
+  CHECK(job.heard[1]->chunks.load() == 1);
+  CHECK(job.heard[1]->wrong.load() == 0);
+  CHECK(job.heard[0]->losses.load() + job.heard[1]->losses.load() == 0);
+}
+
+TEST_CASE("a chunk is received into the place that was offered for it, and into no other") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 2};
+  frame_head head;
+  head.communicator = 9;
+  head.to = 1;
+  const std::size_t bytes = 900'000;
+  std::vector<std::byte> place(bytes), other(bytes, std::byte{9});
+  const auto offer = [&](std::uint32_t sequence, std::vector<std::byte>& where, std::size_t length) {
+    job.each[1]->places(0).offer(9, 1, {77, 5, 0, 0, sequence, length, where.data()});
+  };
+  const auto send = [&](std::uint32_t sequence, std::uint64_t fingerprint) {
+    const auto made = payload(bytes, sequence);
+    chunk c = some_chunk(made, 5, sequence);
+    c.fingerprint = fingerprint;
+    job.each[0]->send_chunk(1, head, c);
+    const int before = static_cast<int>(sequence);
+    CHECK(comes([&] { return job.heard[1]->chunks.load() == before + 1; }));
+  };
+  offer(0, place, bytes);
+  send(0, 77);
+  CHECK(job.heard[1]->held.back().data == place.data());
+  CHECK(place == payload(bytes, 0));
+  // Of another call, of another length, and one whose operation has ended.
+  offer(1, other, bytes);
+  send(1, 78);
+  offer(2, other, bytes - 1);
+  send(2, 77);
+  offer(3, other, bytes);
+  job.each[1]->let_go(9, 1, 5, -1);
+  send(3, 77);
+  CHECK(std::count(other.begin(), other.end(), std::byte{9}) == static_cast<std::ptrdiff_t>(bytes));
+  CHECK(job.heard[1]->wrong.load() == 0);
+}
+
+TEST_CASE("a place that is withdrawn while it is filled is not written to any more") {
+  bool local = false;
+  SUBCASE("sockets") {}
+  SUBCASE("memory of both") { local = true; }
+  meshes_of_test job{local, 2};
+  frame_head head;
+  head.communicator = 9;
+  head.to = 1;
+  const std::size_t bytes = 8'000'000;
+  const auto made = payload(bytes, 0);
+  std::vector<std::byte> place(bytes);
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    job.each[1]->places(0).offer(9, 1, {0, round, 0, 0, 0, bytes, place.data()});
+    job.each[0]->send_chunk(1, head, some_chunk(made, round, 0));
+    std::this_thread::sleep_for(std::chrono::microseconds{100 * round});
+    job.each[1]->let_go(9, 1, round, -1);
+    std::fill(place.begin(), place.end(), std::byte{5});
+    // Behind it the connection is as it was.
+    job.each[0]->send_credit(1, head, {});
+    CHECK(comes([&] { return job.heard[1]->credits.load() == static_cast<int>(round) + 1; }));
+    CHECK(comes([&] { return job.each[0]->waiting_bytes() == 0; }));
+    CHECK(std::count(place.begin(), place.end(), std::byte{5}) == static_cast<std::ptrdiff_t>(bytes));
+  }
+  CHECK(job.heard[0]->losses.load() + job.heard[1]->losses.load() == 0);
 }
 
 TEST_CASE("who sends what cannot be read is lost, for everybody") {

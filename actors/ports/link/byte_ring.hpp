@@ -127,11 +127,14 @@ private:
 
 /// The byte that comes with a descriptor.
 inline constexpr std::byte carries_descriptor{0x6d};
-/// Passes a descriptor over a Unix socket, with one byte. False: not now, or never; errno says.
+/// Passes a descriptor over a Unix socket, with one byte. −1: says that there is none, and frames come through the socket. False: not now, or
+/// never; errno says.
 bool send_descriptor(int socket, int what);
-/// As recv(), without waiting. @param passed the descriptor that came with the bytes, if any
-ssize_t receive_some(int socket, std::span<std::byte> to, descriptor& passed);
-/// Empty: none yet, or (`ended`) none ever.
-descriptor receive_descriptor(int socket, bool& ended);
+/// As recv(), without waiting. @param passed the descriptor that came with the bytes, if any @param dropped there was one, but none was left to
+/// give it
+ssize_t receive_some(int socket, std::span<std::byte> to, descriptor& passed, bool& dropped);
+enum class passed : std::uint8_t { nothing_yet, memory, no_memory, ended, lost_on_the_way };
+/// @param what what was passed, if it is memory
+passed receive_descriptor(int socket, descriptor& what);
 
 }  // namespace troupe::actors

@@ -110,12 +110,14 @@ std::string why_no_frame(const frame_head& head, std::uint64_t expected) {
     return "a frame of unknown kind " + std::to_string(static_cast<int>(head.kind));
   if (head.number != expected)
     return "frame " + std::to_string(head.number) + " instead of " + std::to_string(expected);
-  const std::uint64_t least = head.kind == frame_kind::chunk    ? sizeof(chunk_body)
-                              : head.kind == frame_kind::credit ? sizeof(credit_body)
-                                                                : 1;
-  const std::uint64_t most = head.kind == frame_kind::chunk    ? most_chunk_bytes + sizeof(chunk_body)
-                             : head.kind == frame_kind::credit ? sizeof(credit_body)
-                                                               : most_word_bytes;
+  std::uint64_t least = 1, most = most_word_bytes;
+  switch (head.kind) {
+    case frame_kind::chunk: least = sizeof(chunk_body), most = most_chunk_bytes + sizeof(chunk_body); break;
+    case frame_kind::credit:
+    case frame_kind::clear: least = most = sizeof(credit_body); break;
+    case frame_kind::announce: least = most = sizeof(announce_body); break;
+    default: break;
+  }
   if (head.bytes < least || head.bytes > most)
     return "a frame of " + std::to_string(head.bytes) + " bytes where from " + std::to_string(least) + " to " +
            std::to_string(most) + " are possible";

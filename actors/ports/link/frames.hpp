@@ -8,6 +8,9 @@
 // Here a *message* is a chunk frame: the bytes themselves behind the chunk's name (epoch, source, lane, sequence). Its *credit* is a
 // frame of the other direction: the chunk was consumed, so its sender may send one more, and has its memory back. The *epoch* tells the
 // operations of a communicator apart, and the head tells the communicators apart.
+//
+// A long message asks first: its sender *announces* it, name and length, and keeps the bytes; when a step of the receiver waits for it, the
+// receiver says *clear*, and the chunk comes, straight into its place. So what a receiver that is late has to keep does not grow with what is sent.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,14 +29,24 @@ namespace troupe::actors {
 using communicator_id = std::uint64_t;
 
 enum class frame_kind : std::uint8_t {
-  chunk,    ///< to a rank's channel: chunk_body, payload
-  credit,   ///< to a rank's channel: credit_body
-  pair,     ///< to a rank: pair_word
-  home,     ///< to the process where the membership is: home_word
-  ranks,    ///< to the ranks of a process: ranks_word
-  process,  ///< process_word
+  chunk,     ///< to a rank's channel: chunk_body, payload
+  credit,    ///< to a rank's channel: credit_body
+  pair,      ///< to a rank: pair_word
+  home,      ///< to the process where the membership is: home_word
+  ranks,     ///< to the ranks of a process: ranks_word
+  process,   ///< process_word
+  announce,  ///< to a rank's channel: announce_body
+  clear,     ///< to the process of a rank that has announced a chunk: credit_body
 };
-inline constexpr frame_kind last_frame_kind = frame_kind::process;
+inline constexpr frame_kind last_frame_kind = frame_kind::clear;
+
+/// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
+inline constexpr std::size_t most_unasked = 128 * 1024;
+/// Of a collective's chunks, of which only as many as there are credits are under way, and most find their place waiting.
+inline constexpr std::size_t most_unasked_of_collectives = 1024 * 1024;
+constexpr bool is_announced(epoch_t epoch, std::size_t bytes) {
+  return bytes > ((epoch & point_to_point) != 0 ? most_unasked : most_unasked_of_collectives);
+}
 
 struct frame_head {
   std::uint64_t bytes = 0;  ///< of body and payload, without the zeros behind them
@@ -55,6 +68,13 @@ struct chunk_body {
   std::uint32_t unused = 0;
 };
 static_assert(sizeof(chunk_body) == 32);
+
+struct announce_body {
+  chunk_body name;
+  std::uint64_t bytes = 0;  ///< of the payload
+  std::uint64_t unused = 0;
+};
+static_assert(sizeof(announce_body) == 48);
 
 struct credit_body {
   std::uint64_t epoch = 0;

@@ -31,15 +31,19 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       memory_(memory),
       receiver_(receiver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      streams_(::epoll_create1(EPOLL_CLOEXEC)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      leavers_(roster_.processes.size()),
-      fate_(roster_.processes.size()) {
-  if (!epoll_ || !bell_) throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
-  for (std::uint32_t p = 0; p < processes(); ++p) out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
-  watch(bell_.get(), subject::bell, 0, EPOLLIN, false);
-  watch_listeners(EPOLLIN, false);
-  next_look_ = clock::now() + options_.silence / looks_in_silence;
-  greeted_ = processes();
+      presence_(roster_, here_, options_.silence, clock::now()) {
+  if (!epoll_ || !streams_ || !bell_)
+    throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
+  for (std::uint32_t p = 0; p < processes(); ++p) {
+    out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
+    places_.push_back(std::make_unique<place_table>());
+  }
+  watch(epoll_.get(), bell_.get(), subject::bell, 0, EPOLLIN, watching::begins);
+  watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
+  watch_listeners(EPOLLIN, watching::begins);
+  next_look_ = clock::now() + presence_.between_ticks();
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the application's threads
@@ -67,16 +71,30 @@ void mesh::wake() noexcept {
   [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
 }
 
-void mesh::watch(int fd, subject whose, std::uint64_t which, std::uint32_t events, bool known) {
+void mesh::watch(int epoll, int fd, subject whose, std::uint64_t which, std::uint32_t events, watching how) {
   epoll_event e{};
   e.events = events;
   e.data.u64 = static_cast<std::uint64_t>(whose) << 32 | which;
-  if (::epoll_ctl(epoll_.get(), known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) != 0)
+  if (::epoll_ctl(epoll, how == watching::goes_on ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) != 0)
     throw error(errc::io, "a socket cannot be waited for: " + text_of_errno(errno));
 }
 
-void mesh::watch_listeners(std::uint32_t events, bool known) {
-  for (std::size_t i = 0; i < listeners_.size(); ++i) watch(listeners_[i].get(), subject::listener, i, events, known);
+void mesh::watch(outgoing& way, std::uint32_t events, watching how) {
+  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), subject::outgoing, way.process, events, how);
+}
+
+void mesh::watch(incoming& way, std::uint32_t events, watching how) {
+  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), subject::incoming, way.id, events, how);
+}
+
+/// Before it is closed, which alone does not suffice where a forked child has the socket, too.
+void mesh::stop_watching(int epoll, int fd) noexcept {
+  if (fd >= 0) static_cast<void>(::epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr));
+}
+
+void mesh::watch_listeners(std::uint32_t events, watching how) {
+  for (std::size_t i = 0; i < listeners_.size(); ++i)
+    watch(epoll_.get(), listeners_[i].get(), subject::listener, i, events, how);
 }
 
 std::size_t mesh::waiting_bytes() const {
@@ -85,6 +103,7 @@ std::size_t mesh::waiting_bytes() const {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
     for (const piece& p : way->waiting) total += p.total() - p.done;
+    for (const piece& p : way->parked) total += p.total();
   }
   return total;
 }
@@ -92,8 +111,13 @@ std::size_t mesh::waiting_bytes() const {
 // -- sending ----------------------------------------------------------------------------------------------------------------
 
 void mesh::send(outgoing& way, piece&& what) {
-  using phase = outgoing::phase;
   const std::lock_guard lock(way.mutex);
+  send_locked(way, std::move(what));
+}
+
+/// @pre locked
+void mesh::send_locked(outgoing& way, piece&& what) {
+  using phase = outgoing::phase;
   if (way.now == phase::closed || way.problem != 0 || !alive(way.process)) return;
   what.number(way.next_number++);
   way.spoke = true;
@@ -103,14 +127,19 @@ void mesh::send(outgoing& way, piece&& what) {
     return;
   }
   if (way.problem != 0) return wake();
-  way.waiting.push_back(std::move(what));
+  try {
+    way.waiting.push_back(std::move(what));
+  } catch (const std::bad_alloc&) {
+    way.problem = ENOMEM;  // a part of it may have been written, so nothing can follow
+    return wake();
+  }
   if (way.now == phase::idle) {
     way.now = phase::wanted;
     return wake();
   }
   if (way.now == phase::open && !way.writing && !way.ring) {
     way.writing = true;
-    watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);
+    watch(way, EPOLLIN | EPOLLOUT, watching::goes_on);
   }
 }
 
@@ -124,7 +153,22 @@ void mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what) {
   p.keep = what.keep;
   p.source = what.source;
   p.epoch = what.epoch;
-  send(*out_[to], std::move(p));
+  outgoing& way = *out_[to];
+  if (!is_announced(what.epoch, what.bytes)) return send(way, std::move(p));
+  const announce_body announced{body, what.bytes, 0};
+  head.kind = frame_kind::announce;
+  head.bytes = sizeof announced;
+  const std::lock_guard lock(way.mutex);
+  if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(to)) return;
+  way.parked.push_back(std::move(p));  // allocates, for long ones alone
+  send_locked(way, piece{head, &announced, sizeof announced});
+}
+
+void mesh::send_clear(std::uint32_t to, frame_head head, const credit& what) {
+  const credit_body body{what.epoch, what.source, what.lane, what.sequence, 0};
+  head.kind = frame_kind::clear;
+  head.bytes = sizeof body;
+  send(*out_[to], piece{head, &body, sizeof body});
 }
 
 void mesh::send_credit(std::uint32_t to, frame_head head, const credit& what) {
@@ -141,44 +185,71 @@ void mesh::send_word(std::uint32_t to, frame_head head, std::vector<std::byte> b
   send(*out_[to], std::move(p));
 }
 
-void mesh::tell(std::uint32_t to, const process_word& what) {
-  frame_head head;
-  head.kind = frame_kind::process;
-  send_word(to, head, to_wire(what));
-}
-
-void mesh::let_go(communicator_id of, rank_t source, epoch_t epoch) {
+/// What was announced is not sent at all: its receiver is told of the end of the operation by others, and asks in vain if it does. What has its
+/// number in the connection has to come.
+template <class Which>
+void mesh::let_go_of(Which&& which) {
   for (const auto& way : out_) {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
+    std::erase_if(way->parked, which);
     for (piece& p : way->waiting)
-      if (p.communicator == of && p.source == source && p.epoch == epoch) p.own();
+      if (which(p)) p.own();
   }
+}
+
+void mesh::let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer) {
+  for (const auto& table : places_) table->withdraw(of, rank, epoch, peer);
+  let_go_of([&](const piece& p) {
+    return p.communicator == of && p.source == rank && p.epoch == epoch && (peer < 0 || p.to == peer);
+  });
+}
+
+void mesh::let_go(communicator_id of, rank_t rank) {
+  for (const auto& table : places_) table->withdraw(of, rank);
+  let_go_of([&](const piece& p) { return p.communicator == of && p.source == rank; });
 }
 
 // -- the thread -------------------------------------------------------------------------------------------------------------
 
 void mesh::work() {
   std::unique_lock lock(reading_);
-  greet();
-  if (const std::uint32_t first = first_of_host(roster_, here_); first != here_) tell(first, beat_word{});
   std::array<epoll_event, 64> events;
-  for (steady_time before = clock::now(); !(leaving_.load() && said_goodbye());) {
-    connect_those_wanted();
-    const int ms = pause_before_look();
+  bool greeted = false;
+  for (steady_time before = clock::now();;) {
+    int ms = 0, n = 0;
+    try {
+      if (leaving_.load() && said_goodbye()) return;
+      if (!greeted) {
+        presence_.greet(clock::now(), *this);
+        if (const std::uint32_t first = first_of_host(roster_, here_); first != here_) tell(first, beat_word{});
+      }
+      greeted = true;
+      connect_those_wanted();
+      ms = pause_before_look();
+    } catch (const std::exception&) {
+      ms = 1;  // no memory: what was not done is done next time, if there is some then
+    }
     lock.unlock();
-    const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
+    n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ms);
     lock.lock();
     const steady_time now = clock::now();
     // This process itself was stopped, or had no core: what the others said meanwhile is not read yet.
-    if (now - before > options_.silence / 2 + std::chrono::milliseconds{ms})
-      for (const auto& way : in_) way->heard = way->began = now;
+    if (now - before > options_.silence / 2 + std::chrono::milliseconds{ms}) {
+      presence_.awake(now);
+      for (const auto& way : in_) way->began = now;
+    }
     before = now;
-    for (int i = 0; i < n; ++i)
-      handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
-    read_rings();
-    std::erase_if(in_, [](const auto& way) { return way->over; });
-    if (now >= next_look_) keep_time(now);
+    try {
+      for (int i = 0; i < n; ++i)
+        handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+      read_rings();
+      std::erase_if(in_, [](const auto& way) { return way->over; });
+      if (now >= next_look_) keep_time(now);
+      presence_.tell_losses(now, *this);
+    } catch (const std::exception&) {
+      std::this_thread::sleep_for(nap);  // as above
+    }
   }
 }
 
@@ -191,9 +262,10 @@ int mesh::pause_before_look() {
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
 
-/// True: something has come meanwhile.
+/// True: something has come meanwhile, in a ring.
 bool mesh::fall_asleep() {
   bool any = false;
+  attend_streams(true);
   for (const auto& way : in_)
     if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
   return any;
@@ -210,6 +282,20 @@ bool mesh::read_rings() {
   return any;
 }
 
+/// Whether the mesh's thread looks at them.
+void mesh::attend_streams(bool on) {
+  if (std::exchange(attends_streams_, on) != on)
+    watch(epoll_.get(), streams_.get(), subject::streams, 0, on ? EPOLLIN : 0u, watching::goes_on);
+}
+
+bool mesh::read_streams() {
+  std::array<epoll_event, 16> events;
+  const int n = ::epoll_wait(streams_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < n; ++i)
+    handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+  return n > 0;
+}
+
 /// Who waits for room does not wait for the mesh's thread to be rung awake.
 void mesh::write_rings() {
   for (const auto& way : out_) {
@@ -221,21 +307,33 @@ void mesh::write_rings() {
 
 bool mesh::poll() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock || rings_ == 0) return false;
-  write_rings();
-  polled_ = true;
-  if (std::exchange(resting_, false)) {
-    for (const auto& way : in_)
-      if (way->ring) way->ring.wake_up();
+  if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
+  try {
+    write_rings();
+    polled_ = true;
+    if (std::exchange(resting_, false)) {
+      for (const auto& way : in_)
+        if (way->ring) way->ring.wake_up();
+      attend_streams(false);
+      wake();
+    }
+    const bool any = rings_ > 0 && read_rings();
+    return (open_streams_ > 0 && read_streams()) || any;
+  } catch (const std::exception&) {  // no memory: the mesh's thread tries again
     wake();
+    return false;
   }
-  return read_rings();
 }
 
 bool mesh::rest() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock || rings_ == 0) return false;
-  return fall_asleep() && read_rings();
+  if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
+  try {
+    return fall_asleep() && read_rings();
+  } catch (const std::exception&) {
+    wake();
+    return false;
+  }
 }
 
 void mesh::handle(std::uint64_t which, std::uint32_t events) {
@@ -249,11 +347,12 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
     case subject::listener: try { return accept_all(listeners_[id].get());
       } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look
         accepting_ = false;
-        return watch_listeners(0, true);
+        return watch_listeners(0, watching::goes_on);
       }
+    case subject::streams: static_cast<void>(read_streams()); return;
     case subject::outgoing: try { return outgoing_event(*out_[id], events);
       } catch (const std::exception& e) {
-        return lose(id, std::string{"nothing can be sent to it: "} + e.what());
+        return lose(id, text_or_nothing("nothing can be sent to it: ", e.what()));
       }
     case subject::incoming:
       for (const auto& way : in_)

@@ -9,12 +9,20 @@
 // thread writes it. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is bounded by the credits of
 // those who send.
 //
+// Long chunks are announced and wait with their sender until they are cleared (frames.hpp), and are received into the places that ranks
+// have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
+//
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears
 // that it is itself lost (it was stopped, or cut off) loses all others.
 //
 // Processes of one host. They are called at a Unix socket, and the frames go through memory that both map (byte_ring.hpp); the socket rings the other side
 // awake, and ends when it does. Callers that wait read the rings themselves (poll()); while they do, the mesh's thread naps, and nobody rings.
+//
+// Processes of other hosts. Callers that wait read the sockets themselves, too: what is open there stands in an epoll of its own, which the mesh's
+// thread does not look at meanwhile. So a message costs one thread's wake-up less.
+//
+// Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
 //
 // Leaving. "bye" is the last word in every connection, of both directions; the others answer by closing theirs, so that nothing unread resets
 // them.
@@ -32,10 +40,14 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "actors/ports/link/byte_ring.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/handshake.hpp"
 #include "actors/ports/link/job_key.hpp"
+#include "actors/ports/link/places.hpp"
+#include "actors/ports/link/presence_state.hpp"
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "actors/waiting/parking.hpp"
@@ -49,6 +61,7 @@ namespace troupe::actors {
 class mesh_receiver {
 public:
   virtual ~mesh_receiver() = default;
+  /// Also of one that is only announced.
   virtual bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) = 0;
   virtual bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) = 0;
   /// Of kinds pair, home and ranks, and gave_up.
@@ -66,23 +79,30 @@ struct mesh_options {
   int to_share = -1;  ///< of the first process of a host: a descriptor that all others of it get; outlives the mesh
 };
 
-class mesh {
+class mesh final : private presence_outbox {
 public:
   /// @param listeners already listen, at the addresses that the roster says. `memory` and `receiver` outlive the mesh.
   mesh(mesh_options options, roster in, std::uint32_t here, const job_key& key, std::vector<descriptor> listeners,
        arena& memory, mesh_receiver& receiver);
-  ~mesh();
+  ~mesh() override;
   mesh(const mesh&) = delete;
   mesh& operator=(const mesh&) = delete;
 
   /// Any thread. To a process that is lost or has left: nothing happens.
   void send_chunk(std::uint32_t to, frame_head head, const chunk& what);
   void send_credit(std::uint32_t to, frame_head head, const credit& what);
+  /// The chunk that `to` has announced may come.
+  void send_clear(std::uint32_t to, frame_head head, const credit& what);
   void send_word(std::uint32_t to, frame_head head, std::vector<std::byte> body);
-  /// Nothing that waits refers any more to what `source` has sent in that operation. Any thread.
-  void let_go(communicator_id of, rank_t source, epoch_t epoch);
+  /// Chunks of `from` may be received there. Any thread.
+  place_table& places(std::uint32_t from) { return *places_[from]; }
+  /// Nothing that waits refers any more to what `rank` has sent in that operation, and nothing is received into its memory. Any thread.
+  /// @param peer of a send or receive the other rank; −1: all
+  void let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer);
+  /// The same of everything of a rank that is gone.
+  void let_go(communicator_id of, rank_t rank);
 
-  /// Reads what processes of this host have sent, if nobody else does; for callers that wait. True: something came.
+  /// Reads what others have sent, if nobody else does; for callers that wait. True: something came.
   bool poll() noexcept;
   /// The caller is going to sleep: from now on the mesh's thread is rung awake. True: something came before that.
   bool rest() noexcept;
@@ -101,16 +121,20 @@ public:
   std::size_t waiting_bytes() const;
 
 private:
-  enum class fate : std::uint8_t { here, left, lost };
   struct piece;
   struct outgoing;
   struct incoming;
   /// What an event is about: the upper half says whose, the lower which.
-  enum class subject : std::uint32_t { bell, listener, outgoing, incoming };
+  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams };
+
+  enum class watching : std::uint8_t { begins, goes_on };
 
   // -- any thread --
   void send(outgoing& way, piece&& what);
-  bool alive(std::uint32_t process) const { return fate_[process].load() == fate::here; }
+  void send_locked(outgoing& way, piece&& what);
+  template <class Which>
+  void let_go_of(Which&& which);
+  bool alive(std::uint32_t process) const { return presence_.alive(process); }
   void wake() noexcept;
 
   // -- the mesh's thread, or with `reading_` --
@@ -120,35 +144,51 @@ private:
   int pause_before_look();
   bool fall_asleep();
   bool read_rings();
+  bool read_streams();
+  void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
-  void watch_listeners(std::uint32_t events, bool known);
+  void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();
   void try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why);
   void go_on_connecting(outgoing& way);
   void outgoing_event(outgoing& way, std::uint32_t events);
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
+  void begin_stream(incoming& way);
   bool read_some(incoming& way, std::size_t& budget);
+  ssize_t read_large(incoming& way, std::size_t& asked);
+  ssize_t read_block(incoming& way, std::size_t& asked);
+  static ssize_t receive(incoming& way, std::byte* to, std::size_t room);
+  void sink(incoming& way);
   bool parse(incoming& way);
   bool begin_large(incoming& way, const frame_head& head);
   bool arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep);
+  bool announced(incoming& way, const frame_head& head, const std::byte* body);
+  void cleared(std::uint32_t by, const frame_head& head, const credit_body& what);
   bool process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body);
   void ended(incoming& way, const std::string& how);
   void close(incoming& way);
   void close(outgoing& way);
   void lose(std::uint32_t process, const std::string& how);
   void leaves(std::uint32_t process);
-  void gone(std::uint32_t process);
-  void greet();
+  bool share_with(incoming& way);
   bool take_back_bytes(outgoing& way, bool& left, std::string& how);
-  bool hears(std::uint32_t process) const;
   bool said_goodbye();
-  void tell(std::uint32_t to, const process_word& what);
-  std::uint32_t registrar() const;
   void keep_time(steady_time now);
-  void watch(int fd, subject whose, std::uint64_t which, std::uint32_t events, bool known);
+  // -- presence_outbox --
+  void tell(std::uint32_t to, const process_word& what) override;
+  bool can_hear(std::uint32_t process) override;
+  void beat(std::uint32_t to) override;
+  void close(std::uint32_t process) override;
+  void lost(std::uint32_t process, const std::string& how) override;
+  void left(std::uint32_t process) override { receiver_.process_left(process); }
+
+  void watch(int epoll, int fd, subject whose, std::uint64_t which, std::uint32_t events, watching how);
+  void watch(outgoing& way, std::uint32_t events, watching how);
+  void watch(incoming& way, std::uint32_t events, watching how);
+  void stop_watching(int epoll, int fd) noexcept;
 
   mesh_options options_;
   roster roster_;
@@ -157,16 +197,15 @@ private:
   std::vector<descriptor> listeners_;
   arena& memory_;
   mesh_receiver& receiver_;
-  descriptor epoll_, bell_;
-  // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. `fate_` and `leaving_` are read without.
+  descriptor epoll_, streams_, bell_;  ///< streams_: of open connections with other hosts, inside epoll_
+  // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. presence_.alive() and `leaving_` are read without.
   std::mutex reading_;
-  std::vector<std::unique_ptr<outgoing>> out_;  ///< by process; null: this one
+  std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
+  std::vector<std::unique_ptr<outgoing>> out_;        ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
-  std::vector<bool> leavers_;  ///< have said that they leave; their frames may still come
-  std::vector<std::atomic<fate>> fate_;
   std::uint32_t next_incoming_ = 0;
-  std::uint32_t greeted_ = 0;  ///< the registrar that was
-  steady_time next_look_{}, goodbye_until_{}, greeted_at_{};
+  presence_state presence_;
+  steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
   bool polled_ = false;   ///< callers have looked since the thread did
@@ -175,8 +214,8 @@ private:
   std::mutex shared_mutex_;  // once, at the join
   std::condition_variable shared_came_;
   descriptor shared_;
-  std::vector<std::pair<std::uint32_t, steady_time>>
-      departed_;  ///< left lately; the receiver is told with the next look
+  int open_streams_ = 0;  ///< that frames come from
+  bool attends_streams_ = true;
   std::thread thread_;
 };
 

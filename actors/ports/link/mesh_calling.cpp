@@ -39,14 +39,16 @@ void mesh::connect_those_wanted() {
 
 /// @pre locked; it may be left unlocked
 void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why) {
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
+  way.stream = false;
   if (!why.empty()) way.tried += (way.tried.empty() ? "" : "; ") + why;
   while (way.next_address < way.addresses.size()) {
     const socket_address& to = way.addresses[way.next_address++];
     try {
       way.socket = begin_connect(to);
       tune_socket(way.socket.get(), static_cast<int>(options_.silence.count()));
-      watch(way.socket.get(), subject::outgoing, way.process, EPOLLOUT | EPOLLIN, false);
+      watch(way, EPOLLOUT | EPOLLIN, watching::begins);
       way.hands.emplace(handshake::calling({roster_.job, here_, way.process, options_.build}, key_));
       way.unsent = way.hands->take_output();
       way.now = outgoing::phase::connecting;
@@ -106,27 +108,38 @@ void mesh::go_on_connecting(outgoing& way) {
   if (way.hands->state() == handshake::status::refused)
     return try_next_address(way, lock, at + ": " + way.hands->why());
   if (way.hands->state() != handshake::status::done || !sent)
-    return watch(way.socket.get(), subject::outgoing, way.process, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, true);
+    return watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
   way.hands.reset();
-  if (socket_address::own(way.socket.get()).family() == AF_UNIX) {
-    way.ring = byte_ring::make();
-    if (!send_descriptor(way.socket.get(), way.ring.get()))
+  const bool local = socket_address::own(way.socket.get()).family() == AF_UNIX;
+  if (local) {
+    try {
+      way.ring = byte_ring::make();
+    } catch (const error&) {  // no memory, no descriptors: the frames go through the socket
+    }
+    if (!send_descriptor(way.socket.get(), way.ring ? way.ring.get() : -1))
       return try_next_address(way, lock, at + ": its memory cannot be passed: " + text_of_errno(errno));
     way.ring.passed();
   }
+  if (!way.ring) {
+    stop_watching(epoll_.get(), way.socket.get());
+    way.stream = true;
+  }
   way.now = outgoing::phase::open;
   way.writing = true;
-  watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN | EPOLLOUT, true);  // what has waited goes next
+  watch(way, EPOLLIN | EPOLLOUT, way.stream ? watching::begins : watching::goes_on);  // what has waited goes next
 }
 
 /// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: it has left, or `how` it ended.
 bool mesh::take_back_bytes(outgoing& way, bool& left, std::string& how) {
   std::array<std::byte, 64> bytes{};
   descriptor passed;
-  const ssize_t seen = receive_some(way.socket.get(), bytes, passed);
+  bool dropped = false;
+  const ssize_t seen = receive_some(way.socket.get(), bytes, passed, dropped);
   for (ssize_t i = 0; i < seen; ++i) {
     const std::byte b = bytes[static_cast<std::size_t>(i)];
     if (b == leaves_in_order) left = true;
+    else if (b == carries_descriptor && dropped && !passed)
+      how = "the memory of the host that it passed was not received: no descriptors are left here";
     else if (b != there_is_room && (b != carries_descriptor || !passed)) how = "it sent what cannot be read";
   }
   if (passed && how.empty()) {
@@ -154,7 +167,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     } else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
     if (!left && how.empty() && way.waiting.empty() && way.writing) {
       way.writing = false;
-      watch(way.socket.get(), subject::outgoing, way.process, EPOLLIN, true);
+      watch(way, EPOLLIN, watching::goes_on);
     }
   }
   if (left) return leaves(way.process);

@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,15 +26,13 @@ namespace troupe::actors {
 inline constexpr std::size_t block_bytes = 64 * 1024;
 /// Longer frames get memory of their own, and are received straight into it.
 inline constexpr std::size_t large_frame = 16 * 1024;
+/// Of a ring: what is published or given back at once, so that its two ends copy at the same time.
+inline constexpr std::size_t ring_piece = 32 * 1024;
 /// Of one connection, before others have their turn.
 inline constexpr std::size_t budget_of_turn = 1 << 20;
 /// Strangers at the door, at once: the one that has been there longest goes when another comes.
 inline constexpr std::size_t most_strangers = 256;
 inline constexpr std::chrono::seconds most_shaking{5};
-/// Who has said nothing for so long says "I am here", and who has not heard anything for nearly all of it counts as lost: by the end of it.
-inline constexpr int looks_in_silence = 10;
-/// For everybody's connection with the registrar to stand.
-inline constexpr std::chrono::seconds first_contact{3};
 
 /// In the direction against the frames, before the end of a connection: "bye".
 inline constexpr std::byte leaves_in_order{0x62};
@@ -46,7 +45,7 @@ inline constexpr std::chrono::milliseconds nap{1};
 
 /// A frame on its way out: head and what is copied, then what is referred to, then zeros.
 struct mesh::piece {
-  std::array<std::byte, sizeof(frame_head) + sizeof(chunk_body)> start{};
+  std::array<std::byte, sizeof(frame_head) + sizeof(announce_body)> start{};
   std::size_t start_bytes = 0;
   std::vector<std::byte> body;
   const std::byte* payload = nullptr;
@@ -54,10 +53,11 @@ struct mesh::piece {
   std::shared_ptr<const void> keep;
   communicator_id communicator = 0;
   rank_t source = -1;  ///< of a chunk
+  rank_t to = -1;
   epoch_t epoch = 0;
   std::size_t done = 0;  ///< bytes that the system has taken
 
-  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator) {
+  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator), to(head.to) {
     start_bytes = sizeof head + fixed_bytes;
     std::memcpy(start.data(), &head, sizeof head);
     if (fixed_bytes > 0) std::memcpy(start.data() + sizeof head, fixed, fixed_bytes);
@@ -79,6 +79,12 @@ struct mesh::piece {
       if (bytes > behind) to[n++] = {const_cast<std::byte*>(data + behind), bytes - behind};
     }
     return n;
+  }
+  /// Of a chunk. A credit for it would be called that.
+  bool is_called(const credit_body& what) const {
+    chunk_body mine;
+    std::memcpy(&mine, start.data() + sizeof(frame_head), sizeof mine);
+    return to == what.source && epoch == what.epoch && mine.lane == what.lane && mine.sequence == what.sequence;
   }
   /// The payload becomes its own.
   void own() {
@@ -125,15 +131,17 @@ struct mesh::outgoing {
     for (;;) {
       std::array<iovec, 4> parts;
       const std::size_t n = what.parts(parts);
-      std::size_t wanted = 0, taken = 0;
-      for (std::size_t i = 0; i < n && taken == wanted; ++i) {
-        wanted += parts[i].iov_len;
-        taken += ring.write(static_cast<const std::byte*>(parts[i].iov_base), parts[i].iov_len);
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < n && taken < ring_piece; ++i) {
+        const std::size_t wanted = std::min(parts[i].iov_len, ring_piece - taken);
+        const std::size_t now = ring.write(static_cast<const std::byte*>(parts[i].iov_base), wanted);
+        taken += now;
+        if (now < wanted) break;
       }
       what.done += taken;
       if (what.done == what.total()) return true;
       if (!publish()) return false;
-      if (!ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
+      if (taken == 0 && !ring.ask_for_room()) return blocked.store(true, std::memory_order_relaxed), false;
     }
   }
   /// False: `problem` says why not.
@@ -141,7 +149,9 @@ struct mesh::outgoing {
     if (!ring) return true;
     if (ring.broken()) problem = EPROTO;
     if (problem == 0 && ring.publish()) {
-      const ssize_t rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      ssize_t rung = -1;
+      do rung = ::send(socket.get(), &something_written, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      while (rung < 0 && errno == EINTR);
       if (rung < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;  // full: it has not heard earlier ones
     }
     return problem == 0;
@@ -155,9 +165,11 @@ struct mesh::outgoing {
   byte_ring
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
   std::deque<piece> waiting;
+  std::vector<piece> parked;  ///< announced
   std::uint64_t next_number = 0;
   bool spoke = false;    ///< since the last look
   bool writing = false;  ///< the system is to say when it takes more
+  bool stream = false;   ///< watched in mesh::streams_
   int problem = 0;       ///< errno of whoever wrote; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
@@ -169,11 +181,12 @@ struct mesh::outgoing {
 
 struct mesh::incoming {
   incoming(std::uint32_t number, descriptor s, handshake h, steady_time now)
-      : id(number), socket(std::move(s)), hands(std::move(h)), heard(now), began(now) {}
+      : id(number), socket(std::move(s)), hands(std::move(h)), began(now) {}
 
   const std::uint32_t id;
   descriptor socket;
-  bool local = false;  ///< from a process of this host, which passes its ring first
+  bool local = false;   ///< from a process of this host, which passes its ring first
+  bool stream = false;  ///< watched in mesh::streams_
   byte_ring ring;
   handshake hands;
   std::vector<std::byte> unsent;
@@ -181,7 +194,7 @@ struct mesh::incoming {
   bool over = false;   ///< closed; goes when its event has been handled
   std::uint32_t process = 0;
   std::uint64_t next_number = 0;
-  steady_time heard, began;
+  steady_time began;
   // What was received and not read yet.
   std::shared_ptr<scratch_block> block;
   std::size_t begin = 0, end = 0;
@@ -190,8 +203,18 @@ struct mesh::incoming {
   chunk_body large_chunk;
   std::shared_ptr<scratch_block> large_block;
   std::size_t large_done = 0, large_bytes = 0, skip = 0;
+  std::uint64_t place = 0;  ///< not 0: it is received there instead
+  bool sinks = false;       ///< it is nobody's any more
 };
 
+/// For what has to be said even when there is no memory: empty then.
+inline std::string text_or_nothing(const char* what, const char* why) noexcept {
+  try {
+    return std::string{what} + why;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
 /// True: all was taken. @param problem errno, when the system takes no more for good
 bool send_plain(int socket, std::vector<std::byte>& bytes, int& problem);
 /// Bytes for a handshake, which takes just what belongs to it. False: the connection has ended; `why` says how.

@@ -24,7 +24,7 @@ void mesh::accept_all(int listener) {
     if (strangers >= most_strangers) close(*oldest);
     tune_socket(s.get(), static_cast<int>(options_.silence.count()));
     const std::uint32_t id = next_incoming_++;
-    watch(s.get(), subject::incoming, id, EPOLLIN, false);
+    watch(epoll_.get(), s.get(), subject::incoming, id, EPOLLIN, watching::begins);
     const bool local = socket_address::own(s.get()).family() == AF_UNIX;
     in_.push_back(std::make_unique<incoming>(
         id, std::move(s), handshake::answering({roster_.job, 0, here_, options_.build}, key_), clock::now()));
@@ -33,7 +33,7 @@ void mesh::accept_all(int listener) {
   if (why.empty()) return;
   // No descriptors are left. Whoever calls goes on calling; the next look tries again, instead of spinning here.
   accepting_ = false;
-  watch_listeners(0, true);
+  watch_listeners(0, watching::goes_on);
 }
 
 /// True: it is done.
@@ -45,7 +45,7 @@ bool mesh::shake_hands(incoming& way) {
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
   const bool sent = send_plain(way.socket.get(), way.unsent, problem);
   if (!open || problem != 0 || way.hands.state() == handshake::status::refused) return close(way), false;
-  watch(way.socket.get(), subject::incoming, way.id, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, true);
+  watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
   if (way.hands.state() != handshake::status::done || !sent) return false;
   way.process = way.hands.peer();
   const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
@@ -53,8 +53,17 @@ bool mesh::shake_hands(incoming& way) {
   });
   if (way.process >= processes() || way.process == here_ || twice || !alive(way.process)) return close(way), false;
   way.known = true;
-  way.heard = clock::now();
+  presence_.hears(way.process, true, clock::now());
+  if (!way.local) begin_stream(way);
   return true;
+}
+
+/// From now on frames come through the socket, and callers may read them.
+void mesh::begin_stream(incoming& way) {
+  stop_watching(epoll_.get(), way.socket.get());
+  way.stream = true;
+  ++open_streams_;
+  watch(way, EPOLLIN, watching::begins);
 }
 
 void mesh::incoming_event(incoming& way) {
@@ -66,22 +75,32 @@ void mesh::incoming_event(incoming& way) {
       if (!read_some(way, budget)) break;
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
-    ended(way, std::string{"what it sent cannot be taken: "} + e.what());
+    ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
   }
+}
+
+/// What the processes of the host share, to one that has just called. False: it cannot be passed, and the connection has ended.
+bool mesh::share_with(incoming& way) {
+  if (options_.to_share < 0 || send_descriptor(way.socket.get(), options_.to_share)) return true;
+  return ended(way, "what its host shares cannot be passed to it: " + text_of_errno(errno)), false;
 }
 
 /// What comes through the socket beside a ring: first the ring. False: not yet. @param open false: the connection has ended, and what is in
 /// the ring is all that comes
 bool mesh::take_bells(incoming& way, bool& open) {
   if (!way.ring) {
-    bool ended_early = false;
-    descriptor memory = receive_descriptor(way.socket.get(), ended_early);
-    if (ended_early) ended(way, "it closed a connection");
-    if (!memory) return false;
+    descriptor memory;
+    switch (receive_descriptor(way.socket.get(), memory)) {
+      case passed::nothing_yet: return false;
+      case passed::memory: break;
+      case passed::no_memory: way.local = false; return begin_stream(way), share_with(way);
+      case passed::ended: return ended(way, "it closed a connection"), false;
+      case passed::lost_on_the_way:
+        return ended(way, "the memory that it passed was not received: no descriptors are left here"), false;
+    }
     way.ring = byte_ring::take(std::move(memory));
     ++rings_;
-    if (options_.to_share >= 0 && !send_descriptor(way.socket.get(), options_.to_share))
-      return ended(way, "what its host shares cannot be passed to it: " + text_of_errno(errno)), false;
+    if (!share_with(way)) return false;
   }
   std::array<std::byte, 64> bells;
   for (;;) {
@@ -95,50 +114,76 @@ bool mesh::take_bells(incoming& way, bool& open) {
 
 /// As recv(): how many bytes, 0: none now.
 std::size_t mesh::read_ring(incoming& way, std::byte* to, std::size_t room) {
-  const std::size_t got = way.ring.read(to, room);
+  const std::size_t got = way.ring.read(to, std::min(room, ring_piece));
   if (way.ring.broken()) throw error(errc::io, "its ring's numbers cannot be");
   if (got > 0 && way.ring.give_back())
     static_cast<void>(::send(way.socket.get(), &there_is_room, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
   return got;
 }
 
+/// As recv(), from the ring if there is one, whose end the socket tells.
+ssize_t mesh::receive(incoming& way, std::byte* to, std::size_t room) {
+  if (!way.ring) return ::recv(way.socket.get(), to, room, MSG_DONTWAIT);
+  const std::size_t got = read_ring(way, to, room);
+  errno = EAGAIN;
+  return got > 0 ? static_cast<ssize_t>(got) : -1;
+}
+
+/// Of a frame with memory of its own. @param asked what would have fitted
+ssize_t mesh::read_large(incoming& way, std::size_t& asked) {
+  const std::size_t rest = way.large_bytes - way.large_done;
+  if (way.place != 0) {
+    ssize_t got = -1;
+    asked = std::min(rest, place_table::most_piece);
+    const auto fill = [&](std::byte* at) { got = receive(way, at + way.large_done, asked); };
+    if (places_[way.process]->fill(way.place, fill)) return got;
+    sink(way);
+  }
+  auto* const to = static_cast<std::byte*>(way.large_block->data());
+  asked = way.sinks ? std::min(rest, block_bytes) : rest;
+  return receive(way, way.sinks ? to : to + way.large_done, asked);
+}
+
+/// The rest of a frame whose place was withdrawn.
+void mesh::sink(incoming& way) {
+  way.place = 0;
+  way.sinks = true;
+  way.large_block = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+}
+
+/// Into the block where short frames stay. @param asked what would have fitted
+ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
+  // Behind a frame that had its own memory, or its zeros: so that the next head is aligned.
+  const std::size_t before = (16 - way.skip) % 16;
+  if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
+  if (!way.block || way.end >= block_bytes) {
+    // What is left of the last block is the beginning of a frame, short enough for the next one.
+    // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
+    auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+    const std::size_t rest = way.end - way.begin;
+    if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
+    way.block = std::move(fresh);
+    way.begin = rest > 0 ? 0 : before;
+    way.end = way.begin + rest;
+  }
+  asked = block_bytes - way.end;
+  return receive(way, static_cast<std::byte*>(way.block->data()) + way.end, asked);
+}
+
 /// False: there is nothing more now.
 bool mesh::read_some(incoming& way, std::size_t& budget) {
-  std::byte* to = nullptr;
-  std::size_t room = 0;
-  if (way.large && way.large_done < way.large_bytes) {
-    to = static_cast<std::byte*>(way.large_block->data()) + way.large_done;
-    room = way.large_bytes - way.large_done;
-  } else {
-    // Behind a frame that had its own memory, or its zeros: so that the next head is aligned.
-    const std::size_t before = (16 - way.skip) % 16;
-    if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
-    if (!way.block || way.end >= block_bytes) {
-      // What is left of the last block is the beginning of a frame, short enough for the next one.
-      // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
-      auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
-      const std::size_t rest = way.end - way.begin;
-      if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
-      way.block = std::move(fresh);
-      way.begin = rest > 0 ? 0 : before;
-      way.end = way.begin + rest;
-    }
-    to = static_cast<std::byte*>(way.block->data()) + way.end;
-    room = block_bytes - way.end;
-  }
-  const ssize_t got =
-      way.ring ? static_cast<ssize_t>(read_ring(way, to, room)) : ::recv(way.socket.get(), to, room, MSG_DONTWAIT);
-  if (way.ring && got == 0) return false;
+  const bool large = way.large && way.large_done < way.large_bytes;
+  std::size_t asked = 0;
+  const ssize_t got = large ? read_large(way, asked) : read_block(way, asked);
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
   if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_errno(errno)), false;
-  way.heard = clock::now();
+  presence_.heard(way.process, clock::now());
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
-  if (way.large && way.large_done < way.large_bytes) way.large_done += bytes;
-  else way.end += bytes;
+  (large ? way.large_done : way.end) += bytes;
   // A part of what a socket was asked for means that there was no more.
-  return parse(way) && (way.ring || bytes == room);
+  return parse(way) && (way.ring || bytes == asked);
 }
 
 /// False: the connection has ended.
@@ -148,7 +193,10 @@ bool mesh::parse(incoming& way) {
       if (way.large_done < way.large_bytes) return true;
       const frame_head head = *std::exchange(way.large, std::nullopt);
       const auto block = std::move(way.large_block);
-      if (!arrived(way, head, static_cast<const std::byte*>(block->data()), block)) return false;
+      const std::byte* body = nullptr;
+      if (way.place != 0) body = places_[way.process]->finish(std::exchange(way.place, 0));
+      else if (!std::exchange(way.sinks, false)) body = static_cast<const std::byte*>(block->data());
+      if (body != nullptr && !arrived(way, head, body, block)) return false;
     }
     const std::size_t zeros = std::min(way.skip, way.end - way.begin);
     way.skip -= zeros;
@@ -182,9 +230,17 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   const std::byte* const at = static_cast<const std::byte*>(way.block->data()) + way.begin + sizeof head;
   if (fixed > 0) std::memcpy(&way.large_chunk, at, fixed);
   way.large_bytes = static_cast<std::size_t>(head.bytes) - fixed;
-  way.large_block = std::make_shared<scratch_block>(memory_.acquire(way.large_bytes));
   way.large_done = std::min(there - sizeof head - fixed, way.large_bytes);
-  if (way.large_done > 0) std::memcpy(way.large_block->data(), at + fixed, way.large_done);
+  const auto begin = [&](void* to) {
+    if (way.large_done > 0) std::memcpy(to, at + fixed, way.large_done);
+  };
+  if (fixed > 0) way.place = places_[way.process]->take(head, way.large_chunk);
+  if (way.place == 0) {
+    way.large_block = std::make_shared<scratch_block>(memory_.acquire(way.large_bytes));
+    begin(way.large_block->data());
+  } else if (!places_[way.process]->fill(way.place, begin)) {
+    sink(way);
+  }
   way.begin += sizeof head + fixed + way.large_done;
   way.skip = static_cast<std::size_t>(padded(sizeof head + head.bytes) - sizeof head - head.bytes);
   way.large = head;
@@ -209,6 +265,12 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
       if (receiver_.credit_arrived(way.process, head, {c.epoch, c.source, c.lane, c.sequence})) return true;
       break;
     }
+    case frame_kind::announce: return announced(way, head, body);
+    case frame_kind::clear: {
+      credit_body c;
+      std::memcpy(&c, body, sizeof c);
+      return cleared(way.process, head, c), true;
+    }
     case frame_kind::process: return process_word_arrived(way, head, {body, static_cast<std::size_t>(head.bytes)});
     default:
       if (receiver_.word_arrived(way.process, head, {body, static_cast<std::size_t>(head.bytes)})) return true;
@@ -216,22 +278,38 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
   return ended(way, "it sent a message that cannot be read"), false;
 }
 
+bool mesh::announced(incoming& way, const frame_head& head, const std::byte* body) {
+  announce_body a;
+  std::memcpy(&a, body, sizeof a);
+  const chunk_body& c = a.name;
+  if (a.bytes <= most_chunk_bytes && receiver_.chunk_arrived(way.process, head,
+                                                             {nullptr, static_cast<std::size_t>(a.bytes), c.fingerprint,
+                                                              c.epoch, c.source, c.lane, c.sequence, nullptr, true}))
+    return true;
+  return ended(way, "it sent a message that cannot be read"), false;
+}
+
+/// What it names may be over, and let go of; then nobody waits for it any more.
+void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& what) {
+  outgoing& way = *out_[by];
+  const std::lock_guard lock(way.mutex);
+  const auto at = std::find_if(way.parked.begin(), way.parked.end(), [&](const piece& p) {
+    return p.communicator == head.communicator && p.source == head.to && p.is_called(what);
+  });
+  if (at == way.parked.end()) return;
+  piece chunk = std::move(*at);
+  way.parked.erase(at);
+  send_locked(way, std::move(chunk));
+}
+
 bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body) {
   const std::optional<process_word> word = process_word_from(body);
   if (!word) return ended(way, "it sent a message that cannot be read"), false;
-  if (std::holds_alternative<bye_word>(*word)) {
-    gone(way.process);
-  } else if (const auto* s = std::get_if<suspect_word>(&*word)) {
-    if (s->process < processes() && s->process != here_) lose(s->process, s->how);
-  } else if (const auto* l = std::get_if<lost_word>(&*word)) {
-    if (l->process >= processes()) return ended(way, "it named a process that does not exist"), false;
-    const std::string by = name_of(roster_, way.process);
-    if (l->process != here_) lose(l->process, l->how);
-    else
-      for (std::uint32_t p = 0; p < processes(); ++p)
-        if (p != here_) lose(p, "this process was taken for lost by " + by + ": " + l->how);
-  } else if (std::holds_alternative<gave_up_word>(*word)) {
-    return receiver_.word_arrived(way.process, head, body);
+  if (std::holds_alternative<gave_up_word>(*word)) {
+    if (!receiver_.word_arrived(way.process, head, body))
+      return ended(way, "it sent a message that cannot be read"), false;
+  } else if (!presence_.word(way.process, *word, clock::now(), *this)) {
+    return ended(way, "it named a process that does not exist"), false;
   }
   return !way.over;
 }
@@ -240,22 +318,26 @@ void mesh::ended(incoming& way, const std::string& how) {
   const std::uint32_t process = way.process;
   const bool matters = way.known && alive(process);
   close(way);
-  if (matters && leavers_[process]) return gone(process);
   if (matters) lose(process, how);
 }
 
 void mesh::close(incoming& way) {
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   if (!way.over && way.ring) --rings_;
+  if (!way.over && way.stream) --open_streams_;
+  if (!way.over && way.known) presence_.hears(way.process, false, {});
   way.over = true;
 }
 
 void mesh::close(outgoing& way) {
   const std::lock_guard lock(way.mutex);
+  stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.ring = {};
   way.now = outgoing::phase::closed;
   way.waiting.clear();
+  way.parked.clear();
   way.hands.reset();
 }
 

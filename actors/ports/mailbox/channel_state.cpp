@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace troupe::actors {
 
@@ -29,7 +30,8 @@ struct channel_state::port {
   active& a;
   const operation_key& key;
   channel_outbox& outbox;
-  rank_t other = -1;  ///< whose chunk did not fit
+  rank_t other = -1;              ///< whose chunk did not fit
+  const chunk* coming = nullptr;  ///< what front() found is only announced
 
   std::uint32_t wire_lane(int lane) const {
     return static_cast<std::uint32_t>(self.channel_) * self.lanes_of(a) + static_cast<std::uint32_t>(lane);
@@ -39,19 +41,50 @@ struct channel_state::port {
   }
 
   const chunk* front(int lane, rank_t from) {
-    const chunk* found = self.find_early(name(find_link(a.in, lane, from), lane, from));
+    link& l = find_link(a.in, lane, from);
+    const chunk* found = self.find_early(name(l, lane, from));
+    coming = nullptr;
     if (found != nullptr && found->fingerprint != a.what->fingerprint) {
       a.mismatched = true;
       other = from;
       return nullptr;
     }
-    if (found != nullptr) other = from;
+    if (found == nullptr) return nullptr;
+    other = from;
+    if (found->announced) {
+      coming = found;
+      return nullptr;
+    }
+    if (found->data == l.place) l.place = nullptr;
     return found;
+  }
+
+  expected_chunk expected(const link& l, int lane, rank_t from, std::size_t bytes) const {
+    return {a.what->fingerprint, a.what->epoch, from, wire_lane(lane), l.next, bytes, l.place};
+  }
+
+  /// @pre front() has just found nothing there
+  void expect(int lane, rank_t from, std::byte* place, std::size_t bytes) {
+    if (coming == nullptr && bytes < self.least_placed_) return;
+    if (coming != nullptr && coming->bytes != bytes) {
+      a.mismatched = true;
+      return;
+    }
+    link& l = find_link(a.in, lane, from);
+    if (place != nullptr && !std::exchange(l.offered, true)) {
+      l.place = place;
+      if (bytes < self.least_placed_ || !outbox.offer_place(expected(l, lane, from, bytes))) l.place = nullptr;
+    }
+    if (coming != nullptr && !std::exchange(l.cleared, true))
+      outbox.clear(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
   }
 
   void consume(int lane, rank_t from) {
     link& l = find_link(a.in, lane, from);
     self.drop_early(name(l, lane, from));
+    if (l.place != nullptr) outbox.withdraw_place(expected(l, lane, from, 0));  // it came before the place was offered
+    l.place = nullptr;
+    l.offered = l.cleared = false;
     outbox.give_back(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
     ++l.next;
   }
@@ -217,7 +250,10 @@ channel_state::link& channel_state::find_link(std::vector<link>& links, int lane
 void channel_state::keep(chunk&& what) {
   const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
   for (auto& buffer : early_) {
-    if (buffer->contains(key)) return;  // came twice
+    if (chunk* const known = buffer->find(key)) {
+      if (known->announced && !what.announced) *known = std::move(what);
+      return;  // else it came twice
+    }
     // A buffer that refuses leaves it whole. NOLINTNEXTLINE(bugprone-use-after-move)
     if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   }

@@ -8,7 +8,8 @@
 //
 // Owner: rank_state, on the rank's turn; nobody else touches it. What may arrive, in any order:
 //   start(assignment)          begins an operation
-//   chunk                      from a peer     readable until we answer with a credit
+//   chunk                      from a peer     readable until we answer with a credit; one that is only `announced` cannot be read yet:
+//                                              when a step waits for it and for nothing else, we say `clear`, and it comes once more
 //   credit                     from a peer     our chunk has been consumed
 //   transferred(epoch, lane)   from a DMA engine; in virtual time also when the work of a lane's step has ended
 //   stop(operation)            drops the operation, and what came of it; afterwards nothing here refers to its buffers
@@ -58,6 +59,13 @@ public:
   /// To the channel of the same number at rank `to`.
   virtual void deliver(rank_t to, chunk&& what) = 0;
   virtual void give_back(rank_t to, const credit& what) = 0;
+  /// A step waits for that long chunk, and its place is free. True: it may be received there from now on, until withdraw_place(), or until it
+  /// comes. False: it never is.
+  virtual bool offer_place(const expected_chunk&) { return false; }
+  /// Nothing is received there any more, even if something had begun to be.
+  virtual void withdraw_place(const expected_chunk&) {}
+  /// The chunk that `to` has announced may come. The names are those that its credit will have.
+  virtual void clear(rank_t /*to*/, const credit&) {}
   /// All lanes are performed and all credits have come back: nobody reads the operation's buffers on our behalf any more.
   virtual void performed(const operation_key& which) = 0;
   /// A chunk of `from` carries another fingerprint or size: that rank called something else.
@@ -72,9 +80,14 @@ public:
   virtual bool begin_work(const operation_key&, int, const instruction&, lane_wait::reason) { return true; }
 };
 
+/// Shorter chunks are not worth a place of their own.
+inline constexpr std::size_t least_placed = 16 * 1024;
+
 class channel_state {
 public:
-  channel_state(rank_t rank, int channel, arena& slots) : rank_(rank), channel_(channel), slots_(&slots) {}
+  /// @param least see least_placed
+  channel_state(rank_t rank, int channel, arena& slots, std::size_t least = least_placed)
+      : rank_(rank), channel_(channel), slots_(&slots), least_placed_(least) {}
 
   void start(std::shared_ptr<const assignment> what, channel_outbox& out);
   void on_chunk(chunk&& what, channel_outbox& out);
@@ -99,6 +112,9 @@ private:
     std::uint32_t returned = 0;   ///< out links: credits that came back
     std::uint64_t came_back = 0;  ///< out links: which of the 64 after `returned` came back out of order
     std::byte* slots = nullptr;   ///< out links: memory of recv_reduce_send's results, one per credit
+    std::byte* place = nullptr;   ///< in links: where chunk `next` may be received, if it is not there yet
+    bool offered = false;         ///< in links: a place for it
+    bool cleared = false;         ///< in links: chunk `next`, which was announced
   };
   struct active {
     std::shared_ptr<const assignment> what;
@@ -124,6 +140,7 @@ private:
   rank_t rank_;
   int channel_;
   arena* slots_;
+  std::size_t least_placed_;
   active_map active_;
   std::vector<std::unique_ptr<packet_buffer<chunk>>>
       early_;  ///< one in normal times; larger ones are added under pressure

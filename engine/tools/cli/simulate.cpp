@@ -13,6 +13,7 @@
 
 #include "engine/tools/report.hpp"
 #include "engine/tools/simulate/campaign.hpp"
+#include "engine/tools/simulate/job.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "topology/machine/discovery.hpp"
@@ -29,6 +30,7 @@ constexpr const char* footer = R"(Examples:
   troupe simulate --seed 1234 --trace              everything that happens in one run
   troupe simulate --seeds 1-5000 --mutant drop_stopped
   troupe simulate --mutant list
+  troupe simulate --processes 2-5 --seeds 1-10000  a job of several processes, and who is lost
 
 Random programs (collectives of all kinds, sends and receives, blocking and not) on random plans, performed by the very states that
 an engine runs, in one thread under a virtual clock. The seed says what is called and what goes wrong: messages lost, doubled, late
@@ -38,12 +40,16 @@ Checked at every event: results, buffers that were given back, credits, and that
 that everything ends. A failing seed is made smaller and told with everything that happened. The same seed with the same --ranks, --operations and
 --faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right.
 
+With --processes each rank lives in a simulated process of its own, all joined by connections: processes are killed, stopped, cut off, and
+connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang.
+
 Faults: all, none, or some of lose, twice, delay, kill, abort, cancel, deadline, leave, mismatch, throw, with commas between.
 Exit code 1 if a seed fails.)";
 
 struct arguments {
   std::string seeds = "1-10000", ranks = "1-5", faults = "all", mutant, json;
   std::optional<std::uint64_t> seed;
+  std::string processes;
   int operations = 8, jobs = 0;
   std::size_t failures = 5;
   bool trace = false, no_shrink = false, strict = false;
@@ -195,11 +201,53 @@ int run_many(const arguments& a, campaign_options o) {
   return r.failures.empty() ? exit_ok : exit_wrong;
 }
 
+/// Jobs of several processes. A failing one is told whole: there is nothing in it to be taken out.
+int run_processes(const arguments& a) {
+  job_campaign c;
+  const auto [least, most] = range_of("--processes", a.processes);
+  if (least < 2 || most > 16) usage_error("--processes: simulated jobs have 2 … 16 processes, not " + a.processes);
+  c.each.least_processes = static_cast<int>(least);
+  c.each.most_processes = static_cast<int>(most);
+  c.each.faults = parse_faults(a.faults).any();
+  std::tie(c.first, c.last) = range_of("--seeds", a.seeds);
+  if (a.seed) c.first = c.last = *a.seed;
+  c.most_failures = a.failures;
+  const auto begun = std::chrono::steady_clock::now();
+  const job_campaign_result r = run_jobs(c);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  std::ostream& out = a.json == "-" ? std::cerr : std::cout;
+  nlohmann::json document{
+      {"first", c.first},         {"last", c.last},     {"seeds", r.seeds},   {"events", r.events},
+      {"performed", r.performed}, {"failed", r.failed}, {"seconds", seconds}, {"failing", nlohmann::json::array()}};
+  if (a.trace || !r.failures.empty()) {
+    plan_source plans;
+    c.each.trace = true;
+    const std::uint64_t told = r.failures.empty() ? c.first : r.failures.front().first;
+    const simulate::job_result one = simulate_job(told, plans, c.each);
+    out << "seed " << told << ": " << one.story << '\n';
+    for (const std::string& line : one.trace) out << line << '\n';
+  }
+  for (const auto& [seed, fault] : r.failures) {
+    out << "seed " << seed << ": " << fault << "\n  again: troupe simulate --processes " << a.processes << " --seed "
+        << seed << " --trace\n";
+    document["failing"].push_back({{"seed", seed}, {"fault", fault}});
+  }
+  std::ostringstream rate;
+  rate.precision(1);
+  rate << std::fixed << seconds;
+  out << plural(r.seeds, "seed") << " in " << rate.str() << " s (" << r.events << " events; of the ranks' operations "
+      << r.performed << " performed, " << r.failed << " failed as they should): "
+      << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n';
+  if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
+  return r.failures.empty() ? exit_ok : exit_wrong;
+}
+
 int run(const arguments& a) {
   if (a.mutant == "list") return list_mutants();
   const campaign_options o = options_of(a);
   if (!a.json.empty()) check_writable(a.json);
   if (a.trace && !a.seed) usage_error("--trace tells one run; name it with --seed N");
+  if (!a.processes.empty()) return run_processes(a);
   return a.seed ? run_one(a, o) : run_many(a, o);
 }
 
@@ -211,7 +259,11 @@ void add_simulate(CLI::App& program, action& chosen) {
   auto* seeds = sub->add_option("--seeds", a->seeds, "which runs")->type_name("A-B")->capture_default_str();
   sub->add_option("--seed", a->seed, "one run")->type_name("N")->excludes(seeds);
   sub->add_flag("--trace", a->trace, "with --seed: tell everything that happens");
-  sub->add_option("--ranks", a->ranks, "ranks of a communicator")->type_name("A-B")->capture_default_str();
+  auto* ranks =
+      sub->add_option("--ranks", a->ranks, "ranks of a communicator")->type_name("A-B")->capture_default_str();
+  sub->add_option("--processes", a->processes, "a job of so many simulated processes")
+      ->type_name("A-B")
+      ->excludes(ranks);
   sub->add_option("--operations", a->operations, "most calls of a rank")->type_name("N")->capture_default_str();
   sub->add_option("--faults", a->faults, "what may go wrong")->type_name("LIST")->capture_default_str();
   sub->add_option("--mutant", a->mutant, "break the protocol on purpose; \"list\" names all ways")->type_name("NAME");

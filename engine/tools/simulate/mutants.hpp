@@ -36,6 +36,7 @@ enum class mutant : std::uint8_t {
   drop_look_again,
   drop_credit,
   drop_flushed,
+  drop_clear,
   // An answer is given before what it says is true.
   stopped_early,
   revoked_early,
@@ -49,6 +50,7 @@ enum class mutant : std::uint8_t {
   control_overtakes,
   // What a message says is wrong.
   credit_for_two,
+  places_stay,
   fingerprint_forged,
   sequence_swapped,
   wrong_epoch,

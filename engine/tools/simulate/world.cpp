@@ -47,7 +47,7 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
     m.out = std::make_unique<outbox>(*this, r);
     m.state = std::make_unique<actors::rank_state>(
         actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox,
-                                   what_.most_ahead, !breaks(mutant::history_hidden, 100)},
+                                   what_.most_ahead, 1, !breaks(mutant::history_hidden, 100)},
         memory_, spaces_, &board_);
     m.next_collective = what_.first;
     m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
@@ -244,27 +244,82 @@ void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk
   if (breaks(mutant::wrong_epoch, 20))
     what.epoch = ((what.epoch - 1) & ~point_to_point) | (what.epoch & point_to_point);
   if (breaks(mutant::sequence_swapped, 20)) what.sequence ^= 1;
-  const auto deliver = [this, from, to, channel](const chunk& c) {
-    post_to_rank(
-        message_kind::chunk, from, to, [this, from, to, channel, c](actors::rank_state& s, actors::rank_outbox& o) {
-          tell([&] {
-            return "chunk " + std::to_string(c.sequence) + " of epoch " + std::to_string(c.epoch & ~point_to_point) +
-                   ", lane " + std::to_string(c.lane) + ", from rank " + std::to_string(from) + " reaches rank " +
-                   std::to_string(to);
-          });
-          chunk copy = c;
-          if (options_.broken == mutant::fingerprint_forged)
-            if (const caller_operation* mine =
-                    under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
-                mine != nullptr && forged(*mine, c.epoch) != c.fingerprint && breaks(mutant::fingerprint_forged, 100))
-              copy.fingerprint = forged(*mine, c.epoch);
-          if (breaks(mutant::credit_early, 30))
-            send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
-          s.on_chunk(channel, std::move(copy), o);
-        });
+  const bool twice = d.percent(what_.twice_percent);
+  // Long ones ask first. Which those are says the seed.
+  if (what.bytes > 0 && d.percent(30)) {
+    chunk name = what;
+    name.data = nullptr;
+    name.announced = true;
+    parked_.try_emplace({from, to, what.epoch, what.lane, what.sequence}, std::move(what));
+    return carry_chunk(from, to, channel, name, twice);
+  }
+  carry_chunk(from, to, channel, what, twice);
+}
+
+void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const chunk& what, bool twice) {
+  // What is sent may be in the place that was offered from now on.
+  const chunk_name name{from, to, what.epoch, what.lane, what.sequence};
+  if (const auto at = places_.find(name); at != places_.end() && !what.announced && !at->second.filled &&
+                                          at->second.bytes == what.bytes &&
+                                          at->second.fingerprint == what.fingerprint) {
+    check_touch(at->second.at, what.bytes, "received into");
+    std::memcpy(at->second.at, what.data, what.bytes);
+    at->second.filled = true;
+  }
+  const auto deliver = [this, from, to, channel, name](const chunk& c) {
+    post_to_rank(message_kind::chunk, from, to,
+                 [this, from, to, channel, c, name](actors::rank_state& s, actors::rank_outbox& o) {
+                   tell([&] {
+                     return "chunk " + std::to_string(c.sequence) + " of epoch " +
+                            std::to_string(c.epoch & ~point_to_point) + ", lane " + std::to_string(c.lane) +
+                            ", from rank " + std::to_string(from) + " reaches rank " + std::to_string(to);
+                   });
+                   chunk copy = c;
+                   if (const auto at = places_.find(name); at != places_.end() && at->second.filled && !c.announced)
+                     copy.data = at->second.at;
+                   if (options_.broken == mutant::fingerprint_forged)
+                     if (const caller_operation* mine =
+                             under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
+                         mine != nullptr && forged(*mine, c.epoch) != c.fingerprint &&
+                         breaks(mutant::fingerprint_forged, 100))
+                       copy.fingerprint = forged(*mine, c.epoch);
+                   if (breaks(mutant::credit_early, 30))
+                     send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
+                   s.on_chunk(channel, std::move(copy), o);
+                 });
   };
-  if (d.percent(what_.twice_percent)) deliver(what);
+  if (twice) deliver(what);
   deliver(what);
+}
+
+bool simulation::world::offer_place(rank_t rank, const expected_chunk& what) {
+  places_[{what.source, rank, what.epoch, what.lane, what.sequence}] = {what.place, what.bytes, what.fingerprint};
+  return true;
+}
+
+void simulation::world::withdraw_place(rank_t rank, const expected_chunk& what) {
+  places_.erase({what.source, rank, what.epoch, what.lane, what.sequence});
+}
+
+void simulation::world::clear(rank_t from, rank_t to, int channel, const credit& what) {
+  if (at_rank(from).muted || breaks(mutant::drop_clear)) return;
+  post(message_kind::chunk, from, to, false, [this, from, to, channel, what] {
+    const auto at = parked_.find({to, from, what.epoch, what.lane, what.sequence});
+    if (at == parked_.end() || at_rank(to).muted) return;
+    const chunk cleared = std::move(at->second);
+    parked_.erase(at);
+    carry_chunk(to, from, channel, cleared, false);
+  });
+}
+
+/// Nothing of that operation is sent any more that was only announced, and nothing received into its buffers.
+/// @param which null: of all of the rank's
+void simulation::world::let_go(rank_t rank, const actors::operation_key* which) {
+  const auto is_of = [&](const chunk_name& n, rank_t other) {
+    return which == nullptr || (n.epoch == which->epoch && (which->peer < 0 || which->peer == other));
+  };
+  std::erase_if(parked_, [&](const auto& each) { return each.first.from == rank && is_of(each.first, each.first.to); });
+  std::erase_if(places_, [&](const auto& each) { return each.first.to == rank && is_of(each.first, each.first.from); });
 }
 
 void simulation::world::give_back(rank_t from, rank_t to, int channel, const credit& what) {
@@ -320,6 +375,7 @@ void simulation::world::transfer(rank_t rank, const actors::operation_key& which
 }
 
 bool simulation::world::flush(rank_t rank, const actors::operation_key& which) {
+  if (!breaks(mutant::places_stay, 100)) let_go(rank, &which);
   if (!what_.dma) return false;
   if (breaks(mutant::flushed_early, 100)) return false;
   member& m = at_rank(rank);

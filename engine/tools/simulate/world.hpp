@@ -119,6 +119,11 @@ private:
   bool idle() const;
   void look();
   void deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what);
+  void carry_chunk(rank_t from, rank_t to, int channel, const chunk& what, bool twice);
+  bool offer_place(rank_t rank, const expected_chunk& what);
+  void withdraw_place(rank_t rank, const expected_chunk& what);
+  void clear(rank_t from, rank_t to, int channel, const credit& what);
+  void let_go(rank_t rank, const actors::operation_key* which);
   void give_back(rank_t from, rank_t to, int channel, const credit& what);
   void send_credit(message_kind kind, rank_t from, rank_t to, int channel, const credit& what);
   void transfer(rank_t rank, const actors::operation_key& which, int channel, int lane, std::byte* target,
@@ -295,6 +300,14 @@ private:
   std::map<std::uint64_t, std::vector<caller_operation*>> collectives_;
   std::map<std::tuple<rank_t, rank_t, std::uint64_t>, std::pair<caller_operation*, caller_operation*>> pairs_;
   std::unordered_map<chunk_name, sent_chunk, chunk_name_hash> sent_;
+  std::unordered_map<chunk_name, chunk, chunk_name_hash> parked_;  ///< announced
+  struct place {
+    std::byte* at;
+    std::size_t bytes;
+    std::uint64_t fingerprint;
+    bool filled = false;
+  };
+  std::unordered_map<chunk_name, place, chunk_name_hash> places_;
   std::map<std::tuple<rank_t, rank_t, epoch_t, std::uint32_t>, int> outstanding_;
   std::set<epoch_t> lost_in_;                                   ///< collectives that a chunk was lost of
   std::set<std::tuple<rank_t, rank_t, epoch_t>> lost_between_;  ///< and messages

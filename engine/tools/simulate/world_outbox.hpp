@@ -49,11 +49,15 @@ public:
     w_.post_to_membership(message_kind::fail, rank_, [this, why] { w_.membership_.abort(why, w_); });
   }
   void perished() override {
+    w_.let_go(rank_, nullptr);
     w_.post_to_membership(message_kind::perished, rank_, [this] { w_.membership_.perished(rank_, w_); });
   }
 
   void deliver(rank_t to, int channel, chunk&& what) override { w_.deliver_chunk(rank_, to, channel, std::move(what)); }
   void give_back(rank_t to, int channel, const credit& what) override { w_.give_back(rank_, to, channel, what); }
+  bool offer_place(int, const expected_chunk& what) override { return w_.offer_place(rank_, what); }
+  void withdraw_place(int, const expected_chunk& what) override { w_.withdraw_place(rank_, what); }
+  void clear(rank_t to, int channel, const credit& what) override { w_.clear(rank_, to, channel, what); }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
     w_.post_to_rank(
         message_kind::revoke, rank_, receiver,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Runs a job of several simulated processes from a seed: the states that decide who is here and who is lost (presence_state), the ranks' and the
+// memberships', joined by connections, in one thread under a virtual clock.
+//
+// What goes wrong: processes are killed, stopped for a while, cut off from one or all others in one or both directions; connections are reset.
+// Frames of one connection stay in order, those of different ones overtake each other; what was written before an end arrives or not.
+//
+// What is checked: what a rank gets is right to the last byte, and its buffers are as they were after it has them back; whoever fails, fails with
+// peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences.
+//
+// One rank in each process, one communicator whose home is process 0, until that is lost. Chunks are announced and places filled as links do.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/tools/simulate/plan_source.hpp"
+
+namespace troupe::simulate {
+
+/// Ways to break what processes say to each other; simulation notices each.
+enum class job_mutant : std::uint8_t {
+  none,
+  no_beats,       ///< nobody says "I am here"
+  no_suspicion,   ///< a process that is lost is told to nobody
+  no_takeover,    ///< with its home a communicator's membership is gone
+  silence_heard,  ///< silence is never noticed
+  eof_unheard,    ///< the end of a connection is never noticed
+};
+std::string_view name(job_mutant which);
+inline constexpr job_mutant all_job_mutants[] = {job_mutant::no_beats, job_mutant::no_suspicion,
+                                                 job_mutant::no_takeover, job_mutant::silence_heard,
+                                                 job_mutant::eof_unheard};
+
+struct job_options {
+  int least_processes = 2, most_processes = 5;
+  bool faults = true;
+  bool trace = false;
+  job_mutant broken = job_mutant::none;
+};
+
+struct job_result {
+  std::string fault;  ///< the first; empty: none
+  std::string story;  ///< what happened to whom
+  std::vector<std::string> trace;
+  std::uint64_t events = 0, performed = 0, failed = 0;
+  bool ok() const { return fault.empty(); }
+};
+
+/// Deterministic. Not synchronised.
+job_result simulate_job(std::uint64_t seed, plan_source& plans, const job_options& options = {});
+
+struct job_campaign {
+  std::uint64_t first = 1, last = 10'000;
+  std::size_t most_failures = 5;  ///< then no more seeds are tried
+  job_options each;
+};
+struct job_campaign_result {
+  std::uint64_t seeds = 0, events = 0, performed = 0, failed = 0;
+  std::vector<std::pair<std::uint64_t, std::string>> failures;
+};
+job_campaign_result run_jobs(const job_campaign& what);
+
+}  // namespace troupe::simulate
