@@ -82,9 +82,25 @@ engine_core::engine_core(engine_options o)
 
 engine_core::~engine_core() { close(); }
 
+void engine_core::will_wait(const std::shared_ptr<communicator_state>& which) {
+  const std::lock_guard lock(waiting_mutex);
+  if (closing) refuse_closed();
+  std::erase_if(waiting, [&](const auto& one) { return one.expired() || one.lock() == which; });
+  waiting.push_back(which);
+}
+
 void engine_core::close() {
   door.shut();
   if (!runtime) return;
+  std::vector<std::weak_ptr<communicator_state>> shrinking;
+  {
+    const std::lock_guard lock(waiting_mutex);
+    closing = true;
+    shrinking.swap(waiting);
+  }
+  for (const auto& one : shrinking)
+    if (const auto of = one.lock())
+      of->shrunk.close(make_failure(errc::engine_closed, "the engine was destroyed with this shrink under way"));
   if (runtime->job() != nullptr) {
     runtime->abort_those_in_use(
         make_failure(errc::engine_closed, "the engine of a process was destroyed with this communicator in use"));

@@ -50,12 +50,14 @@ public:
   virtual ~mesh_receiver() = default;
   virtual bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) = 0;
   virtual bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) = 0;
-  /// Of kinds pair, home and ranks, and gave_up.
+  /// Of kinds pair, home and ranks; and gave_up, revoke, shrink.
   virtual bool word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) = 0;
   /// Nothing more comes from it, and nothing gets there. Once.
   virtual void process_lost(std::uint32_t process, const std::string& how) = 0;
   /// The same of one that left in order; somewhat later.
   virtual void process_left(std::uint32_t process) = 0;
+  /// The others count this process as lost: it is going to lose them all.
+  virtual void expelled(const std::string& /*why*/) {}
 };
 
 struct mesh_options {
@@ -133,6 +135,7 @@ private:
   void close(incoming& way);
   void close(outgoing& way);
   void lose(std::uint32_t process, const std::string& how);
+  void be_expelled(const std::string& why);
   void leaves(std::uint32_t process);
   void gone(std::uint32_t process);
   void greet();
@@ -159,8 +162,11 @@ private:
   std::vector<std::atomic<fate>> fate_;
   std::uint32_t next_incoming_ = 0;
   std::uint32_t greeted_ = 0;  ///< the registrar that was
+  std::vector<std::pair<std::uint32_t, std::string>>
+      losses_;  ///< who, and how: a new registrar may not have heard of them
   steady_time next_look_{}, goodbye_until_{}, greeted_at_{};
   std::atomic<bool> leaving_{false};
+  bool expelled_ = false;  ///< what it says of others is nobody's concern any more
   bool accepting_ = true;
   bool polled_ = false;   ///< callers have looked since the thread did
   bool resting_ = false;  ///< the thread sleeps until it is rung awake

@@ -35,9 +35,16 @@ void mesh::greet() {
   const std::uint32_t now = registrar();
   if (std::exchange(greeted_, now) == now) return;
   greeted_at_ = clock::now();
-  if (now != here_) return tell(now, beat_word{});
-  for (std::uint32_t p = 0; p < processes(); ++p)
-    if (p != here_) tell(p, beat_word{});
+  if (now != here_) {
+    tell(now, beat_word{});
+    for (const auto& [process, how] : losses_) tell(now, suspect_word{process, how});
+    return;
+  }
+  for (std::uint32_t p = 0; p < processes(); ++p) {
+    if (p == here_) continue;
+    tell(p, beat_word{});
+    for (const auto& [process, how] : losses_) tell(p, lost_word{process, how});
+  }
 }
 
 /// There is a connection from it.
@@ -50,11 +57,13 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
   if (leaving_.load()) return gone(process);  // nothing is expected of anybody any more
   if (process == here_ || !alive(process)) return;
   // It may only have been stopped: when it goes on it must hear that nobody counts on it any more.
-  if (out_[process]->phase_now() == outgoing::phase::open) tell(process, lost_word{process, how});
+  if (!expelled_ && out_[process]->phase_now() == outgoing::phase::open) tell(process, lost_word{process, how});
   fate_[process].store(fate::lost);
+  losses_.emplace_back(process, how);
   close(*out_[process]);
   for (const auto& way : in_)
     if (way->known && way->process == process) close(*way);
+  if (expelled_) return receiver_.process_lost(process, how);
   if (registrar() == here_) {
     for (std::uint32_t p = 0; p < processes(); ++p)
       if (p != here_) tell(p, lost_word{process, how});

@@ -225,13 +225,20 @@ bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span
     if (l->process >= processes()) return ended(way, "it named a process that does not exist"), false;
     const std::string by = name_of(roster_, way.process);
     if (l->process != here_) lose(l->process, l->how);
-    else
-      for (std::uint32_t p = 0; p < processes(); ++p)
-        if (p != here_) lose(p, "this process was taken for lost by " + by + ": " + l->how);
-  } else if (std::holds_alternative<gave_up_word>(*word)) {
+    else be_expelled("this process was taken for lost by " + by + ": " + l->how);
+  } else if (std::holds_alternative<gave_up_word>(*word) || std::holds_alternative<revoke_word>(*word) ||
+             std::holds_alternative<shrink_word>(*word)) {
     return receiver_.word_arrived(way.process, head, body);
   }
   return !way.over;
+}
+
+void mesh::be_expelled(const std::string& why) {
+  if (!leaving_.load())
+    receiver_.expelled(why);  // first, so that nobody takes the others for lost, and itself for the one who is left
+  expelled_ = true;
+  for (std::uint32_t p = 0; p < processes(); ++p)
+    if (p != here_) lose(p, why);
 }
 
 void mesh::ended(incoming& way, const std::string& how) {
