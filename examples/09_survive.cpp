@@ -137,7 +137,8 @@ int main(int argc, char** argv) {
   const int at = argc > 1 ? std::atoi(argv[1]) : 80, victim = argc > 2 ? std::atoi(argv[2]) : 1;
   const std::vector<image> images = read_images(argc > 3 ? argv[3] : "data/digits.csv");
   if (images.size() != 1797) {
-    std::fprintf(stderr, "found %zu images, not 1797: run this in the folder examples, or give the path of digits.csv\n",
+    std::fprintf(stderr,
+                 "found %zu images, not 1797: run this in the folder examples, or give the path of digits.csv\n",
                  images.size());
     return 2;
   }

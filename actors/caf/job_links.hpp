@@ -67,6 +67,8 @@ public:
   std::vector<std::uint32_t> missing(communicator_id of, std::uint64_t which);
   /// All its ranks that live here have left: they take no part in what is not agreed on with them yet.
   void all_left(communicator_id of);
+  /// Nobody here is told of any answer any more.
+  void end_shrinks();
   /// It will not hear of that process any more.
   void lost_for(communicator_id of, std::uint32_t process);
 

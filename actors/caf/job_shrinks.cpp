@@ -124,6 +124,11 @@ void job_links::all_left(communicator_id of) {
   }
 }
 
+void job_links::end_shrinks() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [which, all] : shrinks_) all->told = nullptr;
+}
+
 void job_links::lost_for(communicator_id of, std::uint32_t process) {
   const std::lock_guard lock(mutex_);
   for (auto at = shrinks_.lower_bound({of, 0}); at != shrinks_.end() && at->first.first == of; ++at)

@@ -25,7 +25,9 @@ communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 communicator::impl::~impl() {
   if (!of) return;  // it was never a rank of any
   if (const gate::pass inside{of->core->door, doorway()}) {
-    of->shrunk.leave(of, rank);
+    try {
+      of->shrunk.leave(of, rank);
+    } catch (const std::exception&) {}  // no memory to tell those who shrink: they wait for their deadline
     of->cell(rank).leave();
   }
 }

@@ -73,8 +73,9 @@ communicator communicator::shrink(shrink_options options) {
   const shrinks::round_ptr all = of->shrunk.come(of, rank);
   if (!of->wait(rank, all->done, std::chrono::steady_clock::now() + time))
     throw error(errc::timed_out, of->name + ": shrink waited in vain for " + text_of_missing(*of, *all));
-  of->shrunk.took(all, rank);
+  const bool has_place = of->shrunk.take(all, rank);
   if (all->done->why()) throw_failure(all->done->why());
+  if (!has_place) refuse_closed();
   try {
     if (std::ssize(all->members) < options.at_least)
       throw error(errc::peer_lost, of->name + ": " + std::to_string(all->members.size()) + " of " +

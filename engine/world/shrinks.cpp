@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-bool shrinks::all_settled(const communicator_state& of, const round& r, const std::set<rank_t>& left) {
-  return std::ranges::all_of(of.table->cells(), [&](const auto& cell) {
-    return r.came.contains(cell->rank()) || left.contains(cell->rank());
-  });
+/// @pre locked
+bool shrinks::all_settled(const communicator_state& of, const round& r) const {
+  return std::ranges::all_of(of.table->cells(),
+                             [&](const auto& cell) { return r.came.contains(cell->rank()) || has_left(cell->rank()); });
 }
 
 shrinks::round_ptr shrinks::come(const std::shared_ptr<communicator_state>& of, rank_t rank) {
@@ -30,7 +30,7 @@ shrinks::round_ptr shrinks::come(const std::shared_ptr<communicator_state>& of, 
     }
     mine = at;
     mine->came.insert(rank);
-    if (!mine->contributed && !closed_ && all_settled(*of, *mine, left_)) settled = mine->contributed = true;
+    if (!mine->contributed && !closed_ && all_settled(*of, *mine)) settled = mine->contributed = true;
   }
   if (settled) contribute(of, mine);
   return mine;
@@ -41,7 +41,7 @@ void shrinks::contribute(const std::shared_ptr<communicator_state>& of, const ro
   std::vector<rank_t> ranks;
   {
     const std::lock_guard lock(mutex_);
-    std::ranges::set_difference(which->came, left_, std::back_inserter(ranks));
+    std::ranges::remove_copy_if(which->came, std::back_inserter(ranks), [&](rank_t r) { return has_left(r); });
   }
   if (of->process_of.empty()) return decided(*of, which, ranks, nullptr);
   if (ranks.empty()) return;  // all have left, which the others hear without this
@@ -56,9 +56,9 @@ void shrinks::decided(communicator_state& of, const round_ptr& which, const std:
   std::vector<rank_t> gone;  // after they had come
   {
     const std::lock_guard lock(mutex_);
-    if (which->done->done()) return;
+    if (std::exchange(which->answered, true)) return;
     which->members = members;
-    std::ranges::set_intersection(which->came, left_, std::back_inserter(gone));
+    std::ranges::copy_if(which->came, std::back_inserter(gone), [&](rank_t r) { return closed_ || has_left(r); });
     which->took.insert(gone.begin(), gone.end());
     which->done->complete(why);
     if (which->took.size() == which->came.size()) rounds_.erase(which->number);
@@ -67,23 +67,24 @@ void shrinks::decided(communicator_state& of, const round_ptr& which, const std:
     if (std::ranges::binary_search(members, rank)) of.give_up(name_of(*which), rank);
 }
 
-void shrinks::took(const round_ptr& which, rank_t rank) {
+bool shrinks::take(const round_ptr& which, rank_t rank) {
   const std::lock_guard lock(mutex_);
   next_[rank] = which->number + 1;
-  which->took.insert(rank);
+  const bool fresh = which->took.insert(rank).second;
   if (which->took.size() == which->came.size() && which->contributed) rounds_.erase(which->number);
+  return fresh;
 }
 
 void shrinks::leave(const std::shared_ptr<communicator_state>& of, rank_t rank) {
   std::vector<round_ptr> settled, abandoned;
   {
     const std::lock_guard lock(mutex_);
-    left_.insert(rank);
+    left_[static_cast<std::size_t>(rank)] = true;
     for (const auto& [number, r] : rounds_) {
-      if (!r->contributed && all_settled(*of, *r, left_)) {
+      if (!r->contributed && all_settled(*of, *r)) {
         r->contributed = true;
         settled.push_back(r);
-      } else if (r->done->done() && r->came.contains(rank) && r->took.insert(rank).second) {
+      } else if (r->answered && r->came.contains(rank) && r->took.insert(rank).second) {
         abandoned.push_back(r);
       }
     }
@@ -95,17 +96,26 @@ void shrinks::leave(const std::shared_ptr<communicator_state>& of, rank_t rank) 
     if (!r->done->why() && std::ranges::binary_search(r->members, rank)) of->give_up(name_of(*r), rank);
 }
 
-void shrinks::close(const failure_ptr& why) {
-  const std::lock_guard lock(mutex_);
-  closed_ = why;
-  for (const auto& [number, r] : rounds_) r->done->complete(why);
+void shrinks::close(communicator_state& of, const failure_ptr& why) {
+  std::vector<std::pair<round_ptr, rank_t>> untaken;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = why;
+    for (const auto& [number, r] : rounds_) {
+      r->done->complete(why);
+      if (!r->answered || r->done->why()) continue;
+      for (const rank_t rank : r->came)
+        if (std::ranges::binary_search(r->members, rank) && r->took.insert(rank).second) untaken.emplace_back(r, rank);
+    }
+  }
+  for (const auto& [r, rank] : untaken) of.give_up(name_of(*r), rank);
 }
 
 std::vector<rank_t> shrinks::missing(const communicator_state& of, const round& which) const {
   const std::lock_guard lock(mutex_);
   std::vector<rank_t> result;
   for (const auto& cell : of.table->cells())
-    if (!which.came.contains(cell->rank()) && !left_.contains(cell->rank())) result.push_back(cell->rank());
+    if (!which.came.contains(cell->rank()) && !has_left(cell->rank())) result.push_back(cell->rank());
   return result;
 }
 

@@ -127,7 +127,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     default: return;  // an event of a connection that has been closed since
   }
   std::string how;
-  bool left = false;
+  bool left = false, lost = false;
   {
     const std::lock_guard lock(way.mutex);
     // Single bytes come in this direction, and the end of the connection.
@@ -136,9 +136,10 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
         (events & EPOLLIN) != 0 ? ::recv(way.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) : -2;
     for (ssize_t i = 0; i < seen; ++i) {
       if (bytes[static_cast<std::size_t>(i)] == leaves_in_order) left = true;
+      else if (bytes[static_cast<std::size_t>(i)] == taken_for_lost) lost = true;
       else if (bytes[static_cast<std::size_t>(i)] != there_is_room) how = "it sent what cannot be read";
     }
-    if (!how.empty() || left) {
+    if (!how.empty() || left || lost) {
     } else if (seen == 0) how = "it closed a connection";
     else if (seen == -1 && errno != EAGAIN && errno != EINTR)
       how = "a connection to it failed: " + text_of_errno(errno);
@@ -149,6 +150,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     }
   }
   if (left) return leaves(way.process);
+  if (lost) return be_expelled("this process was taken for lost by " + name_of(roster_, way.process));
   if (how.empty()) return;
   // "bye" may be on its way, in the connection of the other direction.
   for (const auto& other : in_)

@@ -61,8 +61,13 @@ void mesh::lose(std::uint32_t process, const std::string& how) {
   fate_[process].store(fate::lost);
   losses_.emplace_back(process, how);
   close(*out_[process]);
-  for (const auto& way : in_)
-    if (way->known && way->process == process) close(*way);
+  for (const auto& way : in_) {
+    if (!way->known || way->process != process) continue;
+    // The word above may find no room, or not be read any more: this byte always gets there.
+    if (!expelled_ && !way->over)
+      static_cast<void>(::send(way->socket.get(), &taken_for_lost, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+    close(*way);
+  }
   if (expelled_) return receiver_.process_lost(process, how);
   if (registrar() == here_) {
     for (std::uint32_t p = 0; p < processes(); ++p)
