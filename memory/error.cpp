@@ -32,6 +32,7 @@ const char* text_of(errc code) noexcept {
     case errc::out_of_memory: return "out of memory";
     case errc::peer_refused: return "another rank's call was refused";
     case errc::peer_lost: return "another process was lost";
+    case errc::revoked: return "communicator was revoked";
   }
   return "unknown error";
 }

@@ -34,8 +34,9 @@ enum class errc : int {
   out_of_memory,         // an allocation failed
   peer_refused,          // another rank made this call with arguments that were refused there
   peer_lost,             // another process of the job ended, or does not answer any more
+  revoked,               // the communicator was revoked by one of its ranks
 };
-inline constexpr errc last_errc = errc::peer_lost;
+inline constexpr errc last_errc = errc::revoked;
 
 /// Category "troupe". Where a std::errc means the same, codes compare equal to it (timed_out, operation_canceled …).
 TROUPE_API const std::error_category& troupe_category() noexcept;

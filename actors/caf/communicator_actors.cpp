@@ -75,7 +75,11 @@ void communicator_actors::send_home(const home_word& what) { links->send(*this, 
 
 void communicator_actors::left(rank_t rank, epoch_t operations, call last) {
   left_message message{rank, operations, std::move(last)};
-  if (links != nullptr) return keep_in_job(std::move(message));
+  if (links != nullptr) {
+    keep_in_job(std::move(message));
+    if (all_left_here()) links->all_left(id);
+    return;
+  }
   if (!keep(message)) return post(membership_, std::move(message));
   if (left_.fetch_add(1) + 1 == ranks) {
     tell_untold();
@@ -160,7 +164,17 @@ bool communicator_actors::all_left_here() {
   return static_cast<std::size_t>(left) >= table->cells().size();
 }
 
+bool communicator_actors::has_lost(std::uint32_t process) const {
+  const std::lock_guard lock(mutex_);
+  return std::find(lost_.begin(), lost_.end(), process) != lost_.end();
+}
+
 void communicator_actors::process_lost(std::uint32_t lost, const std::string& how) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::find(lost_.begin(), lost_.end(), lost) == lost_.end()) lost_.push_back(lost);
+  }
+  links->lost_for(id, lost);
   if (ended.load()) return;
   const auto news = [&](rank_t rank, const std::string& reason) {
     const std::string who = "rank " + std::to_string(rank) + " was lost with ";

@@ -46,12 +46,6 @@ bool is_here(const communicator_actors& of, rank_t rank) { return rank >= 0 && r
 
 }  // namespace
 
-job_links::job_links(mesh_options options, roster in, std::uint32_t here, const job_key& key,
-                     std::vector<descriptor> listeners, arena& memory, std::shared_ptr<spdlog::logger> log)
-    : log_(std::move(log)), mesh_(options, std::move(in), here, key, std::move(listeners), memory, *this) {}
-
-job_links::~job_links() = default;
-
 void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until) {
   boards_ = std::move(own);
   const std::uint32_t first = first_of_host(all(), here());
@@ -107,6 +101,7 @@ void job_links::enter(const communicator_actors_ptr& what) {
 }
 
 void job_links::forget(communicator_id id) {
+  all_left(id);
   {
     const std::lock_guard lock(mutex_);
     communicators_.erase(id);
@@ -181,6 +176,12 @@ void job_links::send_gave_up(const communicator_actors& of, epoch_t which, rank_
   to_others(of, head, to_wire(process_word{gave_up_word{which, rank}}));
 }
 
+void job_links::send_revoke(const communicator_actors& of, rank_t rank, const std::string& text) {
+  frame_head head = head_to(of, -1, 0);
+  head.kind = frame_kind::process;
+  to_others(of, head, to_wire(process_word{revoke_word{rank, text}}));
+}
+
 void job_links::send_clear(const communicator_actors& of, rank_t to, int channel, const credit& what) {
   mesh_.send_clear(process_of(of, to), head_to(of, to, channel), what);
 }
@@ -201,18 +202,6 @@ void job_links::let_go(const communicator_actors& of, rank_t rank) { mesh_.let_g
 
 // -- in ---------------------------------------------------------------------------------------------------------------------
 
-/// Null: kept, or dropped because the communicator has ended. @param frame makes what is kept
-template <class Frame>
-communicator_actors_ptr job_links::find_or_keep(const frame_head& head, Frame&& frame) {
-  const std::lock_guard lock(mutex_);
-  if (const auto at = communicators_.find(head.communicator); at != communicators_.end())
-    if (auto members = at->second.lock()) return members;
-  if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
-  // Bounded by the credits that its sender has; the memory is this process's own.
-  early_[head.communicator].push_back(frame());
-  return nullptr;
-}
-
 bool job_links::chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) {
   const auto to = find_or_keep(head, [&] { return early_frame{from, head, std::move(what), {}, {}}; });
   return !to || deliver(*to, from, head, std::move(what));
@@ -226,8 +215,9 @@ bool job_links::credit_arrived(std::uint32_t from, const frame_head& head, const
 bool job_links::word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) {
   if (head.kind == frame_kind::process) {
     const auto word = process_word_from(body);
-    const auto* const up = word ? std::get_if<gave_up_word>(&*word) : nullptr;
-    return up != nullptr && gave_up_arrived(from, head.communicator, *up);
+    if (!word) return false;
+    if (const auto* const up = std::get_if<gave_up_word>(&*word)) return gave_up_arrived(from, head.communicator, *up);
+    if (const auto* const who = std::get_if<shrink_word>(&*word)) return shrink_arrived(from, head, body, *who);
   }
   const auto to = find_or_keep(head, [&] { return early_frame{from, head, {}, {}, {body.begin(), body.end()}}; });
   return !to || deliver(to, from, head, body);
@@ -306,6 +296,15 @@ bool job_links::deliver(const communicator_actors_ptr& to, std::uint32_t from, c
       for (const auto& cell : to->table->cells()) cell->post(order_of(*word));
       return true;
     }
+    case frame_kind::process: {  // what came early, or a revoke
+      const auto word = process_word_from(body);
+      if (!word) return false;
+      if (const auto* const who = std::get_if<shrink_word>(&*word)) return shrink_arrived(from, head, body, *who);
+      const auto* const revoke = std::get_if<revoke_word>(&*word);
+      if (revoke == nullptr || !lives_in(*to, revoke->rank, from)) return false;
+      to->abort(make_failure(errc::revoked, revoke->text));
+      return true;
+    }
     default: return false;
   }
 }
@@ -336,7 +335,7 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
   log_->log(matters ? spdlog::level::err : spdlog::level::info, "{} was lost: {}", name_of(all(), process), how);
   {
     const std::lock_guard lock(mutex_);
-    lost_.emplace(process, how);
+    remember_lost(process, how);
     // What it sent for communicators that never came to be here, and now cannot.
     for (auto& [id, frames] : early_) std::erase_if(frames, [&](const early_frame& f) { return f.from == process; });
   }
@@ -347,7 +346,7 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
 void job_links::process_left(std::uint32_t process) {
   {
     const std::lock_guard lock(mutex_);
-    lost_.emplace(process, "it left the job");
+    remember_lost(process, "it left the job");
   }
   for (const auto& members : known())
     if (std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end())

@@ -6,15 +6,18 @@
 // A communicator's membership is in one process, its *home*: at first the one of its rank 0. When that is lost, every other process is the home of
 // its own ranks from then on, with all others counted as lost: they only have to end what is under way, together with nobody.
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/caf/communicator_actors.hpp"
@@ -54,10 +57,27 @@ public:
   void send_clear(const communicator_actors& of, rank_t to, int channel, const credit& what);
   void offer_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
   void withdraw_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
+  void send_revoke(const communicator_actors& of, rank_t rank, const std::string& text);
   /// Nothing on its way refers to the rank's memory of that operation.
   void let_go(const communicator_actors& of, rank_t rank, const operation_key& which);
   /// Nor to any memory of the rank.
   void let_go(const communicator_actors& of, rank_t rank);
+
+  // -- who is left (protocols/agreement/survivors.hpp); any thread --
+  /// The ranks that are left, in their order; or why that cannot be known.
+  using survivors_told = std::function<void(const std::vector<rank_t>& members, const failure_ptr& why)>;
+  /// These ranks of this process take part in shrink number `which`; the others that live here have left. `told` hears the answer, once, on any
+  /// thread, and must not wait.
+  void contribute(const communicator_actors_ptr& of, std::uint64_t which, std::vector<rank_t> mine,
+                  survivors_told told);
+  /// Processes that have not said yet who of theirs is left, as far as this one knows.
+  std::vector<std::uint32_t> missing(communicator_id of, std::uint64_t which);
+  /// All its ranks that live here have left: they take no part in what is not agreed on with them yet.
+  void all_left(communicator_id of);
+  /// Nobody here is told of any answer any more.
+  void end_shrinks();
+  /// It will not hear of that process any more.
+  void lost_for(communicator_id of, std::uint32_t process);
 
   /// See mesh.
   bool poll() noexcept { return mesh_.poll(); }
@@ -76,6 +96,8 @@ public:
   const roster& all() const { return mesh_.all(); }
 
 private:
+  struct shrinking;
+  friend struct shrinking;
   /// Came before its communicator was made here: the others had finished the split before.
   struct early_frame {
     std::uint32_t from;
@@ -90,6 +112,7 @@ private:
   bool word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) override;
   void process_lost(std::uint32_t process, const std::string& how) override;
   void process_left(std::uint32_t process) override;
+  void expelled(const std::string& why) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
   template <class Frame>
@@ -100,6 +123,11 @@ private:
                std::span<const std::byte> body);
   std::vector<communicator_actors_ptr> known();
   bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
+  bool shrink_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body,
+                      const shrink_word& what);
+  shrinking& shrinking_of(const communicator_actors& of, std::uint64_t which);
+  void bound_shrinks();
+  void remember_lost(std::uint32_t process, const std::string& how);
 
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<host_segment> boards_;  ///< null: no other process is on this host
@@ -110,6 +138,11 @@ private:
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
   std::unordered_map<communicator_id, std::vector<early_frame>> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
+  std::string expelled_;                       ///< how; empty: it is not
+  /// By communicator and number. Also those that are decided, for processes that have not heard it yet.
+  std::map<std::pair<communicator_id, std::uint64_t>, std::unique_ptr<shrinking>> shrinks_;
+  std::deque<std::pair<communicator_id, std::uint64_t>> decided_;  ///< of them, the oldest first
+  static constexpr std::size_t most_decided = 4096;
   /// Who has not got a part, of those splits that failed last. Whoever makes the part later hears it then.
   struct gave_up {
     communicator_id parent;
@@ -123,5 +156,17 @@ private:
   static constexpr std::size_t most_over = 4096;
   mesh mesh_;  ///< last: its thread calls
 };
+
+/// Null: kept, or dropped because the communicator has ended. @param frame makes what is kept
+template <class Frame>
+communicator_actors_ptr job_links::find_or_keep(const frame_head& head, Frame&& frame) {
+  const std::lock_guard lock(mutex_);
+  if (const auto at = communicators_.find(head.communicator); at != communicators_.end())
+    if (auto members = at->second.lock()) return members;
+  if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
+  // Bounded by the credits that its sender has; the memory is this process's own.
+  early_[head.communicator].push_back(frame());
+  return nullptr;
+}
 
 }  // namespace troupe::actors

@@ -24,7 +24,12 @@ communicator::communicator(std::shared_ptr<impl> i) : impl_(std::move(i)) {}
 
 communicator::impl::~impl() {
   if (!of) return;  // it was never a rank of any
-  if (const gate::pass inside{of->core->door, doorway()}) of->cell(rank).leave();
+  if (const gate::pass inside{of->core->door, doorway()}) {
+    try {
+      of->shrunk.leave(of, rank);
+    } catch (const std::exception&) {}  // no memory to tell those who shrink: they wait for their deadline
+    of->cell(rank).leave();
+  }
 }
 
 int communicator::rank() const noexcept { return impl_ ? impl_->rank : -1; }

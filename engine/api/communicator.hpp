@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,14 @@ struct operation_outcome {
       if (one != errc::ok) return false;
     return true;
   }
+};
+
+/// Of communicator::shrink().
+struct shrink_options {
+  /// Empty: the communicator's or the engine's, and if those name none a minute.
+  std::optional<std::chrono::nanoseconds> deadline{};
+  /// Fewer ranks than this are an error on all of them: with more than half of all, only one side of a network that was cut goes on.
+  int at_least = 1;
 };
 
 /// One rank's membership in a group of ranks.
@@ -236,6 +245,25 @@ public:                                                                         
   [[nodiscard]] std::error_code try_duplicate(communicator& into, call_options options = {}) noexcept;
   [[nodiscard]] request duplicate_async(communicator& into, call_options options = {});
   request duplicate_async(group& in, communicator& into, call_options options = {});
+
+  // -- after failures (docs/hosts.md) ---------------------------------------------------------------------------------------
+
+  /// Fails every operation under way and every later one on all ranks with errc::revoked and this reason, also on those that have not noticed
+  /// what went wrong. For who knows, and wants the others to come to shrink() too. If the communicator has ended before (a process was lost, it was
+  /// aborted), that stays the error. From any thread; returns at once.
+  void revoke(const std::string& reason = "revoke was called");
+
+  /// The communicator of the ranks that are left, in the order of their old ranks and in their places of the layout. Works on every communicator,
+  /// also one that is revoked, aborted, or has lost processes. Each rank that lives has to call it; nobody waits for ranks
+  ///   - that are in a process that is lost, or is lost meanwhile;
+  ///   - whose communicator object is gone: they have ended, or threw out of engine::run.
+  /// A rank whose actor died in a process that lives is one that lives: whoever called for it may call this. All get the same answer, also if
+  /// processes end meanwhile. Who ends after the answer is in it: then the new communicator fails with errc::peer_lost, and is shrunk
+  /// in turn. This communicator stays what it is. Throws error: timed_out with who is missing (call it again to go on waiting), peer_lost (this
+  /// process was taken for lost by the others; or fewer than at_least are left), engine_closed, out_of_memory. Blocks: a thread a rank.
+  communicator shrink(shrink_options options = {});
+  /// The same without exceptions.
+  [[nodiscard]] std::error_code try_shrink(communicator& into, shrink_options options = {}) noexcept;
 
   /// Fails every operation under way and every later one on all ranks with errc::communicator_aborted and this reason. From any
   /// thread; returns at once.

@@ -83,9 +83,25 @@ engine_core::engine_core(engine_options o)
 
 engine_core::~engine_core() { close(); }
 
+void engine_core::will_wait(const std::shared_ptr<communicator_state>& which) {
+  const std::lock_guard lock(waiting_mutex);
+  if (closing) refuse_closed();
+  std::erase_if(waiting, [&](const auto& one) { return one.expired() || one.lock() == which; });
+  waiting.push_back(which);
+}
+
 void engine_core::close() {
   door.shut();
   if (!runtime) return;
+  std::vector<std::weak_ptr<communicator_state>> shrinking;
+  {
+    const std::lock_guard lock(waiting_mutex);
+    closing = true;
+    shrinking.swap(waiting);
+  }
+  for (const auto& one : shrinking)
+    if (const auto of = one.lock())
+      of->shrunk.close(*of, make_failure(errc::engine_closed, "the engine was destroyed with this shrink under way"));
   if (runtime->job() != nullptr) {
     runtime->abort_those_in_use(
         make_failure(errc::engine_closed, "the engine of a process was destroyed with this communicator in use"));
@@ -93,6 +109,7 @@ void engine_core::close() {
   }
   runtime->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
   door.wait_until_empty();  // whoever waits for an operation is released by its failure
+  if (runtime->job() != nullptr) runtime->job()->end_shrinks();  // whose answers come to communicators of this engine
   runtime.reset();
 }
 
@@ -121,6 +138,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->placement = std::move(placement);
   s->machine_ranks = machine_ranks;
   s->run = std::move(run);
+  s->shrunk.prepare(s->ranks);
   for (int r = 0; r < s->ranks; ++r) s->callers.push_back(std::make_unique<communicator_state::caller>());
   if (job != nullptr) {
     s->id = job->id;
@@ -245,29 +263,36 @@ std::vector<communicator> engine::communicators(int ranks) {
 }
 
 /// The handles of the ranks that live in this process.
-std::vector<communicator> engine::here(const std::shared_ptr<communicator_state>& of) {
-  std::vector<communicator> result;
+std::vector<troupe::communicator> engine::here(const std::shared_ptr<communicator_state>& of) {
+  std::vector<troupe::communicator> result;
   for (const auto& cell : of->table->cells()) {
-    auto i = std::make_shared<communicator::impl>();
+    auto i = std::make_shared<troupe::communicator::impl>();
     i->of = of;
     i->rank = cell->rank();
-    result.push_back(communicator{std::move(i)});
+    result.push_back(troupe::communicator{std::move(i)});
   }
   return result;
 }
 
-std::vector<communicator> engine::join_communicators(int ranks_here, const join_options& how) {
+std::vector<troupe::communicator> engine::join_communicators(int ranks_here, const join_options& how) {
   const gate::pass inside{impl_->core->door};
   if (!inside) refuse_closing();
   join_job(*impl_->core, how, ranks_here);
   return here(found_job_world(*impl_->core, nullptr));
 }
 
+communicator engine::communicator(const job_id& id, int ranks, int rank, const join_options& how) {
+  const gate::pass inside{impl_->core->door};
+  if (!inside) refuse_closing();
+  join_job(*impl_->core, id, ranks, rank, how);
+  return std::move(here(found_job_world(*impl_->core, nullptr)).front());
+}
+
 communicator engine::join(const join_options& how) { return std::move(join_communicators(1, how).front()); }
 
-void engine::join(int ranks_here, const std::function<void(communicator&)>& body, const join_options& how) {
+void engine::join(int ranks_here, const std::function<void(troupe::communicator&)>& body, const join_options& how) {
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks_here, 1));
-  std::vector<communicator> comms;
+  std::vector<troupe::communicator> comms;
   {
     const gate::pass inside{impl_->core->door};
     if (!inside) refuse_closing();
@@ -292,9 +317,9 @@ std::string text_of_current_exception() {
 }  // namespace
 
 /// The last calls that ran ahead are compared now: nothing comes after them that could.
-void engine::confirm(communicator& of) {
+void engine::confirm(troupe::communicator& of) {
   if (!of) return;
-  const communicator::impl& member = *of.impl_;
+  const troupe::communicator::impl& member = *of.impl_;
   const auto open = std::make_shared<bool>(false);
   {
     const gate::pass inside{member.of->core->door, member.doorway()};
@@ -316,9 +341,9 @@ void engine::confirm(communicator& of) {
   }
 }
 
-void engine::run(int ranks, const std::function<void(communicator&)>& body) {
+void engine::run(int ranks, const std::function<void(troupe::communicator&)>& body) {
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks, 1));
-  std::vector<communicator> comms;
+  std::vector<troupe::communicator> comms;
   {
     const gate::pass inside{impl_->core->door};
     if (!inside) refuse_closing();
@@ -327,14 +352,14 @@ void engine::run(int ranks, const std::function<void(communicator&)>& body) {
   run_on_threads(run, std::move(comms), body);
 }
 
-void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<communicator> comms,
-                            const std::function<void(communicator&)>& body) {
+void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<troupe::communicator> comms,
+                            const std::function<void(troupe::communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto call = [&](int which) {
     begin_on_cpu(which);
     actors::runtime::enter_run(run, which);
-    communicator mine = std::move(comms[static_cast<std::size_t>(which)]);
+    troupe::communicator mine = std::move(comms[static_cast<std::size_t>(which)]);
     try {
       body(mine);
       confirm(mine);

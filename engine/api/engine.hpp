@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/api/communicator.hpp"
+#include "engine/api/job_id.hpp"
 #include "engine/api/join_options.hpp"
 #include "engine/api/options.hpp"
 #include "memory/export.hpp"
@@ -37,20 +38,25 @@ public:
   /// rethrown (ranks that failed only because of it are not counted), after the communicator was aborted so that no rank hangs.
   /// Inside, a rank's calls come from its own thread: then it is certain when all ranks wait for one that never comes,
   /// and they get errc::rank_missing at once instead of at a deadline.
-  void run(int ranks, const std::function<void(communicator&)>& body);
+  void run(int ranks, const std::function<void(troupe::communicator&)>& body);
 
   /// The communicators of `ranks` new ranks, to be used from wherever the caller likes: a thread each, or one thread with groups.
-  std::vector<communicator> communicators(int ranks);
+  std::vector<troupe::communicator> communicators(int ranks);
 
   /// The world communicator of a job of many processes, of which this one has one rank: started by troupe launch, mpirun, srun or torchrun, or
   /// told by hand (join_options). Blocks until all processes have come. Once for an engine, whose end then waits until the others have left
   /// what they need this process for, as MPI_Finalize does. Throws error: bad_config (nothing says where to join), timed_out with who is missing,
   /// cancelled, mismatch (the processes do not fit together), io.
-  communicator join(const join_options& how = {});
+  troupe::communicator join(const join_options& how = {});
   /// The same with several ranks in this process, each on a thread of its own, like run().
-  void join(int ranks_here, const std::function<void(communicator&)>& body, const join_options& how = {});
+  void join(int ranks_here, const std::function<void(troupe::communicator&)>& body, const join_options& how = {});
   /// The same, to be used from wherever the caller likes.
-  std::vector<communicator> join_communicators(int ranks_here, const join_options& how = {});
+  std::vector<troupe::communicator> join_communicators(int ranks_here, const join_options& how = {});
+
+  /// Rank `rank` of the job that `id` names (make_id), as ncclCommInitRank has it: each of `ranks` processes calls this with the same id. Blocks
+  /// until all have come. `how` says for how long, its cancel flag, its silence and its interfaces. Else as join(). Throws error also:
+  /// invalid_argument (no such rank; these bytes are no id).
+  troupe::communicator communicator(const job_id& id, int ranks, int rank, const join_options& how = {});
 
   const engine_options& options() const noexcept;
 
@@ -60,10 +66,10 @@ public:
 
 private:
   friend struct engine_access;
-  static void confirm(communicator& of);
-  static std::vector<communicator> here(const std::shared_ptr<communicator_state>& of);
-  static void run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<communicator> comms,
-                             const std::function<void(communicator&)>& body);
+  static void confirm(troupe::communicator& of);
+  static std::vector<troupe::communicator> here(const std::shared_ptr<communicator_state>& of);
+  static void run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<troupe::communicator> comms,
+                             const std::function<void(troupe::communicator&)>& body);
   struct impl;
   std::unique_ptr<impl> impl_;
 };

@@ -11,14 +11,14 @@ namespace troupe {
 /// TROUPE_RANKS, TROUPE_KEY), or of mpirun, srun or torchrun (docs/hosts.md).
 struct join_options {
   std::string
-      rendezvous;  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already
+      rendezvous{};  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already
   int process = -1;  ///< of this job: 0 … processes − 1
   int processes = 0;
   std::string
-      key;  ///< 64 hexadecimal digits, the same in all processes; empty: TROUPE_KEY's, or the one in the file that
-            ///< TROUPE_KEY_FILE names. None is needed where all processes are on one host
+      key{};  ///< 64 hexadecimal digits, the same in all processes; empty: TROUPE_KEY's, or the one in the file that
+              ///< TROUPE_KEY_FILE names. None is needed where all processes are on one host
   std::string
-      interfaces;  ///< network interfaces that may be used, "eth0,ib"; with a '^' before it: that may not. Empty: TROUPE_INTERFACE
+      interfaces{};  ///< network interfaces that may be used, "eth0,ib"; with a '^' before it: that may not. Empty: TROUPE_INTERFACE
   std::chrono::milliseconds deadline{
       60'000};  ///< for all processes to come; then error(timed_out) that names the missing
   std::chrono::milliseconds silence{3'000};   ///< of a process before it counts as lost; 100 or more

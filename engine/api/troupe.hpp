@@ -5,6 +5,7 @@
 #include "engine/api/calls.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
+#include "engine/api/job_id.hpp"
 #include "engine/api/options.hpp"
 #include "engine/api/request.hpp"
 #include "memory/error.hpp"

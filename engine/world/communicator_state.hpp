@@ -23,6 +23,7 @@
 #include "engine/api/request.hpp"
 #include "engine/planning/planner.hpp"
 #include "engine/world/divisions.hpp"
+#include "engine/world/shrinks.hpp"
 
 namespace troupe {
 
@@ -37,6 +38,8 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
                                             std::shared_ptr<actors::run_threads> run,
                                             const actors::job_part* job = nullptr);
   void close();
+  /// A rank of `which` is going to wait for others that are no operation's. Throws error(engine_closed) when it is too late for that.
+  void will_wait(const std::shared_ptr<communicator_state>& which);
 
   engine_options options;
   layout machine_layout;  ///< of the options; size 0 ranks when none was given
@@ -47,6 +50,9 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   std::unique_ptr<actors::runtime> runtime;
   std::atomic<int> worlds{0};
   int channels_of_job = 0;  ///< as all processes of the job have it; 0: it has joined none
+  std::mutex waiting_mutex;
+  std::vector<std::weak_ptr<communicator_state>> waiting;  ///< see will_wait()
+  bool closing = false;                                    ///< guarded by waiting_mutex
 };
 
 /// Whether who calls waits for the end of the call. Then it calls for no other rank before.
@@ -78,11 +84,14 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::vector<std::unique_ptr<caller>> callers;
 
   divisions parts;
+  shrinks shrunk;
   std::uint64_t id = 0;                   ///< the same in all processes that have ranks of it
   std::vector<std::uint32_t> process_of;  ///< by rank; empty: all ranks live here
 
   /// What a part that these ranks form by split number `which` has in a job; nothing: they all live here.
   std::optional<actors::job_part> part_for(std::span<const rank_t> members, epoch_t which, int color) const;
+  /// The communicator of those that a shrink has left, as `rank` of this one has it; and its rank there. Throws error
+  std::pair<std::shared_ptr<communicator_state>, rank_t> part_after(const shrinks::round& which, rank_t rank);
   /// The rank will never take its place in a part of that split; the other processes hear it, too.
   void give_up(epoch_t which, rank_t rank);
   /// Checks the description and makes an operation of it, without its place in the order. Throws error; then it is no call.

@@ -16,6 +16,7 @@
 
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "engine/world/job_id.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
@@ -78,6 +79,8 @@ struct whereabouts {
   std::string rendezvous;
   std::uint32_t process = 0, processes = 0;
   actors::job_key key;
+  bool served = false;    ///< by somebody, for sure
+  bool one_host = false;  ///< all processes are on it
 };
 
 /// What the options leave open, the environment says.
@@ -106,12 +109,29 @@ whereabouts find_job(const join_options& options) {
   w.processes = static_cast<std::uint32_t>(processes);
   if (!options.key.empty()) w.key = actors::job_key::from_hex(options.key);
   else if (by) w.key = key_of(*by);
+  w.one_host = actors::socket_address::resolve(w.rendezvous).front().is_local();
+  return w;
+}
+
+/// What an id says.
+whereabouts find_job(const job_id& which, int ranks, int rank) {
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    throw error(errc::invalid_argument, "there is no rank " + std::to_string(rank) + " in a job of " +
+                                            std::to_string(ranks) + "; numbers begin with 0");
+  const meeting m = meeting_of(which);
+  whereabouts w;
+  w.rendezvous = m.rendezvous;
+  w.process = static_cast<std::uint32_t>(rank);
+  w.processes = static_cast<std::uint32_t>(ranks);
+  w.key = actors::job_key::from_hex(m.key);
+  w.served = true;
+  w.one_host = m.one_host;
   return w;
 }
 
 /// Process 0 serves, unless troupe launch or somebody else does.
 std::unique_ptr<actors::rendezvous_service> serve(const whereabouts& w, std::uint64_t build) {
-  if (w.process != 0) return nullptr;
+  if (w.process != 0 || w.served) return nullptr;
   try {
     return std::make_unique<actors::rendezvous_service>(w.rendezvous, w.processes, w.key, build);
   } catch (const error& e) {
@@ -135,10 +155,9 @@ std::string name_of_door() {
 /// Where the others reach this process: those of this host at a Unix socket, and if all are on it, nowhere else.
 door open_door(const whereabouts& w, const std::string& interfaces) {
   door d;
-  const bool local = actors::socket_address::resolve(w.rendezvous).front().is_local();
   d.addresses.push_back(name_of_door());
   d.listeners.push_back(actors::listen_at(actors::socket_address::resolve(d.addresses.front()).front()));
-  if (local) return d;
+  if (w.one_host) return d;
   if (!w.key.present())
     throw error(
         errc::bad_config,
@@ -200,7 +219,11 @@ layout layout_of(const actors::roster& job) {
   return all;
 }
 
-void join_job(engine_core& core, const join_options& options, int ranks_here) {
+std::string interfaces_of_environment() { return variable("TROUPE_INTERFACE"); }
+
+namespace {
+
+void check_join(const engine_core& core, const join_options& options, int ranks_here) {
   if (core.runtime->job() != nullptr)
     throw error(errc::invalid_argument, "this engine has joined its job already; a process needs one engine a job");
   if (core.has_layout)
@@ -216,10 +239,12 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   if (options.silence > std::chrono::hours{1})
     throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
                                       " ms would leave the others waiting; 3600000 is the most");
-  const whereabouts where = find_job(options);
+}
+
+void join_there(engine_core& core, const whereabouts& where, const join_options& options, int ranks_here) {
   const std::uint64_t build = build_of_links();
   const auto service = serve(where, build);
-  door d = open_door(where, options.interfaces.empty() ? variable("TROUPE_INTERFACE") : options.interfaces);
+  door d = open_door(where, options.interfaces.empty() ? interfaces_of_environment() : options.interfaces);
   actors::enrolment mine;
   mine.process = where.process;
   mine.processes = where.processes;
@@ -251,6 +276,18 @@ void join_job(engine_core& core, const join_options& options, int ranks_here) {
   // The others may still be reading their rosters.
   while (service && !service->done() && clock::now() < limits.until)
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
+}
+
+}  // namespace
+
+void join_job(engine_core& core, const join_options& options, int ranks_here) {
+  check_join(core, options, ranks_here);
+  join_there(core, find_job(options), options, ranks_here);
+}
+
+void join_job(engine_core& core, const job_id& which, int ranks, int rank, const join_options& options) {
+  check_join(core, options, 1);
+  join_there(core, find_job(which, ranks, rank), options, 1);
 }
 
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "actors/ports/link/roster.hpp"
+#include "engine/api/job_id.hpp"
 #include "engine/api/join_options.hpp"
 #include "engine/world/communicator_state.hpp"
 
@@ -14,6 +15,12 @@ namespace troupe {
 /// Finds the other processes and connects the engine with them. Blocks until all have come. Throws error: bad_config (nowhere said where to join,
 /// or half of it), timed_out, cancelled, mismatch (processes do not fit together), io; invalid_argument if the engine has joined already.
 void join_job(engine_core& core, const join_options& options, int ranks_here);
+
+/// The same for the job that an id names, which has one rank a process. What `options` say of where and who is not looked at.
+void join_job(engine_core& core, const job_id& which, int ranks, int rank, const join_options& options);
+
+/// TROUPE_INTERFACE
+std::string interfaces_of_environment();
 
 /// The communicator of all ranks of the job. @pre join_job()
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run);

@@ -135,7 +135,7 @@ TEST_CASE("the man page has every command and every option, and man takes it wit
   for (const char c : page.out)
     if (c != '\\') plain += c;
   for (const char* command : {"run", "list", "show", "verify", "explain", "route", "bench", "study", "compare", "tune",
-                              "simulate", "launch", "generate"}) {
+                              "simulate", "launch", "rendezvous", "generate"}) {
     CAPTURE(command);
     const auto at = plain.find(std::string{".SS troupe "} + command);
     REQUIRE((at != std::string::npos));
@@ -165,6 +165,9 @@ TEST_CASE("bash completes commands, options, values and keys") {
   CHECK(offered("troupe explain all_reduce --on gh") == std::set<std::string>{"gh200_16"});
   CHECK(offered("troupe run '" + config_folder() + "quick'").count(config_folder() + "quickstart.toml") == 1);
   CHECK(offered("troupe launch --kee") == std::set<std::string>{"--keep-going"});
+  CHECK(offered("troupe rendezvous --ke") == std::set<std::string>{"--key-file"});
+  CHECK(offered("troupe rendezvous --key-file '" + config_folder() + "quick'")
+            .count(config_folder() + "quickstart.toml") == 1);
   CHECK(offered("troupe launch '" + config_folder() + "quick'").count(config_folder() + "quickstart.toml") == 1);
   CHECK(offered("troupe frobnicate x") == std::set<std::string>{""});
 }

@@ -78,6 +78,8 @@ TEST_CASE("what processes say to each other comes out as it went in, and nothing
   survives(process_word{beat_word{}}, process);
   survives(process_word{lost_word{4, "it closed a connection"}}, process);
   survives(process_word{gave_up_word{4, 1}}, process);
+  survives(process_word{revoke_word{4, "its input is broken"}}, process);
+  survives(process_word{shrink_word{2, {survivors_word::kind::ready, 1, 3, {4, 5}, {0, 1, 4}}}}, process);
 }
 
 TEST_CASE("a failure that says nothing is no failure") {

@@ -29,6 +29,7 @@ static void describe(auto& wire, call& c) {
 }
 static void describe(auto& wire, presence& p) { wire(p.what, p.performed, p.ahead); }
 static void describe(auto& wire, failure& f) { wire(f.code, f.text); }
+static void describe(auto& wire, survivors_word& w) { wire(w.what, w.coordinator, w.attempt, w.ranks, w.list); }
 
 }  // namespace troupe
 
@@ -62,6 +63,8 @@ static void describe(auto&, bye_word&) {}
 static void describe(auto& wire, suspect_word& w) { wire(w.process, w.how); }
 static void describe(auto& wire, lost_word& w) { wire(w.process, w.how); }
 static void describe(auto& wire, gave_up_word& w) { wire(w.epoch, w.rank); }
+static void describe(auto& wire, revoke_word& w) { wire(w.rank, w.text); }
+static void describe(auto& wire, shrink_word& w) { wire(w.number, w.what); }
 
 namespace {
 

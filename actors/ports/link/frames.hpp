@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "actors/rank/words.hpp"
+#include "protocols/agreement/survivors.hpp"
 #include "protocols/chunk.hpp"
 
 namespace troupe::actors {
@@ -136,7 +137,17 @@ struct gave_up_word {
   epoch_t epoch = 0;
   rank_t rank = -1;
 };
-using process_word = std::variant<beat_word, bye_word, suspect_word, lost_word, gave_up_word>;
+/// A rank has revoked the head's communicator.
+struct revoke_word {
+  rank_t rank = -1;
+  std::string text;
+};
+/// About shrink number `number` of the head's communicator.
+struct shrink_word {
+  std::uint64_t number = 0;
+  survivors_word what;
+};
+using process_word = std::variant<beat_word, bye_word, suspect_word, lost_word, gave_up_word, revoke_word, shrink_word>;
 
 std::vector<std::byte> to_wire(const pair_word& what);
 std::vector<std::byte> to_wire(const home_word& what);

@@ -64,12 +64,14 @@ public:
   /// Also of one that is only announced.
   virtual bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) = 0;
   virtual bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) = 0;
-  /// Of kinds pair, home and ranks, and gave_up.
+  /// Of kinds pair, home and ranks; and gave_up, revoke, shrink.
   virtual bool word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) = 0;
   /// Nothing more comes from it, and nothing gets there. Once.
   virtual void process_lost(std::uint32_t process, const std::string& how) = 0;
   /// The same of one that left in order; somewhat later.
   virtual void process_left(std::uint32_t process) = 0;
+  /// The others count this process as lost: it is going to lose them all.
+  virtual void expelled(const std::string& /*why*/) {}
 };
 
 struct mesh_options {
@@ -174,13 +176,20 @@ private:
   void lose(std::uint32_t process, const std::string& how);
   void leaves(std::uint32_t process);
   bool share_with(incoming& way);
-  bool take_back_bytes(outgoing& way, bool& left, std::string& how);
+  /// What single bytes against the frames have said.
+  struct back_bytes {
+    bool left = false, lost = false;
+    std::string how;  ///< the connection ended; empty: it has not
+  };
+  bool take_back_bytes(outgoing& way, back_bytes& said);
   bool said_goodbye();
   void keep_time(steady_time now);
   // -- presence_outbox --
   void tell(std::uint32_t to, const process_word& what) override;
   bool can_hear(std::uint32_t process) override;
   void beat(std::uint32_t to) override;
+  void say_lost(std::uint32_t process) override;
+  void expelled(const std::string& why) override;
   void close(std::uint32_t process) override;
   void lost(std::uint32_t process, const std::string& how) override;
   void left(std::uint32_t process) override { receiver_.process_left(process); }

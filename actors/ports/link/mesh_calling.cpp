@@ -129,15 +129,17 @@ void mesh::go_on_connecting(outgoing& way) {
   watch(way, EPOLLIN | EPOLLOUT, way.stream ? watching::begins : watching::goes_on);  // what has waited goes next
 }
 
-/// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: it has left, or `how` it ended.
-bool mesh::take_back_bytes(outgoing& way, bool& left, std::string& how) {
+/// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: nothing more is to be sent.
+bool mesh::take_back_bytes(outgoing& way, back_bytes& said) {
+  std::string& how = said.how;
   std::array<std::byte, 64> bytes{};
   descriptor passed;
   bool dropped = false;
   const ssize_t seen = receive_some(way.socket.get(), bytes, passed, dropped);
   for (ssize_t i = 0; i < seen; ++i) {
     const std::byte b = bytes[static_cast<std::size_t>(i)];
-    if (b == leaves_in_order) left = true;
+    if (b == leaves_in_order) said.left = true;
+    else if (b == taken_for_lost) said.lost = true;
     else if (b == carries_descriptor && dropped && !passed)
       how = "the memory of the host that it passed was not received: no descriptors are left here";
     else if (b != there_is_room && (b != carries_descriptor || !passed)) how = "it sent what cannot be read";
@@ -149,7 +151,7 @@ bool mesh::take_back_bytes(outgoing& way, bool& left, std::string& how) {
   }
   if (seen == 0) how = "it closed a connection";
   else if (seen < 0 && errno != EAGAIN && errno != EINTR) how = "a connection to it failed: " + text_of_errno(errno);
-  return how.empty() && !left;
+  return how.empty() && !said.left && !said.lost;
 }
 
 void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
@@ -159,18 +161,22 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     case outgoing::phase::open: break;
     default: return;  // an event of a connection that has been closed since
   }
-  std::string how;
-  bool left = false;
+  back_bytes said;
+  std::string& how = said.how;
   {
     const std::lock_guard lock(way.mutex);
-    if ((events & EPOLLIN) != 0 && !take_back_bytes(way, left, how)) {
+    if ((events & EPOLLIN) != 0 && !take_back_bytes(way, said)) {
     } else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
-    if (!left && how.empty() && way.waiting.empty() && way.writing) {
+    if (!said.left && how.empty() && way.waiting.empty() && way.writing) {
       way.writing = false;
       watch(way, EPOLLIN, watching::goes_on);
     }
   }
-  if (left) return leaves(way.process);
+  if (said.left) return leaves(way.process);
+  if (said.lost) {
+    presence_.word(way.process, lost_word{here_, "it says so"}, clock::now(), *this);
+    return;
+  }
   if (how.empty()) return;
   // "bye" may be on its way, in the connection of the other direction.
   for (const auto& other : in_)

@@ -36,6 +36,8 @@ inline constexpr std::chrono::seconds most_shaking{5};
 
 /// In the direction against the frames, before the end of a connection: "bye".
 inline constexpr std::byte leaves_in_order{0x62};
+/// So, too: whoever sends it has lost the other one.
+inline constexpr std::byte taken_for_lost{0x6c};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
 /// How long the mesh's thread naps while callers read the rings themselves.

@@ -35,6 +35,16 @@ descriptor mesh::shared_by_host(steady_time until) {
   return std::move(shared_);
 }
 
+void mesh::say_lost(std::uint32_t process) {
+  for (const auto& way : in_)
+    if (way->known && !way->over && way->process == process)
+      static_cast<void>(::send(way->socket.get(), &taken_for_lost, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+void mesh::expelled(const std::string& why) {
+  if (!leaving_.load()) receiver_.expelled(why);
+}
+
 void mesh::close(std::uint32_t process) {
   close(*out_[process]);
   for (const auto& way : in_)

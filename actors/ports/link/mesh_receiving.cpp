@@ -305,7 +305,8 @@ void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& 
 bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body) {
   const std::optional<process_word> word = process_word_from(body);
   if (!word) return ended(way, "it sent a message that cannot be read"), false;
-  if (std::holds_alternative<gave_up_word>(*word)) {
+  if (std::holds_alternative<gave_up_word>(*word) || std::holds_alternative<revoke_word>(*word) ||
+      std::holds_alternative<shrink_word>(*word)) {
     if (!receiver_.word_arrived(way.process, head, body))
       return ended(way, "it sent a message that cannot be read"), false;
   } else if (!presence_.word(way.process, *word, clock::now(), *this)) {

@@ -45,10 +45,19 @@ std::uint32_t presence_state::registrar() const {
 void presence_state::greet(steady_time now, presence_outbox& out) {
   const std::uint32_t it = registrar();
   if (greeted_ == it) return;
-  if (it != here_) out.tell(it, beat_word{});
+  // A new one may not have heard of those who were lost before.
+  const auto greet_one = [&](std::uint32_t who) {
+    out.tell(who, beat_word{});
+    for (std::uint32_t p = 0; p < processes(); ++p) {
+      if (fate_[p].load() != fate::lost || losses_[p].alone) continue;
+      if (it == here_) out.tell(who, lost_word{p, losses_[p].how});
+      else out.tell(who, suspect_word{p, losses_[p].how});
+    }
+  };
+  if (it != here_) greet_one(it);
   else
     for (std::uint32_t p = 0; p < processes(); ++p)
-      if (p != here_) out.tell(p, beat_word{});
+      if (p != here_) greet_one(p);
   greeted_ = it;
   greeted_at_ = now;
 }
@@ -76,6 +85,7 @@ void presence_state::lose(std::uint32_t process, const std::string& how, steady_
   } catch (const std::bad_alloc&) {  // it hears so from others, or by its own silence
   }
   set_lost(process, how, false);
+  out.say_lost(process);
   out.close(process);
   tell_loss(process, now, out);
 }
@@ -165,6 +175,7 @@ void presence_state::judge(steady_time now, presence_outbox& out) {
 
 /// Nobody counts on this process. It tells nobody: they would believe it of each other.
 void presence_state::lose_all(const std::string& how, steady_time now, presence_outbox& out) {
+  out.expelled(how);
   for (std::uint32_t p = 0; p < processes(); ++p) {
     if (p == here_ || !alive(p)) continue;
     set_lost(p, how, true);

@@ -49,6 +49,11 @@ public:
   virtual bool can_hear(std::uint32_t process) = 0;
   /// Says "I am here", if a connection to it stands and nothing was said there since the last time.
   virtual void beat(std::uint32_t to) = 0;
+  /// That this process has lost it, in the one byte that always gets there: tell() may find no room, or not be read any more.
+  virtual void say_lost(std::uint32_t /*process*/) {}
+  /// The others count this process as lost: it is going to lose them all. First, so that nobody takes the others for lost, and itself for
+  /// the one who is left.
+  virtual void expelled(const std::string& /*why*/) {}
   /// The connections of both directions.
   virtual void close(std::uint32_t process) = 0;
   /// Nothing more comes from it, and nothing gets there. Once, unless it throws.
@@ -68,7 +73,7 @@ public:
   void leaves(std::uint32_t process) { leavers_[process] = true; }
   /// Nothing more will come from one that leaves.
   void gone(std::uint32_t process, steady_time now, presence_outbox& out);
-  /// False: it names what does not exist. @pre not gave_up
+  /// False: it names what does not exist. @pre about processes: not gave_up, revoke, shrink
   bool word(std::uint32_t from, const process_word& what, steady_time now, presence_outbox& out);
   void tick(steady_time now, presence_outbox& out);
   void awake(steady_time now);

@@ -41,6 +41,8 @@ struct answer {
 constexpr std::uint32_t most_message = 64u << 20, most_enrolment = 1u << 20;
 constexpr std::chrono::seconds most_shaking{5};
 constexpr std::size_t most_strangers = 256;
+constexpr std::uint32_t most_processes = 65536;
+constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addresses
 
 /// "0, 3–5 and 9 others".
 std::string list_of(const std::vector<std::uint32_t>& processes) {
@@ -147,33 +149,58 @@ struct rendezvous_service::guest {
 };
 
 rendezvous_service::rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key,
-                                       std::uint64_t build)
-    : processes_(processes), key_(key), build_(build), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+                                       std::uint64_t build, time_point until)
+    : processes_(processes), until_(until), key_(key), build_(build), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const socket_address at = socket_address::resolve(listen).front();
   if (!key.present() && !at.is_local())
-    throw error(errc::bad_config, "to listen at " + listen +
-                                      ", where strangers could come, the job needs a key: set TROUPE_KEY or "
-                                      "TROUPE_KEY_FILE in every process, or let troupe launch make one");
+    throw error(errc::bad_config,
+                "to listen at " + listen +
+                    ", where strangers could come, the job needs a key: set TROUPE_KEY or "
+                    "TROUPE_KEY_FILE in every process (troupe rendezvous: --key-file), or let troupe launch make one");
   listener_ = listen_at(at);
   address_ = socket_address::own(listener_.get()).to_string();
   while (job_ == 0) fill_random(std::as_writable_bytes(std::span(&job_, 1)));
-  thread_ = std::thread([this] { work(); });
+  thread_ = std::thread([this] {
+    work();
+    over_.store(true);
+  });
 }
 
 rendezvous_service::~rendezvous_service() { stop(); }
 
-void rendezvous_service::stop() {
-  if (!thread_.joinable()) return;
+void rendezvous_service::ask_to_stop() {
   stopping_.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
-  thread_.join();
+}
+
+void rendezvous_service::wait() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void rendezvous_service::stop() {
+  ask_to_stop();
+  wait();
+}
+
+/// As many as the first one says who is here, if nobody has said it before.
+std::uint32_t rendezvous_service::processes() const {
+  if (processes_ > 0) return processes_;
+  for (const auto& g : guests_)
+    if (g->said) return g->said->processes;
+  return 0;
+}
+
+/// Whoever has been told, and does not go, holds nobody up.
+bool rendezvous_service::has_time() const {
+  const auto now = clock::now();
+  return done_.load() ? now - done_at_ < most_shaking : now < until_;
 }
 
 void rendezvous_service::work() {
   std::vector<pollfd> waits;
   bool accepting = true;
-  while (!stopping_.load()) {
+  while (!stopping_.load() && has_time()) {
     // Without descriptors whoever calls waits; else this would spin.
     waits.assign({{bell_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}});
     for (const auto& g : guests_)
@@ -209,7 +236,7 @@ void rendezvous_service::work() {
 /// Of those who have not said who they are the oldest goes, if there are too many.
 void rendezvous_service::make_room() {
   const auto nobody = [](const auto& g) { return !g->said; };
-  if (std::count_if(guests_.begin(), guests_.end(), nobody) > static_cast<std::ptrdiff_t>(most_strangers + processes_))
+  if (std::count_if(guests_.begin(), guests_.end(), nobody) > static_cast<std::ptrdiff_t>(most_strangers + processes()))
     guests_.erase(std::find_if(guests_.begin(), guests_.end(), nobody));
 }
 
@@ -222,11 +249,14 @@ bool rendezvous_service::take_message(guest& from) {
   wire(e);
   answer no;
   if (!wire.complete() || e.process != from.line.hands().peer()) no.refused = "it did not say who it is";
-  else if (e.processes != processes_)
+  else if (const std::uint32_t all = processes(); all > 0 && e.processes != all)
     no.refused = "process " + std::to_string(e.process) + " is one of " + std::to_string(e.processes) +
-                 ", but this job has " + std::to_string(processes_) + " processes";
-  else if (e.process >= processes_)
-    no.refused = "there is no process " + std::to_string(e.process) + " in a job of " + std::to_string(processes_);
+                 ", but this job has " + std::to_string(all) + " processes";
+  else if (e.processes > most_processes)
+    no.refused =
+        "a job has at most " + std::to_string(most_processes) + " processes, not " + std::to_string(e.processes);
+  else if (e.process >= e.processes)
+    no.refused = "there is no process " + std::to_string(e.process) + " in a job of " + std::to_string(e.processes);
   for (const auto& g : guests_)
     if (g->said && g->said->process == e.process && no.refused.empty())
       no.refused = "there is a process " + std::to_string(e.process) + " already: pid " +
@@ -243,7 +273,7 @@ bool rendezvous_service::take_message(guest& from) {
 
 void rendezvous_service::tell_all_who_came() {
   answer so_far;
-  for (std::uint32_t p = 0; p < processes_; ++p)
+  for (std::uint32_t p = 0; p < processes(); ++p)
     if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; }))
       so_far.missing.push_back(p);
   if (so_far.missing.empty()) return;
@@ -262,6 +292,8 @@ void rendezvous_service::refuse_all(const std::string& why) {
     g->line.say(no);
     static_cast<void>(g->line.go_on());
   }
+  refused_ = why;
+  done_at_ = clock::now();
   done_.store(true);
 }
 
@@ -284,7 +316,8 @@ void rendezvous_service::finish() {
   std::map<std::uint32_t, const enrolment*> all;
   for (const auto& g : guests_)
     if (g->said) all[g->said->process] = &*g->said;
-  if (all.size() < processes_) return;
+  came_ = processes();
+  if (came_ == 0 || all.size() < came_) return;
   answer yes;
   yes.complete = true;
   yes.all.job = job_;
@@ -307,6 +340,7 @@ void rendezvous_service::finish() {
     g->line.say(yes);
     static_cast<void>(g->line.go_on());
   }
+  done_at_ = clock::now();
   done_.store(true);
 }
 
@@ -330,7 +364,8 @@ public:
 private:
   /// Nothing: nobody serves there yet.
   std::optional<roster> try_once() {
-    for (const socket_address& at : socket_address::resolve(rendezvous_)) {
+    const std::vector<socket_address> all = addresses();
+    for (const socket_address& at : all) {
       descriptor s;
       try {
         s = begin_connect(at);
@@ -338,7 +373,13 @@ private:
         problem_ = e.what();
         continue;
       }
-      while (!wait_for(s.get(), POLLOUT)) {}
+      const auto begun = clock::now();
+      bool answered = false;
+      while (!(answered = wait_for(s.get(), POLLOUT)) && (all.size() == 1 || clock::now() - begun < most_connecting)) {}
+      if (!answered) {
+        problem_ = at.to_string() + " does not answer";
+        continue;
+      }
       if (const int bad = connect_error(s.get()); bad != 0) {
         problem_ = at.to_string() + ": " + text_of_errno(bad);
         continue;
@@ -348,6 +389,17 @@ private:
       if (auto found = speak(std::move(s))) return found;
     }
     return std::nullopt;
+  }
+
+  std::vector<socket_address> addresses() const {
+    std::vector<socket_address> all;
+    for (std::size_t from = 0; from <= rendezvous_.size();) {
+      const std::size_t to = std::min(rendezvous_.find(',', from), rendezvous_.size());
+      for (const socket_address& at : socket_address::resolve(std::string_view{rendezvous_}.substr(from, to - from)))
+        all.push_back(at);
+      from = to + 1;
+    }
+    return all;
   }
 
   std::optional<roster> speak(descriptor s) {

@@ -32,9 +32,13 @@ struct enrolment {
 /// Serves one job, on a thread of its own, until all have their roster.
 class rendezvous_service {
 public:
+  using time_point = std::chrono::steady_clock::time_point;
   /// @param listen "tcp://127.0.0.1:0", "unix:@name"; port 0: any. Throws error(io), error(bad_config) as listen_at(); and without a key
   ///        error(bad_config) where strangers could come: beyond loopback.
-  rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key, std::uint64_t build);
+  /// @param processes 0: as many as the first that comes says
+  /// @param until then it gives up, if not all have come
+  rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key, std::uint64_t build,
+                     time_point until = time_point::max());
   ~rendezvous_service();
   rendezvous_service(const rendezvous_service&) = delete;
   rendezvous_service& operator=(const rendezvous_service&) = delete;
@@ -43,7 +47,16 @@ public:
   const std::string& address() const { return address_; }
   /// All have been told.
   bool done() const { return done_.load(); }
+  /// It serves nobody any more: all have been told, or it was stopped, or it has given up.
+  bool over() const { return over_.load(); }
+  /// Returns then. One thread
+  void wait();
   void stop();
+  /// The same, but does not wait for the thread. Any thread.
+  void ask_to_stop();
+  /// What came of the job: how many processes it has, and why they were refused; empty: they were not. @pre done()
+  std::uint32_t came() const { return came_; }
+  const std::string& refused() const { return refused_; }
 
 private:
   struct guest;
@@ -53,15 +66,21 @@ private:
   void tell_all_who_came();
   void finish();
   void refuse_all(const std::string& why);
+  std::uint32_t processes() const;
+  bool has_time() const;
 
   const std::uint32_t processes_;
+  const time_point until_;
   const job_key key_;
   const std::uint64_t build_;
   std::uint64_t job_ = 0;
   descriptor listener_, bell_;
   std::string address_;
   std::vector<std::unique_ptr<guest>> guests_;
-  std::atomic<bool> stopping_{false}, done_{false};
+  std::uint32_t came_ = 0;  ///< written before done_, as refused_ is
+  std::string refused_;
+  time_point done_at_{};
+  std::atomic<bool> stopping_{false}, done_{false}, over_{false};
   std::thread thread_;
 };
 
@@ -70,7 +89,8 @@ struct join_limits {
   std::function<bool()> cancelled;              ///< asked now and then; true: throws error(cancelled)
 };
 
-/// Enrols the calling process. Waits also for the service itself to come. Throws error(timed_out), error(cancelled), error(mismatch) (what others
+/// Enrols the calling process. Waits also for the service itself to come. @param rendezvous several addresses may be said, separated by commas:
+/// each is tried. Throws error(timed_out), error(cancelled), error(mismatch) (what others
 /// say does not fit), error(io).
 roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
              const join_limits& limits);

@@ -37,6 +37,7 @@ void add_compare(CLI::App& program, action& chosen);
 void add_tune(CLI::App& program, action& chosen);
 void add_simulate(CLI::App& program, action& chosen);
 void add_launch(CLI::App& program, action& chosen);
+void add_rendezvous(CLI::App& program, action& chosen);
 void add_generate(CLI::App& program, action& chosen);
 
 /// The words that the program was called with, as main set them; for results.

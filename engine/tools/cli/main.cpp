@@ -32,6 +32,7 @@ constexpr const char* examples = R"(Examples:
   troupe compare config/studies/ring.toml --set-b choreography=double_binary_tree
   troupe simulate --seeds 1-10000
   troupe launch -n 4 ./app
+  troupe rendezvous --listen unix:@jobs
 
 `troupe COMMAND --help` tells more. docs/config.md describes configuration files and TROUPE_… variables.
 
@@ -182,7 +183,7 @@ int run(std::vector<std::string> words) {
   program.failure_message(CLI::FailureMessage::simple);
   action chosen;
   for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study,
-                         add_compare, add_tune, add_simulate, add_launch, add_generate})
+                         add_compare, add_tune, add_simulate, add_launch, add_rendezvous, add_generate})
     add(program, chosen);
   if (words.empty()) {
     std::cerr << program.help();

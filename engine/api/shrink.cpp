@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What to do after failures: revoke a communicator, and make one of those who are left.
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "actors/caf/job_links.hpp"
+#include "engine/api/communicator.hpp"
+#include "engine/world/communicator_state.hpp"
+#include "memory/error.hpp"
+#include "memory/word_hash.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::chrono::minutes usual_deadline{1};
+
+/// Who has not come to the round, for a person.
+std::string text_of_missing(const communicator_state& of, const shrinks::round& which) {
+  std::string text;
+  const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
+  for (const rank_t r : of.shrunk.missing(of, which)) add("rank " + std::to_string(r));
+  if (!of.process_of.empty() && which.contributed) {
+    const actors::job_links& job = *of.core->runtime->job();
+    for (const std::uint32_t p : of.core->runtime->job()->missing(of.id, which.number))
+      add(actors::name_of(job.all(), p));
+  }
+  return text.empty() ? "the others" : text;
+}
+
+}  // namespace
+
+std::pair<std::shared_ptr<communicator_state>, rank_t> communicator_state::part_after(const shrinks::round& which,
+                                                                                      rank_t rank) {
+  const std::vector<rank_t>& left = which.members;
+  const auto at = std::ranges::lower_bound(left, rank);
+  if (at == left.end() || *at != rank)
+    throw error(errc::peer_lost, name + ": the other ranks have agreed to go on without rank " + std::to_string(rank) +
+                                     ", whose process they had taken for lost");
+  const epoch_t as = shrinks::name_of(which);
+  const auto make = [&] {
+    std::vector<int> places;
+    for (const rank_t r : left) places.push_back(machine_ranks[static_cast<std::size_t>(r)]);
+    auto part = part_for(left, as, 0);
+    if (part) {
+      // Two halves of a cut network must not take each other's frames for their own.
+      word_hash id;
+      id.add(part->id);
+      for (const rank_t r : left) id.add(static_cast<std::uint64_t>(r));
+      part->id = id.state;
+    }
+    return core->found(name + ".shrink" + std::to_string(which.number + 1), placement.subset(left), std::move(places),
+                       run, part ? &*part : nullptr);
+  };
+  return {parts.take(as, 0, rank, left, make), static_cast<rank_t>(at - left.begin())};
+}
+
+communicator communicator::shrink(shrink_options options) {
+  if (!impl_) refuse_empty();
+  const std::shared_ptr<communicator_state> of = impl_->of;
+  const rank_t rank = impl_->rank;
+  const gate::pass inside{of->core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  actors::runtime::check_may_wait();
+  const auto time = of->deadline_for(rank, {.deadline = options.deadline}).value_or(usual_deadline);
+  of->core->will_wait(of);
+  const shrinks::round_ptr all = of->shrunk.come(of, rank);
+  if (!of->wait(rank, all->done, std::chrono::steady_clock::now() + time))
+    throw error(errc::timed_out, of->name + ": shrink waited in vain for " + text_of_missing(*of, *all));
+  const bool has_place = of->shrunk.take(all, rank);
+  if (all->done->why()) throw_failure(all->done->why());
+  if (!has_place) refuse_closed();
+  try {
+    if (std::ssize(all->members) < options.at_least)
+      throw error(errc::peer_lost, of->name + ": " + std::to_string(all->members.size()) + " of " +
+                                       std::to_string(of->ranks) + " ranks are left, and at least " +
+                                       std::to_string(options.at_least) + " were asked for");
+    auto i = std::make_shared<impl>();
+    std::tie(i->of, i->rank) = of->part_after(*all, rank);
+    return communicator{std::move(i)};
+  } catch (...) {
+    of->give_up(shrinks::name_of(*all), rank);
+    throw;
+  }
+}
+
+std::error_code communicator::try_shrink(communicator& into, shrink_options options) noexcept {
+  try {
+    into = shrink(options);
+    return {};
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return make_error_code(errc::out_of_memory);
+  } catch (...) {
+    return make_error_code(errc::invalid_argument);
+  }
+}
+
+void communicator::revoke(const std::string& reason) {
+  if (!impl_) return;
+  const communicator_state& of = *impl_->of;
+  const gate::pass inside{of.core->door, impl_->doorway()};
+  if (!inside) return;
+  const std::string text = of.name + " was revoked by rank " + std::to_string(impl_->rank) + ": " + reason;
+  // To every process from here, not by way of the membership, whose process may be the one that went wrong.
+  if (!of.process_of.empty()) of.core->runtime->job()->send_revoke(*of.members, impl_->rank, text);
+  of.core->runtime->abort(*of.members, make_failure(errc::revoked, text));
+}
+
+}  // namespace troupe

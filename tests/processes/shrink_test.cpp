@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Going on after processes were killed: shrink and revoke between real processes.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include "engine/tools/simulate/dice.hpp"
+#include "tests/processes/processes.hpp"
+#include "tests/seed.hpp"
+
+using namespace process_tests;
+using troupe::communicator;
+using troupe::errc;
+
+namespace {
+
+troupe::engine_options quiet() {
+  troupe::engine_options o;
+  o.log_level = "off";
+  return o;
+}
+
+errc code_of(const std::function<void()>& call) {
+  try {
+    call();
+    return errc::ok;
+  } catch (const troupe::error& e) {
+    return e.code_value();
+  }
+}
+
+/// Works with the communicator until somebody is lost, then with those who are left, and so on, `good` times at last.
+communicator work(communicator comm, int good) {
+  std::vector<long> data(5000);
+  for (int done = 0; done < good;) {
+    try {
+      for (std::size_t i = 0; i < data.size(); ++i) data[i] = comm.rank() + static_cast<long>(i);
+      comm.all_reduce(data, troupe::sum);
+      const long n = comm.size();
+      for (std::size_t i = 0; i < data.size(); ++i)
+        if (data[i] != n * (n - 1) / 2 + n * static_cast<long>(i)) throw std::runtime_error("a wrong sum");
+      ++done;
+    } catch (const troupe::error& e) {
+      if (e.code_value() != errc::peer_lost) throw;
+      comm = comm.shrink();
+      done = 0;
+    }
+  }
+  return comm;
+}
+
+std::string ranks_before(communicator& comm, int mine) {
+  std::vector<int> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::array{mine}, all);
+  std::string text;
+  for (const int r : all) text += std::to_string(r) + " ";
+  return text;
+}
+
+/// All who live have said the same last line.
+std::string common_line(const std::vector<ended>& all) {
+  std::string line;
+  for (const ended& e : all) {
+    if (e.signal != 0) continue;
+    CAPTURE(e.log);
+    CHECK(e.exit == 0);
+    REQUIRE_FALSE(e.said.empty());
+    if (line.empty()) line = e.said.back();
+    CHECK(e.said.back() == line);
+  }
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("those who are left go on, in their old order, whoever was killed") {
+  for (const auto& victims : std::vector<std::vector<std::size_t>>{{0}, {2}, {0, 1}, {1, 3}, {0, 2, 3}}) {
+    CAPTURE(victims.size());
+    CAPTURE(victims.front());
+    const auto all = run_processes(
+        4,
+        [&](const member& m) {
+          troupe::engine engine(quiet());
+          communicator comm = engine.join(m.how());
+          const int mine = comm.rank();
+          m.say("joined");
+          // More than are going to be killed: who is done early waits for nobody else's failure.
+          while (comm.size() > 4 - static_cast<int>(victims.size())) comm = work(std::move(comm), 50);
+          m.say(comm.name().substr(0, 12) + " " + ranks_before(comm, mine));
+        },
+        [&](job_control& job) {
+          job.wait_for_lines(4);
+          for (const std::size_t v : victims) {
+            ::usleep(3000);
+            ::kill(job.pids[v], SIGKILL);
+          }
+        });
+    std::string expected = "world.shrink ";
+    for (std::size_t r = 0; r < 4; ++r)
+      if (std::find(victims.begin(), victims.end(), r) == victims.end()) expected += std::to_string(r) + " ";
+    CHECK(common_line(all) == expected);
+  }
+}
+
+TEST_CASE("processes that are killed while others shrink change nothing but who is left") {
+  troupe::simulate::dice dice(seed());
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const int wait_us = static_cast<int>(dice.below(4000)), between_us = static_cast<int>(dice.below(1500));
+    const std::size_t first = dice.index(6), second = (first + 1 + dice.index(5)) % 6;
+    const auto all = run_processes(
+        6,
+        [&](const member& m) {
+          troupe::engine engine(quiet());
+          communicator comm = engine.join(m.how());
+          const int mine = comm.rank();
+          m.say("joined");
+          while (comm.size() > 4) comm = work(std::move(comm), 20);
+          m.say(ranks_before(comm, mine));
+        },
+        [&](job_control& job) {
+          job.wait_for_lines(6);
+          ::usleep(static_cast<useconds_t>(wait_us));
+          ::kill(job.pids[first], SIGKILL);
+          ::usleep(static_cast<useconds_t>(between_us));
+          ::kill(job.pids[second], SIGKILL);
+        });
+    std::string expected;
+    for (std::size_t r = 0; r < 6; ++r)
+      if (r != first && r != second) expected += std::to_string(r) + " ";
+    CHECK(common_line(all) == expected);
+  }
+}
+
+TEST_CASE("several ranks of a process shrink together, with those of other processes") {
+  const auto all = run_processes(
+      3,
+      [&](const member& m) {
+        troupe::engine engine(quiet());
+        engine.join(
+            2,
+            [&](communicator& world) {
+              const int mine = world.rank();
+              m.say("joined");
+              communicator comm = world.shrink();  // of one that is whole, or not any more
+              while (comm.size() > 4) comm = work(std::move(comm), 50);
+              const std::string left = ranks_before(comm, mine);
+              // All in one process, and so on the boards again.
+              communicator mates = comm.split(m.process, mine);
+              int sum = 1;
+              mates.all_reduce(sum, troupe::sum);
+              m.say(left + "with " + std::to_string(sum));
+            },
+            m.how());
+      },
+      [&](job_control& job) {
+        job.wait_for_lines(6);
+        ::kill(job.pids[1], SIGKILL);
+      });
+  CHECK(common_line(all) == "0 1 4 5 with 2");
+}
+
+TEST_CASE("revoke ends what everybody does, also at those who have noticed nothing") {
+  const auto all = run_processes(4, [&](const member& m) {
+    troupe::engine engine(quiet());
+    communicator comm = engine.join(m.how());
+    comm.barrier();
+    int value = 0;
+    errc code = errc::ok;
+    std::string why;
+    if (m.process == 3) {
+      ::usleep(20'000);
+      comm.revoke("its input is broken");
+      code = code_of([&] { comm.barrier(); });
+    } else {
+      try {
+        comm.recv(value, 3);  // which never sends
+      } catch (const troupe::error& e) {
+        code = e.code_value();
+        why = e.what();
+      }
+      if (why.find("was revoked by rank 3: its input is broken") == why.npos) throw std::runtime_error(why);
+    }
+    if (code != errc::revoked) throw std::runtime_error("another error");
+    if (code_of([&] { comm.barrier(); }) != errc::revoked) throw std::runtime_error("it goes on");
+    communicator again = comm.shrink();
+    m.say(ranks_before(again, m.process));
+  });
+  CHECK(common_line(all) == "0 1 2 3 ");
+}
+
+TEST_CASE("a shrink waits for those who live, says who they are, and can be gone on with") {
+  const auto all = run_processes(3, [&](const member& m) {
+    troupe::engine engine(quiet());
+    communicator comm = engine.join(m.how());
+    comm.barrier();
+    if (m.process == 2) ::usleep(400'000);
+    for (int tries = 0;; ++tries) try {
+        communicator left = comm.shrink({.deadline = std::chrono::milliseconds{150}});
+        if ((m.process == 2) != (tries == 0)) throw std::runtime_error("it did not wait");
+        m.say(ranks_before(left, m.process));
+        return;
+      } catch (const troupe::error& e) {
+        if (e.code_value() != errc::timed_out || tries > 20 ||
+            std::string{e.what()}.find("waited in vain for process 2 (rank 2, pid ") == std::string::npos)
+          throw;
+      }
+  });
+  CHECK(common_line(all) == "0 1 2 ");
+}
+
+TEST_CASE("who has left its communicator, or the job, is not waited for") {
+  const auto all = run_processes(4, [&](const member& m) {
+    troupe::engine engine(quiet());
+    communicator comm = engine.join(m.how());
+    comm.barrier();
+    if (m.process == 0) comm = {};  // the engine lives on for a while, and ends nothing
+    if (m.process == 0) ::usleep(300'000);
+    if (m.process == 2) return;
+    if (m.process == 0) return m.say("1 3 ");
+    communicator left = comm.shrink();
+    m.say(ranks_before(left, m.process));
+  });
+  std::vector<ended> others = all;
+  others.erase(others.begin() + 2);
+  CHECK(all[2].exit == 0);
+  CHECK(common_line(others) == "1 3 ");
+}
+
+TEST_CASE("a process that was stopped, and taken for lost, does not go on alone") {
+  const auto all = run_processes(
+      3,
+      [&](const member& m) {
+        troupe::engine engine(quiet());
+        troupe::join_options how = m.how();
+        how.silence = std::chrono::milliseconds{500};
+        communicator comm = engine.join(how);
+        const int mine = comm.rank();
+        m.say("joined");
+        try {
+          while (comm.size() > 2) comm = work(std::move(comm), 50);
+        } catch (const troupe::error& e) {
+          m.say(std::string{e.code_value() == errc::peer_lost ? "peer_lost " : "another error "} + e.what());
+          return;
+        }
+        m.say(ranks_before(comm, mine));
+      },
+      [&](job_control& job) {
+        job.wait_for_lines(3);
+        ::kill(job.pids[1], SIGSTOP);
+        job.wait_for_lines(5);
+        ::kill(job.pids[1], SIGCONT);
+      });
+  CHECK(all[0].said.back() == "0 2 ");
+  CHECK(all[2].said.back() == "0 2 ");
+  CHECK_MESSAGE(all[1].said.back().find("peer_lost ") == 0, all[1].said.back());
+  CHECK_MESSAGE(all[1].said.back().find("taken for lost") != std::string::npos, all[1].said.back());
+}
+
+TEST_CASE("too few are an error on all of them") {
+  const auto all = run_processes(
+      3,
+      [&](const member& m) {
+        troupe::engine engine(quiet());
+        communicator comm = engine.join(m.how());
+        m.say("joined");
+        if (m.process == 1) ::pause();
+        if (code_of([&] { comm.barrier(); }) != errc::peer_lost) throw std::runtime_error("nobody was lost");
+        m.say(code_of([&] { comm.shrink({.at_least = 3}); }) == errc::peer_lost ? "too few" : "enough");
+        communicator both = comm.shrink({.at_least = 2});  // another try is another round
+        if (both.size() != 2) throw std::runtime_error("others");
+        both.barrier();
+      },
+      [&](job_control& job) {
+        job.wait_for_lines(3);
+        ::kill(job.pids[1], SIGKILL);
+      });
+  CHECK(common_line(all) == "too few");
+}
