@@ -74,6 +74,7 @@ std::string spread_cells(const std::optional<measurement>& m) {
 json row_of(const job_result& r) {
   json row{{"collective", name(r.what.kind)},
            {"ranks", r.ranks},
+           {"processes", r.processes},
            {"bytes", r.shape.bytes},
            {"count", r.shape.count},
            {"type", name(r.what.type)},
@@ -146,7 +147,8 @@ std::string to_json(const workload& settings, const engine_options& options, con
             {"build", build_text()},
             {"command", command},
             {"ranks", settings.ranks},
-            {"threads", settings.one_thread ? 1 : settings.ranks},
+            {"processes", settings.processes},
+            {"threads", settings.one_thread ? 1 : settings.ranks_here()},
             {"layout", options.layout},
             {"iterations", settings.iterations},
             {"warmup", settings.warmup},
