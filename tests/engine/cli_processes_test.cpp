@@ -74,6 +74,12 @@ TEST_CASE("processes: run takes their number from the workload, or from who has 
   CAPTURE(o.err);
   CHECK(o.code == 0);
   CHECK(times_in(o.out, "# troupe 3 ranks, a process each") == 1);
+  // One that a job of ours consists of starts no further ones.
+  write("shells.toml", "[[host]]\naddress = \"localhost\"\ncommand = [\"sh\", \"-c\"]\n");
+  o = run("run '" + hosts + "' --set iterations=1 --set ranks=2");
+  CHECK(o.code == 0);
+  CHECK(times_in(o.out, "# troupe 2 ranks, a thread each") == 1);
+  check_refused(run("run " + file + " --routes"), {"--routes"});
   check_refused(run("run " + file + " --set ranks=5"), {"workload.ranks is 5, which 2 processes cannot share alike"});
   check_refused(run("run " + file + " --set one_thread=true"), {"one_thread drives the ranks of one process"});
   check_refused(run("run " + file + " --set layout=4"), {"engine.layout is \"4\"", "leave it out"});

@@ -82,8 +82,10 @@ collective parse_collective_option(const std::string& text);
 /// What started this process has made it one of many of a job (troupe launch, mpirun, srun, torchrun).
 struct job_place {
   int process = 0;
-  int processes = 1;  ///< 1: of none
-  std::string by{};   ///< "TROUPE_JOIN", "mpirun (Open MPI)" …
+  int processes = 1;
+  std::string by{};  ///< "TROUPE_JOIN", "mpirun (Open MPI)" …; empty: nobody has
+  /// It is not to start any itself. (One process of mpirun, srun or torchrun may well do so.)
+  bool started() const { return processes > 1 || by == "TROUPE_JOIN"; }
 };
 /// For commands that join: asks once, and from then on process 0 alone says what all know. Throws error(bad_config) where what is set cannot be
 /// followed.

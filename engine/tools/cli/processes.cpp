@@ -40,7 +40,7 @@ job_place join_place() {
         return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes it
       },
       facts_of_this_process());
-  if (!found || found->processes < 2) return {};
+  if (!found) return {};
   return noted_place() = {found->process, found->processes, found->by};
 }
 
@@ -53,7 +53,7 @@ bool others_say(const error& failure) {
 
 int processes_of(const std::string& option, int asked) {
   const job_place place = join_place();
-  if (place.processes == 1) return std::max(asked, 1);
+  if (!place.started()) return std::max(asked, 1);
   if (asked > 0 && asked != place.processes)
     usage_error(option + " " + std::to_string(asked) + ": this is one of " + std::to_string(place.processes) +
                 " processes already, by " + place.by + "; leave it out");

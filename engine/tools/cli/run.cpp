@@ -34,7 +34,7 @@ struct arguments {
 int run(const arguments& a) {
   const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine.", "workload."});
   const job_place place = join_place();
-  const workload work = read_workload(config, place.processes > 1 ? place.processes : 0);
+  const workload work = read_workload(config, place.started() ? place.processes : 0);
   if (a.config.dump) return dump(config);
   if (work.groups.empty())
     throw error(errc::bad_config,
@@ -42,7 +42,9 @@ int run(const arguments& a) {
                     ": there is nothing to run; add, for example, [[workload.run]] with collective = \"all_reduce\"");
   if (work.processes > 1 || !work.hosts.empty()) {
     check_job_options(config.engine());
-    if (place_in_job().processes == 1) return start_processes(work.processes, work.hosts);
+    if (a.routes)
+      usage_error("--routes are ways through a layout's elements, which processes do not have: leave it out");
+    if (!place.started()) return start_processes(work.processes, work.hosts);
   }
   return run_table(config, work, {true, work.groups.size() > 1, a.routes}, a.json);
 }
