@@ -153,3 +153,16 @@ TEST_CASE("processes: explain shows who reaches whom") {
   check_refused(run("explain all_reduce --ranks 4 --processes 2 --measure"), {"bench --processes"});
   check_refused(run("explain all_reduce --ranks 4 --processes 2 --layout 4"), {"--layout"});
 }
+
+TEST_CASE("processes: progress on a terminal, as of one process") {
+  if (std::system("command -v script >/dev/null 2>&1") != 0) {
+    MESSAGE("skipped: there is no script(1), which makes a terminal");
+    return;
+  }
+  const std::string out = (folder() / "terminal").string();
+  const std::string line = "script -qec \"'" TROUPE_PROGRAM "' bench --processes 2 -b 8 -e 8 -n 1 -w 0\" /dev/null >'" +
+                           out + "' 2>&1 </dev/null";
+  CHECK(std::system(line.c_str()) == 0);
+  check_says(contents(out), "all_reduce 8 (1 of 1)\r\033[K");
+  CHECK(times_in(contents(out), "# troupe 2 ranks") == 1);
+}
