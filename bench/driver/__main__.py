@@ -13,14 +13,16 @@ from contenders import CORES, KINDS, Contender, available, placement
 import extras
 import paths
 import plots
+import processes
 import race
 import tables
 
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"]
 SIZES = [8 * 4 ** k for k in range(12)] + [64 << 20]
 QUICK_SIZES = [8, 512, 32 << 10, 2 << 20, 32 << 20]
-FURTHER = ["gather", "scatter", "barrier", *paths.V_FORMS]  # not in the race of rows 1 to 5
-ROWS = sorted({*range(1, 11), *paths.ROWS})
+FURTHER = ["gather", "scatter", "barrier", *paths.V_FORMS, *processes.PAIRS]  # not in the race of rows 1 to 5
+NAMED_ROWS = {**processes.ROWS, **paths.ROWS}
+ROWS = sorted({*range(1, 11), *NAMED_ROWS})
 # The limit is compared from 256 KiB on, in steps of its own; the other peers are not asked for these.
 LIMIT_SIZES = [(256 << 10) * 4 ** k for k in range(5)]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -40,7 +42,7 @@ def parse_arguments():
         return [int(part) for part in text.split(",")]
 
     def row_numbers(text):
-        found, by_name = set(), {name: row for row, name in paths.ROWS.items()}
+        found, by_name = set(), {name: row for row, name in NAMED_ROWS.items()}
         for part in text.split(","):
             first, _, last = part.partition("-")
             if part in by_name:
@@ -48,19 +50,19 @@ def parse_arguments():
             elif first.isdigit() and (not last or last.isdigit()):
                 found.update(row for row in ROWS if int(first) <= row <= int(last or first))
             if part not in by_name and not (first.isdigit() and int(first) in ROWS and int(last or first) in ROWS):
-                raise argparse.ArgumentTypeError(f"'{part}': rows are 1 to 10 and " + ", ".join(f"{row} ({name})" for row, name in paths.ROWS.items()))
+                raise argparse.ArgumentTypeError(f"'{part}': rows are 1 to 10 and " + ", ".join(f"{row} ({name})" for row, name in NAMED_ROWS.items()))
         return found
 
     a = argparse.ArgumentParser(prog="bench/driver", description=__doc__)
     a.add_argument("--quick", action="store_true", help="five sizes, three rounds: a look, not a verdict")
-    a.add_argument("--collectives", type=names(COLLECTIVES + FURTHER), metavar="A,B", help="rows 1-6: of those that race; 24, 27, 32: of theirs")
+    a.add_argument("--collectives", type=names(COLLECTIVES + FURTHER), metavar="A,B", help="rows 1-6: of those that race; 11-16, 24, 27, 32: of theirs")
     a.add_argument("--ranks", type=numbers, metavar="N,M", help="instead of 2, 4 and 8, or of what a row is about")
     a.add_argument("--sizes", type=numbers, metavar="BYTES,…", help="instead of 8 B … 64 MiB in steps of 4, or of what a row is about")
     a.add_argument("--only", type=names(list(KINDS)), metavar="A,B", help=f"of {', '.join(KINDS)}; default: all but troupe-async")
     a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
     a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 12; quick: 6)")
     a.add_argument("--rows", type=row_numbers, default=set(ROWS), metavar="N,M-K,NAME", help="of the target table (default: all); 1 to 5 are one race")
-    a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`")
+    a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`; rows 11 to 17: of `processes`")
     a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
     a.add_argument("--fixed-root", action="store_true", help="broadcast, reduce: root 0 in every call, not call number mod ranks")
     a.add_argument("--patience", type=float, default=60, help="seconds one repetition may take before its contender is ended")
@@ -142,22 +144,18 @@ def machine():
             "date": time.strftime("%Y-%m-%d %H:%M:%S")}
 
 
-def report(options, data):
-    """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
-    points = tables.Points(data["points"])
-    data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data) + paths.judge(data)
-    wanted = data.get("rows") or ROWS
-    data["targets"] = [row for row in data["targets"] if int(row["row"]) in wanted]
-    with open(os.path.join(options.out, "results.json"), "w") as file:
-        json.dump(data, file, indent=1)
+def about_machine(data):
     about = data["machine"]
-    text = [f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, revision {about['revision']}, {about['date']}.",
-            f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more.",
-            f"Tuning: {data.get('tuning', 'unknown')}."]
-    if data["rounds"] > 1 and points.all:
-        text.append(f"Repetitions of a point spread by {tables.noise(points):.0%} (median of (max − min)/median).")
+    text = [f"{about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, revision {about['revision']}, {about['date']}."]
     if about["load_before"] > 0.3 * about["cores"]:
         text.append(f"**The machine was not idle (load {about['load_before']:.1f} before the run): do not judge by these numbers.**")
+    return text + [f"Tuning: {data.get('tuning', 'unknown')}."]
+
+
+def about_numbers(data, points):
+    text = [f"f32, sum, out of place; medians of {data['rounds']} interleaved repetitions or more."]
+    if data["rounds"] > 1 and points.all:
+        text.append(f"Repetitions of a point spread by {tables.noise(points):.0%} (median of (max − min)/median).")
     if data["fresh"]:
         text.append("Inputs rewritten before every call (--fresh).")
     if any(p["collective"] in ("broadcast", "reduce") for p in points.all):
@@ -165,27 +163,43 @@ def report(options, data):
                     "Broadcast and reduce have root 0 in every call (--fixed-root), so eager peers overlap successive calls.")
     if data["rounds"] < 5:
         text.append(f"**{data['rounds']} repetitions only: a look, not a verdict.**")
-    wrong = [p for p in points.all if p["wrong"]]
-    text += [f"**WRONG RESULTS: {p['contender']} {p['collective']} {tables.human(p['bytes'])}, {p['ranks']} ranks: "
-             f"{p['wrong']:.0f} elements.**" for p in wrong]
-    also_wrong = paths.wrong(data)
-    text += [f"**WRONG RESULTS: {sentence}.**" for sentence in also_wrong]
-    summary = "\n\n".join(text) + "\n\n" + tables.target_table(data["targets"])
+    return text
+
+
+def report(options, data):
+    """Writes results.json, results.md and plots; prints the target table. Returns whether every result was right."""
+    points = tables.Points(data["points"])
+    data["targets"] = (tables.targets(points) if points.all else []) + extras.judge(data) + processes.judge(data) + paths.judge(data)
+    wanted = data.get("rows") or ROWS
+    data["targets"] = [row for row in data["targets"] if int(row["row"]) in wanted]
+    with open(os.path.join(options.out, "results.json"), "w") as file:
+        json.dump(data, file, indent=1)
+    wrong = [f"{p['contender']} {p['collective']} {tables.human(p['bytes'])}, {p['ranks']} ranks: {p['wrong']:.0f} elements" for p in points.all if p["wrong"]]
+    wrong += paths.wrong(data) + processes.wrong(data)
+    shout = [f"**WRONG RESULTS: {sentence}.**" for sentence in wrong]
+    of_processes = [row for row in data["targets"] if int(row["row"]) in processes.ROWS]
+    others = [row for row in data["targets"] if row not in of_processes]
+    summaries = {}
+    if others:
+        summaries["bench"] = "\n\n".join([*about_machine(data), *about_numbers(data, points), *shout, tables.target_table(others)])
+    if of_processes:
+        summaries["processes"] = "\n\n".join([*about_machine(data), *processes.about(data), *shout, tables.target_table(of_processes)])
+    summary = "\n\n".join(summaries.values())
     names = plots.draw(points, data.get("choices"), options.out)
     pictures = "\n".join(f"![{name}]({name})" for name in names if name.endswith(".svg"))
     commands = "\n".join(f"    {name}: {command}" for name, command in data["commands"].items())
     with open(os.path.join(options.out, "results.md"), "w") as file:
         chosen = data.get("choices") if isinstance(data.get("choices"), list) else []
-        more = "\n\n".join(part for part in (extras.other_tables(data), paths.detail_tables(data)) if part)
+        more = "\n\n".join(part for part in (extras.other_tables(data), processes.detail_tables(data), paths.detail_tables(data)) if part)
         if chosen:
             more += (f"\n\n## Crossovers: the best and the chosen way\n\n{extras.crossover_table(chosen, tables.human)}\n\n"
                      f"## Every choreography with every protocol\n\n{extras.choice_tables(chosen, tables.human)}")
         file.write(f"# Measured\n\n{summary}\n\n## By collective: Troupe / peer\n\n{tables.ratio_table(points)}\n\n{pictures}\n\n"
                    f"## Every point\n\n{tables.point_tables(points)}\n\n{more}\n\n## How they were started\n\n{commands}\n")
-    if options.update:
-        update(options.update, summary)
+    for marks, text in summaries.items() if options.update else ():
+        update(options.update, marks, text)
     print(f"\n{summary}\n\nMore in {options.out}: results.md, results.json, plots.")
-    return not wrong and not also_wrong
+    return not wrong
 
 
 def tuning_in_use(options):
@@ -199,9 +213,9 @@ def tuning_in_use(options):
     return line.partition("#")[2].strip() or "unknown"
 
 
-def update(path, text):
+def update(path, marks, text):
     """The one place where numbers get into a document."""
-    begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
+    begin, end = f"<!-- {marks}:begin -->", f"<!-- {marks}:end -->"
     with open(path) as file:
         old = file.read()
     if old.count(begin) != 1 or old.count(end) != 1 or old.index(begin) > old.index(end):
@@ -232,6 +246,7 @@ def main():
             measure_rank_count(options, ranks, names, programs, samples, commands)
         logs = os.path.join(options.out, "logs")
         more = extras.measure_all(options, programs, os.path.join(options.build, "troupe"), logs)
+        more.update(processes.measure_all(options, programs, os.path.join(options.build, "troupe"), logs, commands))
         more.update(paths.measure_all(options, programs, logs, commands))
     except KeyboardInterrupt:
         print("bench: interrupted: reporting what there is")

@@ -65,11 +65,13 @@ def available(name, programs):
 class Contender:
     """One contender at one number of ranks. Lives through the whole run and sleeps while others are measured."""
 
-    def __init__(self, name, ranks, programs, logs):
+    def __init__(self, name, ranks, programs, logs, command=None, members=None):
+        """command, members: of one that is started otherwise than KINDS says, and how many of its processes call the driver."""
         self.name, self.ranks, self.logs = name, ranks, logs
-        program, command, processes = KINDS[name]
-        self.command = command(os.path.join(programs, program), ranks)
-        self.members = ranks if processes else 1
+        if command is None:
+            program, words, processes = KINDS[name]
+            command, members = words(os.path.join(programs, program), ranks), ranks if processes else 1
+        self.command, self.members = command, members
         self.process, self.links, self.heard = None, [], b""
         self.failures, self.seconds = 0, 0.0
 

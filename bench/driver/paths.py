@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 21 to 34 of the target table: every operation on every port, and what users found slow. Rows 11 to 20 are kept for processes and hosts.
+"""Rows 21 to 34 of the target table: every operation on every port, and what users found slow. (Rows 11 to 17: processes.py.)
 
 Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp); what is
 ours alone (27, 29 to 31, 33, 34) by programs of bench/ours. All data goes to results.json under "paths", "first_calls", "reductions" and "waiters"."""
@@ -188,7 +188,7 @@ def judge(data):
 
 
 def verdict_of(row, what, target, each, ratios, mean=None):
-    """ratios: [(value, where)]; every one must be at most `each`."""
+    """ratios: [(value, where)]; every one must be at most `each`, and their geometric mean at most `mean`."""
     if not ratios:
         return {"row": str(row), "what": what, "target": target, "points": 0, "verdict": "not measured"}
     worst, where = max(ratios, key=lambda pair: pair[0])
@@ -198,6 +198,8 @@ def verdict_of(row, what, target, each, ratios, mean=None):
     done = {"row": str(row), "what": what, "target": target, "points": len(ratios), "worst": worst, "worst_at": where, "above": above, "verdict": verdict}
     if len(ratios) > 1 and all(value > 0 for value, _ in ratios):
         done["geometric_mean"] = geometric_mean([value for value, _ in ratios])
+        if mean and done["geometric_mean"] > mean:
+            done["verdict"] = ("missed: " if verdict == "met" else verdict + "; ") + f"mean by {done['geometric_mean'] / mean:.2f}×"
     return done
 
 
@@ -326,26 +328,26 @@ def race_tables(found):
     number = lambda p, key="us": f"{p[key]:.4g}" if p else "–"
     for row in sorted({p["row"] for p in found}):
         here = [p for p in found if p["row"] == row]
-        who = [c for c in ("troupe", "troupe-group", *PEERS) if any(p["contender"] == c for p in here)]
-        peers = [c for c in PEERS if c in who] if "troupe" in who else []
+        who = [c for c in ("troupe-processes", "troupe", "troupe-group", *PEERS, "limit-sockets") if any(p["contender"] == c for p in here)]
+        peers = [c for c in who[1:] if not c.startswith("troupe-")] if who[0] in ("troupe", "troupe-processes") else []  # who[0]: ours
         keys = list(dict.fromkeys((p["ranks"], p["collective"], p["asked"], p["variant"]) for p in sorted(
             here, key=lambda p: (p["ranks"], p["collective"], p["variant"], p["asked"]))))
         seen = row == 25
         head = ["ranks", "operation", "size", "variant", *[f"{c} µs" for c in who], *([f"{c}, seen before" for c in who] if seen else []),
-                *([f"{c}, heap B a size" for c in who] if seen else []), *[f"troupe / {c}" for c in peers], "busbw GB/s"]
+                *([f"{c}, heap B a size" for c in who] if seen else []), *[f"{who[0]} / {c}" for c in peers], "busbw GB/s"]
         lines = []
         for ranks, collective, asked, variant in keys:
             of = {c: next((p for p in here if (p["contender"], p["ranks"], p["collective"], p["asked"], p["variant"]) == (c, ranks, collective, asked, variant)), None)
                   for c in who}
             first = next(p for p in of.values() if p)
-            ours = of.get("troupe")
+            ours = of[who[0]]
             cells = [str(ranks), collective, "–" if collective == "split" else human(first["bytes"]), variant or "–", *[number(of[c]) for c in who]]
             if seen:
                 cells += [number(of[c], "seen_us") for c in who] + [number(of[c], "heap_per_size") for c in who]
             cells += [ratio(ours["us"] / of[c]["us"]) if ours and of[c] else "–" for c in peers]
             cells.append(f"{ours['busbw']:.3g}" if ours and "busbw" in ours else "–")
             lines.append(cells)
-        parts.append(f"### Row {row}: {ROWS[row]}, µs\n\n" + table(head, lines))
+        parts.append(f"### Row {row}: {ROWS.get(row, here[0]['variant'] or 'processes')}, µs\n\n" + table(head, lines))
     return parts
 
 

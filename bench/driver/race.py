@@ -6,14 +6,18 @@ import time
 from contenders import Failed
 
 
-def run(group, points, rounds, who, ask, label):
+def run(group, points, rounds, who, ask, label, limit=None):
     """Yields (contender, point, answer). `who(contender, point)`: whether it takes part; `ask(contender, point, turn)`: its answer, or None where
-    it does not do this: then, and after a failure, it is not asked for this point again. Ends all contenders, whatever happens."""
-    refused = set()
+    it does not do this: then, and after a failure, it is not asked for this point again. `limit`: after so many seconds no point is measured but those of the first round. Ends all contenders, whatever happens."""
+    refused, until = set(), None if limit is None else time.monotonic() + limit
     try:
         for turn in range(rounds):
             began = time.monotonic()
+            if turn > 0 and until and began > until:
+                return
             for index, point in enumerate(points):
+                if turn > 0 and until and time.monotonic() > until:
+                    break
                 # Another contender begins each time: none always inherits the same neighbour's caches.
                 first = (turn + index) % len(group)
                 for c in group[first:] + group[:first]:

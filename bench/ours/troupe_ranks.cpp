@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Troupe itself, in the three ways a program may drive its ranks.
+// Troupe itself, in the ways a program may drive its ranks.
 //   troupe_ranks MODE RANKS all_reduce:8 all_reduce:65536 all_reduce:8:protocol=simple:choreography=recursive_doubling all_to_all_v:8192:counts=fresh
 // MODE threads: a thread per rank, blocking calls.   async: a thread per rank, start and wait.
 //      group:   one thread drives all ranks, one group per call.   persistent: the same with operations that are planned once.
+//      join:    a process of a job, with RANKS of its ranks: troupe launch -n 2 troupe_ranks join 1 all_reduce:8
+//      first:   the same, and nothing but the job's first collective: when it was over.
 // Engine settings come from TROUPE_… variables or the file named by TROUPE_BENCH_CONFIG (docs/config.md).
 
+#include "bench/harness/first.hpp"
 #include "bench/harness/team.hpp"
 #include "engine/api/troupe.hpp"
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -153,6 +159,21 @@ private:
   bench::rank_buffers buffers_;
 };
 
+/// A rank of many processes: they meet by a collective, as those of MPI do.
+class process_member : public thread_member {
+public:
+  process_member(communicator& world, bench::team& here) : thread_member(world, here, false), world_(world) {}
+  double largest(double value) { return largest_of(world_, value); }
+
+  static double largest_of(communicator& world, double value) {
+    world.all_reduce(std::span(&value, 1), troupe::maximum);
+    return value;
+  }
+
+private:
+  communicator& world_;
+};
+
 /// One thread, all ranks.
 class one_thread_member {
 public:
@@ -228,27 +249,57 @@ troupe::engine make_engine() {
   return file != nullptr ? troupe::engine::from_file(file) : troupe::engine();
 }
 
+/// One process of a job. Each has a line to the driver, as each of MPI's has.
+void work_in_job(int ranks_here, std::vector<char*> points) {
+  bench::team here(ranks_here);
+  troupe::engine engine = make_engine();
+  engine.join(ranks_here, [&](communicator& world) {
+    process_member m(world, here);
+    const int index = world.rank() % ranks_here;
+    std::optional<bench::control> from;
+    if (index == 0) from.emplace(static_cast<int>(points.size()), points.data(), world.rank() / ranks_here);
+    bench::serve(m, index, here, from ? &*from : nullptr, "troupe-processes");
+  });
+}
+
+void begin_job(int ranks_here) {
+  troupe::engine engine = make_engine();
+  engine.join(ranks_here, [](communicator& world) {
+    bench::tell_first(world.rank(), [&](double value) { return process_member::largest_of(world, value); });
+  });
+}
+
+void work_by_threads(int ranks, bool async, bench::control& from) {
+  bench::team all(ranks);
+  troupe::engine engine = make_engine();
+  engine.run(ranks, [&](communicator& c) {
+    thread_member m(c, all, async);
+    bench::serve(m, c.rank(), all, c.rank() == 0 ? &from : nullptr, async ? "troupe-async" : "troupe");
+  });
+}
+
+void work_by_one_thread(int ranks, bool persistent, bench::control& from) {
+  bench::team alone(1);
+  troupe::engine engine = make_engine();
+  one_thread_member m(engine.communicators(ranks), persistent);
+  bench::serve(m, 0, alone, &from, persistent ? "troupe-persistent" : "troupe-group");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 2 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
-  if (ranks < 1 || (mode != "threads" && mode != "async" && mode != "group" && mode != "persistent"))
-    throw std::runtime_error("usage: troupe_ranks threads|async|group|persistent RANKS [COLLECTIVE:BYTES …]");
+  constexpr std::array<std::string_view, 6> modes{"threads", "async", "group", "persistent", "join", "first"};
+  if (ranks < 1 || std::find(modes.begin(), modes.end(), mode) == modes.end())
+    throw std::runtime_error(
+        "usage: troupe_ranks threads|async|group|persistent|join|first RANKS [COLLECTIVE:BYTES …]");
+  std::vector<char*> points(argv + 2, argv + argc);  // the first one is nobody's
+  if (mode == "join") return work_in_job(ranks, std::move(points)), 0;
+  if (mode == "first") return begin_job(ranks), 0;
   bench::control from(argc - 2, argv + 2, 0);
-  troupe::engine engine = make_engine();
-  if (mode == "group" || mode == "persistent") {
-    bench::team alone(1);
-    one_thread_member m(engine.communicators(ranks), mode == "persistent");
-    bench::serve(m, 0, alone, &from, mode == "group" ? "troupe-group" : "troupe-persistent");
-    return 0;
-  }
-  bench::team all(ranks);
-  const char* name = mode == "async" ? "troupe-async" : "troupe";
-  engine.run(ranks, [&](communicator& c) {
-    thread_member m(c, all, mode == "async");
-    bench::serve(m, c.rank(), all, c.rank() == 0 ? &from : nullptr, name);
-  });
+  if (mode == "group" || mode == "persistent") work_by_one_thread(ranks, mode == "persistent", from);
+  else work_by_threads(ranks, mode == "async", from);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "troupe_ranks: %s\n", e.what());
   return 1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gloo, a thread per rank, over TCP on loopback: the only transport of Debian's package that stays inside one machine.
 //   peer_gloo RANKS all_reduce:8 all_reduce:65536
+// Or a process per rank, which finds in TROUPE_RANK and TROUPE_RANKS where it belongs, and meets the others in a folder:
+//   troupe launch -n 2 peer_gloo join FOLDER INTERFACE all_reduce:8
 // It has no present-day interface for reduce-scatter and no gather_v and scatter_v; those points are answered as unsupported, and so is split.
 
 #include "bench/harness/team.hpp"
@@ -15,11 +17,15 @@
 #include <gloo/math.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <cstdlib>
 #include <memory>
+#include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,12 +37,13 @@ using sum_function = void (*)(void*, const void*, const void*, std::size_t);
 
 class gloo_member {
 public:
-  gloo_member(int rank, bench::team& all, gloo::rendezvous::Store& store,
+  /// @param all of one process; null: a rank is a process
+  gloo_member(int rank, int ranks, bench::team* all, gloo::rendezvous::Store& store,
               std::shared_ptr<gloo::transport::Device>& device)
-      : rank_(rank), all_(all), context_(std::make_shared<gloo::rendezvous::Context>(rank, all.size())) {
+      : rank_(rank), ranks_(ranks), all_(all), context_(std::make_shared<gloo::rendezvous::Context>(rank, ranks)) {
     context_->connectFullMesh(store, device);
   }
-  int ranks() const { return all_.size(); }
+  int ranks() const { return ranks_; }
   bool supports(const bench::request_line& r) const {
     switch (r.what) {
       case collective::reduce_scatter:
@@ -51,8 +58,8 @@ public:
 
   void prepare(const bench::request_line& r, const bench::shape& s, std::size_t sets) {
     what_ = r.what, shape_ = s;
-    roots_.restart(r.rotate, all_.size());
-    buffers_.shape_for(r.what, s, rank_, all_.size(), sets, r.fresh_counts);
+    roots_.restart(r.rotate, ranks_);
+    buffers_.shape_for(r.what, s, rank_, ranks_, sets, r.fresh_counts);
     outgoing_.clear(), incoming_.clear();
     if (r.what != collective::send_recv && r.what != collective::ping_pong) return;
     for (std::size_t set = 0; set < sets; ++set) {  // registered once, as its own benchmarks do
@@ -63,7 +70,16 @@ public:
   void resize(std::size_t count) { shape_.count = shape_.input = shape_.output = count, buffers_.resize(count); }
   void rewrite() { buffers_.rewrite(); }
   double wrong() const { return static_cast<double>(buffers_.wrong(roots_.last())); }
-  double largest(double value) { return all_.largest(rank_, value); }
+  double largest(double value) {
+    if (all_ != nullptr) return all_->largest(rank_, value);
+    gloo::AllreduceOptions o(context_);
+    o.setReduceFunction(static_cast<sum_function>(&gloo::max<double>));
+    o.setInput(&value, 1);
+    double top = 0;
+    o.setOutput(&top, 1);
+    gloo::allreduce(o);
+    return top;
+  }
 
   void call(std::size_t set) {
     switch (what_) {
@@ -154,8 +170,8 @@ private:
     return o;
   }
 
-  int rank_;
-  bench::team& all_;
+  int rank_, ranks_;
+  bench::team* all_;
   std::shared_ptr<gloo::rendezvous::Context> context_;
   collective what_{};
   bench::root_order roots_;
@@ -166,9 +182,25 @@ private:
   std::vector<std::int64_t> sent_, received_;
 };
 
+void work_as_process(int argc, char** argv) {
+  const char* const rank = std::getenv("TROUPE_RANK");
+  const char* const ranks = std::getenv("TROUPE_RANKS");
+  if (argc < 4 || rank == nullptr || ranks == nullptr)
+    throw std::runtime_error("usage: troupe launch -n RANKS peer_gloo join FOLDER INTERFACE [COLLECTIVE:BYTES …]");
+  gloo::rendezvous::FileStore store(argv[2]);
+  gloo::transport::tcp::attr where;
+  where.iface = argv[3];
+  auto device = gloo::transport::tcp::CreateDevice(where);
+  bench::team alone(1);
+  gloo_member m(std::atoi(rank), std::atoi(ranks), nullptr, store, device);
+  bench::control from(argc - 3, argv + 3, std::atoi(rank));
+  bench::serve(m, 0, alone, &from, "gloo");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::string_view(argv[1]) == "join") return work_as_process(argc, argv), 0;
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 0;
   if (ranks < 1) throw std::runtime_error("usage: peer_gloo RANKS [COLLECTIVE:BYTES …]");
   bench::control from(argc - 1, argv + 1, 0);
@@ -179,7 +211,7 @@ int main(int argc, char** argv) try {
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        gloo_member m(rank, all, store, device);
+        gloo_member m(rank, ranks, &all, store, device);
         bench::serve(m, rank, all, rank == 0 ? &from : nullptr, "gloo");
       } catch (const std::exception& e) {
         std::fprintf(stderr, "gloo: rank %d: %s\n", rank, e.what());

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI, a process per rank: compiled once against Open MPI and once against MPICH (PEER_NAME says which).
 //   mpirun -n 2 peer_openmpi all_reduce:8 all_reduce:65536
+//   mpirun -n 64 peer_openmpi first      only the job's first collective: when it was over
 
 #include "bench/harness/control.hpp"
+#include "bench/harness/first.hpp"
 
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include <exception>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -130,6 +133,10 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);  // errors end the job: MPI_ERRORS_ARE_FATAL is the default
   try {
     mpi_member m;
+    if (argc > 1 && std::string_view(argv[1]) == "first") {
+      bench::tell_first(m.rank(), [&](double value) { return m.largest(value); });
+      return MPI_Finalize();
+    }
     bench::control from(argc, argv, m.rank());
     while (const auto r = from.next()) {
       if (!m.supports(*r)) {

@@ -250,6 +250,8 @@ TROUPE_API actors::runtime& runtime_of(engine& of) {
   return *core.runtime;
 }
 
+layout layout_of_job(engine& joined) { return layout_of(runtime_of(joined).job()->all()); }
+
 TROUPE_API actors::communicator_actors& actors_of(const communicator& of) {
   const communicator_state* s = communicator_access::state_of(of);
   if (s == nullptr) throw error(errc::invalid_argument, "this communicator is empty");
@@ -281,14 +283,29 @@ std::vector<troupe::communicator> engine::join_communicators(int ranks_here, con
   return here(found_job_world(*impl_->core, nullptr));
 }
 
+namespace {
+/// The number of a rank among those of its host, which should begin on CPUs of their own.
+int place_on_host(const communicator_state& of, rank_t rank) {
+  const auto& homes = of.placement.homes;
+  const auto end = homes.begin() + rank;
+  return static_cast<int>(std::count_if(homes.begin(), end, [&](const residence& r) { return r.host == end->host; }));
+}
+}  // namespace
+
 communicator engine::communicator(const job_id& id, int ranks, int rank, const join_options& how) {
   const gate::pass inside{impl_->core->door};
   if (!inside) refuse_closing();
   join_job(*impl_->core, id, ranks, rank, how);
-  return std::move(here(found_job_world(*impl_->core, nullptr)).front());
+  troupe::communicator mine = std::move(here(found_job_world(*impl_->core, nullptr)).front());
+  begin_on_cpu(place_on_host(*mine.impl_->of, mine.rank()));
+  return mine;
 }
 
-communicator engine::join(const join_options& how) { return std::move(join_communicators(1, how).front()); }
+troupe::communicator engine::join(const join_options& how) {
+  troupe::communicator mine = std::move(join_communicators(1, how).front());
+  begin_on_cpu(place_on_host(*mine.impl_->of, mine.rank()));
+  return mine;
+}
 
 void engine::join(int ranks_here, const std::function<void(troupe::communicator&)>& body, const join_options& how) {
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks_here, 1));
@@ -356,8 +373,10 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
                             const std::function<void(troupe::communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
+  const communicator::impl& first_rank = *comms.front().impl_;
+  const int first_cpu = first_rank.of->process_of.empty() ? 0 : place_on_host(*first_rank.of, first_rank.rank);
   const auto call = [&](int which) {
-    begin_on_cpu(which);
+    begin_on_cpu(first_cpu + which);
     actors::runtime::enter_run(run, which);
     troupe::communicator mine = std::move(comms[static_cast<std::size_t>(which)]);
     try {

@@ -320,10 +320,10 @@ private:
   void put(const config_setting& s, const std::string& key, const toml::node& node) {
     config_value value = checked_value(s, key, node, at(node));
     if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") ||
-         key.starts_with("engine.choreography_libraries.") || key == "engine.tuning") &&
+         key.starts_with("engine.choreography_libraries.") || key == "engine.tuning" || key == "workload.hosts") &&
         !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
-      const bool word = key == "engine.tuning" && (file.empty() || file == "none");
+      const bool word = file.empty() || (key == "engine.tuning" && file == "none");
       if (file.is_relative() && !word) value = (std::filesystem::path{folder_} / file).lexically_normal().string();
     }
     into_.put(key, std::move(value), at(node));

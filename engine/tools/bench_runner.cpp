@@ -2,13 +2,16 @@
 #include "engine/tools/bench_runner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <new>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include <pthread.h>
@@ -16,9 +19,11 @@
 #include <time.h>
 
 #include "engine/tools/crafted_values.hpp"
+#include "engine/world/join.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/program/program.hpp"
+#include "topology/layout/placement.hpp"
 #include "topology/machine/discovery.hpp"
 
 namespace troupe {
@@ -184,8 +189,13 @@ call_description rank_job::describe() const {
 /// One job, out of place or in place, on all ranks.
 class bench_runner::pass {
 public:
-  pass(const job_result& r, bool in_place, const workload& settings)
-      : result_(r), in_place_(in_place), settings_(settings), times_(static_cast<std::size_t>(r.ranks)) {
+  /// @param reporter in a job of several processes the rank, of this one, that collects what all have measured
+  pass(const job_result& r, bool in_place, const workload& settings, rank_t reporter)
+      : result_(r),
+        in_place_(in_place),
+        settings_(settings),
+        reporter_(reporter),
+        times_(static_cast<std::size_t>(r.ranks)) {
     if (r.what.kind.reduces()) of_all_ranks_ = crafted_result(r.what.type, r.what.reduction, r.ranks);
     else bits_ = crafted_bits(r.what.type);
   }
@@ -201,15 +211,18 @@ public:
       for (const auto& one : mine) one->join(comm, together);
       together.wait();
     };
-    const auto barrier = [&] { comm.barrier(); };
+    faults found;
     if (settings_.check) {
       once();
-      for (const auto& one : mine) note(*one, table);
+      for (const auto& one : mine) found += faults_of(*one, table);
     }
     if (in_place_)
       for (const auto& one : mine) one->zero();
-    warm_up(comm.rank(), once, barrier);
-    time(comm.rank(), once, barrier);
+    warm_up(comm.rank(), once, [&](int next) { return tell(comm, next); });
+    const std::vector<float> each = time(comm.rank(), once, [&] { comm.barrier(); });
+    if (settings_.processes > 1) return collect(comm, found, each);
+    add(found);
+    add(each);
   }
 
   /// One thread for all ranks.
@@ -227,13 +240,12 @@ public:
     };
     if (settings_.check) {
       once();
-      for (const auto& one : all) note(*one, tables[static_cast<std::size_t>(one->rank())]);
+      for (const auto& one : all) add(faults_of(*one, tables[static_cast<std::size_t>(one->rank())]));
     }
     if (in_place_)
       for (const auto& one : all) one->zero();
-    const auto nobody_else = [] {};
-    warm_up(0, once, nobody_else);
-    time(0, once, nobody_else);
+    warm_up(0, once, [](int next) { return next; });
+    add(time(0, once, [] {}));
     std::fill(times_.begin(), times_.end(), times_.front());
   }
 
@@ -259,33 +271,46 @@ private:
   /// Threads may begin on one core, and stay there until the kernel balances its queues, every few milliseconds: until then a
   /// small operation takes a hundred times as long. So the repetitions go on in rounds of a millisecond or more until two rounds
   /// have not been faster than the best one before by a tenth.
-  template <class Once, class Barrier>
-  void warm_up(rank_t rank, Once once, Barrier barrier) {
+  /// @param tell what rank 0 says, to all
+  template <class Once, class Tell>
+  void warm_up(rank_t rank, Once once, Tell tell) {
     using namespace std::chrono_literals;
     constexpr auto least_round = 1ms, least = 20ms, most = 500ms;
     const auto begun = clock::now();
     double best = std::numeric_limits<double>::infinity();
     int steady = 0;
-    for (int round = settings_.warmup; round > 0; round = next_round_.load()) {
+    for (int round = settings_.warmup; round > 0;) {
       const auto begin = clock::now();
       for (int i = 0; i < round; ++i) once();
       const auto now = clock::now();
       if (!settings_.settle) return;
-      barrier();  // next_round_ is read by nobody any more
+      int next = 0;
       if (rank == 0) {
         const double each = std::chrono::duration<double>(now - begin).count() / round;
         steady = each < 0.9 * best ? 0 : steady + 1;
         best = std::min(best, each);
         const bool done = (steady >= 2 && now - begun >= least) || now - begun >= most;
         const double wanted = std::chrono::duration<double>(least_round).count() / std::max(each, 1e-9);
-        next_round_ = done ? 0 : static_cast<int>(std::clamp(wanted, 1.0, 1e6));
+        next = done ? 0 : static_cast<int>(std::clamp(wanted, 1.0, 1e6));
       }
-      barrier();
+      round = tell(next);
     }
   }
 
+  int tell(communicator& comm, int next) {
+    if (settings_.processes > 1) {
+      comm.broadcast(next, 0);
+      return next;
+    }
+    comm.barrier();  // next_round_ is read by nobody any more
+    if (comm.rank() == 0) next_round_ = next;
+    comm.barrier();
+    return next_round_.load();
+  }
+
+  /// The times of single repetitions, if they are wanted.
   template <class Once, class Barrier>
-  void time(rank_t rank, Once once, Barrier barrier) {
+  std::vector<float> time(rank_t rank, Once once, Barrier barrier) {
     barrier();
     const double cpu = cpu_us();
     auto& [begin, end] = times_[static_cast<std::size_t>(rank)];
@@ -294,8 +319,8 @@ private:
     end = clock::now();
     // A late rank may not be measured with the next pass's preparation going on elsewhere.
     barrier();
-    if (rank == 0) cpu_us_ = cpu_us() - cpu;
-    if (!settings_.spread) return;
+    if (rank == reporter_) cpu_us_ = cpu_us() - cpu;
+    if (!settings_.spread) return {};
     // A clock around each repetition would be a part of the smallest ones: so not in the series above.
     std::vector<float> each(static_cast<std::size_t>(std::min(settings_.iterations, most_samples)));
     for (float& one : each) {
@@ -303,6 +328,10 @@ private:
       once();
       one = std::chrono::duration<float, std::micro>(clock::now() - from).count();
     }
+    return each;
+  }
+
+  void add(const std::vector<float>& each) {
     const std::lock_guard lock{spread_mutex_};
     slowest_.resize(each.size());
     for (std::size_t i = 0; i < each.size(); ++i) slowest_[i] = std::max(slowest_[i], each[i]);
@@ -356,14 +385,45 @@ private:
     const rank_range from = contributors(j.kind.what, result_.ranks, j.root, rank, run.first);
     return from.count == result_.ranks ? of_all_ranks_ : crafted_result(j.type, j.reduction, result_.ranks, from);
   }
-  void note(const rank_job& mine, const std::vector<std::byte>& input) {
-    wrong_ += mine.wrong(input, result_of(mine.rank()));
-    out_of_bounds_ += mine.damaged();
+  struct faults {
+    std::uint64_t wrong = 0, out_of_bounds = 0;
+    void operator+=(const faults& more) { wrong += more.wrong, out_of_bounds += more.out_of_bounds; }
+  };
+  faults faults_of(const rank_job& mine, const std::vector<std::byte>& input) const {
+    return {mine.wrong(input, result_of(mine.rank())), mine.damaged()};
+  }
+  void add(const faults& found) {
+    wrong_ += found.wrong;
+    out_of_bounds_ += found.out_of_bounds;
+  }
+
+  /// What all ranks of a job have measured, to the reporter of each process. Their clocks may differ, so that a rank's time alone counts.
+  void collect(communicator& comm, const faults& found, std::vector<float> each) {
+    using numbers = std::array<double, 4>;
+    const auto& [begin, end] = times_[static_cast<std::size_t>(comm.rank())];
+    const bool reports = comm.rank() == reporter_;
+    const numbers mine{std::chrono::duration<double, std::micro>(end - begin).count(), static_cast<double>(found.wrong),
+                       static_cast<double>(found.out_of_bounds), reports ? cpu_us_ : 0};
+    std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
+    comm.all_gather(mine, all);
+    if (!each.empty()) comm.all_reduce(each, maximum);
+    if (!reports) return;
+    cpu_us_ = 0;
+    for (std::size_t r = 0; r < times_.size(); ++r) {
+      const double* const of = &all[r * mine.size()];
+      times_[r] = {{},
+                   clock::time_point{} +
+                       std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::micro>(of[0]))};
+      add(faults{static_cast<std::uint64_t>(of[1]), static_cast<std::uint64_t>(of[2])});
+      cpu_us_ += of[3];
+    }
+    add(each);
   }
 
   const job_result& result_;
   bool in_place_;
   const workload& settings_;
+  rank_t reporter_;
   std::vector<std::byte> of_all_ranks_, bits_;
   std::vector<std::pair<clock::time_point, clock::time_point>> times_;
   std::atomic<std::uint64_t> wrong_{0}, out_of_bounds_{0};
@@ -414,9 +474,23 @@ bench_runner::bench_runner(engine& on, const workload& settings)
       placement_(first_places(on.options().layout, settings.ranks)),
       planner_(on.options()) {
   settings_.groups.clear();
+  if (settings_.processes > 1 && settings_.whose == time_of::all) settings_.whose = time_of::most;
 }
 
 bench_runner::~bench_runner() = default;
+
+void bench_runner::join() {
+  if (settings_.processes == 1) return;
+  stop_if_interrupted();
+  join_options how;
+  how.cancel = &interrupted_;
+  world_ = engine_.join_communicators(settings_.ranks_here(), how);
+  if (const int ranks = world_.front().size(); ranks != settings_.ranks)
+    throw error(errc::bad_config, "the job has " + std::to_string(ranks) + " ranks, and not " +
+                                      std::to_string(settings_.ranks) +
+                                      "; start all of its processes with the same options");
+  placement_ = layout_of_job(engine_);
+}
 
 void bench_runner::interrupt() {
   interrupted_ = true;
@@ -448,9 +522,28 @@ void check_stacks(int threads) {
 
 }  // namespace
 
+std::string bench_runner::layout_text() const {
+  if (!world_.empty() && !placement_.is_flat()) return placement_.to_string();
+  return engine_.options().layout.empty() ? "flat" : engine_.options().layout;
+}
+
+/// Of this computer.
+int bench_runner::ranks_on_host() const {
+  if (world_.empty()) return settings_.ranks;
+  const int host = placement_.homes[static_cast<std::size_t>(world_.front().rank())].host;
+  return static_cast<int>(std::ranges::count(placement_.homes, host, &residence::host));
+}
+
+/// How many ranks of this computer are before it. @pre a job
+int bench_runner::place_on_host(rank_t rank) const {
+  const auto mine = placement_.homes.begin() + rank;
+  return static_cast<int>(
+      std::count_if(placement_.homes.begin(), mine, [&](const residence& r) { return r.host == mine->host; }));
+}
+
 void bench_runner::check_memory(const job& what, const job_shape& shape) const {
-  if (!settings_.one_thread) check_stacks(settings_.ranks);
-  const auto n = static_cast<double>(settings_.ranks);
+  if (!settings_.one_thread) check_stacks(settings_.ranks_here());
+  const auto n = static_cast<double>(ranks_on_host());
   const double limit = static_cast<double>(discover().memory_limit_bytes);
   // Input and output of every rank; scratch and slots are on top of that.
   const double need =
@@ -483,31 +576,10 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
 
 measurement bench_runner::measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds) {
   stop_if_interrupted();
-  pass one{result, in_place, settings_};
+  pass one{result, in_place, settings_, world_.empty() ? 0 : world_.front().rank()};
   const stopwatch limit{*this};
-  const auto activate = [this](communicator* comm) {
-    const std::lock_guard lock{active_mutex_};
-    active_ = comm;
-    if (comm != nullptr && (interrupted_ || timed_out_)) comm->abort("interrupted");
-  };
-  struct deactivate {
-    decltype(activate)& set;
-    ~deactivate() { set(nullptr); }
-  };
   try {
-    if (settings_.one_thread) {
-      auto comms = engine_.communicators(settings_.ranks);
-      const deactivate at_end{activate};
-      activate(&comms.front());
-      one.perform(comms);
-    } else {
-      engine_.run(settings_.ranks, [&](communicator& comm) {
-        if (comm.rank() != 0) return one.perform(comm);
-        const deactivate at_end{activate};
-        activate(&comm);
-        one.perform(comm);
-      });
-    }
+    perform(one);
   } catch (const error&) {
     stop_if_interrupted();
     if (timed_out_)
@@ -518,6 +590,64 @@ measurement bench_runner::measure(const job_result& result, bool in_place, std::
   }
   out_of_bounds += one.out_of_bounds();
   return one.measured();
+}
+
+void bench_runner::perform(pass& one) {
+  const auto activate = [this](communicator* comm) {
+    const std::lock_guard lock{active_mutex_};
+    active_ = comm;
+    if (comm != nullptr && (interrupted_ || timed_out_)) comm->abort("interrupted");
+  };
+  struct deactivate {
+    decltype(activate)& set;
+    ~deactivate() { set(nullptr); }
+  };
+  if (!world_.empty()) {
+    const deactivate at_end{activate};
+    activate(&world_.front());
+    return perform_in_job(one);
+  }
+  if (settings_.one_thread) {
+    auto comms = engine_.communicators(settings_.ranks);
+    const deactivate at_end{activate};
+    activate(&comms.front());
+    return one.perform(comms);
+  }
+  engine_.run(settings_.ranks, [&](communicator& comm) {
+    if (comm.rank() != 0) return one.perform(comm);
+    const deactivate at_end{activate};
+    activate(&comm);
+    one.perform(comm);
+  });
+}
+
+/// The world of a job lasts: the first failure ends it, and with it all that would be measured.
+void bench_runner::perform_in_job(pass& one) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto call = [&](communicator& comm) {
+    begin_on_cpu(place_on_host(comm.rank()));
+    try {
+      one.perform(comm);
+    } catch (const std::exception& failure) {
+      {
+        const std::lock_guard lock{mutex};
+        if (!first) first = std::current_exception();
+      }
+      comm.abort(failure.what());
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (std::size_t r = 1; r < world_.size(); ++r) others.emplace_back(call, std::ref(world_[r]));
+    call(world_.front());
+  } catch (const std::system_error& failure) {
+    first = std::make_exception_ptr(
+        error(errc::out_of_memory, std::string{"no thread can be started for a rank: "} + failure.what()));
+    world_.front().abort(failure.what());
+  }
+  for (std::thread& each : others) each.join();
+  if (first) std::rethrow_exception(first);
 }
 
 std::string bench_runner::forced(const job& what) const {
@@ -545,6 +675,7 @@ job_result bench_runner::begin(const job& what) const {
   result.what = what;
   result.shape = shape_of(what, settings_.ranks);
   result.ranks = settings_.ranks;
+  result.processes = settings_.processes;
   if (what.kind.send_recv && settings_.ranks < 2)
     throw error(errc::unsupported, "send_recv needs at least two ranks; the workload has one");
   check_memory(what, result.shape);

@@ -2,6 +2,7 @@
 #include "engine/tools/explain.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -98,6 +99,30 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
   return e;
 }
 
+std::vector<reach_groups> ways_between(const layout& placement) {
+  std::vector<reach_groups> ways;
+  if (placement.homes.empty()) return ways;
+  const reach_map all{placement};
+  for (const reach how : {reach::process, reach::segment, reach::network}) {
+    // To be at most so far apart is an equivalence, so each rank's group is that of the first rank which it is so near to.
+    std::vector<std::vector<int>> groups;
+    bool any = false;
+    for (int r = 0; r < placement.size(); ++r) {
+      const auto near = std::find_if(groups.begin(), groups.end(),
+                                     [&](const std::vector<int>& g) { return all.between(g.front(), r) <= how; });
+      if (near == groups.end()) {
+        groups.push_back({r});
+        continue;
+      }
+      any = any || std::any_of(near->begin(), near->end(), [&](int other) { return all.between(other, r) == how; });
+      near->push_back(r);
+    }
+    std::erase_if(groups, [](const std::vector<int>& g) { return g.size() < 2; });
+    if (any) ways.push_back({how, std::move(groups)});
+  }
+  return ways;
+}
+
 const candidate* best_measured(const explanation& e) {
   const candidate* best = nullptr;
   for (const candidate& c : e.candidates)
@@ -105,11 +130,58 @@ const candidate* best_measured(const explanation& e) {
   return best;
 }
 
+namespace {
+
+/// "0-3, 6, 8-9"
+std::string ranges_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]) + (last > i ? "-" + std::to_string(ranks[last]) : "");
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string_view text_of(reach how) {
+  switch (how) {
+    case reach::process: return "threads of a process, by address";
+    case reach::segment: return "processes of a host, through memory that both map";
+    case reach::network: return "hosts, through sockets";
+  }
+  return "";
+}
+
+std::string ways_text(const layout& placement) {
+  constexpr std::size_t most_groups = 16;
+  std::string text;
+  for (const reach_groups& way : ways_between(placement)) {
+    text += "  " + padded(std::string{text_of(way.how)} + ":", 52, false) + "ranks ";
+    for (std::size_t g = 0; g < std::min(way.groups.size(), most_groups); ++g)
+      text += (g == 0 ? "" : " | ") + ranges_text(way.groups[g]);
+    if (way.groups.size() > most_groups) text += " | ...";
+    text += '\n';
+  }
+  return text.empty() ? text : "who reaches whom:\n" + text + '\n';
+}
+
+nlohmann::ordered_json ways_json(const layout& placement) {
+  static constexpr std::array<std::string_view, 3> names{"process", "segment", "network"};
+  auto list = nlohmann::ordered_json::array();
+  for (const reach_groups& way : ways_between(placement))
+    list.push_back({{"reach", names[static_cast<std::size_t>(way.how)]}, {"groups", way.groups}});
+  return list;
+}
+
+}  // namespace
+
 std::string to_text(const explanation& e) {
   std::size_t width = 14;
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
   std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") +
-                     ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n";
+                     ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n" +
+                     ways_text(e.placement);
   std::vector<std::string> head{"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"};
   if (e.measured) head.insert(head.end(), {"measured us", "/ best"});
   append_row(text, head, width);
@@ -158,6 +230,7 @@ std::string to_json(const explanation& e, int indent) {
   o["collective"] = std::string{name(e.what.what)} + (e.what.uniform ? "" : "_v");
   o["ranks"] = e.placement.size();
   o["layout"] = e.placement.to_string();
+  if (!e.placement.homes.empty()) o["ways"] = ways_json(e.placement);
   if (e.what.uniform) o["count"] = e.what.count;
   else o["counts"] = e.what.counts;
   o["type"] = name(e.what.type);

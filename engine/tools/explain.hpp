@@ -9,6 +9,7 @@
 #include "engine/planning/planner.hpp"
 #include "protocols/call.hpp"
 #include "topology/layout/layout.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
 
@@ -25,12 +26,20 @@ struct explanation {
 explanation explain(planner& by, const call& what, const layout& placement,
                     const std::vector<std::size_t>* counts = nullptr);
 
+/// Which ranks reach each other how, nearest way first. Every way's groups are of ranks that are at most so far from each other.
+struct reach_groups {
+  reach how;
+  std::vector<std::vector<int>> groups;  ///< of two ranks or more
+};
+/// Empty where all ranks are in one process.
+std::vector<reach_groups> ways_between(const layout& placement);
+
 /// The fastest of those that were measured; nullptr if none was.
 const candidate* best_measured(const explanation& e);
 
-/// A table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
+/// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null, "protocol",
+/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.

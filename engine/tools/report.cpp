@@ -72,15 +72,11 @@ std::string spread_cells(const std::optional<measurement>& m) {
 }
 
 json row_of(const job_result& r) {
-  json row{{"collective", name(r.what.kind)},
-           {"ranks", r.ranks},
-           {"bytes", r.shape.bytes},
-           {"count", r.shape.count},
-           {"type", name(r.what.type)},
-           {"op", op_name(r.what)},
-           {"root", r.what.kind.rooted() ? r.what.root : -1},
-           {"choreography", r.choreography},
-           {"protocol", r.protocol}};
+  json row{{"collective", name(r.what.kind)}, {"ranks", r.ranks},
+           {"processes", r.processes},        {"bytes", r.shape.bytes},
+           {"count", r.shape.count},          {"type", name(r.what.type)},
+           {"op", op_name(r.what)},           {"root", r.what.kind.rooted() ? r.what.root : -1},
+           {"choreography", r.choreography},  {"protocol", r.protocol}};
   if (r.what.level) row["determinism"] = name(*r.what.level);
   const json out = json_of(r.out_of_place);
   for (const char* key : {"time_us", "algbw", "busbw", "wrong", "min_us", "median_us", "p99_us", "max_us"})
@@ -146,7 +142,8 @@ std::string to_json(const workload& settings, const engine_options& options, con
             {"build", build_text()},
             {"command", command},
             {"ranks", settings.ranks},
-            {"threads", settings.one_thread ? 1 : settings.ranks},
+            {"processes", settings.processes},
+            {"threads", settings.one_thread ? 1 : settings.ranks_here()},
             {"layout", options.layout},
             {"iterations", settings.iterations},
             {"warmup", settings.warmup},

@@ -38,7 +38,7 @@ private:
   int measurements_ = 0;
 };
 
-/// {"meta": {…}, "rows": [{"collective", "ranks", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
+/// {"meta": {…}, "rows": [{"collective", "ranks", "processes", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
 /// "algbw", "busbw", "wrong", "min_us", "median_us", "p99_us", "max_us", "in_place": {"time_us", "algbw", "busbw", "wrong", "min_us", …}, "out_of_bounds"}]}. The times and "in_place" are null
 /// where there is no such call, "wrong" where it was not checked. Bandwidths in GB/s (1e9).
 /// "meta" says what was run, when, by which build, on what, with which configuration, and whether to the end; its "schema" is the number

@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "engine/tools/launch/hosts.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -187,6 +188,25 @@ private:
   int ranks_;
 };
 
+/// Of ranks that live in `processes` processes.
+int ranks_of_job(const configuration& from, int processes) {
+  const auto& entry = from.at("workload.ranks");
+  const auto wanted = static_cast<int>(std::get<std::int64_t>(entry.value));
+  if (wanted % processes != 0)
+    throw error(errc::bad_config, place_of(entry.origin) + ": workload.ranks is " + std::to_string(wanted) +
+                                      ", which " + std::to_string(processes) +
+                                      " processes cannot share alike; take a multiple");
+  return wanted == 0 ? processes : wanted;
+}
+
+/// As many as the file says that are to be started.
+void read_processes(const configuration& from, workload& w) {
+  const auto text = [&](const char* key) { return std::get<std::string>(from.at(key).value); };
+  w.hosts = text("workload.hosts");
+  const auto asked = static_cast<int>(std::get<std::int64_t>(from.at("workload.processes").value));
+  w.processes = asked > 0 ? asked : w.hosts.empty() ? 1 : launch::slots_of(launch::read_hosts(w.hosts));
+}
+
 int ranks_of(const configuration& from) {
   const auto& entry = from.at("workload.ranks");
   const auto wanted = static_cast<int>(std::get<std::int64_t>(entry.value));
@@ -275,14 +295,20 @@ std::vector<op> ops_of(std::string_view text, datatype type) {
   return found;
 }
 
-workload read_workload(const configuration& from) {
+workload read_workload(const configuration& from, int processes) {
   const auto number = [&](const char* key) { return static_cast<int>(std::get<std::int64_t>(from.at(key).value)); };
   workload w;
-  w.ranks = ranks_of(from);
+  if (processes > 0) w.processes = processes;
+  else read_processes(from, w);
+  const bool alone = w.processes == 1 && w.hosts.empty();
+  w.ranks = alone ? ranks_of(from) : ranks_of_job(from, w.processes);
   w.iterations = number("workload.iterations");
   w.warmup = number("workload.warmup");
   w.check = std::get<bool>(from.at("workload.check").value);
   w.one_thread = std::get<bool>(from.at("workload.one_thread").value);
+  if (w.one_thread && !alone)
+    throw error(errc::bad_config, place_of(from.at("workload.one_thread").origin) +
+                                      ": workload.one_thread drives the ranks of one process, not those of several");
   for (std::size_t i = 0; i < from.runs().size(); ++i) w.groups.push_back(run_reader{from, i, w.ranks}.read());
   return w;
 }

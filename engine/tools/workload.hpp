@@ -75,7 +75,9 @@ enum class time_of : std::uint8_t {
 };
 
 struct workload {
-  int ranks = 8;
+  int ranks = 8;        ///< of all processes together
+  int processes = 1;    ///< of a job that is joined; every one has the same number of ranks
+  std::string hosts{};  ///< where they are to be started; empty: here, or they have been
   int iterations = 20;
   int warmup = 5;
   bool settle =
@@ -84,16 +86,19 @@ struct workload {
   bool one_thread = false;
   int aggregated =
       1;  ///< calls that are started and waited for together, each on buffers of its own; times are a call's
-  time_of whose = time_of::all;
+  time_of whose = time_of::all;     ///< of several processes, which may have other clocks, `most` instead
   bool cpu_time = false;            ///< instead of the time that passes: what the process uses, of all threads
   bool spread = false;              ///< also the distribution over the repetitions, from a series of its own
   std::chrono::seconds timeout{0};  ///< of a row's test, out of place or in place; 0: none
   std::vector<job_group> groups;
+
+  int ranks_here() const { return ranks / processes; }
 };
 
 /// The [workload] of a configuration. Throws error(bad_config) that names the file and line of what is wrong: an unknown
 /// collective or type, an operation that the type does not have, a root that is no rank, counts that do not fit the ranks.
-workload read_workload(const configuration& from);
+/// @param processes that have been started already, for this workload; 0: none, then it says itself how many there are to be
+workload read_workload(const configuration& from, int processes = 0);
 
 /// Where `ranks` ranks sit: on the first places of the layout; empty: flat.
 /// @pre the layout has so many

@@ -31,4 +31,7 @@ std::uint64_t build_of_links();
 /// Of all ranks of the job, host by host: flat on one host, else a server for each.
 layout layout_of(const actors::roster& job);
 
+/// Of the job that the engine has joined. @pre it has
+layout layout_of_job(engine& joined);
+
 }  // namespace troupe

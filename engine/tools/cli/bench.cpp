@@ -24,10 +24,14 @@ constexpr const char* footer = R"(Examples:
   troupe bench --collective broadcast -r -1 -b 64K -e 64K -t 5 -w 0 -n 1
   troupe bench --choreography ring --set channels=1 -t 8 --json ring.json
   troupe bench --collective all -t 8 --one-thread -e 64K
+  troupe bench --processes 4 -e 1M                          four ranks, a process each
+  troupe bench --processes 2 -t 4 -e 1M                     eight, of which four share a process
+  troupe launch --hosts hosts.toml troupe bench -e 1M       on other hosts; so do mpirun, srun and torchrun
 
 Columns are those of nccl-tests: sizes are of the whole buffer of a rank, rounded down to whole blocks; busbw = algbw × 2(n-1)/n
 for all_reduce, × (n-1)/n for all_gather, reduce_scatter, gather, scatter and all_to_all, × 1 for broadcast, reduce, scan,
-exscan and send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations; -a takes another.
+exscan and send_recv. The time runs from the first rank's begin to the last rank's end, over all iterations; -a takes another. Of several
+processes, which may be on hosts with other clocks, it is the slowest rank's own.
 --stats and JSON have the distribution of at most 10 000 further repetitions, each as long as its slowest rank takes.)";
 
 struct arguments {
@@ -35,7 +39,7 @@ struct arguments {
               most = "64M", step, root = "0";
   configuration_options config;
   bool root_said = false, op_said = false;
-  int iterations = 20, warmup = 5, ranks = 0, check = 1, factor = 2;
+  int iterations = 20, warmup = 5, ranks = 0, processes = 0, check = 1, factor = 2;
   int aggregated = 1, cycles = 1, average = -1, blocking = 1, timeout = 0, cpu_time = 0;
   bool one_thread = false, stats = false;
 };
@@ -147,13 +151,28 @@ void check_choreography(const std::string& wanted, const engine_options& options
               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
 }
 
+/// How many ranks there are, in how many processes.
+void place_ranks(const arguments& a, const engine_options& options, workload& work) {
+  work.processes = processes_of("--processes", a.processes);
+  if (work.processes == 1) {
+    const int one_a_core = std::clamp(discover().usable_cpus(), 2, most_ranks_of_a_process);
+    work.ranks = placement_of("--nthreads (-t)", a.ranks, options.layout, one_a_core, most_ranks_of_a_process).size();
+    return;
+  }
+  if (a.one_thread) usage_error("--one-thread drives the ranks of one process, not those of several: leave it out");
+  check_job_options(options);
+  work.ranks = work.processes * std::max(a.ranks, 1);
+  if (work.ranks > most_ranks_of_a_score)
+    usage_error("there would be " + std::to_string(work.ranks) + " ranks; scores are for at most " +
+                std::to_string(most_ranks_of_a_score));
+}
+
 int bench(const arguments& a) {
   const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine."});
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
   workload work;
-  const int one_a_core = std::clamp(discover().usable_cpus(), 2, most_ranks_of_a_process);
-  work.ranks = placement_of("--nthreads (-t)", a.ranks, options.layout, one_a_core, most_ranks_of_a_process).size();
+  place_ranks(a, options, work);
   work.iterations = a.iterations;
   work.warmup = a.warmup;
   work.check = a.check != 0;
@@ -180,6 +199,7 @@ int bench(const arguments& a) {
   style.titles = kinds.size() > 1;
   style.spread_columns = a.stats;
   style.cycles = a.cycles;
+  if (work.processes > 1 && !place_in_job().started()) return start_processes(work.processes, {});
   return run_table(config, std::move(work), style, a.json);
 }
 
@@ -219,6 +239,11 @@ void add_bench(CLI::App& program, action& chosen) {
       ->check(CLI::Range(0, 1));
   sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")
       ->check(CLI::Range(1, 1000000).description(""));
+  sub->add_option(
+         "--processes", a->processes,
+         "processes of this host, each with -t ranks (then default 1); what a launcher has started joins by itself")
+      ->type_name("N")
+      ->check(CLI::Range(1, most_processes_here).description(""));
   sub->add_option("-d,--datatype", a->type, "element type, or all (default f32)")->type_name("TYPE");
   sub->add_option("-o,--op", a->op, "reduction, or all (default sum)")->type_name("OP");
   sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");

@@ -11,7 +11,9 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/config/configuration.hpp"
+#include "engine/tools/launch/supervisor.hpp"
 #include "engine/tools/workload.hpp"
+#include "memory/error.hpp"
 
 namespace troupe::cli {
 
@@ -77,6 +79,43 @@ inline constexpr int most_ranks_of_a_score = 8192;
 /// @param otherwise how many if neither says it
 layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most);
 collective parse_collective_option(const std::string& text);
+
+/// What started this process has made it one of many of a job (troupe launch, mpirun, srun, torchrun).
+struct job_place {
+  int process = 0;
+  int processes = 1;
+  std::string by{};  ///< "TROUPE_JOIN", "mpirun (Open MPI)" …; empty: nobody has
+  /// It is not to start any itself. (One process of mpirun, srun or torchrun may well do so.)
+  bool started() const { return processes > 1 || by == "TROUPE_JOIN"; }
+};
+/// For commands that join: asks once, and from then on process 0 alone says what all know. Throws error(bad_config) where what is set cannot be
+/// followed.
+job_place join_place();
+/// As join_place() has found it; of none before.
+const job_place& place_in_job();
+/// Whether process 0 tells this failure, so that this process has nothing to say about it.
+bool others_say(const error& failure);
+
+/// A job to start; `troupe launch` says what means what.
+struct launch_request {
+  std::vector<std::string> program{};
+  int processes = 0;    ///< 0: as many as the hosts have slots
+  std::string hosts{};  ///< a file; empty: here
+  std::string listen{};
+  launch::supervision how{};
+  bool own = false;  ///< the program is this one: its process 0 writes for all
+};
+int start_job(launch_request what);
+/// This very command once more in each of `processes` processes, which join one job; here, or on the hosts of a file. Its exit status.
+/// Before any other thread is made.
+int start_processes(int processes, const std::string& hosts);
+
+/// How many processes there are to be: as many as the job has that this one is of, else those that are asked for (0: 1).
+/// @param option as it was written, for messages
+int processes_of(const std::string& option, int asked);
+inline constexpr int most_processes_here = 1024;
+/// What an engine that joins cannot have, as a mistake of the user.
+void check_job_options(const engine_options& options);
 
 /// Runs the groups of `work` on an engine, prints a row each, and writes JSON if `json` is not empty. Returns the exit code.
 struct table_style {

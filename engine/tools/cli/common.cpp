@@ -2,12 +2,14 @@
 #include "engine/tools/cli/cli.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <new>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include <time.h>
 #include <unistd.h>
@@ -127,7 +129,7 @@ collective parse_collective_option(const std::string& text) {
 
 // -- progress_line ----------------------------------------------------------------------------------------------------
 
-progress_line::progress_line() : on_terminal_(isatty(STDERR_FILENO) != 0) {}
+progress_line::progress_line() : on_terminal_(place_in_job().process == 0 && isatty(STDERR_FILENO) != 0) {}
 
 void progress_line::show(const std::string& text) {
   if (!on_terminal_) return;
@@ -243,10 +245,17 @@ interrupt_guard::~interrupt_guard() {
 
 namespace {
 
-void print_settings(std::ostream& to, const engine_options& options, const workload& work) {
-  to << "# troupe " << work.ranks << (work.ranks == 1 ? " rank" : " ranks")
-     << (work.one_thread ? ", all driven by one thread" : ", a thread each") << "; layout "
-     << (options.layout.empty() ? "flat" : options.layout) << "; choreography " << options.choreography
+std::string ranks_text(const workload& work) {
+  const auto many = [](int n, const char* what) { return plural(static_cast<std::size_t>(n), what); };
+  const std::string ranks = many(work.ranks, "rank");
+  if (work.processes == 1) return ranks + (work.one_thread ? ", all driven by one thread" : ", a thread each");
+  if (work.ranks_here() == 1) return ranks + ", a process each";
+  return ranks + ", " + many(work.ranks_here(), "thread") + " in each of " + std::to_string(work.processes) +
+         " processes";
+}
+
+void print_settings(std::ostream& to, const engine_options& options, const workload& work, const std::string& layout) {
+  to << "# troupe " << ranks_text(work) << "; layout " << layout << "; choreography " << options.choreography
      << "; determinism " << name(options.level) << "; credits " << options.credits << "\n# warm-up " << work.warmup
      << ", iterations " << work.iterations << (work.check ? ", results checked" : ", results not checked") << '\n';
 }
@@ -351,6 +360,12 @@ public:
     const std::lock_guard lock{mutex_};
     return came_;
   }
+  /// An interrupt comes to all processes of a job, and this one may have heard of it from another first.
+  bool comes_soon() {
+    for (int i = 0; i < 50 && !came() && place_in_job().processes > 1; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    return came();
+  }
 
 private:
   std::mutex mutex_;
@@ -370,7 +385,7 @@ bool uninterrupted(bench_runner& runner, interruption& interrupt, Action action)
     action();
     return true;
   } catch (const error&) {
-    if (!interrupt.came()) throw;
+    if (!interrupt.comes_soon()) throw;
     return false;
   }
 }
@@ -382,18 +397,23 @@ int run_table(const configuration& config, workload work, const table_style& sty
   work.spread = style.spread_columns || !json.empty();
   engine_options options = config.engine();
   options.trace_routes |= style.routes;
+  if (place_in_job().process != 0 && options.log_level == "warn")
+    options.log_level = "off";  // process 0's says the same
   check_writable(json);
   interruption interrupt;
   const interrupt_guard guard{[&] { interrupt.come(); }};
   engine on{options};
   bench_runner runner{on, work};
-  std::ostream& to = json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  const bool speaks = place_in_job().process == 0;
+  std::ostream nobody{nullptr};
+  std::ostream& to = !speaks ? nobody : json == "-" ? std::cerr : std::cout;  // standard output is for one of them
   table_run table{work, style, runner, to, !json.empty()};
   bool begun = false;
   const bool complete = uninterrupted(runner, interrupt, [&] {
+    runner.join();
     table.check();
     begun = true;
-    print_settings(to, options, work);
+    print_settings(to, options, work, runner.layout_text());
     print_columns(to, columns_of(work, style));
     for (int cycle = 0; style.cycles == 0 || cycle < style.cycles; ++cycle) {
       if (style.cycles != 1) to << "# cycle " << cycle + 1 << std::endl;
@@ -402,9 +422,10 @@ int run_table(const configuration& config, workload work, const table_style& sty
   });
   if (begun) table.footer.print(to);
   if (options.trace_routes) print_routes(to, on);
-  if (!json.empty()) write_text(json, to_json(work, options, table.rows, config.dump(false), command_line(), complete));
+  if (!json.empty() && speaks)
+    write_text(json, to_json(work, options, table.rows, config.dump(false), command_line(), complete));
   if (complete) return table.footer.ok() ? exit_ok : exit_wrong;
-  std::cerr << "troupe: interrupted\n";
+  if (speaks) std::cerr << "troupe: interrupted\n";
   return exit_interrupted;
 }
 

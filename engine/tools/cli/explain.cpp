@@ -3,11 +3,13 @@
 #include "engine/tools/explain.hpp"
 #include "engine/tools/explain_measured.hpp"
 
+#include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/study/explain_on.hpp"
+#include "engine/world/join.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -19,11 +21,13 @@ constexpr const char* footer = R"(Examples:
   troupe explain all_to_all --layout 2x4 --bytes 64K --type bf16
   troupe explain all_gather_v --ranks 8 --bytes 1M
   troupe explain all_reduce --ranks 4 --bytes 64K --measure
+  troupe explain all_reduce --ranks 8 --bytes 1M --processes 4       (of one host, two ranks in each: who reaches whom, and how)
+  troupe explain all_reduce --ranks 16 --bytes 1M --processes 2x4    (two hosts with four processes each)
   troupe explain all_reduce --bytes 1M --on gh200_16            (a machine of `troupe study --presets`, in virtual time)
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
 struct arguments {
-  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, level, preset;
+  std::string collective, bytes = "1M", type = "f32", op = "sum", placement, processes, level, preset;
   configuration_options config;
   int ranks = 0, root = 0;
   bool in_place = false, as_json = false, measure = false, root_said = false, op_said = false;
@@ -81,6 +85,27 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
+/// "4" or "2x4": as a join would find so many processes, on one host or on several.
+layout placement_in_processes(const std::string& text, int ranks) {
+  const auto wrong = [&](const std::string& sentence) { usage_error("--processes \"" + text + "\": " + sentence); };
+  int hosts = 1, each = 0, end = 0;
+  if (text.find('x') == std::string::npos) static_cast<void>(std::sscanf(text.c_str(), "%5d%n", &each, &end));
+  else static_cast<void>(std::sscanf(text.c_str(), "%5dx%5d%n", &hosts, &each, &end));
+  if (end != static_cast<int>(text.size()) || hosts < 1 || each < 1)
+    wrong("write how many there are on this host, such as 4, or hosts x processes of each, such as 2x4");
+  const int processes = hosts * each;
+  if (ranks % processes != 0)
+    wrong("the " + plural(static_cast<std::size_t>(ranks), "rank") + " cannot be shared alike by " +
+          std::to_string(processes) + "; take a multiple");
+  actors::roster job;
+  for (int p = 0; p < processes; ++p) {
+    job.processes.emplace_back();
+    job.processes.back().host_key = static_cast<std::uint64_t>(p / each);
+    job.processes.back().ranks = static_cast<std::uint32_t>(ranks / processes);
+  }
+  return layout_of(job);
+}
+
 /// The same question about a machine that one does not have.
 int explain_modelled(const arguments& a) {
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
@@ -97,6 +122,7 @@ int explain_modelled(const arguments& a) {
   if (a.root_said) say("root", std::to_string(a.root));
   if (a.ranks > 0) say("ranks", std::to_string(a.ranks));
   if (!a.placement.empty()) say("layout", a.placement);
+  if (!a.processes.empty()) usage_error("--processes is of this machine, --on models another one: take one of them");
   if (a.in_place) say("in_place", "true");
   const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
   const study_scenario call = read_study(config);
@@ -133,8 +159,14 @@ int explain_call(const arguments& a) {
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
   if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
-  const layout placement =
-      placement_of("--ranks", a.ranks, options.layout, 0, a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
+  if (!a.processes.empty() && (a.measure || !options.layout.empty()))
+    usage_error(a.measure ? "--measure performs in one process; measure several with `troupe bench --processes N`"
+                          : "--processes is a layout of its own: leave " +
+                                (a.placement.empty() ? "engine.layout" : std::string{"--layout"}) + " out");
+  const layout placement = !a.processes.empty()
+                               ? placement_in_processes(a.processes, a.ranks)
+                               : placement_of("--ranks", a.ranks, options.layout, 0,
+                                              a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
   job one;
   const call what = call_of(a, kind, options, placement.size(), one);
   planner by{options};
@@ -165,6 +197,8 @@ void add_explain(CLI::App& program, action& chosen) {
   sub->add_option("--op", a->op, "reduction (default sum)")->type_name("OP");
   sub->add_option("--root", a->root, "default 0")->check(CLI::Range(0, most_ranks_of_a_score - 1));
   sub->add_option("--layout", a->placement, "such as 2x4")->type_name("LAYOUT");
+  sub->add_option("--processes", a->processes, "ranks live in so many processes: 4, or hosts x processes of each: 2x4")
+      ->type_name("N");
   sub->add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable")->type_name("LEVEL");
   sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
   a->config.add_to(*sub, "take the options from this file");

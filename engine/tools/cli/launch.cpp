@@ -2,21 +2,9 @@
 // troupe launch PROGRAM
 #include "engine/tools/cli/cli.hpp"
 
+#include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
-#include <optional>
-
-#include <unistd.h>
-
-#include "actors/ports/link/rendezvous.hpp"
-#include "engine/tools/launch/commands.hpp"
-#include "engine/tools/launch/guardian.hpp"
-#include "engine/tools/launch/hosts.hpp"
-#include "engine/tools/launch/meeting_place.hpp"
-#include "engine/tools/launch/supervisor.hpp"
-#include "engine/world/join.hpp"
-#include "memory/error.hpp"
 
 namespace troupe::cli {
 
@@ -74,37 +62,13 @@ void check(const arguments& a) {
   if (!(a.grace >= 0 && a.grace <= most_grace)) usage_error("--grace: write 0 … 86400 seconds");
 }
 
-std::vector<launch::command> commands_of(const launch::job& job, const std::vector<launch::host>& hosts,
-                                         const std::string& hosts_file) {
-  std::vector<launch::command> made;
-  const std::string directory = std::filesystem::current_path().string();
-  const auto places = hosts.empty() ? std::vector<std::size_t>{} : place_processes(hosts, job.processes, hosts_file);
-  for (int rank = 0; rank < job.processes; ++rank) {
-    const launch::host* const on = hosts.empty() ? nullptr : &hosts[places[static_cast<std::size_t>(rank)]];
-    made.push_back(on == nullptr || on->here() ? command_here(job, rank, on == nullptr ? std::string{} : on->directory)
-                                               : command_there(job, rank, *on, directory));
-  }
-  return made;
-}
-
 int run(const arguments& a) {
   check(a);
-  const std::vector<launch::host> hosts = a.hosts.empty() ? std::vector<launch::host>{} : launch::read_hosts(a.hosts);
-  launch::job job{.program = a.program, .processes = a.processes == 0 ? launch::slots_of(hosts) : a.processes};
-  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
-    job.environment.emplace_back(*variable);
-  const launch::held_signals signals;
-  const launch::guardian guard;
-  const actors::job_key key = actors::job_key::random();
-  job.key = key.to_hex();
-  std::vector<launch::command> commands = commands_of(job, hosts, a.hosts);  // for its errors: nobody listens before
-  const actors::rendezvous_service place{a.listen.empty() ? launch::listen_for(hosts) : a.listen,
-                                         static_cast<std::uint32_t>(job.processes), key, build_of_links()};
-  job.rendezvous = place.address();
-  commands = commands_of(job, hosts, a.hosts);
-  launch::supervision how{.prefix = !a.no_prefix, .keep_going = a.keep_going};
-  how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
-  return supervise(commands, how, signals, guard);
+  launch_request job{.program = a.program, .processes = a.processes, .hosts = a.hosts, .listen = a.listen};
+  job.how.prefix = !a.no_prefix;
+  job.how.keep_going = a.keep_going;
+  job.how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
+  return start_job(std::move(job));
 }
 
 }  // namespace

@@ -139,6 +139,7 @@ int guarded(const action& chosen) {
     throw;  // the output's
   } catch (const error& failure) {
     flush_output();
+    if (others_say(failure)) return failure.code_value() == errc::cancelled ? exit_interrupted : exit_code_of(failure);
     if (failure.code_value() == errc::cancelled) {
       std::cerr << "troupe: interrupted\n";
       return exit_interrupted;

@@ -18,6 +18,9 @@ constexpr const char* footer = R"(Examples:
   TROUPE_ENGINE_CREDITS=1 troupe run config/quickstart.toml --dump-config
   troupe run config/quickstart.toml --json result.json
   troupe run config/two_servers.toml --routes
+  troupe run config/two_processes.toml              ranks in processes of this host
+  troupe run config/two_processes.toml --set workload.hosts=hosts.toml
+  mpirun -n 2 troupe run config/two_processes.toml  what a launcher has started joins by itself
 
 Columns are those of nccl-tests, and the choreography that was performed. #wrong comes from a separate, untimed run with
 inputs for which only one result is right.)";
@@ -30,12 +33,19 @@ struct arguments {
 
 int run(const arguments& a) {
   const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine.", "workload."});
-  const workload work = read_workload(config);
+  const job_place place = join_place();
+  const workload work = read_workload(config, place.started() ? place.processes : 0);
   if (a.config.dump) return dump(config);
   if (work.groups.empty())
     throw error(errc::bad_config,
                 a.config.file +
                     ": there is nothing to run; add, for example, [[workload.run]] with collective = \"all_reduce\"");
+  if (work.processes > 1 || !work.hosts.empty()) {
+    check_job_options(config.engine());
+    if (a.routes)
+      usage_error("--routes are ways through a layout's elements, which processes do not have: leave it out");
+    if (!place.started()) return start_processes(work.processes, work.hosts);
+  }
   return run_table(config, work, {true, work.groups.size() > 1, a.routes}, a.json);
 }
 

@@ -55,6 +55,10 @@ void print_table(std::ostream& to, const tuning& t) {
 }
 
 int tune(const arguments& a) {
+  if (const job_place place = join_place(); place.processes > 1)
+    usage_error("tune measures what one process costs on a machine that is left alone, and this is one of " +
+                std::to_string(place.processes) + " (by " + place.by +
+                "); start it by itself on each kind of host, and give all processes of a job one file (engine.tuning)");
   const std::string output = a.output.empty() ? default_tuning_path() : a.output;
   if (output.empty())
     usage_error("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the file; say one: --output FILE");

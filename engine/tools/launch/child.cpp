@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -40,8 +41,8 @@ std::vector<char*> pointers_of(const std::vector<std::string>& words) {
 /// What a process has of ours, ready before fork: between fork and exec nothing may allocate or lock, as other threads may have been at it.
 struct inheritance {
   std::vector<char*> words, environment;
-  const char* directory;  ///< null: this one
-  int in, out, err, report;
+  const char* directory;     ///< null: this one
+  int in, out, err, report;  ///< −1: the launcher's
   pid_t launcher;
 };
 
@@ -51,7 +52,8 @@ struct inheritance {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != has.launcher) _exit(127);
   bool ready = has.in < 0 || dup2(has.in, STDIN_FILENO) >= 0;
-  ready = ready && dup2(has.out, STDOUT_FILENO) >= 0 && dup2(has.err, STDERR_FILENO) >= 0;
+  if (has.out >= 0) ready = ready && dup2(has.out, STDOUT_FILENO) >= 0 && dup2(has.err, STDERR_FILENO) >= 0;
+  else signal(SIGTTOU, SIG_IGN);  // it is in the background of the terminal that it writes to
   ready = ready && (has.directory == nullptr || chdir(has.directory) == 0);
   signals.give_back();
   if (ready) execvpe(has.words[0], has.words.data(), has.environment.data());
@@ -111,8 +113,11 @@ void held_signals::give_back() const noexcept {
 // -- processes --
 
 child start(const command& what, input_from input, const held_signals& signals) {
-  auto [out_here, out_there] = make_pipe();
-  auto [err_here, err_there] = make_pipe();
+  owned_descriptor out_here, out_there, err_here, err_there;
+  if (!what.has_our_streams) {
+    std::tie(out_here, out_there) = make_pipe();
+    std::tie(err_here, err_there) = make_pipe();
+  }
   auto [report_here, report_there] = make_pipe();
   owned_descriptor in_here, in_there;
   if (input == input_from::pipe) std::tie(in_there, in_here) = make_pipe();

@@ -31,6 +31,7 @@ struct command {
   std::string host{};       ///< empty: here
   std::string
       first_input{};  ///< written to its standard input, which then says which signals are to be sent there, a line each
+  bool has_our_streams = false;  ///< writes to the launcher's own output and error, line ends or not; of processes here
   bool remote() const noexcept { return !host.empty(); }
 };
 

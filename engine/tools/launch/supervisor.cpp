@@ -314,14 +314,20 @@ private:
     if (code == 0 || first_failure_ || problem_) return;
     first_failure_ = code;
     if (interrupted_ != 0) return;
+    const bool unread = killed && WTERMSIG(ended) == SIGPIPE && what.has_our_streams;  // as without a launcher: no word
+    if (how_.say_status || (killed && !unread)) say_end(what, ended);
+    if (how_.keep_going) return;
+    later_.clear();
+    if (!running_.empty()) deadline_ = clock::now() + how_.grace;
+  }
+
+  void say_end(const command& what, int ended) {
+    const bool killed = WIFSIGNALED(ended);
     const char* const name = killed ? sigdescr_np(WTERMSIG(ended)) : nullptr;
     say("process " + std::to_string(what.rank) + (what.remote() ? " on " + what.host : std::string{}) +
         (killed ? " was ended by signal " + std::to_string(WTERMSIG(ended)) +
                       (name != nullptr ? " (" + std::string{name} + ")" : "")
-                : " ended with exit status " + std::to_string(code)));
-    if (how_.keep_going) return;
-    later_.clear();
-    if (!running_.empty()) deadline_ = clock::now() + how_.grace;
+                : " ended with exit status " + std::to_string(WEXITSTATUS(ended))));
   }
 
   int status() const {
@@ -332,7 +338,7 @@ private:
     return 0;
   }
 
-  void say(const std::string& sentence) { err_.queue() += "troupe launch: " + sentence + "\n"; }
+  void say(const std::string& sentence) { err_.queue() += how_.speaker + ": " + sentence + "\n"; }
 
   static constexpr std::size_t first_process = 4;  // of what is polled
   static constexpr int most_logins = 8;            // of a host at a time

@@ -8,6 +8,7 @@
 // second later or more, kills. If the launcher itself is killed, so are they.
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "engine/tools/launch/child.hpp"
@@ -20,6 +21,8 @@ struct supervision {
   bool prefix = true;       ///< "[2] " before each line of process 2
   bool keep_going = false;  ///< others are left alone when one fails
   std::chrono::milliseconds grace{5000};
+  std::string speaker = "troupe launch";  ///< in front of what the launcher has to say
+  bool say_status = true;                 ///< tell who ended with which exit status; else only ends by a signal
 };
 
 /// The exit status of the first process that failed, 128 + n if signal n ended it, 126 or 127 if the program could not be executed; else

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands whose ranks live in several processes: `bench` and `run` start themselves once for each, or were started so by a launcher.
+#include "engine/tools/cli/cli.hpp"
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "actors/ports/link/rendezvous.hpp"
+#include "engine/tools/launch/hosts.hpp"
+#include "engine/tools/launch/meeting_place.hpp"
+#include "engine/tools/launch/supervisor.hpp"
+#include "engine/world/join.hpp"
+#include "engine/world/launcher_environment.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+job_place& noted_place() {
+  static job_place place;
+  return place;
+}
+
+std::string own_program() {
+  std::error_code problem;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", problem);
+  if (problem) throw error(errc::io, "/proc/self/exe: " + problem.message());
+  return path.string();
+}
+
+}  // namespace
+
+job_place join_place() {
+  const auto found = launched_by(
+      [](const char* name) -> const char* {
+        return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here changes it
+      },
+      facts_of_this_process());
+  if (!found) return {};
+  return noted_place() = {found->process, found->processes, found->by};
+}
+
+const job_place& place_in_job() { return noted_place(); }
+
+bool others_say(const error& failure) {
+  // What ends one process alone reaches the others as the reason why their communicator ended.
+  return noted_place().process != 0 && failure.code_value() != errc::io;
+}
+
+int processes_of(const std::string& option, int asked) {
+  const job_place place = join_place();
+  if (!place.started()) return std::max(asked, 1);
+  if (asked > 0 && asked != place.processes)
+    usage_error(option + " " + std::to_string(asked) + ": this is one of " + std::to_string(place.processes) +
+                " processes already, by " + place.by + "; leave it out");
+  return place.processes;
+}
+
+void check_job_options(const engine_options& options) {
+  if (!options.layout.empty())
+    usage_error("engine.layout is \"" + options.layout +
+                "\", but processes find their layout themselves: leave it out");
+  if (options.faults.any()) usage_error("engine.faults happen inside one process; leave them out");
+  if (options.trace_routes)
+    usage_error("routes go through a layout's elements, which processes do not have: leave trace_routes out");
+}
+
+int start_job(launch_request what) {
+  const std::vector<launch::host> hosts =
+      what.hosts.empty() ? std::vector<launch::host>{} : launch::read_hosts(what.hosts);
+  launch::job job{.program = std::move(what.program),
+                  .processes = what.processes == 0 ? launch::slots_of(hosts) : what.processes};
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    job.environment.emplace_back(*variable);
+  const launch::held_signals signals;
+  const launch::guardian guard;
+  const actors::job_key key = actors::job_key::random();
+  job.key = key.to_hex();
+  const std::string directory = std::filesystem::current_path().string();
+  const auto places = hosts.empty() ? std::vector<std::size_t>{} : place_processes(hosts, job.processes, what.hosts);
+  const auto commands_of = [&] {
+    std::vector<launch::command> made;
+    for (int rank = 0; rank < job.processes; ++rank) {
+      const launch::host* const on = hosts.empty() ? nullptr : &hosts[places[static_cast<std::size_t>(rank)]];
+      made.push_back(on == nullptr || on->here()
+                         ? command_here(job, rank, on == nullptr ? std::string{} : on->directory)
+                         : command_there(job, rank, *on, directory));
+      made.back().has_our_streams = what.own && rank == 0 && !made.back().remote();
+    }
+    return made;
+  };
+  std::vector<launch::command> commands = commands_of();  // for its errors: nobody listens before
+  const actors::rendezvous_service place{what.listen.empty() ? launch::listen_for(hosts) : what.listen,
+                                         static_cast<std::uint32_t>(job.processes), key, build_of_links()};
+  job.rendezvous = place.address();
+  commands = commands_of();
+  return supervise(commands, what.how, signals, guard);
+}
+
+int start_processes(int processes, const std::string& hosts) {
+  launch_request self{.processes = processes, .hosts = hosts, .own = true};
+  self.program = command_line();
+  self.program.front() = own_program();
+  self.how.prefix = false;
+  self.how.speaker = "troupe";
+  self.how.say_status = false;
+  const int status = start_job(std::move(self));
+  if (status == 128 + SIGTERM) return exit_interrupted;
+  // Whoever was killed has failed while running. Nobody reading any more is no failure of ours.
+  const bool own = status <= exit_failed || status == exit_interrupted || status == 128 + SIGPIPE;
+  return own ? status : exit_failed;
+}
+
+}  // namespace troupe::cli

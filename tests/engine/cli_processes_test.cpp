@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// `troupe bench` and `troupe run` over several processes, and `troupe explain` of them.
+#include "tests/engine/program.hpp"
+
+#include <set>
+
+using namespace troupe_program;
+
+namespace {
+
+std::size_t times_in(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("processes: bench starts them, and one table comes of it") {
+  const std::string file = (folder() / "processes.json").string();
+  const outcome o = run("bench --processes 2 -t 2 --collective all -b 1K -e 1K -n 2 -w 1 -J '" + file + "'");
+  CAPTURE(o.err);
+  CHECK(o.code == 0);
+  CHECK(o.err == "");
+  CHECK(times_in(o.out, "# troupe 4 ranks, 2 threads in each of 2 processes") == 1);
+  CHECK(times_in(o.out, "# troupe ") == 1);
+  CHECK(rows_of(o.out).size() == 17);
+  check_says(o.out, "# Out of bounds values : 0 OK");
+  const json all = json::parse(contents(file));
+  CHECK(all["meta"]["ranks"] == 4);
+  CHECK(all["meta"]["processes"] == 2);
+  CHECK(all["meta"]["threads"] == 2);
+  CHECK(all["meta"]["complete"] == true);
+  REQUIRE(all["rows"].size() == 17);
+  for (const json& row : all["rows"]) {
+    CHECK(row["processes"] == 2);
+    CHECK(row["wrong"] == 0);
+    CHECK(row["time_us"] > 0);
+    CHECK(row["out_of_bounds"] == 0);
+    CHECK(row["min_us"] <= row["max_us"]);
+  }
+  // The same fields as of one process.
+  REQUIRE(run("bench -t 2 -b 8 -e 8 -n 1 -w 0 -J '" + file + "'").code == 0);
+  const json alone = json::parse(contents(file));
+  std::set<std::string> fields, usual;
+  for (const auto& [key, value] : all["rows"][0].items()) fields.insert(key);
+  for (const auto& [key, value] : alone["rows"][0].items()) usual.insert(key);
+  CHECK(fields == usual);
+  CHECK(alone["meta"]["processes"] == 1);
+}
+
+TEST_CASE("processes: JSON on standard output is alone there") {
+  const outcome o = run("bench --processes 2 -b 8 -e 8 -n 1 -w 0 -J -");
+  CHECK(o.code == 0);
+  CHECK(json::parse(o.out)["rows"].size() == 1);
+  CHECK(times_in(o.err, "# troupe 2 ranks, a process each") == 1);
+}
+
+TEST_CASE("processes: run takes their number from the workload, or from who has started it") {
+  const std::string quick = " --set iterations=1 --set warmup=0 --set run.sizes=1K";
+  const std::string file = "'" + config_folder() + "two_processes.toml'";
+  outcome o = run("run " + file + quick);
+  CHECK(o.code == 0);
+  CHECK(times_in(o.out, "# troupe 4 ranks, 2 threads in each of 2 processes") == 1);
+  o = run("launch -n 4 --no-prefix '" TROUPE_PROGRAM "' run " + file + quick);
+  CHECK(o.code == 0);
+  CHECK(times_in(o.out, "# troupe 4 ranks, a process each") == 1);
+  CHECK(times_in(o.out, "# troupe ") == 1);
+  // Hosts: the command is a shell here, as ssh would hand the same script to one there.
+  write("shells.toml", "[[host]]\naddress = \"localhost\"\nslots = 3\ncommand = [\"sh\", \"-c\"]\n");
+  const std::string hosts = write("hosted.toml", "[workload]\nhosts = \"shells.toml\"\n[[workload.run]]\ncollective = "
+                                                 "\"all_gather\"\nsizes = [\"1K\"]\n");
+  o = run("run '" + hosts + "' --set iterations=1");
+  CAPTURE(o.err);
+  CHECK(o.code == 0);
+  CHECK(times_in(o.out, "# troupe 3 ranks, a process each") == 1);
+  // One that a job of ours consists of starts no further ones.
+  write("shells.toml", "[[host]]\naddress = \"localhost\"\ncommand = [\"sh\", \"-c\"]\n");
+  o = run("run '" + hosts + "' --set iterations=1 --set ranks=2");
+  CHECK(o.code == 0);
+  CHECK(times_in(o.out, "# troupe 2 ranks, a thread each") == 1);
+  check_refused(run("run " + file + " --routes"), {"--routes"});
+  check_refused(run("run " + file + " --set ranks=5"), {"workload.ranks is 5, which 2 processes cannot share alike"});
+  check_refused(run("run " + file + " --set one_thread=true"), {"one_thread drives the ranks of one process"});
+  check_refused(run("run " + file + " --set layout=4"), {"engine.layout is \"4\"", "leave it out"});
+  check_refused(run("run " + file + " --set workload.hosts=/nowhere.toml --set processes=0"),
+                {"/nowhere.toml: cannot be read"});
+}
+
+TEST_CASE("processes: what cannot be is said once, with the usual exit code") {
+  const std::string two = "bench --processes 2 -b 8 -e 8 -n 1 -w 0";
+  check_refused(run(two + " -o plus"), {"plus"});
+  check_refused(run(two + " --one-thread"), {"--one-thread"});
+  check_refused(run(two + " --set layout=2"), {"engine.layout"});
+  check_refused(run(two + " --set faults.drop=0.5"), {"engine.faults"});
+  check_refused(run("bench --processes 0"), {"--processes"});
+  check_refused(run("bench --processes 1000 -t 1000"), {"1000000 ranks"});
+  const outcome fused = run(two + " --choreography csc");
+  CHECK(fused.code == 2);
+  CHECK(times_in(fused.err, "troupe: ") == 1);
+  check_says(fused.err, "in different processes");
+  const outcome late = run("bench --processes 2 -b 8 -e 8 -n 1000000000 -w 0 -c 0 -T 1");
+  CHECK(late.code == 3);
+  CHECK(times_in(late.err, "has taken more than 1 second") == 1);
+  const outcome tune = run("launch -n 2 '" TROUPE_PROGRAM "' tune --output -");
+  CHECK(tune.code == 2);
+  check_says(tune.err, "tune measures what one process costs");
+}
+
+TEST_CASE("processes: an interrupt ends all of them, with what there is") {
+  const std::string out = (folder() / "interrupted").string(), file = (folder() / "interrupted.json").string();
+  const std::string line = "'" TROUPE_PROGRAM "' bench --processes 2 -b 8 -e 16 -f 2 -n 100 -w 0 -N 1000000000 -J '" +
+                           file + "' >'" + out + "' 2>'" + out +
+                           ".err' </dev/null & all=$!; while ! grep -q 'cycle 2' '" + out +
+                           "'; do sleep 0.02; kill -0 $all || exit 9; done; kill -TERM $all; wait $all";
+  write("interrupted", "");
+  const int status = std::system(line.c_str());
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
+  CHECK(contents(out + ".err") == "troupe: interrupted\n");
+  const json all = json::parse(contents(file));
+  CHECK(all["meta"]["complete"] == false);
+  CHECK(all["rows"].size() >= 2);
+}
+
+TEST_CASE("processes: when one is killed, the others end, and say who it was") {
+  const std::string out = (folder() / "killed").string();
+  const std::string line = "'" TROUPE_PROGRAM "' bench --processes 3 -b 8 -e 8 -n 100 -w 0 -N 0 >'" + out + "' 2>'" +
+                           out + ".err' </dev/null & all=$!; while ! grep -q 'cycle 2' '" + out +
+                           "'; do sleep 0.02; kill -0 $all || exit 9; done; for p in $(pgrep -P $all); do ! grep -qz "
+                           "TROUPE_RANK=2 /proc/$p/environ || kill -9 $p; done; wait $all";
+  write("killed", "");
+  const int status = std::system(line.c_str());
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 3);
+  check_says(contents(out + ".err"), "was ended by signal 9 (Killed)");
+  check_says(contents(out + ".err"), " was lost with process ");
+}
+
+TEST_CASE("processes: explain shows who reaches whom") {
+  const outcome o = run("explain all_reduce --ranks 16 --processes 2x4 --bytes 1M");
+  CHECK(o.code == 0);
+  check_says(o.out, "threads of a process, by address:                   ranks 0-1 | 2-3 | 4-5");
+  check_says(o.out, "processes of a host, through memory that both map:  ranks 0-7 | 8-15\n");
+  check_says(o.out, "hosts, through sockets:                             ranks 0-15\n");
+  const json here = json::parse(run("explain all_reduce --ranks 3 --processes 3 --bytes 8 --json").out);
+  CHECK(here["ways"] == json::parse(R"([{"reach": "segment", "groups": [[0, 1, 2]]}])"));
+  CHECK_FALSE(json::parse(run("explain all_reduce --ranks 3 --bytes 8 --json").out).contains("ways"));
+  check_refused(run("explain all_reduce --ranks 4 --processes 3"), {"cannot be shared alike by 3"});
+  for (const char* wrong : {"x2", "2x", "2x2x2", "0", "-1", "2y", ""})
+    if (*wrong != '\0')
+      check_refused(run(std::string{"explain all_reduce --ranks 8 --processes="} + wrong), {"--processes"});
+  check_refused(run("explain all_reduce --ranks 4 --processes 2 --measure"), {"bench --processes"});
+  check_refused(run("explain all_reduce --ranks 4 --processes 2 --layout 4"), {"--layout"});
+}
+
+TEST_CASE("processes: progress on a terminal, as of one process") {
+  if (std::system("command -v script >/dev/null 2>&1") != 0) {
+    MESSAGE("skipped: there is no script(1), which makes a terminal");
+    return;
+  }
+  const std::string out = (folder() / "terminal").string();
+  const std::string line = "script -qec \"'" TROUPE_PROGRAM "' bench --processes 2 -b 8 -e 8 -n 1 -w 0\" /dev/null >'" +
+                           out + "' 2>&1 </dev/null";
+  CHECK(std::system(line.c_str()) == 0);
+  check_says(contents(out), "all_reduce 8 (1 of 1)\r\033[K");
+  CHECK(times_in(contents(out), "# troupe 2 ranks") == 1);
+}
