@@ -100,9 +100,13 @@ private:
   pid_t pid() const { return static_cast<pid_t>(at_.pid); }
   bool is_there() {
     pollfd look{handle(), POLLIN, 0};
-    if (look.fd >= 0 && ::poll(&look, 1, 0) == 0) return true;
-    ended_.store(true, std::memory_order_relaxed);
-    return false;
+    int ready = look.fd < 0 ? 1 : -1;
+    while (ready < 0) {
+      ready = ::poll(&look, 1, 0);
+      if (ready < 0 && errno != EINTR) fail("needs to know whether a process has ended", errno);
+    }
+    if (ready > 0) ended_.store(true, std::memory_order_relaxed);
+    return ready == 0;
   }
   /// Made at the first copy: most processes never need one. −1: it has ended.
   int handle() {
