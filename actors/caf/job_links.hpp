@@ -82,6 +82,7 @@ private:
   void process_left(std::uint32_t process) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
+  void forget_oldest_early();
   template <class Frame>
   communicator_actors_ptr find_or_keep(const frame_head& head, Frame&& frame);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
@@ -97,7 +98,15 @@ private:
   std::recursive_mutex mutex_;
   std::condition_variable_any ended_;
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
-  std::unordered_map<communicator_id, std::vector<early_frame>> early_;
+  struct early_frames {
+    std::vector<early_frame> frames;
+    std::uint64_t begun = 0;  ///< which of all that ever waited
+  };
+  std::unordered_map<communicator_id, early_frames> early_;
+  std::uint64_t early_begun_ = 0;
+  /// Communicators whose frames may wait: far more than the splits that a process can be behind others. The oldest beyond is a part that all ranks
+  /// here have given up.
+  static constexpr std::size_t most_early = 1024;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
   /// Who has not got a part, of those splits that failed last. Whoever makes the part later hears it then.
   struct gave_up {
