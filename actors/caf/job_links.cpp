@@ -87,7 +87,7 @@ void job_links::enter(const communicator_actors_ptr& what) {
       throw error(errc::invalid_argument, what->name + ": there is a communicator with this identity already");
     // Under the lock, so that nothing newer comes before.
     if (const auto early = early_.extract(what->id))
-      for (early_frame& f : early.mapped()) {
+      for (early_frame& f : early.mapped().frames) {
         if (f.head.kind == frame_kind::chunk) static_cast<void>(deliver(*what, f.from, f.head, std::move(f.what)));
         else if (f.head.kind == frame_kind::credit) static_cast<void>(deliver(*what, f.from, f.head, f.back));
         else static_cast<void>(deliver(what, f.from, f.head, f.body));
@@ -201,6 +201,15 @@ void job_links::let_go(const communicator_actors& of, rank_t rank, const operati
 void job_links::let_go(const communicator_actors& of, rank_t rank) { mesh_.let_go(of.id, rank); }
 
 // -- in ---------------------------------------------------------------------------------------------------------------------
+
+/// Of a part that all ranks here have given up nobody says so to this object. @pre locked
+void job_links::forget_oldest_early() {
+  const auto oldest = std::min_element(early_.begin(), early_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.begun < b.second.begun; });
+  over_.push_back(oldest->first);
+  if (over_.size() > most_over) over_.pop_front();
+  early_.erase(oldest);
+}
 
 bool job_links::chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) {
   const auto to = find_or_keep(head, [&] { return early_frame{from, head, std::move(what), {}, {}}; });
@@ -337,7 +346,8 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
     const std::lock_guard lock(mutex_);
     remember_lost(process, how);
     // What it sent for communicators that never came to be here, and now cannot.
-    for (auto& [id, frames] : early_) std::erase_if(frames, [&](const early_frame& f) { return f.from == process; });
+    for (auto& [id, kept] : early_) std::erase_if(kept.frames, [&](const early_frame& f) { return f.from == process; });
+    std::erase_if(early_, [](const auto& each) { return each.second.frames.empty(); });
   }
   for (const auto& members : known()) members->process_lost(process, how);
 }

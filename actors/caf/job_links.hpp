@@ -115,6 +115,7 @@ private:
   void expelled(const std::string& why) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
+  void forget_oldest_early();
   template <class Frame>
   communicator_actors_ptr find_or_keep(const frame_head& head, Frame&& frame);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
@@ -136,7 +137,15 @@ private:
   std::recursive_mutex mutex_;
   std::condition_variable_any ended_;
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
-  std::unordered_map<communicator_id, std::vector<early_frame>> early_;
+  struct early_frames {
+    std::vector<early_frame> frames;
+    std::uint64_t begun = 0;  ///< which of all that ever waited
+  };
+  std::unordered_map<communicator_id, early_frames> early_;
+  std::uint64_t early_begun_ = 0;
+  /// Communicators whose frames may wait: far more than the splits that a process can be behind others. The oldest beyond is a part that all ranks
+  /// here have given up.
+  static constexpr std::size_t most_early = 1024;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
   std::string expelled_;                       ///< how; empty: it is not
   /// By communicator and number. Also those that are decided, for processes that have not heard it yet.
@@ -165,7 +174,10 @@ communicator_actors_ptr job_links::find_or_keep(const frame_head& head, Frame&& 
     if (auto members = at->second.lock()) return members;
   if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
   // Bounded by the credits that its sender has; the memory is this process's own.
-  early_[head.communicator].push_back(frame());
+  const auto [at, fresh] = early_.try_emplace(head.communicator);
+  if (fresh) at->second.begun = ++early_begun_;
+  at->second.frames.push_back(frame());
+  if (fresh && early_.size() > most_early) forget_oldest_early();
   return nullptr;
 }
 

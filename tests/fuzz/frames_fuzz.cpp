@@ -35,8 +35,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       frame_head head;
       std::memcpy(&head, body.data(), std::min(sizeof head, body.size()));
       const std::string why = why_no_frame(head, head.number);
-      const bool possible = head.kind <= last_frame_kind && head.unused == 0 && head.bytes > 0 &&
-                            head.bytes <= most_chunk_bytes + sizeof(chunk_body);
+      bool possible = head.kind <= last_frame_kind && head.unused == 0 && head.bytes > 0 &&
+                      head.bytes <= most_chunk_bytes + sizeof(chunk_body);
+      // These are read as they are: no byte less, and none that would stay unread.
+      if (head.kind == frame_kind::announce) possible = possible && head.bytes == sizeof(announce_body);
+      if (head.kind == frame_kind::clear || head.kind == frame_kind::credit)
+        possible = possible && head.bytes == sizeof(credit_body);
       if (why.empty() && !possible) std::abort();
     }
   }

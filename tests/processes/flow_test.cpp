@@ -14,8 +14,10 @@
 #include <vector>
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 
+#include "actors/ports/link/sockets.hpp"
 #include "tests/processes/processes.hpp"
 
 using namespace process_tests;
@@ -220,4 +222,45 @@ TEST_CASE("processes whose descriptors have run out talk through what they have,
   });
   CHECK(trouble(ended) == "");
   for (const auto& e : ended) CHECK(e.said.size() == 1);
+}
+
+TEST_CASE("a rendezvous at a port where somebody else listens is told by its address") {
+  // Who says nothing at all, and who says what is no answer.
+  for (const bool speaks : {false, true}) {
+    CAPTURE(speaks);
+    troupe::actors::descriptor there =
+        troupe::actors::listen_at(troupe::actors::socket_address::resolve("tcp://127.0.0.1:0").front());
+    const std::string address = troupe::actors::socket_address::own(there.get()).to_string();
+    const auto ended = run_processes(
+        1,
+        [&](const member&) {
+          troupe::engine_options options;
+          options.log_level = "off";
+          troupe::engine engine(options);
+          troupe::join_options how;
+          how.rendezvous = address;
+          how.process = 0;
+          how.processes = 2;
+          how.deadline = std::chrono::milliseconds{1500};
+          try {
+            static_cast<void>(engine.join(how));
+            expect(false, "it has joined");
+          } catch (const troupe::error& e) {
+            expect(std::string{e.what()}.find(address) != std::string::npos, e.what());
+          }
+        },
+        [&](job_control&) {
+          std::string why;
+          std::vector<troupe::actors::descriptor> callers;
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{2};
+          while (std::chrono::steady_clock::now() < until) {
+            if (auto s = troupe::actors::accept_from(there.get(), why)) {
+              if (speaks) static_cast<void>(::send(s.get(), "HTTP/1.1 400 Bad Request", 24, MSG_NOSIGNAL));
+              callers.push_back(std::move(s));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds{5});
+          }
+        });
+    CHECK(trouble(ended) == "");
+  }
 }
