@@ -194,6 +194,11 @@ void communicator_actors::process_lost(std::uint32_t lost, const std::string& ho
   for (rank_t r = 0; r < ranks; ++r)
     if (process_of[static_cast<std::size_t>(r)] == lost) post(membership_, news(r, reason));
   if (!first) return;
+  // What a rank has told the membership that is gone, and has had no answer to, it tells this one: else what is to end would wait for ever.
+  const auto at = std::find(process_of.begin(), process_of.end(), lost);
+  const failure_ptr why = news(static_cast<rank_t>(at - process_of.begin()), reason).why;
+  for (const auto& cell : table->cells())
+    cell->post(rank_order{[why](rank_state& s, rank_outbox& out) { s.break_down(why, out); }});
   // They may live, but the membership that they answer is not this one.
   for (rank_t r = 0; r < ranks; ++r)
     if (!is_here(r) && process_of[static_cast<std::size_t>(r)] != lost)

@@ -228,7 +228,8 @@ bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span
     else be_expelled("this process was taken for lost by " + by + ": " + l->how);
   } else if (std::holds_alternative<gave_up_word>(*word) || std::holds_alternative<revoke_word>(*word) ||
              std::holds_alternative<shrink_word>(*word)) {
-    return receiver_.word_arrived(way.process, head, body);
+    if (!receiver_.word_arrived(way.process, head, body))
+      return ended(way, "it sent a message that cannot be read"), false;
   }
   return !way.over;
 }
