@@ -71,7 +71,10 @@ communicator communicator::shrink(shrink_options options) {
   const auto time = of->deadline_for(rank, {.deadline = options.deadline}).value_or(usual_deadline);
   of->core->will_wait(of);
   const shrinks::round_ptr all = of->shrunk.come(of, rank);
-  if (!of->wait(rank, all->done, std::chrono::steady_clock::now() + time))
+  // Not as the caller of an operation of this rank: what comes for the rank meanwhile (the end of what others have under way) is its usual
+  // helpers' to do.
+  const auto until = std::chrono::steady_clock::now() + time;
+  if (!of->core->runtime->wait(all->done, until, of->run.get(), of->table->waiting().yields))
     throw error(errc::timed_out, of->name + ": shrink waited in vain for " + text_of_missing(*of, *all));
   const bool has_place = of->shrunk.take(all, rank);
   if (all->done->why()) throw_failure(all->done->why());

@@ -97,11 +97,10 @@ void survivors::turn(outbox& out) {
 void survivors::ask_for_promises(outbox& out) {
   std::vector<rank_t> missing;
   for (std::uint32_t p = 0; p < gone_.size(); ++p) {
-    if (gone_[p] || p == here_ || promises_[p]) continue;
+    if (gone_[p] || (p == here_ ? mine_.has_value() : promises_[p].has_value())) continue;
     missing.push_back(static_cast<rank_t>(p));
-    if (asked_.insert(p).second) out.send(p, {kind::ask, 0, 0, {}, {}});
+    if (p != here_ && asked_.insert(p).second) out.send(p, {kind::ask, 0, 0, {}, {}});
   }
-  if (!mine_) missing.push_back(static_cast<rank_t>(here_));
   if (missing.empty() || missing.size() > most_named) return;
   for (std::uint32_t p = 0; p < gone_.size(); ++p)
     if (p != here_ && !gone_[p] && promises_[p]) out.send(p, {kind::waiting, 0, 0, {}, missing});

@@ -53,7 +53,8 @@ communicator work(communicator comm, int good) {
       ++done;
     } catch (const troupe::error& e) {
       if (e.code_value() != errc::peer_lost) throw;
-      comm = comm.shrink();
+      comm = comm.shrink(
+          {.deadline = std::chrono::seconds{20}});  // less than the limit, so that it says whom it waits for
       done = 0;
     }
   }
@@ -72,6 +73,7 @@ std::string ranks_before(communicator& comm, int mine) {
 std::string common_line(const std::vector<ended>& all) {
   std::string line;
   for (const ended& e : all) {
+    if (e.late) FAIL_CHECK("it did not end; it wrote: " << e.log);
     if (e.signal != 0) continue;
     CAPTURE(e.log);
     CHECK(e.exit == 0);
@@ -201,23 +203,31 @@ TEST_CASE("revoke ends what everybody does, also at those who have noticed nothi
 }
 
 TEST_CASE("a shrink waits for those who live, says who they are, and can be gone on with") {
+  std::array<int, 2> named{};
+  REQUIRE(::pipe(named.data()) == 0);
   const auto all = run_processes(3, [&](const member& m) {
     troupe::engine engine(quiet());
     communicator comm = engine.join(m.how());
     comm.barrier();
-    if (m.process == 2) ::usleep(400'000);
-    for (int tries = 0;; ++tries) try {
-        communicator left = comm.shrink({.deadline = std::chrono::milliseconds{150}});
-        if ((m.process == 2) != (tries == 0)) throw std::runtime_error("it did not wait");
-        m.say(ranks_before(left, m.process));
-        return;
+    if (m.process == 2) {  // comes when both others have said that it is missing
+      std::array<char, 1> one{};
+      for (int i = 0; i < 2; ++i)
+        if (::read(named[0], one.data(), 1) != 1) throw std::runtime_error("read");
+      communicator left = comm.shrink();
+      return m.say(ranks_before(left, m.process));
+    }
+    for (bool said = false;;) try {
+        communicator left = comm.shrink({.deadline = std::chrono::milliseconds{50}});
+        return m.say(ranks_before(left, m.process));
       } catch (const troupe::error& e) {
-        if (e.code_value() != errc::timed_out || tries > 20 ||
-            std::string{e.what()}.find("waited in vain for process 2 (rank 2, pid ") == std::string::npos)
-          throw;
+        if (e.code_value() != errc::timed_out) throw;
+        if (said || std::string{e.what()}.find("process 2 (rank 2, pid ") == std::string::npos) continue;
+        said = true;
+        if (::write(named[1], "n", 1) != 1) throw std::runtime_error("write");
       }
   });
   CHECK(common_line(all) == "0 1 2 ");
+  for (const int end : named) ::close(end);
 }
 
 TEST_CASE("who has left its communicator, or the job, is not waited for") {

@@ -75,6 +75,9 @@ private:
         : net(in), at(number), state(n, number), lost(n), wrongly(n) {}
     void send(std::uint32_t to, survivors_word what) override {
       if (to == at || lost[to]) net.fault_ = "it speaks to itself, or to who is gone";
+      for (const auto& list : {what.ranks, what.list})  // or its receiver takes it for nonsense
+        if (std::adjacent_find(list.begin(), list.end(), std::greater_equal<>{}) != list.end())
+          net.fault_ = "a list is out of order";
       net.wires_[at][to].push_back({std::move(what), std::nullopt});
     }
     void decided(const std::vector<rank_t>& members) override {
