@@ -266,7 +266,7 @@ int place_on_host(const communicator_state& of, rank_t rank) {
 }  // namespace
 
 communicator engine::join(const join_options& how) {
-  communicator mine = std::move(join_communicators(1, how).front());
+  auto mine = std::move(join_communicators(1, how).front());
   begin_on_cpu(place_on_host(*mine.impl_->of, mine.rank()));
   return mine;
 }
@@ -337,7 +337,7 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
                             const std::function<void(communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
-  const communicator::impl& first_rank = *comms.front().impl_;
+  const auto& first_rank = *comms.front().impl_;
   const int first_cpu = first_rank.of->process_of.empty() ? 0 : place_on_host(*first_rank.of, first_rank.rank);
   const auto call = [&](int which) {
     begin_on_cpu(first_cpu + which);
