@@ -373,7 +373,7 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
                             const std::function<void(troupe::communicator&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
-  const communicator::impl& first_rank = *comms.front().impl_;
+  const auto& first_rank = *comms.front().impl_;
   const int first_cpu = first_rank.of->process_of.empty() ? 0 : place_on_host(*first_rank.of, first_rank.rank);
   const auto call = [&](int which) {
     begin_on_cpu(first_cpu + which);
