@@ -81,8 +81,8 @@ call_identity class_of(const call& what, const std::vector<std::size_t>& counts)
 
 // -- forced choreographies --------------------------------------------------------------------------------------------
 
-constexpr std::string_view only_direct =
-    "it works on other ranks' buffers, which here only the direct port knows the places of";
+constexpr std::string_view only_direct = "it works on other ranks' buffers; of blocks of different sizes, and in other "
+                                         "processes, only the direct port knows their places";
 
 constexpr std::string_view nobody_in_one_pass =
     "no choreography that may perform it does so in one pass over all ranks' buffers";

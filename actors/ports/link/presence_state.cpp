@@ -49,7 +49,7 @@ void presence_state::greet(steady_time now, presence_outbox& out) {
   const auto greet_one = [&](std::uint32_t who) {
     out.tell(who, beat_word{});
     for (std::uint32_t p = 0; p < processes(); ++p) {
-      if (fate_[p].load() != fate::lost || losses_[p].alone) continue;
+      if (fate_[p].load() != fate::lost || losses_[p].alone || !losses_[p].told) continue;
       if (it == here_) out.tell(who, lost_word{p, losses_[p].how});
       else out.tell(who, suspect_word{p, losses_[p].how});
     }

@@ -5,6 +5,7 @@
 // What it points to lies in the same memory, and is never itself.
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe {
@@ -29,7 +30,8 @@ public:
 
 private:
   T* at(std::uintptr_t distance) const noexcept {
-    return distance == 0 ? nullptr : reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(this) + distance);
+    auto* const here = reinterpret_cast<std::byte*>(const_cast<relative*>(this));
+    return distance == 0 ? nullptr : reinterpret_cast<T*>(here + static_cast<std::ptrdiff_t>(distance));
   }
   std::uintptr_t distance_to(T* what) const noexcept {
     return what == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(what) - reinterpret_cast<std::uintptr_t>(this);
