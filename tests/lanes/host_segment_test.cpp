@@ -64,7 +64,7 @@ TEST_CASE("segment: what one process lays down the others find, and zeros when a
     another.reset();
     CHECK(there->regions() == 0);
   }
-  CHECK(here->attach(9, {0, 1}, std::size_t{1} << 41) == nullptr);
+  CHECK(here->attach(9, {0, 1}, std::size_t{1} << 45) == nullptr);
 }
 
 TEST_CASE("segment: what is no such memory is refused") {
@@ -72,7 +72,7 @@ TEST_CASE("segment: what is no such memory is refused") {
   REQUIRE(::ftruncate(file.get(), 1 << 20) == 0);
   CHECK_THROWS_AS(host_segment::take(descriptor{::fcntl(file.get(), F_DUPFD_CLOEXEC, 0)}), troupe::error);
   const auto unsealed = descriptor{::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  REQUIRE(::ftruncate(unsealed.get(), off_t{1} << 40) == 0);
+  REQUIRE(::ftruncate(unsealed.get(), off_t{1} << 46) == 0);
   CHECK_THROWS_AS(host_segment::take(descriptor{::fcntl(unsealed.get(), F_DUPFD_CLOEXEC, 0)}), troupe::error);
 }
 
@@ -138,3 +138,87 @@ TEST_CASE("segment: ranks at different addresses perform over one board") {
   }
   CHECK(first->regions() == 0);
 }
+
+namespace {
+const auto in_a_while = [] { return std::chrono::steady_clock::now() + std::chrono::seconds{20}; };
+const auto never_alone = [] { return false; };
+}  // namespace
+
+TEST_CASE("segment: who waits in vain for the others at the join says how many have come") {
+  const auto here = host_segment::make();
+  CHECK_THROWS_WITH_AS(here->meet(0, 2, std::chrono::steady_clock::now() + std::chrono::milliseconds{20}, never_alone),
+                       doctest::Contains("only 1 have mapped its memory"), troupe::error);
+  const auto another = host_segment::make();
+  CHECK_THROWS_WITH_AS(another->meet(0, 2, in_a_while(), [] { return true; }), doctest::Contains("was lost before"),
+                       troupe::error);
+}
+
+TEST_CASE("segment: ranks work on buffers that only the system reaches") {
+  constexpr int ranks = 3;
+  const auto first = host_segment::make();
+  const operation sums{"fused", flat_stage(collective::all_reduce, ranks), 100'003, direct_port{}};
+  const operation blocks{"fused", flat_stage(collective::all_gather, ranks), 33'333, direct_port{}};
+  std::atomic<std::size_t> wrong{0}, without{0};
+  std::vector<std::thread> processes;
+  for (rank_t r = 0; r < ranks; ++r)
+    processes.emplace_back([&, r] {
+      const auto mine = r == 0 ? first : seen_by_another(*first);
+      mine->meet(static_cast<std::uint32_t>(r), ranks, in_a_while(), never_alone);
+      if (!mine->copies()) {  // the system forbids it
+        without.fetch_add(1);
+        return;
+      }
+      slot_board board{ranks, mine->attach(78, {0, 1, 2}, slot_board::most_bytes(ranks))};
+      basic_player<direct_performer> player{board, r};
+      std::uint64_t number = 0;
+      for (int round = 0; round < 40; ++round)
+        for (const operation* what : {&sums, &blocks}) {
+          player.start(*what, number++);
+          slot_wait_options how;
+          how.spin = round % 2 == 0 ? 0 : 200;
+          if (wait_slots(player.performs, how).how != slot_wait_result::ended::performed) wrong.fetch_add(1);
+          wrong.fetch_add(player.wrong(*what));
+        }
+    });
+  for (auto& p : processes) p.join();
+  CHECK(wrong.load() == 0);
+  CHECK((without.load() == 0 || without.load() == ranks));
+}
+
+#if !defined(TROUPE_SLOTS_UNDER_TSAN)
+TEST_CASE("segment: nothing is copied from a process that has ended, and one that stops where it is can be ended") {
+  const auto here = host_segment::make();
+  static std::uint64_t value = 17;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    value = 4711;
+    seen_by_another(*here)->meet(1, 2, in_a_while(), never_alone);
+    for (;;) ::pause();
+  }
+  here->meet(0, 2, in_a_while(), never_alone);
+  if (here->copies()) {
+    const auto memory = here->attach(5, {0, 1}, 1000);
+    process_memory* const peers = memory->peers();
+    REQUIRE(peers != nullptr);
+    CHECK(peers->is_here(0));
+    CHECK_FALSE(peers->is_here(1));
+    std::uint64_t found = 0;
+    auto* const to = reinterpret_cast<std::byte*>(&found);
+    auto* const at = reinterpret_cast<std::byte*>(&value);
+    CHECK(peers->read(1, to, at, sizeof found));
+    CHECK(found == 4711);
+    CHECK_THROWS_WITH_AS(static_cast<void>(peers->read(1, to, nullptr, sizeof found)),
+                         doctest::Contains("cannot be read"), troupe::error);
+    ::kill(child, SIGSTOP);
+    CHECK_FALSE(peers->has_ended(1));
+    peers->end(1);
+    CHECK(::waitpid(child, nullptr, 0) == child);
+    CHECK(peers->has_ended(1));
+    CHECK_FALSE(peers->read(1, to, at, sizeof found));
+    CHECK_FALSE(peers->write(1, at, to, sizeof found));
+  } else {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+#endif
