@@ -86,7 +86,9 @@ public:
   /// Copies from it are allowed, and it is the one that has said so.
   bool try_it() const {
     std::uint64_t found = 0;
-    iovec mine{&found, sizeof found}, its{reinterpret_cast<void*>(at_.nonce_at), sizeof found};
+    iovec mine{&found, sizeof found}, its{};
+    its.iov_base = reinterpret_cast<void*>(at_.nonce_at);  // NOLINT(performance-no-int-to-ptr): the other process's
+    its.iov_len = sizeof found;
     return ::process_vm_readv(pid(), &mine, 1, &its, 1, 0) == static_cast<ssize_t>(sizeof found) && found == at_.nonce;
   }
   bool has_ended() { return !is_there(); }
