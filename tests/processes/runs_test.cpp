@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <numeric>
@@ -71,6 +72,33 @@ TEST_CASE("random collectives between processes are right to the last byte") {
     });
     CHECK(trouble(ended) == "");
   }
+}
+
+TEST_CASE("a rank whose own block stays as it is while the others' change takes its own") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    random_engine random(mix(seed()));
+    for (const bool scatters : {true, false, true})
+      for (int round = 0; round < 400; ++round) {
+        const troupe::rank_t root = random() % 2 == 0 ? 0 : 2;
+        const std::size_t own = root == 0 ? 7 : 3;
+        // Little is brought as a copy; more is worked on where it lies.
+        const std::vector<std::size_t> counts{random() % 3 == 0 ? random() % 5000 : 0, own, random() % 5};
+        const troupe::block_list known = comm.rank() == root ? troupe::block_list{counts} : troupe::block_list{};
+        std::vector<int> all, mine(counts[static_cast<std::size_t>(comm.rank())], scatters ? -1 : comm.rank() + round);
+        if (comm.rank() == root) all.resize(counts[0] + counts[1] + counts[2], scatters ? round : -1);
+        if (scatters) {
+          comm.scatter_v(all, known, mine, root);
+          expect(std::ranges::all_of(mine, [&](int n) { return n == round; }), "a scatter's bytes");
+          continue;
+        }
+        comm.gather_v(mine, all, known, root);
+        for (std::size_t i = 0; i < all.size(); ++i)
+          expect(all[i] == round + (i < counts[0] ? 0 : i < counts[0] + own ? 1 : 2), "a gather's bytes");
+      }
+  });
+  CHECK(trouble(ended) == "");
 }
 
 TEST_CASE("sends, receives and their tags between processes") {

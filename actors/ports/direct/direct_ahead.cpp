@@ -22,8 +22,7 @@ namespace troupe {
 
 /// The same answer at all ranks.
 bool direct_performer::may_leave_early() const {
-  // Between processes a gather that ran ahead has been seen to wait for ever: there all meet, until it is known why.
-  if (between_ || sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+  if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
   const root_role rooted = traits_of(code_->what).root;
   return rooted == root_role::source || (rooted == root_role::sink && code_->by_source);
 }

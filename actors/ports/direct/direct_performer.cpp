@@ -120,7 +120,8 @@ direct_performer::status direct_performer::meet(rank_t which) {
   if (other.here.load(std::memory_order_relaxed) != mark_)
     return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
   if (!same) return differs(which);
-  if (!sizes().equal()) fit_->sizes.learn(which, lists);
+  // What was read of this rank's own lists lies where the next call's will; it knows them itself.
+  if (!sizes().equal() && which != rank_) fit_->sizes.learn(which, lists);
   return status::performed;
 }
 
