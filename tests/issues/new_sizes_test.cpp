@@ -7,6 +7,7 @@
 #include <troupe.hpp>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -95,5 +96,35 @@ TEST_CASE("blocks whose sizes differ in every call leave nothing behind, on any 
       });
       CHECK(wrong == 0);
       CHECK(grown < flat);
+    }
+}
+
+// A rank wrote for ever, with its turn held: room was made for the largest block only where that had been when the program was first used.
+TEST_CASE("the largest block may be another rank's in every call") {
+  for (const std::string protocol : {"ll", "ll128", "auto"})
+    for (const std::size_t largest : {40, 300, 3000}) {
+      CAPTURE(protocol);
+      CAPTURE(largest);
+      const auto everywhere = [&](auto&& call_one) {
+        engine e;
+        e.run(ranks, [&](communicator& c) {
+          for (int call = 0; call < 4 * ranks; ++call) {
+            block_list blocks{std::vector<std::size_t>(ranks, 1)};
+            blocks.counts[static_cast<std::size_t>(call % ranks)] = largest;
+            const std::size_t mine = blocks.counts[static_cast<std::size_t>(c.rank())];
+            call_one(c, call, blocks, std::vector<int>(mine, c.rank() + call),
+                     std::vector<int>(largest + ranks - 1, c.rank() + call));
+          }
+        });
+      };
+      everywhere([&](communicator& c, int call, const block_list& blocks, std::vector<int> mine, std::vector<int> all) {
+        c.reduce_scatter_v(all, mine, blocks, sum, over(protocol));
+        REQUIRE(mine == std::vector<int>(mine.size(), 3 + 3 * call));
+      });
+      everywhere([&](communicator& c, int call, const block_list& blocks, std::vector<int> mine, std::vector<int> all) {
+        c.all_gather_v(mine, all, blocks, over(protocol));
+        REQUIRE(std::accumulate(all.begin(), all.end(), 0) ==
+                (call + call % ranks) * static_cast<int>(largest - 1) + 3 + 3 * call);
+      });
     }
 }

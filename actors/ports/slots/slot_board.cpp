@@ -76,14 +76,16 @@ slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t inde
   return {first + (parity * level_lines(level) + at) * slots::line_words, level_lines(level) - at};
 }
 
-void slot_channel::reserve(std::size_t lines, board_memory& from) {
-  for (std::size_t level = 0; level < level_count && level_begin(level) < lines; ++level) {
+std::size_t slot_channel::reserve(std::size_t lines, board_memory& from) {
+  std::size_t level = 0;
+  for (; level < level_count && level_begin(level) < lines; ++level) {
     if (levels_[level].load(std::memory_order_relaxed) != nullptr) continue;
     const std::size_t bytes = 2 * level_lines(level) * slots::line_bytes;
     auto* const made = static_cast<slots::word*>(from.take(bytes));
     if (made == nullptr) no_memory(bytes);
     if (levels_[level].publish(made) != nullptr) from.give_back(made);
   }
+  return level_begin(level);
 }
 
 void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {

@@ -95,8 +95,8 @@ public:
     return true;
   }
 
-  /// Lays down the levels for `lines` lines a half. Any thread. Throws error(out_of_memory).
-  void reserve(std::size_t lines, board_memory& from);
+  /// Lays down the levels for `lines` lines a half; returns for how many there is room then. Any thread. Throws error(out_of_memory).
+  std::size_t reserve(std::size_t lines, board_memory& from);
   /// The source, before it writes anything of `sequence`: lays down the ring, if there is none. Throws error(out_of_memory).
   void deepen(std::uint64_t sequence, board_memory& from);
 

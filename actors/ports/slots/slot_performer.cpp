@@ -90,14 +90,16 @@ void slot_performer::start(const slot_program& code, const memory_map& memory, d
 void slot_performer::bind(const slot_program& code, std::uint64_t sequence) {
   bound_ = 0;
   channels_.clear();
+  std::size_t room = slot_channel::most_lines;
   for (const auto& use : code.channels) {
     slot_channel& channel = use.outgoing ? board_->channel(rank_, use.peer) : board_->channel(use.peer, rank_);
-    if (use.outgoing) channel.reserve(use.lines, board_->memory());
+    if (use.outgoing) room = std::min(room, channel.reserve(use.lines, board_->memory()));
     if (use.outgoing && code.runs_ahead) channel.deepen(sequence, board_->memory());
     channels_.push_back(&channel);
   }
   lanes_.resize(code.lanes.size());
-  bound_lines_ = code.most_lines;
+  // Blocks of the next call may be as large and go to others.
+  bound_lines_ = static_cast<std::uint32_t>(room);
   bound_ = code.identity;
 }
 

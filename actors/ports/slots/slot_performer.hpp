@@ -89,7 +89,7 @@ private:
   op reduction_;
   std::uint64_t generation_ = 0;
   std::uint64_t bound_ = 0;        ///< identity of the program that channels_ belong to
-  std::uint32_t bound_lines_ = 0;  ///< that they have room for, at least
+  std::uint32_t bound_lines_ = 0;  ///< that each of them has room for
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
   int unit_shift_ = 0;       ///< of unit_of(type_, op)
