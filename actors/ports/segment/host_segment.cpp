@@ -83,17 +83,27 @@ public:
   bool write(std::byte* to, const std::byte* from, std::size_t bytes) {
     return move(const_cast<std::byte*>(from), to, bytes, &::process_vm_writev, "written");
   }
-  /// Copies from it are allowed, and it is the one that has said so.
-  bool try_it() const {
-    std::uint64_t found = 0;
-    iovec mine{&found, sizeof found}, its{};
+  enum class found : std::uint8_t { it, another, denied };
+  /// Whether copies from it are allowed, and it is the one that has said so. `denied`: why is in `errno`.
+  found try_it() const {
+    std::uint64_t read = 0;
+    iovec mine{&read, sizeof read}, its{};
     its.iov_base = reinterpret_cast<void*>(at_.nonce_at);  // NOLINT(performance-no-int-to-ptr): the other process's
-    its.iov_len = sizeof found;
-    return ::process_vm_readv(pid(), &mine, 1, &its, 1, 0) == static_cast<ssize_t>(sizeof found) && found == at_.nonce;
+    its.iov_len = sizeof read;
+    const ssize_t moved = ::process_vm_readv(pid(), &mine, 1, &its, 1, 0);
+    if (moved < 0 && errno != ESRCH && errno != EFAULT) return found::denied;
+    return moved == static_cast<ssize_t>(sizeof read) && read == at_.nonce ? found::it : found::another;
   }
-  bool has_ended() { return !is_there(); }
-  void end() {
-    if (is_there()) ::syscall(SYS_pidfd_send_signal, handle_.load(), SIGKILL, nullptr, 0);
+  /// False also where the system does not say.
+  bool has_ended() noexcept {
+    try {
+      return !is_there();
+    } catch (const error&) {
+      return false;
+    }
+  }
+  void end() noexcept {
+    if (!has_ended() && handle_.load() >= 0) ::syscall(SYS_pidfd_send_signal, handle_.load(), SIGKILL, nullptr, 0);
   }
 
 private:
@@ -101,6 +111,7 @@ private:
 
   pid_t pid() const { return static_cast<pid_t>(at_.pid); }
   bool is_there() {
+    if (ended_.load(std::memory_order_relaxed)) return false;
     pollfd look{handle(), POLLIN, 0};
     int ready = look.fd < 0 ? 1 : -1;
     while (ready < 0) {
@@ -113,15 +124,22 @@ private:
   /// Made at the first copy: most processes never need one. −1: it has ended.
   int handle() {
     int fd = handle_.load(std::memory_order_acquire);
-    if (fd >= 0 || ended_.load(std::memory_order_relaxed)) return fd;
+    if (fd >= 0) return fd;
     const descriptor made{static_cast<int>(::syscall(SYS_pidfd_open, pid(), 0))};
     if (!made && errno != ESRCH) fail("needs a handle of another process", errno);
-    if (!made || !try_it()) return -1;
+    const found who = made ? try_it() : found::another;
+    // It let itself be read at the join, and has changed its mind since, or the system has.
+    if (who == found::denied) refuse("read any more", errno);
+    if (who == found::another) return -1;
     const int kept = ::fcntl(made.get(), F_DUPFD_CLOEXEC, 0);
     if (kept < 0) fail("needs a handle of another process", errno);
     if (handle_.compare_exchange_strong(fd, kept, std::memory_order_acq_rel)) return kept;
     ::close(kept);
     return fd;
+  }
+  [[noreturn]] void refuse(const char* done, int why) const {
+    throw error(errc::io,
+                "the memory of process " + std::to_string(at_.pid) + " cannot be " + done + ": " + text_of_errno(why));
   }
   bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how, const char* done) {
     if (!is_there()) return false;
@@ -131,9 +149,10 @@ private:
       if (moved <= 0) {
         const int why = moved < 0 ? errno : EFAULT;
         if (why == EINTR) continue;
-        if (!is_there()) return false;
-        throw error(errc::io, "the memory of process " + std::to_string(at_.pid) + " cannot be " + done + ": " +
-                                  text_of_errno(why));
+        // Of who is ending the memory goes first.
+        if (why == ESRCH) ended_.store(true, std::memory_order_relaxed);
+        if (why == ESRCH || !is_there()) return false;
+        refuse(done, why);
       }
       mine += moved, its += moved, bytes -= static_cast<std::size_t>(moved);
     }
@@ -305,7 +324,8 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
   wait_for_all(shared_->came, "mapped its memory");
   for (std::uint32_t p = 0; p < processes; ++p) {
     neighbours_.push_back(p == here ? nullptr : std::make_unique<neighbour>(shared_->processes[p]));
-    if (p != here && shared_->denied.load() == 0 && !neighbours_.back()->try_it()) shared_->denied.store(1);
+    if (p != here && shared_->denied.load() == 0 && neighbours_.back()->try_it() != neighbour::found::it)
+      shared_->denied.store(1);
   }
   shared_->tried.fetch_add(1);
   wait_for_all(shared_->tried, "tried to read the others' memory");
