@@ -47,7 +47,6 @@ bool is_here(const communicator_actors& of, rank_t rank) { return rank >= 0 && r
 }  // namespace
 
 void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until) {
-  boards_ = std::move(own);
   const std::uint32_t first = first_of_host(all(), here());
   if (first != here()) {
     descriptor passed = mesh_.shared_by_host(until);
@@ -56,16 +55,27 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
       throw error(late ? errc::timed_out : errc::peer_lost, "join: " + name_of(all(), first) +
                                                                 (late ? " has not" : " was lost before it had") +
                                                                 " shared the memory of its host");
-    boards_ = host_segment::take(std::move(passed));
+    own = host_segment::take(std::move(passed));
   }
-  if (boards_ == nullptr) return;
+  if (own == nullptr) return;
   const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  {
+    const std::lock_guard lock(mutex_);
+    boards_ = std::move(own);
+    for (const auto& [process, how] : lost_) lost_on_host(process);
+  }
   const auto processes =
       static_cast<std::uint32_t>(std::ranges::count_if(numbers, [](auto n) { return n != nowhere; }));
   boards_->meet(numbers[here()], processes, until, [&] {
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(lost_, [&](const auto& one) { return numbers[one.first] != nowhere; });
   });
+}
+
+/// @pre locked
+void job_links::lost_on_host(std::uint32_t process) {
+  if (boards_ == nullptr) return;
+  if (const std::uint32_t which = numbers_on_host(all(), here())[process]; which != nowhere) boards_->lost(which);
 }
 
 std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,

@@ -128,6 +128,7 @@ private:
                       const shrink_word& what);
   shrinking& shrinking_of(const communicator_actors& of, std::uint64_t which);
   void bound_shrinks();
+  void lost_on_host(std::uint32_t process);
   void remember_lost(std::uint32_t process, const std::string& how);
 
   std::shared_ptr<spdlog::logger> log_;

@@ -137,6 +137,7 @@ void job_links::lost_for(communicator_id of, std::uint32_t process) {
 
 /// @pre locked
 void job_links::remember_lost(std::uint32_t process, const std::string& how) {
+  lost_on_host(process);
   lost_.emplace(process, how);
   if (!expelled_.empty()) return;
   for (const auto& [which, all] : shrinks_) all->lose(process);

@@ -181,6 +181,15 @@ void pairs::mismatch(const operation_key& which, rank_t from, rank_outbox& out) 
        out);
 }
 
+void pairs::failed(const operation_key& which, rank_outbox& out) {
+  const auto at = under_way_.find(which);
+  if (at == under_way_.end()) return;
+  stop(which,
+       make_failure(errc::io, communicator_ + ", " + at->second->title() + " on rank " + std::to_string(rank_) + ": " +
+                                  others_->why_refused(which.peer)),
+       out);
+}
+
 void pairs::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   const operation_key key{epoch, sender, false};
   performed_after_all(key);
@@ -354,6 +363,7 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
 void pairs::take_status(const operation_key& key, pair_status status, rank_outbox& out) {
   if (status == pair_status::performed) performed(key);
   else if (status == pair_status::mismatch) mismatch(key, key.peer, out);
+  else if (status == pair_status::failed) failed(key, out);
 }
 
 void pairs::look_again(rank_t peer, bool sending, rank_outbox& out) {

@@ -67,6 +67,7 @@ public:
   void stop(const operation_key& which, failure_ptr why, rank_outbox& out);
   void stop_all(const failure_ptr& why, rank_outbox& out);
   void mismatch(const operation_key& which, rank_t from, rank_outbox& out);
+  void failed(const operation_key& which, rank_outbox& out);
   void peer_left(rank_t peer, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
   /// A peer ends its send.
@@ -105,7 +106,7 @@ public:
       if (mine.performed) continue;
       if (mine.key.sending && !sends_too && !all) continue;
       const pair_status now = mine.end.look();
-      if (now == pair_status::mismatch) return now;
+      if (now == pair_status::mismatch || now == pair_status::failed) return now;
       mine.performed = now == pair_status::performed;
       all = all && mine.performed;
       tell(mine.end, mine.key, out);

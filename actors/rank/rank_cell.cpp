@@ -133,16 +133,25 @@ void rank_cell::wake_holder() {
     state_.port()->board().wake(rank());
 }
 
+namespace {
 /// True: done. False: it was left in the middle.
 template <class Step>
-bool rank_cell::transit(Step&& step) noexcept {
+bool within_memory(Step&& step) noexcept {
   try {
     std::forward<Step>(step)();
     return true;
   } catch (...) {
-    break_down();
     return false;
   }
+}
+}  // namespace
+
+/// As within_memory(), and the rank ends its communicator then.
+template <class Step>
+bool rank_cell::transit(Step&& step) noexcept {
+  if (within_memory(std::forward<Step>(step))) return true;
+  break_down();
+  return false;
 }
 
 void rank_cell::break_down() noexcept {
@@ -437,10 +446,13 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
     throw;
   }
   pairs_outcome result{true, {}};
-  if (look_at_pairs(calls.size() == 1 && calls.front().sending)) {
+  bool all = false;
+  const bool whole = within_memory([&] { all = look_at_pairs(calls.size() == 1 && calls.front().sending); });
+  if (all) {
     state_.end_pairs_inline();
   } else {
     result.still_to_do = state_.adopt_pairs_inline(deadline, deadline ? begun : clock::now(), *out_);
+    if (!whole) break_down();
     turn();
   }
   end_turn();

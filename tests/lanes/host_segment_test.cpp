@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -89,6 +90,29 @@ TEST_CASE("segment: more regions than there may be are refused with a sentence, 
 }
 
 #if !defined(TROUPE_SLOTS_UNDER_TSAN)
+TEST_CASE("segment: it is no larger than a process's files may be") {
+  for (const auto& [limit, regions] : {std::pair<rlim_t, int>{100'000, -1}, {16 << 20, 1}}) {
+    CAPTURE(limit);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const rlimit small{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &small);
+      int found = 0;
+      try {
+        const auto here = host_segment::make();
+        for (std::uint64_t id = 1; id < 20 && here->attach(id, {0}, 1 << 20); ++id) found = 1;
+        if (here->attach(100, {0}, 1 << 30)) found = 2;
+      } catch (const troupe::error& e) {
+        found = std::string{e.what()}.find("ulimit -f") != std::string::npos ? -1 : -2;
+      }
+      ::_exit(found == regions ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+  }
+}
+
 TEST_CASE("segment: processes that are killed at any moment leave it usable") {
   const auto here = host_segment::make();
   for (int time = 0; time < 60; ++time) {
@@ -208,7 +232,7 @@ TEST_CASE("segment: nothing is copied from a process that has ended, and one tha
     CHECK(peers->read(1, to, at, sizeof found));
     CHECK(found == 4711);
     CHECK_THROWS_WITH_AS(static_cast<void>(peers->read(1, to, nullptr, sizeof found)),
-                         doctest::Contains("cannot be read"), troupe::error);
+                         doctest::Contains("copies nothing between"), troupe::error);
     ::kill(child, SIGSTOP);
     CHECK_FALSE(peers->has_ended(1));
     peers->end(1);

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "actors/ports/pairs/pair_port.hpp"
+#include "memory/error.hpp"
 
 using namespace troupe;
 
@@ -260,4 +262,60 @@ TEST_CASE("two threads: every message arrives whole or at neither end, and nobod
   CHECK(wrong == 0);
   CHECK(sent == received);
   CHECK(std::count(sent.begin(), sent.end(), 1) > static_cast<std::ptrdiff_t>(count / 2));
+}
+
+namespace {
+
+/// As of another process, of which the system lets so many copies be made, and no more.
+class few_copies final : public process_memory {
+public:
+  explicit few_copies(int copies) : left_(copies) {}
+  bool is_here(rank_t) const noexcept override { return false; }
+  bool is_lost(rank_t) const noexcept override { return false; }
+  bool read(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }
+  bool write(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }
+  std::string why_refused(rank_t) const override { return "not any more"; }
+  bool has_ended(rank_t) override { return false; }
+  void end(rank_t) override {}
+
+private:
+  bool move(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (left_.fetch_sub(1) <= 0) throw error(errc::io, "not any more");
+    std::copy_n(from, bytes, to);
+    return true;
+  }
+  std::atomic<int> left_;
+};
+
+}  // namespace
+
+TEST_CASE("a unit that cannot be copied any more ends the message, and nobody waits for it") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  std::uint64_t number = 0;
+  constexpr std::size_t bytes = 5 * pair_end::unit_bytes;
+  for (int copies = 0; copies < 5; ++copies)
+    for (int by_sender = 0; by_sender <= 1; ++by_sender) {
+      CAPTURE(copies);
+      CAPTURE(by_sender);
+      few_copies others(copies);
+      const std::vector<std::byte> given = bytes_of(bytes, number);
+      std::vector<std::byte> got(bytes);
+      pair_end out = pair_end::of_sender(board.lane(0, 1), number, 1, given.data(), bytes, {&others, 1});
+      pair_end in = pair_end::of_receiver(board.lane(0, 1), number, 1, got.data(), bytes, {&others, 0});
+      ++number;
+      out.post();
+      if (by_sender != 0) in.offer();
+      CHECK((by_sender != 0 ? out : in).look() == pair_status::failed);
+      CHECK((by_sender != 0 ? in : out).look() == pair_status::failed);
+      CHECK_FALSE(in.close());
+      CHECK_FALSE(out.taken());
+    }
+  // The slots are as before.
+  for (int again = 0; again < 10; ++again) {
+    message m(board, number++, bytes);
+    m.out.post();
+    CHECK(m.in.look() == pair_status::performed);
+    CHECK(m.given == m.got);
+  }
 }

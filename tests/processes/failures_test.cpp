@@ -74,14 +74,20 @@ TEST_CASE("a process that is killed is told to all survivors, whatever they were
          comm.all_reduce(data, troupe::sum);
        }},
       {"splits", [](communicator& comm, int) { comm.split(comm.rank() % 2, 0).barrier(); }},
-      {"ring", [](communicator& comm, int i) {
+      {"ring",
+       [](communicator& comm, int i) {
          const int n = comm.size(), got = i;
          int in = 0;
          comm.send_recv(std::span<const int>(&got, 1), (comm.rank() + 1) % n, std::span<int>(&in, 1),
                         (comm.rank() + n - 1) % n);
+       }},
+      {"ring of much", [](communicator& comm, int) {
+         static std::vector<float> out(1 << 18), in(1 << 18);
+         const int n = comm.size();
+         comm.send_recv(out, (comm.rank() + 1) % n, in, (comm.rank() + n - 1) % n);
        }}};
   for (const auto& [name, step] : works)
-    for (const int victim : {0, 2}) {
+    for (const int victim : {0, 2, 0, 2}) {
       CAPTURE(name);
       CAPTURE(victim);
       const auto all = run_processes(

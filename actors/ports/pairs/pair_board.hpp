@@ -18,7 +18,8 @@
 //   3. A receiver writes `offered` and what belongs to it for n only when message n − depth is over at its end. The sender of
 //      n − depth may still be reading these words. It believes them only if it can claim a unit of n − depth afterwards, and
 //      nobody can once that message is over.
-//   4. `finished` names n as soon as every unit of n was copied, and nothing else does before the sender has seen it (2).
+//   4. `finished` names n as soon as every unit of n was copied, and nothing else does before the sender has seen it (2). Of a unit
+//      that the system does not copy any more (processes) `failed` is said before it is counted: then n is never finished.
 //   5. Message n is performed at both ends if all its units were claimed before the receiver closed the claims, else at neither:
 //      close() and the claims are read-modify-writes of one word. Whoever claims a unit copies it at once, within its turn.
 //   6. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
@@ -57,6 +58,7 @@ struct pair_slot {
         0};  ///< mark << 16 (its low 48 bits; a number has 47 below its tag) | next unit to copy
     std::atomic<std::uint64_t> copied{0};  ///< units
     std::atomic<std::uint64_t> tell{0};    ///< names the message about which the receiver wants to be told
+    std::atomic<std::uint64_t> failed{0};  ///< names the message of which a claimed unit could not be copied
   } answer;
 };
 

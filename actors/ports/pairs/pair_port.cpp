@@ -53,7 +53,7 @@ pair_status pair_end::take() {
   const std::byte* const source = bytes_ <= pair_slot::inline_bytes ? head.inlined : head.data;
   if (!offered_ && bytes_ < shared_from) {
     if (bytes_ > pair_slot::inline_bytes) {
-      if (!move(data_, source, bytes_)) return pair_status::waiting;
+      if (const pair_status moved = move(data_, source, bytes_); moved != pair_status::performed) return moved;
     } else if (bytes_ > 0) std::memcpy(data_, source, bytes_);
     finish();
     return pair_status::performed;
@@ -88,8 +88,8 @@ bool pair_end::close() {
   const std::uint64_t claimed = answer.claims.exchange(mark_ << unit_bits | closed, std::memory_order_acq_rel) & closed;
   // Units are copied within a turn, so this is a copy of one unit, or the rest of it.
   const bool all = claimed >= units();
-  wait_for_touching(far_.memory, far_.rank,
-                    [&] { return all ? finished() : answer.copied.load(std::memory_order_acquire) >= claimed; });
+  const auto copied = [&] { return answer.copied.load(std::memory_order_acquire) >= claimed; };
+  wait_for_touching(far_.memory, far_.rank, [&] { return all ? finished() || (copied() && has_failed()) : copied(); });
   return all && finished();
 }
 
@@ -117,13 +117,19 @@ bool pair_end::claim(std::uint64_t& unit) {
   return false;
 }
 
-/// False: the other end's process has ended, and the failure is on its way.
-bool pair_end::move(std::byte* target, const std::byte* source, std::size_t bytes) const {
-  if (far_.memory == nullptr) copy(target, source, bytes);
-  else
-    return sending_ ? far_.memory->write(far_.rank, target, source, bytes)
-                    : far_.memory->read(far_.rank, target, source, bytes);
-  return true;
+/// `waiting`: the other end's process has ended, and the failure is on its way.
+pair_status pair_end::move(std::byte* target, const std::byte* source, std::size_t bytes) const {
+  if (far_.memory == nullptr) {
+    copy(target, source, bytes);
+    return pair_status::performed;
+  }
+  try {
+    const bool moved = sending_ ? far_.memory->write(far_.rank, target, source, bytes)
+                                : far_.memory->read(far_.rank, target, source, bytes);
+    return moved ? pair_status::performed : pair_status::waiting;
+  } catch (const error&) {
+    return pair_status::failed;
+  }
 }
 
 pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
@@ -135,11 +141,15 @@ pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
     // What came inline is in the board's memory, which is at hand.
     if (bytes > 0) {
       if (!sending_ && bytes_ <= pair_slot::inline_bytes) std::memcpy(target, source, bytes);
-      else if (!move(target + begin, source + begin, bytes)) return pair_status::waiting;
+      else if (const pair_status moved = move(target + begin, source + begin, bytes); moved == pair_status::waiting)
+        return moved;
+      else if (moved == pair_status::failed) slot_->answer.failed.store(mark_, std::memory_order_relaxed);
     }
-    if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all) finish();
+    // Whoever counts the last one sees what was said of those before.
+    if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all && !has_failed()) finish();
   }
-  return finished() ? pair_status::performed : pair_status::waiting;
+  if (finished()) return pair_status::performed;
+  return has_failed() ? pair_status::failed : pair_status::waiting;
 }
 
 void pair_end::finish() {

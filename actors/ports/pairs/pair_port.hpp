@@ -15,7 +15,8 @@
 
 namespace troupe {
 
-enum class pair_status : std::uint8_t { waiting, performed, mismatch };
+/// `failed`: the system copies nothing between the two ends' processes any more (process_memory::why_refused). Both ends stop it.
+enum class pair_status : std::uint8_t { waiting, performed, mismatch, failed };
 
 /// The memory of the other end, if that is in another process.
 struct pair_far_end {
@@ -87,8 +88,9 @@ private:
   bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   pair_status copy_units(std::byte* target, const std::byte* source);
   bool claim(std::uint64_t& unit);
-  bool move(std::byte* target, const std::byte* source, std::size_t bytes) const;
+  pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
+  bool has_failed() const { return slot_->answer.failed.load(std::memory_order_acquire) == mark_; }
   bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
   std::size_t unit() const;
   std::uint64_t units() const;

@@ -34,7 +34,11 @@ public:
   /// there is no such memory.
   virtual bool read(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
   virtual bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  /// Why the last copy that was not possible was not; after an error.
+  virtual std::string why_refused(rank_t of) const = 0;
   virtual bool has_ended(rank_t which) = 0;
+  /// Its process counts as lost: nothing was heard of it for longer than the job's silence, or it has ended.
+  virtual bool is_lost(rank_t which) const noexcept = 0;
   /// Ends the rank's process, which was stopped while it was copying: it must not go on where it was.
   virtual void end(rank_t which) = 0;
 
@@ -42,18 +46,20 @@ protected:
   process_memory() = default;
 };
 
-/// Waits until `done()`: until `which` does not touch any more what this rank takes back. It does so for a millisecond at most, so a process that
-/// takes seconds was stopped, and is ended: it must not go on where it was. One that has ended touches nothing. @param others null: it is here
+/// Waits until `done()`: until `which` does not touch any more what this rank takes back. It does so for a millisecond at most, if it runs. One that
+/// has ended touches nothing. One that counts as lost and still touches it was stopped there, and is ended: it must not go on where it was. A process
+/// that only this one has lost, and that runs, is done long before. @param others null: it is here
 template <class Done>
 void wait_for_touching(process_memory* others, rank_t which, Done&& done) {
   using clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds most{3};
+  constexpr std::chrono::seconds most{1};
   const bool far = others != nullptr && !others->is_here(which);
   clock::time_point until{};
   for (int looks = 0; !done(); ++looks) {
     std::this_thread::yield();
     if (!far || looks % 64 != 0) continue;
     if (others->has_ended(which)) return;
+    if (!others->is_lost(which)) continue;
     if (until == clock::time_point{}) until = clock::now() + most;
     else if (clock::now() >= until) others->end(which);
   }

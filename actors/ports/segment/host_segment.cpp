@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/segment/host_segment.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -28,8 +30,8 @@ namespace {
 
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::uint64_t magic = 0x31746e656d676573;  // "segment1"
-/// Of the memory's numbers; only pages that are written to take any of it.
-constexpr std::uint64_t whole = std::uint64_t{1} << 46;
+/// Of the memory's numbers; only pages that are written to take any of it. Less where processes may not have such files (`ulimit -f`).
+constexpr std::uint64_t most_whole = std::uint64_t{1} << 46;
 constexpr std::uint64_t page = 64 * 1024;  ///< as large as any system's
 /// A region is changed in microseconds. Whoever holds the lock for so long was stopped.
 constexpr std::time_t most_locked_seconds = 10;
@@ -58,6 +60,7 @@ struct host_segment::place {
 struct host_segment::head {
   std::uint64_t magic;
   std::atomic<std::uint32_t> came, tried, denied;
+  std::uint64_t whole;
   std::uint64_t next;  ///< where no region has been yet
   pthread_mutex_t mutex;
   std::uint32_t entries;  ///< that were ever in use
@@ -78,10 +81,15 @@ public:
 
   /// See process_memory.
   bool read(std::byte* to, const std::byte* from, std::size_t bytes) {
-    return move(to, const_cast<std::byte*>(from), bytes, &::process_vm_readv, "read");
+    return move(to, const_cast<std::byte*>(from), bytes, &::process_vm_readv);
   }
   bool write(std::byte* to, const std::byte* from, std::size_t bytes) {
-    return move(const_cast<std::byte*>(from), to, bytes, &::process_vm_writev, "written");
+    return move(const_cast<std::byte*>(from), to, bytes, &::process_vm_writev);
+  }
+  std::string why_refused() const {
+    const int why = refused_.load(std::memory_order_relaxed);
+    return "the system copies nothing between this process and process " + std::to_string(at_.pid) +
+           (why == 0 ? ", as that has found" : ": " + text_of_errno(why));
   }
   enum class found : std::uint8_t { it, another, denied };
   /// Whether copies from it are allowed, and it is the one that has said so. `denied`: why is in `errno`.
@@ -129,7 +137,7 @@ private:
     if (!made && errno != ESRCH) fail("needs a handle of another process", errno);
     const found who = made ? try_it() : found::another;
     // It let itself be read at the join, and has changed its mind since, or the system has.
-    if (who == found::denied) refuse("read any more", errno);
+    if (who == found::denied) refuse(errno);
     if (who == found::another) return -1;
     const int kept = ::fcntl(made.get(), F_DUPFD_CLOEXEC, 0);
     if (kept < 0) fail("needs a handle of another process", errno);
@@ -137,11 +145,11 @@ private:
     ::close(kept);
     return fd;
   }
-  [[noreturn]] void refuse(const char* done, int why) const {
-    throw error(errc::io,
-                "the memory of process " + std::to_string(at_.pid) + " cannot be " + done + ": " + text_of_errno(why));
+  [[noreturn]] void refuse(int why) {
+    refused_.store(why, std::memory_order_relaxed);
+    throw error(errc::io, why_refused());
   }
-  bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how, const char* done) {
+  bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how) {
     if (!is_there()) return false;
     while (bytes > 0) {
       iovec here{mine, bytes}, there{its, bytes};
@@ -152,7 +160,7 @@ private:
         // Of who is ending the memory goes first.
         if (why == ESRCH) ended_.store(true, std::memory_order_relaxed);
         if (why == ESRCH || !is_there()) return false;
-        refuse(done, why);
+        refuse(why);
       }
       mine += moved, its += moved, bytes -= static_cast<std::size_t>(moved);
     }
@@ -162,6 +170,7 @@ private:
   const place at_;
   std::atomic<int> handle_{-1};
   std::atomic<bool> ended_{false};
+  std::atomic<int> refused_{0};
 };
 
 class host_segment::lock {
@@ -186,7 +195,7 @@ private:
   head& of_;
 };
 
-/// As mapped in this process. What is taken is counted up in the region's first word, which all share.
+/// As mapped in this process; detached with it, if it could be made. What is taken is counted up in the region's first word, which all share.
 class host_segment::region final : public board_memory, private process_memory {
 public:
   region(std::shared_ptr<host_segment> of, std::uint32_t which, std::uint64_t at, std::size_t bytes,
@@ -194,11 +203,7 @@ public:
       : of_(std::move(of)), which_(which), bytes_(bytes), next_root_(alignment), process_of_(std::move(processes)) {
     void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, of_->memory_.get(),
                                 static_cast<off_t>(at));
-    if (mapped == MAP_FAILED) {
-      const int why = errno;
-      of_->detach(which_);
-      fail("cannot be mapped", why);
-    }
+    if (mapped == MAP_FAILED) fail("cannot be mapped", errno);
     begin_ = static_cast<std::byte*>(mapped);
   }
   ~region() override {
@@ -237,7 +242,11 @@ private:
   bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) override {
     return process_of(of).write(to, from, bytes);
   }
+  std::string why_refused(rank_t of) const override { return process_of(of).why_refused(); }
   bool has_ended(rank_t which) override { return !is_here(which) && process_of(which).has_ended(); }
+  bool is_lost(rank_t which) const noexcept override {
+    return of_->lost_[process_of_[static_cast<std::size_t>(which)]].load(std::memory_order_relaxed);
+  }
   void end(rank_t which) override { process_of(which).end(); }
 
   static std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -261,6 +270,11 @@ host_segment::head* host_segment::map_head(int memory) {
 }
 
 std::shared_ptr<host_segment> host_segment::make() {
+  // Beyond its limit a file does not grow: the process ends.
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const std::uint64_t whole = std::min<std::uint64_t>(most_whole, limit.rlim_cur) / page * page;
+  if (whole < up_to_page(sizeof(head))) fail("would be larger than the process's files may be (ulimit -f)", EFBIG);
   descriptor memory{::memfd_create("troupe-boards", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(whole)) != 0 ||
       ::fcntl(memory.get(), F_ADD_SEALS, seals) != 0)
@@ -274,6 +288,7 @@ std::shared_ptr<host_segment> host_segment::make() {
   const int problem = ::pthread_mutex_init(&shared->mutex, &how);
   ::pthread_mutexattr_destroy(&how);
   if (problem != 0) fail("cannot be locked", problem);
+  shared->whole = whole;
   shared->next = up_to_page(sizeof(head));
   shared->membarrier = slots_have_global_membarrier() ? 1 : 0;
   shared->magic = magic;
@@ -282,13 +297,15 @@ std::shared_ptr<host_segment> host_segment::make() {
 
 std::shared_ptr<host_segment> host_segment::take(descriptor from) {
   struct stat what {};
-  const bool fits = ::fstat(from.get(), &what) == 0 && what.st_size == static_cast<off_t>(whole);
+  const bool fits =
+      ::fstat(from.get(), &what) == 0 && what.st_size >= static_cast<off_t>(sizeof(head)) && what.st_size % page == 0;
   // Who could shrink it could end the process that looks into it.
   if (!fits || (::fcntl(from.get(), F_GET_SEALS) & seals) != seals)
     throw error(errc::io, "what was passed is no memory for boards");
   head* const shared = map_head(from.get());
   std::shared_ptr<host_segment> taken{new host_segment{std::move(from), shared}};
-  if (shared->magic != magic) throw error(errc::io, "what was passed is no memory for boards");
+  if (shared->magic != magic || shared->whole != static_cast<std::uint64_t>(what.st_size))
+    throw error(errc::io, "what was passed is no memory for boards");
   if (shared->membarrier != 0 && !slots_have_global_membarrier())
     throw error(errc::io,
                 "the system call membarrier is forbidden to this process and allowed to others of its host: allow it "
@@ -349,7 +366,7 @@ host_segment::entry* host_segment::find_or_make(std::uint64_t id, std::uint32_t 
     fits = free;
     if (fits == nullptr && shared_->entries < most_regions) fits = &shared_->of[shared_->entries++];
     if (fits == nullptr) return nullptr;
-    if (bytes <= whole - shared_->next) {
+    if (bytes <= shared_->whole - shared_->next) {
       fits->at = shared_->next;
       shared_->next += bytes;
       fits->bytes = bytes;
@@ -364,7 +381,7 @@ host_segment::entry* host_segment::find_or_make(std::uint64_t id, std::uint32_t 
 std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector<std::uint32_t> processes,
                                                    std::size_t bytes) {
   // A little more, for the word that counts. What could never fit is refused alike by all.
-  if (id == 0 || bytes > whole / 4) return nullptr;
+  if (id == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_page(bytes + board_memory::alignment);
   std::uint64_t at = 0, size = 0;
   std::uint32_t which = 0;
@@ -379,7 +396,12 @@ std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector
     at = found->at;
     size = found->bytes;
   }
-  if (size != 0) return std::make_shared<region>(shared_from_this(), which, at, size, std::move(processes));
+  try {
+    if (size != 0) return std::make_shared<region>(shared_from_this(), which, at, size, std::move(processes));
+  } catch (...) {
+    detach(which);
+    throw;
+  }
   detach(which);
   return nullptr;
 }

@@ -17,6 +17,7 @@
 //
 // Whoever is in the job is believed: it has proved that it has the job's key, and could end the others in simpler ways.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -51,6 +52,10 @@ public:
   /// of `processes` @param alone asked while it waits; true: others are lost, so give up. Throws error(timed_out), error(peer_lost).
   void meet(std::uint32_t here, std::uint32_t processes, std::chrono::steady_clock::time_point until,
             const std::function<bool()>& alone);
+  /// Process `which` counts as lost from now on: while it touches a rank's memory that the rank wants back, it is ended. Any thread.
+  void lost(std::uint32_t which) noexcept {
+    if (which < most_processes) lost_[which].store(true, std::memory_order_relaxed);
+  }
   /// They may. Each finds the same. @pre they have met
   bool copies() const noexcept;
 
@@ -76,7 +81,8 @@ private:
   descriptor memory_;
   head* shared_;
   std::uint32_t here_ = 0;
-  std::uint64_t nonce_ = 0;                             ///< by which the others know that they read from this process
+  std::uint64_t nonce_ = 0;  ///< by which the others know that they read from this process
+  std::vector<std::atomic<bool>> lost_ = std::vector<std::atomic<bool>>(most_processes);  ///< by process
   std::vector<std::unique_ptr<neighbour>> neighbours_;  ///< by process; null: this one
 };
 

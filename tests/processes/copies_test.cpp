@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The system may let a process copy from and to others' memory when it joins, and no more later.
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/processes/processes.hpp"
+
+using namespace process_tests;
+using troupe::communicator;
+using troupe::errc;
+
+namespace {
+
+/// As a container's manager may, at any moment. For all threads of the process, and for good. False: not here.
+bool forbid_copies() {
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter{sizeof steps / sizeof *steps, steps};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
+}
+
+/// How `step`, which was possible before, fails when one process cannot copy any more; the others still can.
+std::vector<ended> fails_without_copies(int processes, const std::function<void(communicator&)>& step) {
+  return run_processes(processes, [&](const member& m) {
+    troupe::engine_options options;
+    options.log_level = "off";
+    troupe::engine engine(options);
+    communicator comm = engine.join(m.how());
+    step(comm);
+    comm.barrier();
+    if (m.process == 0 && !forbid_copies()) m.say("not here");
+    try {
+      for (;;) step(comm);
+    } catch (const troupe::error& e) {
+      m.say((e.code_value() == errc::io ? "io " : "another error ") + std::string{e.what()});
+    }
+  });
+}
+
+void check_refused(const std::vector<ended>& all) {
+  CHECK(trouble(all) == "");
+  bool told = false;
+  for (const ended& e : all) {
+    if (!e.said.empty() && e.said.front() == "not here") {
+      MESSAGE("system calls cannot be forbidden here");
+      return;
+    }
+    REQUIRE(e.said.size() == 1);
+    told = told || e.said[0].find("the system copies nothing between this process and process") != std::string::npos;
+  }
+  CHECK(told);
+}
+
+}  // namespace
+
+TEST_CASE("sends fail on both sides when a process may not copy any more") {
+  // Small enough to be copied by the receiver alone, and large enough for both.
+  for (const std::size_t count : {5'000u, 300'000u})
+    check_refused(fails_without_copies(2, [&](communicator& comm) {
+      std::vector<int> out(count, comm.rank()), in(count, -1);
+      comm.send_recv(out, 1 - comm.rank(), in, 1 - comm.rank());
+      if (in != std::vector<int>(count, 1 - comm.rank())) throw std::runtime_error("wrong bytes");
+    }));
+}
+
+TEST_CASE("collectives fail on all ranks when a process may not copy any more") {
+  for (const int processes : {2, 3})
+    check_refused(fails_without_copies(processes, [&](communicator& comm) {
+      std::vector<int> data(1'000'000, 1);
+      comm.all_reduce(data, troupe::sum);
+      if (data != std::vector<int>(data.size(), comm.size())) throw std::runtime_error("wrong bytes");
+    }));
+}
