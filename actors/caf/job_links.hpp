@@ -90,6 +90,7 @@ public:
   std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of) const;
 
   /// The processes of this host may copy from each other's memory.
+  const std::shared_ptr<host_segment>& boards() const { return boards_; }
   bool copies() const { return boards_ != nullptr && boards_->copies(); }
 
   std::uint32_t here() const { return mesh_.here(); }

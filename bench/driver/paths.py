@@ -328,8 +328,8 @@ def race_tables(found):
     number = lambda p, key="us": f"{p[key]:.4g}" if p else "–"
     for row in sorted({p["row"] for p in found}):
         here = [p for p in found if p["row"] == row]
-        who = [c for c in ("troupe-processes", "troupe", "troupe-group", *PEERS, "limit-sockets") if any(p["contender"] == c for p in here)]
-        peers = [c for c in who[1:] if not c.startswith("troupe-")] if who[0] in ("troupe", "troupe-processes") else []  # who[0]: ours
+        who = [c for c in ("troupe-processes", "troupe-shared", "troupe", "troupe-group", *PEERS, "limit-sockets") if any(p["contender"] == c for p in here)]
+        peers = [c for c in who[1:] if not c.startswith("troupe-")] if who[0] in ("troupe", "troupe-processes", "troupe-shared") else []  # who[0]: ours
         keys = list(dict.fromkeys((p["ranks"], p["collective"], p["asked"], p["variant"]) for p in sorted(
             here, key=lambda p: (p["ranks"], p["collective"], p["variant"], p["asked"]))))
         seen = row == 25

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 11 to 17 of the target table: ranks that are processes, of this host (11 to 13, 17) and of several (15, 16), beside the processes of MPI and Gloo.
+"""Rows 11 to 17 of the target table: ranks that are processes, of this host (11 to 14, 17) and of several (15, 16), beside the processes of MPI and Gloo.
 
 Each contender is a set of processes, started once by its own launcher (ours: `troupe launch`), with the measuring loop of all others. Hosts are network
 namespaces (hosts.py); rows that need them are left out, with a message, where there can be none. A row's time is limited: what is measured at
@@ -20,11 +20,12 @@ import paths
 import race
 from tables import human, ratio
 
-ROWS = {11: "processes_2", 12: "processes_4_8", 13: "processes_small", 15: "hosts", 16: "hosts_of_4", 17: "start"}
+ROWS = {11: "processes_2", 12: "processes_4_8", 13: "processes_small", 14: "processes_shared", 15: "hosts", 16: "hosts_of_4", 17: "start"}
 # Seconds for one race, beyond its first round; with the starting of everything some eight minutes.
 LIMITS = {2: 95, 4: 75, 8: 85, "hosts": 45, "hosts_of_4": 35}
 SIZES = [8, 512, 8 << 10, 64 << 10, 1 << 20, 8 << 20]
 LARGEST = 64 << 20
+SHARED_SIZES = [256 << 10, 1 << 20, 8 << 20]
 V_SIZES = [64, 8 << 10, 1 << 20]
 HOST_SIZES = [8, 512, 8 << 10, 64 << 10, 1 << 20, 16 << 20]
 QUICK_SIZES = [8, 8 << 10, 1 << 20]
@@ -52,6 +53,8 @@ def points_on_host(options, ranks):
             found += [point(c, s, f"{counts} counts", (f"counts={counts}",)) for c in only(paths.V_FORMS) for s in options.sizes or V_SIZES]
     if ranks == 2 and 13 in options.rows:
         found.append(paths.point(13, 2, "all_reduce", 8, who=("troupe-processes", "troupe", "openmpi", "mpich")))
+    if ranks == 2 and 14 in options.rows:
+        found += [paths.point(14, 2, c, s, who=("troupe-shared", "troupe")) for c in only(UNIFORM + PAIRS) for s in options.sizes or SHARED_SIZES]
     return sorted(found, key=lambda p: p["asked"])
 
 
@@ -113,6 +116,8 @@ def on_this_host(work, ranks):
     points = points_on_host(work.options, ranks)
     launched = [work.troupe, "launch", "-n", str(ranks), work.program("troupe_ranks"), "join", "1"]
     group = [work.contender("troupe-processes", ranks, ranks, launched, ranks)]
+    if any("troupe-shared" in p["who"] for p in points):
+        group.append(work.contender("troupe-shared", ranks, ranks, launched[:-2] + ["shared", "1"], ranks))
     if any("troupe" in p["who"] for p in points):
         group.append(work.contender("troupe", ranks, ranks))
     group += [work.contender(name, ranks, ranks) for name in ("openmpi", "mpich") if wanted(work.options, name) and available(name, work.programs)]
@@ -198,7 +203,7 @@ def measure_all(options, programs, troupe, logs, commands):
             return []
 
     for ranks in options.ranks if options.ranks_given else (2, 4, 8):
-        if options.rows & ({11, 13} if ranks == 2 else {12}):
+        if options.rows & ({11, 13, 14} if ranks == 2 else {12}):
             data["processes"] += attempt(on_this_host, ranks)
     shapes = [(n, 1) for n in (2, 4) if 15 in options.rows] + [(2, 4)] * (16 in options.rows)
     reason = why_not() if shapes else None
@@ -230,6 +235,9 @@ def judge(data):
     small = m.ratios(m.of(13, "troupe-processes"), "troupe")
     if small:
         rows.append(paths.verdict_of(13, "8 B all_reduce, 2 processes / 2 threads", "≤ 1.3", 1.3, small))
+    shared = m.ratios(m.of(14, "troupe-shared"), "troupe")
+    if shared:
+        rows.append(paths.verdict_of(14, "≥ 256 KiB in memory that all map (`engine.allocate`), 2 processes / 2 threads", "≤ 1.15", 1.15, shared))
     for ranks in (2, 4):
         for peer in PEERS:
             against(15, f"{ranks} hosts, sockets, every operation", peer, 0.6, ranks=ranks)

@@ -13,8 +13,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
+#include <memory_resource>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace bench {
 
@@ -38,10 +41,13 @@ public:
   arena& operator=(const arena&) = delete;
   ~arena() { release(); }
 
+  /// Instead of pages of its own. @pre nothing was asked for yet
+  void lie_in(std::shared_ptr<std::pmr::memory_resource> memory) { memory_ = std::move(memory); }
   std::byte* at_least(std::size_t bytes) {
     if (bytes <= size_) return data_;
     release();
-    void* fresh = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* fresh = memory_ != nullptr ? memory_->allocate(bytes, 4096)
+                                     : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<std::byte*>(fresh);
     size_ = bytes;
@@ -51,17 +57,21 @@ public:
 
 private:
   void release() {
-    if (data_ != nullptr) munmap(data_, size_);
+    if (data_ != nullptr && memory_ != nullptr) memory_->deallocate(data_, size_, 4096);
+    else if (data_ != nullptr) munmap(data_, size_);
     data_ = nullptr;
     size_ = 0;
   }
 
+  std::shared_ptr<std::pmr::memory_resource> memory_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
 
 class rank_buffers {
 public:
+  /// @pre no shape yet
+  void lie_in(std::shared_ptr<std::pmr::memory_resource> memory) { arena_.lie_in(std::move(memory)); }
   /// @pre sets > 0
   void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets, bool fresh_counts = false) {
     blocks_.restart(s.count, ranks, fresh_counts);

@@ -96,6 +96,7 @@ public:
     roots_.restart(r.rotate, c_.size());
     buffers_.shape_for(r.what, s, c_.rank(), c_.size(), sets, r.fresh_counts);
   }
+  void lie_in(std::shared_ptr<std::pmr::memory_resource> memory) { buffers_.lie_in(std::move(memory)); }
   void resize(std::size_t count) { count_ = count, buffers_.resize(count); }
   void rewrite() { buffers_.rewrite(); }
   double wrong() const { return static_cast<double>(buffers_.wrong(roots_.last()) + split_wrong_); }
@@ -249,16 +250,17 @@ troupe::engine make_engine() {
   return file != nullptr ? troupe::engine::from_file(file) : troupe::engine();
 }
 
-/// One process of a job. Each has a line to the driver, as each of MPI's has.
-void work_in_job(int ranks_here, std::vector<char*> points) {
+/// One process of a job. Each has a line to the driver, as each of MPI's has. @param shared its data lies where the others map it
+void work_in_job(int ranks_here, bool shared, std::vector<char*> points) {
   bench::team here(ranks_here);
   troupe::engine engine = make_engine();
   engine.join(ranks_here, [&](communicator& world) {
     process_member m(world, here);
+    if (shared) m.lie_in(engine.memory());
     const int index = world.rank() % ranks_here;
     std::optional<bench::control> from;
     if (index == 0) from.emplace(static_cast<int>(points.size()), points.data(), world.rank() / ranks_here);
-    bench::serve(m, index, here, from ? &*from : nullptr, "troupe-processes");
+    bench::serve(m, index, here, from ? &*from : nullptr, shared ? "troupe-shared" : "troupe-processes");
   });
 }
 
@@ -290,12 +292,12 @@ void work_by_one_thread(int ranks, bool persistent, bench::control& from) {
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 2 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
-  constexpr std::array<std::string_view, 6> modes{"threads", "async", "group", "persistent", "join", "first"};
+  constexpr std::array<std::string_view, 7> modes{"threads", "async", "group", "persistent", "join", "shared", "first"};
   if (ranks < 1 || std::find(modes.begin(), modes.end(), mode) == modes.end())
     throw std::runtime_error(
-        "usage: troupe_ranks threads|async|group|persistent|join|first RANKS [COLLECTIVE:BYTES …]");
+        "usage: troupe_ranks threads|async|group|persistent|join|shared|first RANKS [COLLECTIVE:BYTES …]");
   std::vector<char*> points(argv + 2, argv + argc);  // the first one is nobody's
-  if (mode == "join") return work_in_job(ranks, std::move(points)), 0;
+  if (mode == "join" || mode == "shared") return work_in_job(ranks, mode == "shared", std::move(points)), 0;
   if (mode == "first") return begin_job(ranks), 0;
   bench::control from(argc - 2, argv + 2, 0);
   if (mode == "group" || mode == "persistent") work_by_one_thread(ranks, mode == "persistent", from);

@@ -201,6 +201,11 @@ engine::~engine() {
   if (impl_) close_from_anywhere(std::move(impl_->core));
 }
 
+std::shared_ptr<std::pmr::memory_resource> engine::memory() const {
+  const auto& memory = impl_->core->memory;
+  return {memory, &memory->pooled()};
+}
+
 const engine_options& engine::options() const noexcept { return impl_->core->options; }
 
 std::vector<std::string> engine::traced_routes() const {

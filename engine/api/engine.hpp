@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 
 namespace troupe {
 
+class shared_buffer;
 class configuration;
 struct communicator_state;
 namespace actors {
@@ -57,6 +59,10 @@ public:
   /// until all have come. `how` says for how long, its cancel flag, its silence and its interfaces. Else as join(). Throws error also:
   /// invalid_argument (no such rank; these bytes are no id).
   troupe::communicator communicator(const job_id& id, int ranks, int rank, const join_options& how = {});
+
+  /// Memory that other processes of the host can map, from the join on (buffers.hpp); the resource outlives the engine. Thread-safe.
+  shared_buffer allocate(std::size_t bytes) const;
+  std::shared_ptr<std::pmr::memory_resource> memory() const;
 
   const engine_options& options() const noexcept;
 

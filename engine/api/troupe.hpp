@@ -2,6 +2,7 @@
 #pragma once
 // Troupe's public interface: collective communication between the ranks of one process.
 
+#include "engine/api/buffers.hpp"
 #include "engine/api/calls.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"

@@ -16,6 +16,7 @@
 
 #include "actors/caf/runtime.hpp"
 #include "actors/log.hpp"
+#include "actors/ports/segment/caller_memory.hpp"
 #include "actors/rank/rank_table.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
@@ -45,6 +46,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   layout machine_layout;  ///< of the options; size 0 ranks when none was given
   bool has_layout = false;
   std::shared_ptr<spdlog::logger> log;
+  const std::shared_ptr<actors::caller_memory> memory = std::make_shared<actors::caller_memory>();
   planner plans;
   gate door;  ///< guards `runtime`
   std::unique_ptr<actors::runtime> runtime;

@@ -272,6 +272,7 @@ void join_there(engine_core& core, const whereabouts& where, const join_options&
   auto joined = std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,
                                                     std::move(d.listeners), core.runtime->memory(), core.log);
   joined->share_boards(std::move(boards), limits.until);
+  if (joined->copies()) core.memory->lie_in(joined->boards());
   core.runtime->join(std::move(joined));
   // The others may still be reading their rosters.
   while (service && !service->done() && clock::now() < limits.until)

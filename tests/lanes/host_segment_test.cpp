@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "actors/ports/segment/segment_table.hpp"
 #include "memory/error.hpp"
 #include "tests/lanes/slot_helpers.hpp"
 
@@ -80,9 +81,10 @@ TEST_CASE("segment: what is no such memory is refused") {
 TEST_CASE("segment: more regions than there may be are refused with a sentence, and places are used again") {
   const auto here = host_segment::make();
   std::vector<std::shared_ptr<board_memory>> all;
-  for (std::uint64_t id = 1; id <= host_segment::most_regions; ++id) all.push_back(here->attach(id, {0}, 1000));
+  for (std::uint64_t id = 1; id <= troupe::actors::segment::most_stretches; ++id)
+    all.push_back(here->attach(id, {0}, 1000));
   CHECK_THROWS_WITH_AS(static_cast<void>(here->attach(1'000'000, {0}, 1000)),
-                       doctest::Contains("communicators between the processes"), troupe::error);
+                       doctest::Contains("communicators and buffers between the processes"), troupe::error);
   all.clear();
   CHECK(here->regions() == 0);
   for (std::uint64_t id = 1; id <= 100'000; ++id)

@@ -271,6 +271,7 @@ class few_copies final : public process_memory {
 public:
   explicit few_copies(int copies) : left_(copies) {}
   bool is_here(rank_t) const noexcept override { return false; }
+  std::byte* near(rank_t, std::byte*) override { return nullptr; }
   bool is_lost(rank_t) const noexcept override { return false; }
   bool read(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }
   bool write(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }

@@ -89,3 +89,22 @@ TEST_CASE("collectives fail on all ranks when a process may not copy any more") 
       if (data != std::vector<int>(data.size(), comm.size())) throw std::runtime_error("wrong bytes");
     }));
 }
+
+TEST_CASE("what all map needs no copies") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    const int n = comm.size(), me = comm.rank();
+    if (!forbid_copies()) return m.say("not here");
+    for (int round = 0; round < 10; ++round) {
+      troupe::vector<int> data(1'000'000, round + me, engine), in(data.size(), -1, engine);
+      comm.send_recv(data, (me + 1) % n, in, (me + n - 1) % n);
+      if (in.back() != round + (me + n - 1) % n) throw std::runtime_error("a ring's bytes");
+      comm.all_reduce(data, troupe::sum);
+      if (data.front() != 3 * round + 3 || data.back() != 3 * round + 3) throw std::runtime_error("a wrong sum");
+    }
+  });
+  CHECK(trouble(ended) == "");
+  for (const auto& e : ended)
+    if (!e.said.empty()) MESSAGE("system calls cannot be forbidden here");
+}

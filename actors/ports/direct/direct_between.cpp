@@ -48,6 +48,21 @@ const block_lists* direct_performer::lists_of(rank_t which) {
   return &to;
 }
 
+// -- buffers ----------------------------------------------------------------------------------------------------------
+
+/// Of a rank that was met: what lies in memory that its process shares (host_segment.hpp) is worked on as if it were here.
+void direct_performer::map_what_is_shared(rank_t which) {
+  buffers& of = buffers_[static_cast<std::size_t>(which)];
+  const auto map = [&](std::byte*& at, bool& near) {
+    std::byte* const here = at == nullptr ? nullptr : others_->near(which, at);
+    near = here != nullptr;
+    if (near) at = here;
+  };
+  map(of.input, of.input_near);
+  map(of.output, of.output_near);
+  map(of.scratch, of.scratch_near);
+}
+
 // -- work -------------------------------------------------------------------------------------------------------------
 
 /// False: a process has ended.

@@ -120,6 +120,7 @@ direct_performer::status direct_performer::meet(rank_t which) {
   if (other.here.load(std::memory_order_relaxed) != mark_)
     return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
   if (!same) return differs(which);
+  if (others_ != nullptr) map_what_is_shared(which);
   // What was read of this rank's own lists lies where the next call's will; it knows them itself.
   if (!sizes().equal() && which != rank_) fit_->sizes.learn(which, lists);
   return status::performed;
@@ -397,7 +398,7 @@ direct_performer::status direct_performer::perform(const direct_program::body& b
     const std::size_t begin = part_begin(elements, unit.units, unit.unit),
                       end = part_begin(elements, unit.units, unit.unit + 1);
     if (begin == end) continue;
-    if (others_ != nullptr) {
+    if (others_ != nullptr && !std::ranges::all_of(operands, [&](const cell_range& at) { return is_here(at); })) {
       if (!perform_between(p, {begin, end})) return status::waiting;
       continue;
     }

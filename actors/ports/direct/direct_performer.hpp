@@ -56,6 +56,11 @@ private:
     std::byte* output;
     std::byte* scratch;
     double factor;  ///< of the input
+    // Addresses are this process's. Of the rank's own, and where all ranks are here, nobody asks.
+    bool input_near = true, output_near = true, scratch_near = true;
+    bool near(buffer_kind kind) const {
+      return kind == buffer_kind::input ? input_near : kind == buffer_kind::output ? output_near : scratch_near;
+    }
   };
   /// While it lives, others' buffers may be touched.
   class touching_others {
@@ -119,7 +124,8 @@ private:
   };
   void list();
   const block_lists* lists_of(rank_t which);
-  bool is_here(const cell_range& at) const { return others_->is_here(at.owner); }
+  bool is_here(const cell_range& at) const { return buffers_[static_cast<std::size_t>(at.owner)].near(at.buffer); }
+  void map_what_is_shared(rank_t which);
   bool perform_between(const direct_program::pass& p, stretch which);
   bool copy_between(std::span<const cell_range> operands, stretch which);
   bool fold_between(const direct_program::pass& p, stretch which);

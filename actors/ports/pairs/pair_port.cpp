@@ -123,6 +123,11 @@ pair_status pair_end::move(std::byte* target, const std::byte* source, std::size
     copy(target, source, bytes);
     return pair_status::performed;
   }
+  std::byte* const its = sending_ ? target : const_cast<std::byte*>(source);
+  if (std::byte* const here = far_.memory->near(far_.rank, its)) {
+    copy(sending_ ? here : target, sending_ ? source : here, bytes);
+    return pair_status::performed;
+  }
   try {
     const bool moved = sending_ ? far_.memory->write(far_.rank, target, source, bytes)
                                 : far_.memory->read(far_.rank, target, source, bytes);

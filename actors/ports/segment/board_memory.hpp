@@ -30,6 +30,8 @@ public:
 
   /// The rank is in this process: no copy is needed.
   virtual bool is_here(rank_t rank) const noexcept = 0;
+  /// Where this process finds what the rank has at `its`: in memory that both map. Null: only the system reaches it.
+  virtual std::byte* near(rank_t of, std::byte* its) = 0;
   /// Copies from and to the rank's memory. False: its process has ended, and nothing is said of `to`. Throws error(io): the system forbids it, or
   /// there is no such memory.
   virtual bool read(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;

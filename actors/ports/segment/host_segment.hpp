@@ -11,7 +11,10 @@
 // number. When each of its processes has given it back, its pages go back to the system, and its place is another region's. A process that dies
 // does not give back: such a region stays until the job has ended.
 //
-// What does not lie in a region is copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
+// A process has memory there for its callers' data, too (lend()): the others map it when they first reach for an address in it, and work on it as
+// threads would. What a process had that has ended is taken back when somebody next needs memory.
+//
+// What lies elsewhere is copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
 // met. A number of a process may be another one's, later: each is known by what stands at an address that it has told, and a copy is made only
 // while it has not ended since (pidfd).
 //
@@ -30,13 +33,14 @@
 
 namespace troupe::actors {
 
+namespace segment {
+class neighbour;
+struct table;
+struct stretch;
+}  // namespace segment
+
 class host_segment : public std::enable_shared_from_this<host_segment> {
 public:
-  /// Of one job on one host.
-  static constexpr std::uint32_t most_processes = 4096;
-  /// Communicators at a time.
-  static constexpr std::uint32_t most_regions = 16'384;
-
   /// Throws error(io): the system gives no such memory.
   static std::shared_ptr<host_segment> make();
   /// What another process has made. Throws error(io) if it is no such memory, or this process cannot use it as the others do.
@@ -54,7 +58,7 @@ public:
             const std::function<bool()>& alone);
   /// Process `which` counts as lost from now on: while it touches a rank's memory that the rank wants back, it is ended. Any thread.
   void lost(std::uint32_t which) noexcept {
-    if (which < most_processes) lost_[which].store(true, std::memory_order_relaxed);
+    if (which < lost_.size()) lost_[which].store(true, std::memory_order_relaxed);
   }
   /// They may. Each finds the same. @pre they have met
   bool copies() const noexcept;
@@ -63,27 +67,30 @@ public:
   /// room for it. Any thread. Throws error(out_of_memory), error(io).
   /// @param processes by rank, numbered as for meet()
   std::shared_ptr<board_memory> attach(std::uint64_t id, std::vector<std::uint32_t> processes, std::size_t bytes);
-  /// Regions in use, for tests and reports.
+  /// Memory for callers' data, which the others map, too, when they first reach for it; zeros. Null: there is no room, or they have not met. Any
+  /// thread.
+  std::byte* lend(std::size_t bytes);
+  /// What lend() gave. Nobody works on it any more. Any thread.
+  void take_back(std::byte* what) noexcept;
+  /// Regions and lent memory in use, for tests and reports.
   std::uint32_t regions() const;
 
 private:
-  struct head;
-  struct entry;
-  class lock;
   class region;
-  class neighbour;
-  struct place;
-  host_segment(descriptor memory, head* shared);
-  static head* map_head(int memory);
-  entry* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
+  host_segment(descriptor memory, segment::table* shared);
+  static segment::table* map_table(int memory);
+  segment::stretch* find_free(std::size_t bytes, std::size_t most);
+  segment::stretch* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
   void detach(std::uint32_t which) noexcept;
+  void give_back(segment::stretch& what) noexcept;
+  void take_from_the_dead() noexcept;
 
   descriptor memory_;
-  head* shared_;
+  segment::table* shared_;
   std::uint32_t here_ = 0;
-  std::uint64_t nonce_ = 0;  ///< by which the others know that they read from this process
-  std::vector<std::atomic<bool>> lost_ = std::vector<std::atomic<bool>>(most_processes);  ///< by process
-  std::vector<std::unique_ptr<neighbour>> neighbours_;  ///< by process; null: this one
+  std::uint64_t nonce_ = 0;              ///< by which the others know that they read from this process
+  std::vector<std::atomic<bool>> lost_;  ///< by process
+  std::vector<std::unique_ptr<segment::neighbour>> neighbours_;  ///< by process; null: this one
 };
 
 }  // namespace troupe::actors

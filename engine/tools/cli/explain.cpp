@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "engine/tools/cli/cli.hpp"
+#include "engine/tools/process_copies.hpp"
 #include "engine/tools/study/explain_on.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
@@ -103,7 +104,9 @@ layout placement_in_processes(const std::string& text, int ranks) {
     job.processes.back().host_key = static_cast<std::uint64_t>(p / each);
     job.processes.back().ranks = static_cast<std::uint32_t>(ranks / processes);
   }
-  return layout_of(job);
+  layout placement = layout_of(job);
+  placement.copies = processes_may_copy();
+  return placement;
 }
 
 /// The same question about a machine that one does not have.

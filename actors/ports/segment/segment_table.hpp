@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What stands in the first pages of the memory that processes of a host share (host_segment.hpp): the processes, and a table of *stretches*.
+// For the files of this folder.
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <string>
+
+#include <pthread.h>
+
+#include "actors/ports/link/sockets.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors::segment {
+
+constexpr std::uint64_t magic = 0x32746e656d676573;  // "segment2"
+constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system's
+/// Of one job on one host.
+constexpr std::uint32_t most_processes = 4096;
+/// At a time.
+constexpr std::uint32_t most_stretches = 16'384;
+/// The table is changed in microseconds. Whoever holds the lock for so long was stopped.
+constexpr std::time_t most_locked_seconds = 10;
+
+constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + page - 1) / page * page; }
+
+[[noreturn]] inline void fail(const char* what, int error) {
+  throw troupe::error(errc::io,
+                      std::string{"the memory that processes of a host share "} + what + ": " + text_of_errno(error));
+}
+
+/// A piece of the memory: a communicator's region, or one that a process has for its callers' data.
+struct stretch {
+  std::uint64_t id;         ///< 0: free, though it may have a place; written last
+  std::uint64_t at, bytes;  ///< 0: there was no room, which all find
+  std::uint32_t left;       ///< processes that have not given it back
+  std::uint32_t owner;      ///< 1 + the process whose data lie there; 0: a region
+  std::uint64_t address;    ///< where its owner sees it
+};
+
+/// What a process says of itself when it comes.
+struct place {
+  std::int64_t pid;
+  std::uint64_t nonce_at, nonce;
+  std::atomic<std::uint64_t> changes;  ///< of the stretches that it owns; under the lock, looked at without it
+};
+
+struct table {
+  std::uint64_t magic;
+  std::atomic<std::uint32_t> came, tried, denied;
+  std::uint64_t whole;
+  std::uint64_t next;  ///< where no stretch has been yet
+  pthread_mutex_t mutex;
+  std::uint32_t stretches;  ///< that were ever in use
+  std::uint32_t membarrier;
+  std::uint64_t lent;  ///< stretches with an owner so far: their numbers
+  place processes[most_processes];
+  stretch of[most_stretches];
+};
+
+class lock {
+public:
+  explicit lock(table& of) : of_(of) {
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += most_locked_seconds;
+#if defined(TROUPE_SLOTS_UNDER_TSAN)  // which does not see the other call
+    const int result = ::pthread_mutex_lock(&of.mutex);
+#else
+    const int result = ::pthread_mutex_clocklock(&of.mutex, CLOCK_MONOTONIC, &until);
+#endif
+    if (result == EOWNERDEAD) ::pthread_mutex_consistent(&of.mutex);
+    else if (result != 0) fail("is locked by a process that does not go on", result);
+  }
+  ~lock() { ::pthread_mutex_unlock(&of_.mutex); }
+  lock(const lock&) = delete;
+  lock& operator=(const lock&) = delete;
+
+private:
+  table& of_;
+};
+
+}  // namespace troupe::actors::segment

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data in memory that the other processes of the host map (engine.allocate, engine.memory, troupe::vector).
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include <unistd.h>
+
+#include "tests/processes/processes.hpp"
+#include "tests/property/random_jobs.hpp"
+#include "tests/seed.hpp"
+
+using namespace engine_tests;
+using namespace process_tests;
+using troupe::communicator;
+using troupe::engine;
+
+namespace {
+
+void expect(bool right, const char* what) {
+  if (!right) throw std::runtime_error(what);
+}
+
+/// Bytes of memory that several processes map, of which this one has touched pages.
+std::size_t shared_kilobytes() {
+  std::size_t sum = 0;
+  std::FILE* const maps = std::fopen("/proc/self/smaps", "r");
+  if (maps == nullptr) return 0;
+  char line[512];
+  bool ours = false;
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    const std::string text{line};
+    if (text.find('-') < 20 && text.find("-p ") == std::string::npos && text.find(" r") != std::string::npos)
+      ours = text.find("troupe-boards") != std::string::npos;
+    if (ours && text.rfind("Rss:", 0) == 0) sum += std::stoul(text.substr(4));
+  }
+  std::fclose(maps);
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("collectives and sends on shared memory, other memory, or both are right") {
+  for (const int processes : {2, 3}) {
+    const std::uint64_t drawn = seed() + static_cast<std::uint64_t>(processes);
+    const auto ended = run_processes(processes, [&](const member& m) {
+      engine e;
+      communicator comm = e.join(m.how());
+      random_engine random(mix(drawn));
+      for (int round = 0; round < 150; ++round) {
+        const std::size_t count = any_count(random, 300'000);
+        const std::uint64_t shares = random();  // which ranks do, input and output
+        const auto n = static_cast<std::size_t>(comm.size()), me = static_cast<std::size_t>(comm.rank());
+        const auto memory = [&](unsigned which) {
+          return shares >> (2 * me + which) & 1
+                     ? e.memory()
+                     : std::shared_ptr<std::pmr::memory_resource>{std::pmr::new_delete_resource(), [](auto*) {}};
+        };
+        const auto in_memory = memory(0), out_memory = memory(1);
+        std::pmr::vector<int> in(count * (round % 4 == 0 ? n : 1), in_memory.get()),
+            out(count * n, -1, out_memory.get());
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int>(i % 1000 + 7 * me) + round;
+        const auto given = [&](std::size_t rank, std::size_t i) {
+          return static_cast<int>(i % 1000 + 7 * rank) + round;
+        };
+        switch (round % 4) {
+          case 0:
+            comm.all_to_all(in, out);
+            for (std::size_t r = 0; r < n; ++r)
+              for (std::size_t i = 0; i < count; ++i)
+                expect(out[r * count + i] == given(r, me * count + i), "all_to_all");
+            break;
+          case 1:
+            comm.all_gather(in, out);
+            for (std::size_t r = 0; r < n; ++r)
+              for (std::size_t i = 0; i < count; ++i) expect(out[r * count + i] == given(r, i), "all_gather");
+            break;
+          case 2: {
+            out.resize(count);
+            comm.all_reduce(in, out, troupe::sum);
+            for (std::size_t i = 0; i < count; ++i) {
+              int sum = 0;
+              for (std::size_t r = 0; r < n; ++r) sum += given(r, i);
+              expect(out[i] == sum, "all_reduce");
+            }
+            break;
+          }
+          default: {
+            out.resize(count);
+            comm.send_recv(in, static_cast<int>((me + 1) % n), out, static_cast<int>((me + n - 1) % n));
+            for (std::size_t i = 0; i < count; ++i) expect(out[i] == given((me + n - 1) % n, i), "send_recv");
+          }
+        }
+      }
+    });
+    CHECK(trouble(ended) == "");
+  }
+}
+
+TEST_CASE("random jobs on buffers that come and go") {
+  const std::uint64_t drawn = seed() + 5;
+  const auto ended = run_processes(2, [&](const member& m) {
+    engine e;
+    communicator comm = e.join(m.how());
+    random_engine random(mix(drawn));
+    // The same places again and again, for other blocks: nobody looks where something has been.
+    std::map<int, troupe::vector<float>> kept;
+    for (int round = 0; round < 300; ++round) {
+      const int place = static_cast<int>(below(random, 5));
+      const std::size_t count = 1 + below(random, 200'000);
+      kept.erase(place);
+      auto& data =
+          kept.emplace(place, troupe::vector<float>(count, static_cast<float>(comm.rank() + 1), e)).first->second;
+      comm.all_reduce(data, troupe::sum);
+      expect(std::ranges::all_of(data, [](float x) { return x == 3; }), "a sum in a new buffer");
+    }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("what a buffer takes is the system's again, and buffers outlive engines") {
+  const auto ended = run_processes(2, [](const member& m) {
+    std::optional<troupe::vector<float>> late;
+    troupe::shared_buffer bytes;
+    {
+      engine e;
+      troupe::vector<float> early(1000, 1.0f, e);  // before the join: memory like any other
+      communicator comm = e.join(m.how());
+      comm.all_reduce(early, troupe::sum);
+      expect(early[999] == 2, "memory of before the join");
+      for (int round = 0; round < 20; ++round) {
+        troupe::vector<float> large(4'000'000, 1.0f, e);
+        comm.all_reduce(large, troupe::sum);
+        expect(large[3'999'999] == 2, "a large sum");
+      }
+      comm.barrier();
+      expect(shared_kilobytes() < 8 * 1024, "what was given back is still there");
+      std::vector<std::unique_ptr<std::pmr::vector<int>>> small;
+      for (int k = 0; k < 20'000; ++k)
+        small.push_back(std::make_unique<std::pmr::vector<int>>(10, k, e.memory().get()));
+      expect((*small[17])[9] == 17, "a small one");
+      small.clear();
+      late.emplace(100'000, static_cast<float>(comm.rank()), e);
+      comm.all_reduce(*late, troupe::sum);
+      bytes = e.allocate(1 << 20);
+      expect(bytes.size() == 1 << 20 && bytes.as<double>().size() == 1 << 17, "a buffer's size");
+      std::ranges::fill(bytes.as<double>(), 2.5);
+      comm.all_reduce(bytes.as<double>(), troupe::sum);
+    }
+    expect((*late)[99'999] == 1 && bytes.as<double>()[7] == 5, "what was calculated before the engine ended");
+    late->push_back(3);
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("what a process had that was killed is used again") {
+  const auto ended = run_processes(
+      3,
+      [](const member& m) {
+        engine e;
+        communicator comm = e.join(m.how());
+        {
+          troupe::vector<float> data(30'000'000, 1.0f, e);
+          comm.all_reduce(data, troupe::sum);
+          m.say("summed");
+          try {
+            for (;;) comm.all_reduce(data, troupe::sum);
+          } catch (const troupe::error&) {}
+        }
+        communicator left = comm.shrink();
+        troupe::vector<float> again(1000, 1.0f, e);
+        left.all_reduce(again, troupe::sum);
+        expect(again[999] == 2, "a sum of those who are left");
+      },
+      [](job_control& job) {
+        job.wait_for_lines(3);
+        ::kill(job.pids[1], SIGKILL);
+      });
+  for (const std::size_t p : {std::size_t{0}, std::size_t{2}}) {
+    CAPTURE(ended[p].log);
+    CHECK(ended[p].exit == 0);
+  }
+}
