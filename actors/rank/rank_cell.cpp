@@ -432,6 +432,7 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
 rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls,
                                                   std::optional<std::chrono::nanoseconds> deadline) {
   if (!try_turn()) return {};
+  if (pairs_waited_ != std::chrono::nanoseconds{-1}) learn(std::exchange(pairs_waited_, std::chrono::nanoseconds{-1}));
   if (!inbox_.empty()) drain();
   if (!std::all_of(calls.begin(), calls.end(),
                    [&](const pair_call& c) { return state_.may_begin_pair_at_once(c.peer, c.sending); })) {
@@ -457,6 +458,12 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
   }
   end_turn();
   return result;
+}
+
+void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
+  constexpr std::size_t bytes_in_us = 4096;  // of a slow machine
+  const auto copying = std::chrono::microseconds{bytes / bytes_in_us};
+  pairs_waited_ = std::max(time - copying, std::chrono::nanoseconds{0});
 }
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send @pre begun inline

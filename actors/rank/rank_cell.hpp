@@ -102,6 +102,8 @@ public:
     std::array<operation_ptr, pairs::most_inline> still_to_do;  ///< those that take long: wait for them
   };
   pairs_outcome perform_pairs(std::span<const pair_call> calls, std::optional<std::chrono::nanoseconds> deadline);
+  /// The caller has waited so long for what was still to do, of so many bytes: it will look for as long as that says. The thread that calls.
+  void waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept;
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
   plan_ptr plan_again(const call& what);
 
@@ -232,6 +234,7 @@ private:
       nullptr};  ///< that keeps the turn; others than its thread only learn that it is not theirs
   rank_cell* next_kept_ = nullptr;
   waiting_policy waiting_;
+  std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };
 

@@ -254,8 +254,16 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   actors::rank_cell& mine = cell(rank);
   const auto result = mine.perform_pairs(std::span(given).first(count), deadline_for(rank, (*calls.begin())->options));
   if (!result.begun) return false;
-  for (const actors::operation_ptr& op : result.still_to_do)
-    if (op) wait(rank, op->done);
+  if (result.still_to_do[0] || result.still_to_do[1]) {
+    const auto begun = std::chrono::steady_clock::now();
+    std::size_t bytes = 0;
+    for (const actors::operation_ptr& op : result.still_to_do) {
+      if (!op) continue;
+      bytes += op->what.count * size_of(op->what.type);
+      wait(rank, op->done);
+    }
+    mine.waited_for_pairs(std::chrono::steady_clock::now() - begun, bytes);
+  }
   for (const actors::operation_ptr& op : result.still_to_do)
     if (op && op->done->why()) throw_failure(op->done->why());
   return true;

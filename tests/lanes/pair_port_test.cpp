@@ -294,7 +294,7 @@ TEST_CASE("a unit that cannot be copied any more ends the message, and nobody wa
   heap_memory memory;
   pair_board board(2, memory);
   std::uint64_t number = 0;
-  constexpr std::size_t bytes = 5 * pair_end::unit_bytes;
+  constexpr std::size_t bytes = 5 * pair_end::far_unit_bytes;
   for (int copies = 0; copies < 5; ++copies)
     for (int by_sender = 0; by_sender <= 1; ++by_sender) {
       CAPTURE(copies);

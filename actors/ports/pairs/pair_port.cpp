@@ -17,7 +17,10 @@ constexpr std::uint64_t most_units = closed - 1;
 
 }  // namespace
 
-std::size_t pair_end::unit() const { return std::max(unit_bytes, (bytes_ / most_units / unit_bytes + 1) * unit_bytes); }
+std::size_t pair_end::unit() const {
+  const std::size_t least = far_.memory == nullptr ? unit_bytes : far_unit_bytes;
+  return std::max(least, (bytes_ / most_units / least + 1) * least);
+}
 
 std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes_ + unit() - 1) / unit(); }
 

@@ -69,6 +69,8 @@ public:
   /// From here on a message is copied in units of at least this size, by both ends where both are there: twice a core's speed is worth
   /// more than what sharing costs (some 100 ns a unit).
   static constexpr std::size_t unit_bytes = 32 * 1024;
+  static constexpr std::size_t far_unit_bytes =
+      64 * 1024;  ///< between processes: a copy by the system costs 500 ns more
   static constexpr std::size_t shared_from = 2 * unit_bytes;
 
 private:

@@ -290,7 +290,6 @@ std::byte* host_segment::lend(std::size_t bytes) {
   if (neighbours_.empty() || bytes == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_class(bytes);
   const lock mine{*shared_};
-  take_from_the_dead();
   stretch* const free = find_free(wanted, 2 * wanted);
   if (free == nullptr || free->bytes == 0) return nullptr;
   void* const at = ::mmap(nullptr, free->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),
@@ -318,15 +317,6 @@ void host_segment::take_back(std::byte* what) noexcept {
       return give_back(s);
     }
   } catch (const error&) {  // it stays until the job has ended
-  }
-}
-
-/// What processes had that have ended. @pre locked
-void host_segment::take_from_the_dead() noexcept {
-  for (std::uint32_t i = 0; i < shared_->stretches; ++i) {
-    stretch& s = shared_->of[i];
-    if (s.id == 0 || s.owner == 0 || s.owner == here_ + 1) continue;
-    if (lost_[s.owner - 1].load(std::memory_order_relaxed) && neighbours_[s.owner - 1]->has_ended()) give_back(s);
   }
 }
 

@@ -12,7 +12,7 @@
 // does not give back: such a region stays until the job has ended.
 //
 // A process has memory there for its callers' data, too (lend()): the others map it when they first reach for an address in it, and work on it as
-// threads would. What a process had that has ended is taken back when somebody next needs memory.
+// threads would. What a process had that was killed stays until the job has ended: others may be at work on it that have not heard of that yet.
 //
 // What lies elsewhere is copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
 // met. A number of a process may be another one's, later: each is known by what stands at an address that it has told, and a copy is made only
@@ -83,7 +83,6 @@ private:
   segment::stretch* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
   void detach(std::uint32_t which) noexcept;
   void give_back(segment::stretch& what) noexcept;
-  void take_from_the_dead() noexcept;
 
   descriptor memory_;
   segment::table* shared_;

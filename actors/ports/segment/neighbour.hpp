@@ -54,6 +54,7 @@ private:
   const place& its() const { return of_.processes[which_]; }
   pid_t pid() const { return static_cast<pid_t>(its().pid); }
   bool is_there();
+  bool is_there_lately();
   int handle();
   [[noreturn]] void refuse(int why);
   bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how);
@@ -64,6 +65,7 @@ private:
   const int memory_;
   std::atomic<int> handle_{-1};
   std::atomic<bool> ended_{false};
+  std::atomic<std::int64_t> seen_at_{0};  ///< when it was last found to be there: ns of the steady clock
   std::atomic<int> refused_{0};
   std::mutex mutex_;  ///< of the following; held for a look-up, once for a buffer and operation
   std::uint64_t seen_ = 0;
