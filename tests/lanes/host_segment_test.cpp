@@ -211,6 +211,60 @@ TEST_CASE("segment: ranks work on buffers that only the system reaches") {
   CHECK((without.load() == 0 || without.load() == ranks));
 }
 
+TEST_CASE("segment: what one lends the others find while it is lent, wherever in it they look") {
+  const auto first = host_segment::make();
+  const auto second = seen_by_another(*first);
+  CHECK(first->lend(1000) == nullptr);  // nobody has met
+  std::thread another([&] { second->meet(1, 2, in_a_while(), never_alone); });
+  first->meet(0, 2, in_a_while(), never_alone);
+  another.join();
+  const auto board = first->attach(9, {0, 1}, 1000), seen = second->attach(9, {0, 1}, 1000);
+  if (board->peers() == nullptr) return;  // the system forbids it
+  process_memory& view = *seen->peers();
+  int elsewhere = 0;
+  CHECK(view.near(0, reinterpret_cast<std::byte*>(&elsewhere)) == nullptr);
+
+  std::byte* const lent = first->lend(300'000);
+  REQUIRE(lent != nullptr);
+  CHECK(std::all_of(lent, lent + 300'000, [](std::byte b) { return b == std::byte{0}; }));
+  lent[0] = std::byte{1}, lent[299'999] = std::byte{2};
+  CHECK(view.near(0, lent) != lent);
+  CHECK(*view.near(0, lent) == std::byte{1});
+  CHECK(*view.near(0, lent + 299'999) == std::byte{2});
+  *view.near(0, lent + 7) = std::byte{3};
+  CHECK(lent[7] == std::byte{3});
+  CHECK(view.near(0, lent - 1) == nullptr);
+  CHECK(view.near(1, lent) == lent);  // the rank's own
+  CHECK(view.near(0, reinterpret_cast<std::byte*>(&elsewhere)) == nullptr);
+
+  // Others come and go meanwhile, on both sides; what stays is found throughout.
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        std::byte* const mine = first->lend(static_cast<std::size_t>(1 + 40'000 * (i % 5)));
+        if (mine == nullptr) ++wrong;
+        else mine[0] = std::byte{static_cast<unsigned char>(i)};
+        if (std::byte* const found = mine == nullptr ? nullptr : view.near(0, mine);
+            found == nullptr || *found != mine[0])
+          ++wrong;
+        first->take_back(mine);
+      }
+    });
+  for (int i = 0; i < 1000; ++i)
+    if (*view.near(0, lent) != std::byte{1}) ++wrong;
+  for (auto& t : threads) t.join();
+  CHECK(wrong.load() == 0);
+
+  first->take_back(lent);
+  CHECK(view.near(0, lent) == nullptr);
+  std::byte* const again = first->lend(300'000);  // the same place
+  CHECK(std::all_of(again, again + 300'000, [](std::byte b) { return b == std::byte{0}; }));
+  first->take_back(again);
+  CHECK(first->regions() == 1);  // the board's
+}
+
 #if !defined(TROUPE_SLOTS_UNDER_TSAN)
 TEST_CASE("segment: nothing is copied from a process that has ended, and one that stops where it is can be ended") {
   const auto here = host_segment::make();

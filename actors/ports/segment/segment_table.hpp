@@ -13,6 +13,7 @@
 
 #include "actors/ports/link/sockets.hpp"
 #include "memory/error.hpp"
+#include "protocols/program/slot_formats.hpp"  // TROUPE_SLOTS_UNDER_TSAN
 
 namespace troupe::actors::segment {
 
