@@ -172,6 +172,30 @@ TEST_CASE("persistent operations, groups and one thread that drives several rank
   CHECK(trouble(ended) == "");
 }
 
+TEST_CASE("operations of one's own are compared by their names between processes, too") {
+  const auto ended = run_processes(2, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    const auto larger = [](int a, int b) { return a > b ? a : b; };
+    std::vector<int> data(5, comm.rank());
+    const auto text_of = [&](const char* mine) {
+      try {
+        comm.all_reduce(data, troupe::commutative(troupe::named(mine, larger)));
+        return std::string{"no error"};
+      } catch (const troupe::error& e) {
+        expect(e.code_value() == errc::mismatch, "other names are a mismatch");
+        return std::string{e.what()};
+      }
+    };
+    const std::string text = text_of(comm.rank() == 0 ? "larger" : "smaller");
+    expect(text.find("user \"larger\"") != text.npos && text.find("user \"smaller\"") != text.npos, text.c_str());
+    comm.barrier();
+    expect(text_of("larger") == "no error", "the same name is the same operation");
+    expect(data == std::vector<int>(5, 1), "the larger rank");
+  });
+  CHECK(trouble(ended) == "");
+}
+
 TEST_CASE("different calls, refusals and deadlines are told to every process") {
   const auto ended = run_processes(3, [](const member& m) {
     troupe::engine engine;
