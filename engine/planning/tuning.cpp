@@ -167,6 +167,51 @@ double tuning::actor_operation_seconds(int ranks) const {
   return (actor_operation_ns + actor_rank_ns * ranks / std::clamp(machine.cores, 1, std::max(1, ranks))) * 1e-9;
 }
 
+namespace {
+
+/// Where tables are taken for a job: the sizes at which `troupe tune` measures, up to its largest.
+constexpr double first_job_bytes = 16 * 1024, last_job_bytes = 1 << 30;
+
+/// Calls `with(number, sign)` for each number in their order: sign −1 for what is better if larger.
+template <class Tuning, class Function>
+void each_cost(Tuning& t, Function&& with) {
+  for (const tuning_key& k : schema)
+    if (k.number != nullptr) with(t.*k.number, 1.0);
+  for (auto& rate : t.type_rate) with(rate, -1.0);
+}
+
+}  // namespace
+
+std::vector<double> costs_of(const tuning& t) {
+  std::vector<double> all{-static_cast<double>(t.machine.cores)};
+  each_cost(t, [&](double number, double sign) { all.push_back(sign * number); });
+  for (const tuning_key& k : schema)
+    if (k.curve != nullptr)
+      for (double bytes = first_job_bytes; bytes <= last_job_bytes; bytes *= 4) all.push_back(-(t.*k.curve).at(bytes));
+  return all;
+}
+
+tuning with_costs(tuning t, std::span<const double> costs) {
+  const auto sane = [](double sign, double n) { return sign * n > 0 && sign * n <= most_ns; };
+  const auto refuse = [] { throw error(errc::mismatch, "the costs that the job agreed on are none"); };
+  if (costs.size() != costs_of(t).size()) refuse();
+  std::size_t next = 0;
+  const auto take = [&](double sign) {
+    const double n = costs[next++];
+    if (!sane(sign, n)) refuse();
+    return sign * n;
+  };
+  t.machine.cores = static_cast<int>(std::min(take(-1), 1048576.0));
+  each_cost(t, [&](double& number, double sign) { number = take(sign); });
+  for (const tuning_key& k : schema) {
+    if (k.curve == nullptr) continue;
+    std::vector<rate_curve::point> points;
+    for (double bytes = first_job_bytes; bytes <= last_job_bytes; bytes *= 4) points.push_back({bytes, take(-1)});
+    t.*k.curve = std::move(points);
+  }
+  return t;
+}
+
 machine_fingerprint this_machine() {
   static const std::string cpu = cpu_name();
   const host& here = discover();

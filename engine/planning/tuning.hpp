@@ -126,6 +126,12 @@ struct tuning {
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
 };
 
+/// What the processes of a job exchange: the constants as numbers of which the larger is the dearer (rates are negative), tables at fixed
+/// sizes, and the cores. As many of every machine.
+std::vector<double> costs_of(const tuning& t);
+/// A machine with these costs; the rest as `t` says. Throws error(mismatch) for numbers that costs_of() cannot have made.
+tuning with_costs(tuning t, std::span<const double> costs);
+
 /// What type_rate has: complex numbers are as fast as their parts.
 inline constexpr std::span<const datatype> tuned_datatypes{all_datatypes.data(),
                                                            static_cast<std::size_t>(datatype::c64)};
