@@ -48,10 +48,12 @@ constexpr std::array schema{
     tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
     tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
     tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
-    tuning_key{"links.ring_message", "ns", "assumed: a frame between processes of a host", &tuning::ring_message_ns},
-    tuning_key{"links.ring_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::ring_kilobyte_ns},
-    tuning_key{"links.socket_message", "ns", "assumed: a frame between hosts", &tuning::socket_message_ns},
-    tuning_key{"links.socket_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::socket_kilobyte_ns},
+    tuning_key{"links.ring_message", "ns", "fit to small and large collectives of two processes of a host, by its ring",
+               &tuning::ring_message_ns},
+    tuning_key{"links.ring_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::ring_kilobyte_ns},
+    tuning_key{"links.socket_message", "ns", "the same of two processes that share nothing, by TCP",
+               &tuning::socket_message_ns},
+    tuning_key{"links.socket_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::socket_kilobyte_ns},
     tuning_key{"peers.call", "ns", "a copy of 64 bytes by the system, as between processes", &tuning::peer_call_ns},
     tuning_key{"peers.kilobyte", "ns", "the same, of 64 KiB", &tuning::peer_kilobyte_ns},
     tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
@@ -259,6 +261,7 @@ public:
     t.machine.l2_bytes = static_cast<std::uint64_t>(whole("machine.l2_bytes", 0, std::int64_t{1} << 50));
     t.machine.l3_bytes = static_cast<std::uint64_t>(whole("machine.l3_bytes", 0, std::int64_t{1} << 50));
     t.measured = text("measured");
+    t.links = text("links_measured");
     for (const tuning_key& k : schema)
       if (k.number != nullptr) t.*k.number = real(std::string{k.key}, most_ns);
       else t.*k.curve = curve(std::string{k.key});
@@ -347,9 +350,9 @@ private:
   }
 
   static bool is_known(std::string_view key) {
-    static constexpr std::array<std::string_view, 7> others{"format",          "measured",         "machine.cpu",
-                                                            "machine.cores",   "machine.l1_bytes", "machine.l2_bytes",
-                                                            "machine.l3_bytes"};
+    static constexpr std::array<std::string_view, 8> others{"format",           "measured",        "links_measured",
+                                                            "machine.cpu",      "machine.cores",   "machine.l1_bytes",
+                                                            "machine.l2_bytes", "machine.l3_bytes"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
     const auto type = key.starts_with("types.") ? parse_datatype(key.substr(6)) : std::nullopt;
     return std::find(others.begin(), others.end(), key) != others.end() ||
@@ -424,7 +427,7 @@ std::string curve_text(const rate_curve& curve) {
 std::string to_toml(const tuning& t) {
   std::ostringstream out;
   out << "# What this machine costs: written by `troupe tune`, read by every engine (docs/tuning.md).\n"
-      << "format = " << file_format << "\nmeasured = " << quoted(t.measured)
+      << "format = " << file_format << "\nmeasured = " << quoted(t.measured) << "\nlinks_measured = " << quoted(t.links)
       << "\n\n[machine]\ncpu = " << quoted(t.machine.cpu) << "\ncores = " << t.machine.cores
       << "\nl1_bytes = " << t.machine.l1_bytes << "\nl2_bytes = " << t.machine.l2_bytes
       << "\nl3_bytes = " << t.machine.l3_bytes << '\n';
