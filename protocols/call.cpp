@@ -125,6 +125,7 @@ std::string to_string(const call& c) {
   text += ", " + std::string{name(c.type)};
   if (is_reduction(c.what)) {
     text += ", " + std::string{name(c.reduction.kind)};
+    if (!c.reduction.name.empty()) text += " \"" + std::string{c.reduction.name.view()} + '"';
     if (!c.reduction.commutative) text += " (not commutative)";
   }
   if (has_root(c.what)) text += ", root " + std::to_string(c.root);

@@ -99,7 +99,7 @@ struct call {
 };
 
 /// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
-/// out is what neither a plan nor a peer depends on: a factor, a user's function, the root or op of what has none, and counts that
+/// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {
   std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement
@@ -133,6 +133,11 @@ inline call_identity identity_of(const call& c) {
   if (is_reduction(c.what))
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
                    (c.reduction.associative ? 0x200u : 0u);
+  if (is_reduction(c.what) && !c.reduction.name.empty()) {
+    word_hash name;
+    name.add(c.reduction.name.view());
+    id.operation |= name.state << 10;
+  }
   if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
   id.count = c.outcome_of ? c.outcome_of->sequence : c.count;
   if (!c.outcome_of && !c.uniform && traits_of(c.what).v == v_counts::common) id.counts = c.counts;

@@ -145,6 +145,18 @@ constexpr commutative_function<F> commutative(F function) {
   return {std::move(function)};
 }
 
+/// A function with a name, which the ranks compare: comm.all_reduce(v, troupe::named("max_abs", f)). Ranks that call by other names, or without one, get
+/// errc::mismatch with both names; in other processes nothing else could tell that their functions differ.
+template <class F>
+struct named_function {
+  op_name name;
+  F function;
+};
+/// At most 31 bytes of printable ASCII, else error(invalid_argument). Goes with commutative() in either order.
+template <class F>
+  requires(!std::is_convertible_v<const F&, op>)
+named_function<F> named(std::string_view name, F function) { return {op_name{name}, std::move(function)}; }
+
 namespace detail {
 
 template <class F, class T>
@@ -157,13 +169,17 @@ inline constexpr bool is_promised = false;
 template <class F>
 inline constexpr bool is_promised<commutative_function<F>> = true;
 template <class F>
+inline constexpr bool is_named = false;
+template <class F>
+inline constexpr bool is_named<named_function<F>> = true;
+template <class F>
 struct unwrapped {
   using type = F;
 };
 template <class F>
-struct unwrapped<commutative_function<F>> {
-  using type = F;
-};
+struct unwrapped<commutative_function<F>> : unwrapped<F> {};
+template <class F>
+struct unwrapped<named_function<F>> : unwrapped<F> {};
 
 template <class F, class T>
 constexpr bool is_reduction_function() {
@@ -218,6 +234,10 @@ op op_of(const F& function) {
     op what = op_of<T>(function.function);
     what.commutative = true;
     return what;
+  } else if constexpr (is_named<F>) {
+    op what = op_of<T>(function.function);
+    if (what.kind == op_kind::user) what.name = function.name;
+    return what;
   } else if constexpr (std::is_function_v<F> || std::is_pointer_v<F>) {
     const std::decay_t<F> pointer = function;
     return user_op(&apply<std::decay_t<F>, T>, reinterpret_cast<void*>(pointer), false);
@@ -264,7 +284,10 @@ template <class A, class T>
 constexpr bool is_temporary_function() {
   using F = std::remove_cvref_t<A>;
   if constexpr (std::is_lvalue_reference_v<A> || !std::is_class_v<F>) return false;
-  else return reduction_function<F, T> && !is_stateless<F>;
+  else {
+    using inner = typename unwrapped<F>::type;
+    return reduction_function<F, T> && !is_stateless<inner> && !std::is_pointer_v<inner>;
+  }
 }
 
 /// Nothing: for sentences about arguments that nothing takes.

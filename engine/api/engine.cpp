@@ -255,7 +255,13 @@ TROUPE_API actors::runtime& runtime_of(engine& of) {
   return *core.runtime;
 }
 
-layout layout_of_job(engine& joined) { return layout_of(runtime_of(joined).job()->all()); }
+layout layout_of_job(engine& joined) {
+  layout all = layout_of(runtime_of(joined).job()->all());
+  all.copies = runtime_of(joined).job()->copies();  // as the world communicator has it, so that plans are the same
+  return all;
+}
+
+const std::vector<double>& costs_of_job(engine& joined) { return runtime_of(joined).job()->all().costs; }
 
 TROUPE_API actors::communicator_actors& actors_of(const communicator& of) {
   const communicator_state* s = communicator_access::state_of(of);

@@ -19,6 +19,9 @@ struct join_options {
               ///< TROUPE_KEY_FILE names. None is needed where all processes are on one host
   std::string
       interfaces{};  ///< network interfaces that may be used, "eth0,ib"; with a '^' before it: that may not. Empty: TROUPE_INTERFACE
+  std::string
+      host{};  ///< processes that say other texts count as on other hosts, and share no memory, such as containers of one system that are
+               ///< to be kept apart. Empty: TROUPE_HOST; if that is empty as well, the system decides
   std::chrono::milliseconds deadline{
       60'000};  ///< for all processes to come; then error(timed_out) that names the missing
   std::chrono::milliseconds silence{3'000};   ///< of a process before it counts as lost; 100 or more

@@ -96,12 +96,12 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
   if (how == message_protocol::simple) {
     const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
     return least_of(tally, static_cast<double>(bytes) / parts,
-                    machine_.through_actors(bytes_a_core(task, bytes), form.work_type, task.where.farthest_link()),
+                    costs(task).through_actors(bytes_a_core(task, bytes), form.work_type, task.where.farthest_link()),
                     class_of_staging(staging), options_.channels > 0 ? options_.channels : most_channels);
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);
   return least_of(tally, static_cast<double>(block) / parts,
-                  machine_.over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
+                  costs(task).over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
                   staging);
 }
 
@@ -129,19 +129,19 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
     double& known = c.least[static_cast<std::size_t>(how)];
     known = std::min(known, least);
   };
-  const double by_actors =
-      machine_.actor_operation_seconds(task.ranks()) +
-      seconds(message_protocol::simple, machine_.through_actors(1, form.work_type, task.where.farthest_link()).message);
+  const double by_actors = costs(task).actor_operation_seconds(task.ranks()) +
+                           seconds(message_protocol::simple,
+                                   costs(task).through_actors(1, form.work_type, task.where.farthest_link()).message);
   lower(message_protocol::simple, by_actors);
   const bool touches = tallies.back()->touches_other_ranks;
   // As price_direct(): a barrier is what ranks do at the board anyway.
   if (touches || !moves_data(task.what.what))
-    lower(message_protocol::direct, std::min(by_actors, machine_.direct_operation_seconds(task.ranks())));
+    lower(message_protocol::direct, std::min(by_actors, costs(task).direct_operation_seconds(task.ranks())));
   if (touches) return;
   for (const slot_format format : {slot_format::ll128, slot_format::ll})
     lower(protocol_of(format),
-          machine_.slot_operation_seconds() +
-              seconds(protocol_of(format), machine_.over_slots(format, task.ranks(), 1, form.work_type).message));
+          costs(task).slot_operation_seconds() +
+              seconds(protocol_of(format), costs(task).over_slots(format, task.ranks(), 1, form.work_type).message));
 }
 
 std::vector<contender> plan_choice::all_contenders(const planning_task& task) {

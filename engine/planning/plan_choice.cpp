@@ -200,9 +200,9 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
   const machine_constants machine =
-      machine_.through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.farthest_link());
+      costs(task).through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.farthest_link());
   const double seconds =
-      lowered->predict(bytes, cut, staging_bytes(c, task), machine) + machine_.actor_operation_seconds(task.ranks());
+      lowered->predict(bytes, cut, staging_bytes(c, task), machine) + costs(task).actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;
@@ -212,7 +212,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
 /// Of all ranks' buffers, what each core has to do with.
 double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_bytes) const {
   const double block = static_cast<double>(block_bytes), blocks = traits_of(task.what.what).footprint(task.ranks());
-  return std::max(1.0, block * blocks / std::max(1, std::min(machine_.machine.cores, task.ranks())));
+  return std::max(1.0, block * blocks / std::max(1, std::min(costs(task).machine.cores, task.ranks())));
 }
 
 /// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
@@ -225,7 +225,7 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
   std::vector<int> channels{options_.channels};
   if (options_.channels == 0) {
     channels = {1};
-    for (int n = 2; n <= most_channels && n * task.ranks() <= machine_.machine.cores; n *= 2) channels.push_back(n);
+    for (int n = 2; n <= most_channels && n * task.ranks() <= costs(task).machine.cores; n *= 2) channels.push_back(n);
   }
   const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes
                             : whole.moves_chunks     ? automatic_chunk
@@ -300,10 +300,11 @@ double plan_choice::seconds_over_slots(const contender& c, const lowered_score& 
   const std::size_t block = task.largest_block() * size_of(c.work_type);
   const double cell = static_cast<double>(block) / std::max(1, s.notes->parts);
   constexpr int no_limit = 64;
-  return machine_.slot_operation_seconds() +
+  return costs(task).slot_operation_seconds() +
          timing_sheet(*s.notes).predict(
              cell, cutting{}, no_limit,
-             machine_.over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type), staging_bytes(c, task));
+             costs(task).over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type),
+             staging_bytes(c, task));
 }
 
 void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
@@ -400,8 +401,8 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     return;
   }
   const bool one_process = task.where.farthest() == reach::process;
-  c.direct_seconds = machine_.direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type,
-                                             one_process ? nullptr : &task.where);
+  c.direct_seconds = costs(task).direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type,
+                                                one_process ? nullptr : &task.where);
   // The same steps without messages are never slower.
   if (one_process) c.direct_seconds = std::min(c.seconds, c.direct_seconds);
 }

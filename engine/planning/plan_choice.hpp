@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,8 +83,10 @@ struct contender {
 /// Not synchronised, as the library.
 class plan_choice {
 public:
-  plan_choice(const engine_options& options, score_library& library, const tuning& machine)
-      : options_(options), library_(library), machine_(machine) {}
+  /// @param of_job what ranks of several processes are planned by, if their job has agreed on it
+  plan_choice(const engine_options& options, score_library& library, const tuning& machine,
+              const std::optional<tuning>& of_job)
+      : options_(options), library_(library), machine_(machine), machine_of_job_(of_job) {}
 
   /// Not written yet. @pre the library has `name`
   contender contender_of(const std::string& name, const planning_task& task);
@@ -152,7 +155,12 @@ private:
 
   const engine_options& options_;
   score_library& library_;
+  /// Ranks of one process need nobody else's costs, and may have planned before the process joined a job.
+  const tuning& costs(const planning_task& task) const {
+    return machine_of_job_ && task.where.farthest_link() != reach::process ? *machine_of_job_ : machine_;
+  }
   const tuning& machine_;
+  const std::optional<tuning>& machine_of_job_;
 };
 
 slot_format format_of(message_protocol which);

@@ -106,7 +106,7 @@ struct planner::impl {
         log(make_log(options.log_level)),
         library(options.score_files, options.credits, log),
         machine(load_tuning(options)),
-        choice(options, library, machine) {
+        choice(options, library, machine, machine_of_job) {
     check_names();
   }
 
@@ -517,6 +517,7 @@ struct planner::impl {
   std::shared_ptr<spdlog::logger> log;
   score_library library;
   tuning machine;
+  std::optional<tuning> machine_of_job;  ///< under `planning`
   plan_choice choice;
   std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
@@ -527,7 +528,17 @@ struct planner::impl {
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
 planner::~planner() = default;
 
-std::string planner::machine_text() const { return to_toml(impl_->machine); }
+const tuning& planner::machine() const { return impl_->machine; }
+
+void planner::agree_on(std::span<const double> costs) {
+  const std::lock_guard lock(impl_->planning);
+  impl_->machine_of_job = with_costs(impl_->machine, costs);
+}
+
+std::vector<double> planner::agreed_costs() const {
+  const std::lock_guard lock(impl_->planning);
+  return impl_->machine_of_job ? costs_of(*impl_->machine_of_job) : std::vector<double>{};
+}
 
 bool planner::has_boards(const layout& placement) const {
   return placement.size() <= most_slot_ranks &&

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@
 #include "topology/layout/layout.hpp"
 
 namespace troupe {
+
+struct tuning;
 
 /// One choreography with one protocol that was considered for a call.
 struct candidate {
@@ -75,8 +78,13 @@ public:
   /// The memo's, if the call repeats its call; else null. Nothing of a class is computed.
   static std::shared_ptr<const plan> plan_again(const call& what, plan_memo& last);
 
-  /// By what it chooses: the machine's costs, as a tuning file has them.
-  std::string machine_text() const;
+  /// By what it chooses where all ranks are in one process: what this machine costs.
+  const tuning& machine() const;
+  /// From now on communicators of several processes are planned by these costs (tuning.hpp: costs_of), which all processes of the job must have alike.
+  /// @pre none was planned yet
+  void agree_on(std::span<const double> costs);
+  /// The costs of a job, as they were agreed on; empty: nothing was.
+  std::vector<double> agreed_costs() const;
 
   /// Plans for ranks placed so may be performed on boards (slots, direct).
   bool has_boards(const layout& placement) const;

@@ -48,10 +48,12 @@ constexpr std::array schema{
     tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
     tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
     tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
-    tuning_key{"links.ring_message", "ns", "assumed: a frame between processes of a host", &tuning::ring_message_ns},
-    tuning_key{"links.ring_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::ring_kilobyte_ns},
-    tuning_key{"links.socket_message", "ns", "assumed: a frame between hosts", &tuning::socket_message_ns},
-    tuning_key{"links.socket_kilobyte", "ns", "assumed: 1024 bytes of it, at either end", &tuning::socket_kilobyte_ns},
+    tuning_key{"links.ring_message", "ns", "fit to small and large collectives of two processes of a host, by its ring",
+               &tuning::ring_message_ns},
+    tuning_key{"links.ring_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::ring_kilobyte_ns},
+    tuning_key{"links.socket_message", "ns", "the same of two processes that share nothing, by TCP",
+               &tuning::socket_message_ns},
+    tuning_key{"links.socket_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::socket_kilobyte_ns},
     tuning_key{"peers.call", "ns", "a copy of 64 bytes by the system, as between processes", &tuning::peer_call_ns},
     tuning_key{"peers.kilobyte", "ns", "the same, of 64 KiB", &tuning::peer_kilobyte_ns},
     tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
@@ -167,6 +169,51 @@ double tuning::actor_operation_seconds(int ranks) const {
   return (actor_operation_ns + actor_rank_ns * ranks / std::clamp(machine.cores, 1, std::max(1, ranks))) * 1e-9;
 }
 
+namespace {
+
+/// Where tables are taken for a job: the sizes at which `troupe tune` measures, up to its largest.
+constexpr double first_job_bytes = 16 * 1024, last_job_bytes = 1 << 30;
+
+/// Calls `with(number, sign)` for each number in their order: sign −1 for what is better if larger.
+template <class Tuning, class Function>
+void each_cost(Tuning& t, Function&& with) {
+  for (const tuning_key& k : schema)
+    if (k.number != nullptr) with(t.*k.number, 1.0);
+  for (auto& rate : t.type_rate) with(rate, -1.0);
+}
+
+}  // namespace
+
+std::vector<double> costs_of(const tuning& t) {
+  std::vector<double> all{-static_cast<double>(t.machine.cores)};
+  each_cost(t, [&](double number, double sign) { all.push_back(sign * number); });
+  for (const tuning_key& k : schema)
+    if (k.curve != nullptr)
+      for (double bytes = first_job_bytes; bytes <= last_job_bytes; bytes *= 4) all.push_back(-(t.*k.curve).at(bytes));
+  return all;
+}
+
+tuning with_costs(tuning t, std::span<const double> costs) {
+  const auto sane = [](double sign, double n) { return sign * n > 0 && sign * n <= most_ns; };
+  const auto refuse = [] { throw error(errc::mismatch, "the costs that the job agreed on are none"); };
+  if (costs.size() != costs_of(t).size()) refuse();
+  std::size_t next = 0;
+  const auto take = [&](double sign) {
+    const double n = costs[next++];
+    if (!sane(sign, n)) refuse();
+    return sign * n;
+  };
+  t.machine.cores = static_cast<int>(std::min(take(-1), 1048576.0));
+  each_cost(t, [&](double& number, double sign) { number = take(sign); });
+  for (const tuning_key& k : schema) {
+    if (k.curve == nullptr) continue;
+    std::vector<rate_curve::point> points;
+    for (double bytes = first_job_bytes; bytes <= last_job_bytes; bytes *= 4) points.push_back({bytes, take(-1)});
+    t.*k.curve = std::move(points);
+  }
+  return t;
+}
+
 machine_fingerprint this_machine() {
   static const std::string cpu = cpu_name();
   const host& here = discover();
@@ -214,6 +261,7 @@ public:
     t.machine.l2_bytes = static_cast<std::uint64_t>(whole("machine.l2_bytes", 0, std::int64_t{1} << 50));
     t.machine.l3_bytes = static_cast<std::uint64_t>(whole("machine.l3_bytes", 0, std::int64_t{1} << 50));
     t.measured = text("measured");
+    t.links = text("links_measured");
     for (const tuning_key& k : schema)
       if (k.number != nullptr) t.*k.number = real(std::string{k.key}, most_ns);
       else t.*k.curve = curve(std::string{k.key});
@@ -302,9 +350,9 @@ private:
   }
 
   static bool is_known(std::string_view key) {
-    static constexpr std::array<std::string_view, 7> others{"format",          "measured",         "machine.cpu",
-                                                            "machine.cores",   "machine.l1_bytes", "machine.l2_bytes",
-                                                            "machine.l3_bytes"};
+    static constexpr std::array<std::string_view, 8> others{"format",           "measured",        "links_measured",
+                                                            "machine.cpu",      "machine.cores",   "machine.l1_bytes",
+                                                            "machine.l2_bytes", "machine.l3_bytes"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
     const auto type = key.starts_with("types.") ? parse_datatype(key.substr(6)) : std::nullopt;
     return std::find(others.begin(), others.end(), key) != others.end() ||
@@ -379,7 +427,7 @@ std::string curve_text(const rate_curve& curve) {
 std::string to_toml(const tuning& t) {
   std::ostringstream out;
   out << "# What this machine costs: written by `troupe tune`, read by every engine (docs/tuning.md).\n"
-      << "format = " << file_format << "\nmeasured = " << quoted(t.measured)
+      << "format = " << file_format << "\nmeasured = " << quoted(t.measured) << "\nlinks_measured = " << quoted(t.links)
       << "\n\n[machine]\ncpu = " << quoted(t.machine.cpu) << "\ncores = " << t.machine.cores
       << "\nl1_bytes = " << t.machine.l1_bytes << "\nl2_bytes = " << t.machine.l2_bytes
       << "\nl3_bytes = " << t.machine.l3_bytes << '\n';

@@ -53,7 +53,9 @@ std::string differences(const machine_fingerprint& measured, const machine_finge
 struct tuning {
   machine_fingerprint machine;
   std::string measured;  ///< when; empty: assumed
-  std::string file;      ///< where it was read from; empty: assumed
+  std::string
+      links;  ///< between which processes frames were measured, for people; empty: the constants of links are assumed
+  std::string file;  ///< where it was read from; empty: assumed
 
   double deviation = 1;  ///< typical ratio of a predicted to a measured small collective, ≥ 1
 
@@ -82,8 +84,7 @@ struct tuning {
   double peer_call_ns = 400;     ///< a copy, besides its bytes
   double peer_kilobyte_ns = 70;  ///< 1024 of them, to or from a core's cache
 
-  // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Not measured by `tune`, which is one process:
-  // of two processes of a host, through their ring; and of two hosts, through sockets (veth).
+  // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;
   double socket_message_ns = 15'000, socket_kilobyte_ns = 400;
 
@@ -125,6 +126,12 @@ struct tuning {
   double actor_operation_seconds(int ranks) const;
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
 };
+
+/// What the processes of a job exchange: the constants as numbers of which the larger is the dearer (rates are negative), tables at fixed
+/// sizes, and the cores. As many of every machine.
+std::vector<double> costs_of(const tuning& t);
+/// A machine with these costs; the rest as `t` says. Throws error(mismatch) for numbers that costs_of() cannot have made.
+tuning with_costs(tuning t, std::span<const double> costs);
 
 /// What type_rate has: complex numbers are as fast as their parts.
 inline constexpr std::span<const datatype> tuned_datatypes{all_datatypes.data(),

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 
@@ -93,8 +94,21 @@ std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes) {
   return block_bytes * n;
 }
 
+namespace {
+
+/// Of links only where messages go over them.
+std::string told(const tuning& t, const layout& placement) {
+  std::string text = t.measured.empty() ? "assumed (`troupe tune` measures them)"
+                                        : "measured " + t.measured + (t.file.empty() ? "" : ", " + t.file);
+  if (reach_map{placement}.farthest_link() != reach::process)
+    text += "; of frames between processes " + (t.links.empty() ? "assumed" : "measured by " + t.links);
+  return text;
+}
+
+}  // namespace
+
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
-  explanation e{what, placement, 0, by.candidates(what, placement, counts)};
+  explanation e{what, placement, 0, by.candidates(what, placement, counts), told(by.machine(), placement)};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   return e;
 }
@@ -181,7 +195,7 @@ std::string to_text(const explanation& e) {
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
   std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") +
                      ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n" +
-                     ways_text(e.placement);
+                     ways_text(e.placement) + "predicted by costs " + e.costs + "\n\n";
   std::vector<std::string> head{"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"};
   if (e.measured) head.insert(head.end(), {"measured us", "/ best"});
   append_row(text, head, width);
@@ -239,6 +253,7 @@ std::string to_json(const explanation& e, int indent) {
   o["determinism"] = name(e.what.level);
   o["in_place"] = e.what.in_place;
   o["bytes"] = e.bytes;
+  o["costs"] = e.costs;
   o["chosen"] = o["protocol"] = nullptr;
   o["candidates"] = nlohmann::ordered_json::array();
   for (const candidate& c : e.candidates) {

@@ -46,7 +46,7 @@ double calibration_model::predict(const tuning& t) const {
   if (direct_) return t.direct_seconds(*direct_, shape_of(of_.bytes), bytes_a_core, datatype::f32);
   if (of_.protocol == message_protocol::simple)
     return t.actor_operation_seconds(of_.ranks) +
-           sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32));
+           sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32, of_.between));
   const auto format = of_.protocol == message_protocol::ll ? slot_format::ll : slot_format::ll128;
   return t.slot_operation_seconds() +
          sheet_->predict(cell, {}, no_limit, t.over_slots(format, of_.ranks, bytes_a_core, datatype::f32));
@@ -63,10 +63,14 @@ constexpr std::array<constant, 6> of_slots{&tuning::slot_operation_ns, &tuning::
                                            &tuning::ll_line_ns,        &tuning::ll128_line_ns};
 constexpr std::array<constant, 4> of_direct{&tuning::direct_operation_ns, &tuning::direct_rank_ns,
                                             &tuning::direct_turn_ns, &tuning::direct_line_ns};
-/// Whose constants a protocol's times depend on.
-std::span<const constant> constants_of(message_protocol protocol) {
-  if (protocol == message_protocol::simple) return of_actors;
-  if (protocol == message_protocol::direct) return of_direct;
+constexpr std::array<constant, 2> of_ring{&tuning::ring_message_ns, &tuning::ring_kilobyte_ns};
+constexpr std::array<constant, 2> of_sockets{&tuning::socket_message_ns, &tuning::socket_kilobyte_ns};
+/// What is found by a collective's time. What actors cost is known before links are measured.
+std::span<const constant> constants_of(const calibration& c) {
+  if (c.between == reach::segment) return of_ring;
+  if (c.between == reach::network) return of_sockets;
+  if (c.protocol == message_protocol::simple) return of_actors;
+  if (c.protocol == message_protocol::direct) return of_direct;
   return of_slots;
 }
 constexpr double least_ns = 0.1, most_ns = 1e6;
@@ -130,11 +134,12 @@ private:
 
 double fit(tuning& constants, std::span<const calibration> measured) {
   double worst = 1;
-  for (const message_protocol protocol : {message_protocol::simple, message_protocol::ll, message_protocol::direct}) {
-    const auto which = constants_of(protocol);
+  for (const std::span<const constant> which :
+       {std::span<const constant>{of_actors}, std::span<const constant>{of_slots}, std::span<const constant>{of_direct},
+        std::span<const constant>{of_ring}, std::span<const constant>{of_sockets}}) {
     std::vector<calibration> own;
     std::copy_if(measured.begin(), measured.end(), std::back_inserter(own),
-                 [&](const calibration& c) { return constants_of(c.protocol).data() == which.data(); });
+                 [&](const calibration& c) { return constants_of(c).data() == which.data(); });
     if (!own.empty()) worst = std::max(worst, fitting{constants, own}.run(which));
   }
   return worst;

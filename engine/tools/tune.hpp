@@ -31,6 +31,7 @@ struct calibration {
   std::size_t bytes = 8;
   message_protocol protocol = message_protocol::simple;
   double seconds = 0;
+  reach between = reach::process;  ///< its ranks; in several processes only by `simple`
 };
 
 /// What the cost model says to it.
@@ -46,7 +47,7 @@ private:
   std::shared_ptr<const direct_program> direct_;
 };
 
-/// Changes the constants of the actors, of the slots and of the direct port so that predictions come close to `measured`. Constants that no measurement
+/// Changes the constants of the actors, of the slots, of the direct port and of links so that predictions come close to `measured`. Constants that no measurement
 /// depends on stay as they are. Returns the typical ratio of prediction and measurement, ≥ 1.
 double fit(tuning& constants, std::span<const calibration> measured);
 

@@ -16,6 +16,7 @@
 
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "engine/planning/tuning.hpp"
 #include "engine/world/job_id.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
@@ -28,19 +29,12 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 1";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 2";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
   h.add(text);
   return h.state;
-}
-
-/// So that what differs can be seen to differ.
-std::string hash_name(std::string_view text) {
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash_of(text)));
-  return digits.data();
 }
 
 std::string variable(const char* name) {
@@ -49,12 +43,12 @@ std::string variable(const char* name) {
 }
 
 /// The host as processes see it that could share memory: the running system, and its view of the network, by which tests make hosts of one.
-std::uint64_t key_of_host() {
+std::uint64_t key_of_host(const std::string& told) {
   std::string boot;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
   struct stat network {};
   if (::stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
-  return hash_of(boot + " " + std::to_string(network.st_ino));
+  return hash_of(boot + " " + std::to_string(network.st_ino) + " " + told);
 }
 
 std::string name_of_host() {
@@ -63,13 +57,12 @@ std::string name_of_host() {
 }
 
 /// What every process must have been told alike.
-std::string settings_of(const engine_options& o, const planner& plans) {
+std::string settings_of(const engine_options& o) {
   std::string text =
       "choreography = " + o.choreography + "\nprotocol = " + o.protocol + "\nchannels = " + std::to_string(o.channels) +
       "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
       "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
       "\nlevel = " + std::string{name(o.level)} + "\nagreement = " + std::string{name(o.agreement)} + "\n";
-  text += "costs = " + hash_name(plans.machine_text()) + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;
@@ -82,6 +75,10 @@ struct whereabouts {
   bool served = false;    ///< by somebody, for sure
   bool one_host = false;  ///< all processes are on it
 };
+
+std::string host_told(const join_options& options) {
+  return options.host.empty() ? variable("TROUPE_HOST") : options.host;
+}
 
 /// What the options leave open, the environment says.
 whereabouts find_job(const join_options& options) {
@@ -241,20 +238,23 @@ void check_join(const engine_core& core, const join_options& options, int ranks_
                                       " ms would leave the others waiting; 3600000 is the most");
 }
 
-void join_there(engine_core& core, const whereabouts& where, const join_options& options, int ranks_here) {
+void join_there(engine_core& core, whereabouts where, const join_options& options, int ranks_here) {
   const std::uint64_t build = build_of_links();
   const auto service = serve(where, build);
+  const std::string told = host_told(options);
+  where.one_host = where.one_host && told.empty();
   door d = open_door(where, options.interfaces.empty() ? interfaces_of_environment() : options.interfaces);
   actors::enrolment mine;
   mine.process = where.process;
   mine.processes = where.processes;
-  mine.place.host = name_of_host();
-  mine.place.host_key = key_of_host();
+  mine.place.host = name_of_host() + (told.empty() ? "" : " (" + told + ")");
+  mine.place.host_key = key_of_host(told);
   mine.place.pid = ::getpid();
   mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
   mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());
   mine.place.addresses = std::move(d.addresses);
-  mine.settings = settings_of(core.options, core.plans);
+  mine.settings = settings_of(core.options);
+  mine.costs = costs_of(core.plans.machine());
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
   const actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
                                    [&] { return options.cancel != nullptr && options.cancel->load(); }};
@@ -264,6 +264,7 @@ void join_there(engine_core& core, const whereabouts& where, const join_options&
   links.silence = options.silence;
   links.build = build;
   core.channels_of_job = channels_for(all);
+  core.plans.agree_on(all.costs);
   std::shared_ptr<actors::host_segment> boards;
   if (leads_a_host(all, where.process)) {
     boards = actors::host_segment::make();

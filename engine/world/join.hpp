@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "actors/ports/link/roster.hpp"
 #include "engine/api/job_id.hpp"
@@ -33,5 +34,8 @@ layout layout_of(const actors::roster& job);
 
 /// Of the job that the engine has joined. @pre it has
 layout layout_of_job(engine& joined);
+
+/// By which all its processes plan (tuning.hpp: costs_of). @pre the same
+const std::vector<double>& costs_of_job(engine& joined);
 
 }  // namespace troupe

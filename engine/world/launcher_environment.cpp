@@ -294,8 +294,8 @@ actors::job_key key_of(const launched& where) {
 }
 
 bool concerns_launchers(std::string_view variable) {
-  static constexpr std::array<std::string_view, 6> ours{"TROUPE_JOIN", "TROUPE_RANK",     "TROUPE_RANKS",
-                                                        "TROUPE_KEY",  "TROUPE_KEY_FILE", "TROUPE_INTERFACE"};
+  static constexpr std::array<std::string_view, 7> ours{
+      "TROUPE_JOIN", "TROUPE_RANK", "TROUPE_RANKS", "TROUPE_KEY", "TROUPE_KEY_FILE", "TROUPE_INTERFACE", "TROUPE_HOST"};
   return std::find(ours.begin(), ours.end(), variable) != ours.end();
 }
 

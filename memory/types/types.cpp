@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/types/types.hpp"
 
+#include <algorithm>
+#include <string>
+
+#include "memory/error.hpp"
+
 namespace troupe {
 
 namespace {
@@ -93,6 +98,18 @@ std::optional<op_kind> parse_op(std::string_view text) {
   for (const auto& known : op_aliases)
     if (text == known.text) return known.value;
   return std::nullopt;
+}
+
+bool op_name::fits(std::string_view text) noexcept {
+  return text.size() <= longest && std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+op_name::op_name(std::string_view text) {
+  if (text.empty() || !fits(text))
+    throw error(errc::invalid_argument, "an operation's name has 1 to " + std::to_string(longest) +
+                                            " printable ASCII characters; \"" +
+                                            std::string{text.substr(0, 2 * longest)} + "\" is no such name");
+  std::ranges::copy(text, text_.begin());
 }
 
 }  // namespace troupe

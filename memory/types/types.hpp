@@ -5,6 +5,7 @@
 #include "memory/export.hpp"
 #include "memory/types/floats.hpp"
 
+#include <algorithm>
 #include <array>
 #include <complex>
 #include <cstddef>
@@ -130,6 +131,27 @@ TROUPE_API std::optional<op_kind> parse_op(std::string_view text);
 using user_function = void (*)(const void* left, const void* right, void* out, std::size_t count, datatype type,
                                void* context);
 
+/// What a user calls an operation of his own: part of what ranks compare, since a function's address means nothing in another process. A value, at
+/// most 31 bytes of printable ASCII.
+class op_name {
+public:
+  static constexpr std::size_t longest = 31;
+  constexpr op_name() = default;
+  /// Throws error(invalid_argument) for an empty text, a longer one, and one that is not printable.
+  TROUPE_API explicit op_name(std::string_view text);
+  /// Whether a name may be so.
+  TROUPE_API static bool fits(std::string_view text) noexcept;
+
+  constexpr std::string_view view() const {
+    return {text_.data(), static_cast<std::size_t>(std::find(text_.begin(), text_.end(), '\0') - text_.begin())};
+  }
+  constexpr bool empty() const { return text_.front() == '\0'; }
+  friend constexpr bool operator==(const op_name&, const op_name&) = default;
+
+private:
+  std::array<char, longest + 1> text_{};
+};
+
 /// A reduction. `context` is not owned and must outlive every operation that uses it.
 /// The built-in kinds count as commutative and associative; that float sums round differently in different orders is
 /// the business of the determinism level, not of these flags.
@@ -140,6 +162,8 @@ struct op {
   void* context = nullptr;
   bool commutative = true;
   bool associative = true;
+  op_name
+      name{};  ///< user only: ranks that reduce by operations of other names get errc::mismatch; empty: none, which is a name, too
 
   friend constexpr bool operator==(const op&, const op&) = default;
 };
@@ -169,7 +193,14 @@ constexpr op pre_mul_sum(double scale) {
 
 constexpr op user_op(user_function function, void* context = nullptr, bool commutative = true,
                      bool associative = true) {
-  return op{op_kind::user, 1.0, function, context, commutative, associative};
+  return op{op_kind::user, 1.0, function, context, commutative, associative, {}};
+}
+
+/// The same operation with a name, which ranks compare: named("max_abs", user_op(f)). The built-in kinds have theirs and keep them. Throws as op_name().
+inline op named(std::string_view name, op what) {
+  const op_name checked{name};
+  if (what.kind == op_kind::user) what.name = checked;
+  return what;
 }
 
 }  // namespace troupe

@@ -102,9 +102,24 @@ TEST_CASE("processes: what cannot be is said once, with the usual exit code") {
   const outcome late = run("bench --processes 2 -b 8 -e 8 -n 1000000000 -w 0 -c 0 -T 1");
   CHECK(late.code == 3);
   CHECK(times_in(late.err, "has taken more than 1 second") == 1);
-  const outcome tune = run("launch -n 2 '" TROUPE_PROGRAM "' tune --output -");
+  const outcome tune = run("launch -n 3 '" TROUPE_PROGRAM "' tune --output -");
   CHECK(tune.code == 2);
-  check_says(tune.err, "tune measures what one process costs");
+  check_says(tune.err, "frames between two processes, and this is one of 3");
+}
+
+TEST_CASE("processes: tune measures frames by both ways, between processes that it starts or was started as") {
+  for (const std::string command :
+       {"tune --quick --output -", "launch -n 2 '" TROUPE_PROGRAM "' tune --quick --output -"}) {
+    CAPTURE(command);
+    const outcome tune = run(command);
+    CHECK_MESSAGE(tune.code == 0, tune.err);
+    const bool launched = command.starts_with("launch");
+    check_says(tune.out, launched ? "ring between two processes of the job, TCP over loopback"
+                                  : "ring between processes, TCP over loopback");
+    // Neither is what is assumed, which has no decimals.
+    for (const char* assumed : {"ring_message = 700.0", "socket_message = 15000.0"})
+      CHECK_MESSAGE(tune.out.find(assumed) == std::string::npos, tune.out);
+  }
 }
 
 TEST_CASE("processes: an interrupt ends all of them, with what there is") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/planning/tuning.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <doctest/doctest.h>
@@ -249,6 +250,47 @@ TEST_CASE("decisions follow from the constants") {
   engine_options o;
   o.tuning = ll_is_cheap.path();
   CHECK(planner{o}.plan_for(all_reduce_of(1024), layout::flat(2))->protocol() == message_protocol::ll);
+}
+
+TEST_CASE("a job's machines agree on the largest cost of each kind, and plan by it alike") {
+  tuning slow = strange(), fast = assumed_tuning();
+  slow.machine.cores = 4, fast.machine.cores = 2;
+  CHECK(to_toml(with_costs(slow, costs_of(slow))) != to_toml(with_costs(slow, costs_of(fast))));
+  std::vector<double> job = costs_of(slow);
+  const std::vector<double> other = costs_of(fast);
+  REQUIRE(job.size() == other.size());
+  std::ranges::transform(job, other, job.begin(), [](double a, double b) { return std::max(a, b); });
+  const tuning a = with_costs(slow, job), b = with_costs(fast, job);
+  CHECK(costs_of(a) == costs_of(b));
+  CHECK(a.machine.cores == 2);
+  for (const tuning_key& k : tuning_schema()) {
+    CAPTURE(k.key);
+    if (k.number != nullptr) CHECK(a.*k.number == std::max(slow.*k.number, fast.*k.number));
+    else
+      for (const double bytes : {16384.0, 65536.0, 1073741824.0})
+        CHECK((b.*k.curve).at(bytes) ==
+              doctest::Approx(std::min((slow.*k.curve).at(bytes), (fast.*k.curve).at(bytes))));
+  }
+  for (const std::size_t bytes : {8U, 4096U, 1U << 20}) {
+    const auto decided = [&](const tuning& own) {
+      const temporary_file file{to_toml(own)};
+      engine_options o;
+      o.tuning = file.path();
+      planner p{o};
+      p.agree_on(job);
+      layout on = layout::placed({{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}});
+      on.homes = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+      std::string text;
+      for (const candidate& c : p.candidates(all_reduce_of(bytes), on))
+        text += c.choreography + " " + c.protocol + " " + std::to_string(c.predicted_seconds) + (c.chosen ? "!" : "") +
+                "\n";
+      return text;
+    };
+    CHECK(decided(slow) == decided(fast));
+  }
+  for (const std::vector<double>& wrong :
+       {std::vector<double>{}, std::vector<double>(job.size(), 0.0), std::vector<double>(job.size(), std::nan(""))})
+    CHECK_THROWS_AS(with_costs(fast, wrong), error);
 }
 
 TEST_CASE("a fit finds the constants that made the measurements") {

@@ -227,6 +227,47 @@ TEST_CASE("the context reaches the function, and every element is combined n −
   CHECK(combined == 300);
 }
 
+TEST_CASE("ranks whose operations have other names disagree, and both names are told") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  std::vector<int> a(3, 1), b(3, 2);
+  const auto larger = [](int l, int r) { return l > r ? l : r; };
+  const auto code = [&](auto left, auto right, std::initializer_list<const char*> parts) {
+    troupe::group together;
+    comms[0].all_reduce_async(together, a, left);
+    comms[1].all_reduce_async(together, b, right);
+    try {
+      together.wait();
+    } catch (const troupe::error& e) {
+      const std::string text = e.what();
+      for (const std::string part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+      return e.code_value();
+    }
+    return errc::ok;
+  };
+  using troupe::commutative, troupe::named;
+  CHECK(code(named("larger", larger), named("smaller", larger), {"user \"larger\"", "user \"smaller\""}) ==
+        errc::mismatch);
+  CHECK(code(named("larger", larger), larger,
+             {"rank 0: all_reduce(count 3, i32, user \"larger\" (not commutative)",
+              "rank 1: all_reduce(count 3, i32, user (not commutative)"}) == errc::mismatch);
+  CHECK(code(commutative(named("larger", larger)), named("larger", larger), {"(not commutative)"}) == errc::mismatch);
+  CHECK(code(commutative(named("larger", larger)), named("larger", commutative(larger)), {}) == errc::ok);
+  CHECK(a == std::vector<int>(3, 2));
+  CHECK(b == std::vector<int>(3, 2));
+  CHECK(code(named("plus", std::plus<>{}), std::plus<>{}, {}) == errc::ok);
+}
+
+TEST_CASE("an operation's name is short and printable") {
+  const auto add = [](int l, int r) { return l + r; };
+  for (const std::string& wrong :
+       {std::string{}, std::string(32, 'a'), std::string{"a\nb"}, std::string{"\xc3\xa9"}, std::string{"a\0b", 3}})
+    CHECK_THROWS_WITH_AS(troupe::named(wrong, add), doctest::Contains("1 to 31 printable"), troupe::error);
+  const op longest = troupe::named(std::string(31, 'z'), troupe::user_op(elementwise<affine>));
+  CHECK(longest.name.view() == std::string(31, 'z'));
+  CHECK(troupe::named("sum of mine", troupe::sum) == troupe::sum);
+}
+
 TEST_CASE("ranks that declare different properties disagree") {
   troupe::engine engine;
   auto comms = engine.communicators(2);

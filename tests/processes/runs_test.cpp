@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
 
+#include <unistd.h>
+
+#include "engine/planning/tuning.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
@@ -168,6 +172,62 @@ TEST_CASE("persistent operations, groups and one thread that drives several rank
       together.wait();
       for (const auto& d : data) expect(d[499] == static_cast<float>(6 + 4 * round), "a group's sum");
     }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("processes whose machines have other costs agree on one set, and plan alike") {
+  const auto ended = run_processes(3, [](const member& m) {
+    // Each believes in another protocol and in other frames.
+    troupe::tuning t = troupe::assumed_tuning();
+    t.machine.cores = 1 + m.process;
+    if (m.process == 0) t.direct_operation_ns = t.peer_call_ns = 1e8;
+    if (m.process == 1) t.slot_step_ns = t.ll_line_ns = t.actor_step_ns = 1e5;
+    if (m.process == 2) t.ring_message_ns = 1e6, t.actor_rank_ns = 1;
+    const std::string file = "/tmp/troupe_costs_" + std::to_string(::getpid()) + ".toml";
+    std::ofstream{file} << to_toml(t);
+    troupe::engine_options options;
+    options.tuning = file;
+    const auto alike = jobs_of(seed() + 77, 3, 24);
+    {
+      troupe::engine engine(options);
+      communicator comm = engine.join(m.how());
+      // A plan of one rank that is not the others' would be a mismatch.
+      run_jobs(comm, alike);
+      std::vector<double> data(1);
+      for (std::size_t count = 1; count <= (1 << 16); count *= 4) {
+        data.assign(count, 1.0);
+        comm.all_reduce(data, troupe::sum);
+        expect(data.back() == 3.0, "a sum");
+      }
+      communicator parts = comm.split(0, comm.size() - comm.rank());
+      parts.all_reduce(data, troupe::maximum);
+    }
+    ::unlink(file.c_str());
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("operations of one's own are compared by their names between processes, too") {
+  const auto ended = run_processes(2, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    const auto larger = [](int a, int b) { return a > b ? a : b; };
+    std::vector<int> data(5, comm.rank());
+    const auto text_of = [&](const char* mine) {
+      try {
+        comm.all_reduce(data, troupe::commutative(troupe::named(mine, larger)));
+        return std::string{"no error"};
+      } catch (const troupe::error& e) {
+        expect(e.code_value() == errc::mismatch, "other names are a mismatch");
+        return std::string{e.what()};
+      }
+    };
+    const std::string text = text_of(comm.rank() == 0 ? "larger" : "smaller");
+    expect(text.find("user \"larger\"") != text.npos && text.find("user \"smaller\"") != text.npos, text.c_str());
+    comm.barrier();
+    expect(text_of("larger") == "no error", "the same name is the same operation");
+    expect(data == std::vector<int>(5, 1), "the larger rank");
   });
   CHECK(trouble(ended) == "");
 }

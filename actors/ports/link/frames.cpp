@@ -21,8 +21,13 @@ constexpr errc last_of(errc) { return last_errc; }
 static void describe(auto& wire, ended_call& e) { wire(e.sequence, e.result); }
 static void describe(auto& wire, call_report::entry& e) { wire(e.sequence, e.text); }
 static void describe(auto& wire, call_report& r) { wire(r.plan, r.planned, r.ahead, r.earlier, r.known_from); }
-/// Of a user's function only that there is one.
-static void describe(auto& wire, op& o) { wire(o.kind, o.scale, o.commutative, o.associative); }
+/// Of a user's function only that there is one, and its name. One that nobody can have is left out: the calls differ then.
+static void describe(auto& wire, op& o) {
+  std::string name{o.name.view()};
+  wire(o.kind, o.scale, o.commutative, o.associative, name);
+  if constexpr (std::is_same_v<decltype(wire), actors::wire_reader&>)
+    o.name = !name.empty() && op_name::fits(name) ? op_name{name} : op_name{};
+}
 static void describe(auto& wire, call& c) {
   wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement,
        c.choreography, c.counts, c.receive_counts, c.outcome_of, c.history, c.report);

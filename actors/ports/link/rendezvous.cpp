@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -22,8 +23,8 @@ namespace troupe::actors {
 static void describe(auto& wire, process_place& p) {
   wire(p.host, p.host_key, p.pid, p.first_rank, p.ranks, p.cores, p.addresses);
 }
-static void describe(auto& wire, roster& r) { wire(r.job, r.processes); }
-static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings); }
+static void describe(auto& wire, roster& r) { wire(r.job, r.processes, r.costs); }
+static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.costs); }
 
 namespace {
 
@@ -328,6 +329,13 @@ void rendezvous_service::finish() {
       return refuse_all("the engine options of processes 0 and " + std::to_string(process) + " differ: \"" + first +
                         "\" and \"" + other + "\"; all processes of a job must have the same");
     }
+    if (yes.all.costs.empty()) yes.all.costs = e->costs;
+    if (e->costs.size() != yes.all.costs.size() ||
+        !std::ranges::all_of(e->costs, [](double c) { return std::isfinite(c); }))
+      return refuse_all("the costs that process " + std::to_string(process) + " says its machine has are none");
+    // All plan by the same numbers; what is dear somewhere is dear for the job, whose operations end with the slowest.
+    std::ranges::transform(e->costs, yes.all.costs, yes.all.costs.begin(),
+                           [](double a, double b) { return std::max(a, b); });
     process_place place = e->place;
     place.first_rank = static_cast<std::uint32_t>(ranks);
     ranks += place.ranks;

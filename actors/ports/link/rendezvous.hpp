@@ -27,6 +27,8 @@ struct enrolment {
   std::uint32_t processes = 1;
   process_place place;   ///< but for first_rank
   std::string settings;  ///< what all must have said alike, a line each: "choreography = auto"
+  std::vector<double>
+      costs;  ///< what its machine costs: numbers of which the larger is the dearer, as many in every process
 };
 
 /// Serves one job, on a thread of its own, until all have their roster.

@@ -21,6 +21,7 @@ struct process_place {
 struct roster {
   std::uint64_t job = 0;
   std::vector<process_place> processes;
+  std::vector<double> costs;  ///< of the job's machines, each the largest that a process said
   std::uint32_t ranks() const { return processes.empty() ? 0 : processes.back().first_rank + processes.back().ranks; }
 };
 

@@ -2,13 +2,25 @@
 // troupe tune
 #include "engine/tools/tune.hpp"
 
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/report.hpp"
+#include "engine/tools/tune_links.hpp"
+#include "engine/world/join.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -19,6 +31,7 @@ constexpr const char* footer = R"(Examples:
   troupe tune                          measure (about a minute; leave the machine alone), write the file that engines load
   troupe tune --output mine.toml       … to another place; TROUPE_TUNING=mine.toml or engine.tuning = "mine.toml" loads it
   troupe tune --quick --output -       a look: print the file, write nothing
+  troupe launch --hosts hosts.toml -n 2 troupe tune    the same, with frames between these two hosts instead of two processes here
   troupe explain all_reduce --ranks 4 --bytes 64K --measure    how far predictions are from measurements
 
 docs/tuning.md describes the file.)";
@@ -26,7 +39,102 @@ docs/tuning.md describes the file.)";
 struct arguments {
   std::string output;
   bool quick = false;
+  bool peer = false;  ///< the other process, which `tune` starts itself
 };
+
+// -- frames between processes -----------------------------------------------------------------------------------------
+
+constexpr std::chrono::seconds deadline_here{20}, deadline_of_job{600};
+
+/// This program once more, as process 1 of the job.
+class peer_process {
+public:
+  peer_process(const std::string& rendezvous, const std::string& key, bool apart, bool quick) {
+    std::vector<std::string> words{"troupe", "tune", "--peer"},
+        variables{"TROUPE_JOIN=" + rendezvous, "TROUPE_RANK=1", "TROUPE_RANKS=2", "TROUPE_KEY=" + key};
+    if (quick) words.emplace_back("--quick");
+    if (apart) variables.insert(variables.end(), {"TROUPE_HOST=tune, process 1", "TROUPE_INTERFACE=lo"});
+    for (char** v = environ; v != nullptr && *v != nullptr; ++v)
+      if (!std::string_view{*v}.starts_with("TROUPE_")) variables.emplace_back(*v);
+    const auto pointers = [](std::vector<std::string>& of) {
+      std::vector<char*> all;
+      for (std::string& each : of) all.push_back(each.data());
+      all.push_back(nullptr);
+      return all;
+    };
+    if (const int bad = ::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, pointers(words).data(),
+                                      pointers(variables).data());
+        bad != 0)
+      throw error(errc::io, "a second process cannot be started: " + std::string{std::strerror(bad)});
+  }
+  ~peer_process() {
+    // It ends by itself: without its peer, by peer_lost or its deadline.
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {}
+  }
+  peer_process(const peer_process&) = delete;
+  peer_process& operator=(const peer_process&) = delete;
+
+private:
+  pid_t pid_ = -1;
+};
+
+/// Another process of this computer: by the ring that it shares with this one, or as if it were on another host, by TCP over loopback.
+std::vector<calibration> measure_here(reach between, bool quick) {
+  const bool apart = between == reach::network;
+  const actors::job_key key = actors::job_key::random();
+  const actors::rendezvous_service place{"tcp://127.0.0.1:0", 2, key, build_of_links()};
+  const peer_process other{place.address(), key.to_hex(), apart, quick};
+  join_options how;
+  how.rendezvous = place.address();
+  how.process = 0;
+  how.processes = 2;
+  how.key = key.to_hex();
+  how.deadline = deadline_here;
+  if (apart) how.interfaces = "lo", how.host = "tune, process 0";
+  engine on{options_to_measure_links()};
+  communicator world = on.join(how);
+  return measure_link(world, between, quick);
+}
+
+/// The other process of a job of two, which a launcher has started.
+struct launched_pair {
+  reach between = reach::segment;
+  std::vector<calibration> measured;
+};
+launched_pair measure_in_job(bool quick) {
+  join_options how;
+  how.deadline = deadline_of_job;
+  engine on{options_to_measure_links()};
+  communicator world = on.join(how);
+  launched_pair pair;
+  pair.between = reach_map{layout_of_job(on)}.farthest();
+  pair.measured = measure_link(world, pair.between, quick);
+  return pair;
+}
+
+/// What cannot be measured stays assumed, and why is said.
+void measure_links(tuning& t, bool in_job, bool quick, progress_line& line) {
+  launched_pair pair;
+  if (in_job) {
+    line.show("links: the other process of the job");
+    pair = measure_in_job(quick);
+    fit_link(t, pair.measured,
+             pair.between == reach::segment ? "ring between two processes of the job"
+                                            : "TCP between two hosts of the job");
+  }
+  for (const reach between : {reach::segment, reach::network}) {
+    if (in_job && pair.between == between) continue;
+    const bool apart = between == reach::network;
+    line.show(apart ? "links: TCP" : "links: ring");
+    try {
+      fit_link(t, measure_here(between, quick), apart ? "TCP over loopback" : "ring between processes");
+    } catch (const error& failure) {
+      line.clear();
+      std::cerr << "troupe: frames by " << (apart ? "TCP" : "the shared ring")
+                << " are not measured, but assumed: " << failure.what() << '\n';
+    }
+  }
+}
 
 std::string value_of(const tuning& t, const tuning_key& k) {
   char text[64];
@@ -46,6 +154,7 @@ void print_table(std::ostream& to, const tuning& t) {
     to << name << value << ' ' << unit << "  (" << how << ")\n";
   };
   to << t.machine.cpu << ", " << plural(static_cast<std::size_t>(t.machine.cores), "core") << '\n';
+  to << "frames between processes: " << (t.links.empty() ? "assumed" : "measured by " + t.links) << '\n';
   for (const tuning_key& k : tuning_schema()) row(std::string{k.key}, value_of(t, k), k.unit, k.how);
   char text[32];
   for (const datatype type : tuned_datatypes) {
@@ -55,10 +164,12 @@ void print_table(std::ostream& to, const tuning& t) {
 }
 
 int tune(const arguments& a) {
-  if (const job_place place = join_place(); place.processes > 1)
-    usage_error("tune measures what one process costs on a machine that is left alone, and this is one of " +
-                std::to_string(place.processes) + " (by " + place.by +
-                "); start it by itself on each kind of host, and give all processes of a job one file (engine.tuning)");
+  if (a.peer) return measure_in_job(a.quick), exit_ok;
+  const job_place place = join_place();
+  if (place.processes > 2)
+    usage_error("tune measures a machine that is left alone, and frames between two processes, and this is one of " +
+                std::to_string(place.processes) + " (by " + place.by + "); start it by itself, or in two processes");
+  if (place.process == 1) return measure_in_job(a.quick), exit_ok;
   const std::string output = a.output.empty() ? default_tuning_path() : a.output;
   if (output.empty())
     usage_error("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the file; say one: --output FILE");
@@ -73,7 +184,8 @@ int tune(const arguments& a) {
   check_writable(output);
   const interrupt_guard guard;
   progress_line line;
-  const tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
+  tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
+  measure_links(t, place.processes == 2, a.quick, line);
   line.clear();
   print_table(output == "-" ? std::cerr : std::cout, t);
   write_text(output, to_toml(t));
@@ -92,6 +204,7 @@ void add_tune(CLI::App& program, action& chosen) {
                   "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")
       ->type_name("FILE");
   sub->add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
+  sub->add_flag("--peer", a->peer)->group("");  // of `tune` itself
   sub->footer(footer);
   sub->callback([a, &chosen] { chosen = [a] { return tune(*a); }; });
 }
