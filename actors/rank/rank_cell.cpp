@@ -7,6 +7,7 @@
 #include <new>
 #include <thread>
 
+#include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "memory/error.hpp"
 
@@ -558,8 +559,11 @@ bool rank_cell::look_again() noexcept {
       if (help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
-    if (step == wait_course::step::yield) std::this_thread::yield();
+    // What comes in frames may come from a process of which nobody knows that it shares this core.
+    const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
+    if (gives_way) std::this_thread::yield();
     else if (step == wait_course::step::pause) pause_core();
+    if (gives_way && !board && help_one()) return true;
   }
   return false;
 }
