@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Troupe's public interface: collective communication between the ranks of one process.
+// Troupe's public interface: collective communication between ranks, of one process or many.
 
 #include "engine/api/buffers.hpp"
 #include "engine/api/calls.hpp"

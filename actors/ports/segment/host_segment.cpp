@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -267,7 +268,10 @@ void host_segment::detach(std::uint32_t which) noexcept {
 
 /// @pre locked, and nobody uses it
 void host_segment::give_back(stretch& what) noexcept {
-  if (what.owner != 0) shared_->processes[what.owner - 1].changes.fetch_add(1, std::memory_order_release);
+  if (what.owner != 0) {
+    const std::uint32_t owner = std::exchange(what.owner, nobody);
+    shared_->processes[owner - 1].changes.fetch_add(1, std::memory_order_release);
+  }
   if (what.bytes != 0 && ::fallocate(memory_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                      static_cast<off_t>(what.at), static_cast<off_t>(what.bytes)) != 0)
     return;  // it stays as it is, and nobody's
@@ -295,8 +299,8 @@ std::byte* host_segment::lend(std::size_t bytes) {
   void* const at = ::mmap(nullptr, free->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),
                           static_cast<off_t>(free->at));
   if (at == MAP_FAILED) return nullptr;
-  ::madvise(at, free->bytes,
-            MADV_HUGEPAGE);  // few turns of the page table; where the system does not, it works as well
+  // Where the system has no large pages for it, it works as well.
+  ::madvise(at, free->bytes, MADV_HUGEPAGE);
   free->left = 1;
   free->address = reinterpret_cast<std::uint64_t>(at);
   free->owner = here_ + 1;
@@ -313,8 +317,11 @@ void host_segment::take_back(std::byte* what) noexcept {
     for (std::uint32_t i = 0; i < shared_->stretches; ++i) {
       stretch& s = shared_->of[i];
       if (s.id == 0 || s.owner != here_ + 1 || s.address != address) continue;
-      ::munmap(what, s.bytes);
-      return give_back(s);
+      // Before its address is anything else's, which the others would look for here.
+      const std::size_t bytes = s.bytes;
+      give_back(s);
+      ::munmap(what, bytes);
+      return;
     }
   } catch (const error&) {  // it stays until the job has ended
   }

@@ -33,6 +33,7 @@ public:
   bool write(std::byte* to, const std::byte* from, std::size_t bytes) {
     return move(const_cast<std::byte*>(from), to, bytes, &::process_vm_writev);
   }
+  /// See process_memory.
   std::byte* near(std::byte* its);
   std::string why_refused() const;
 
@@ -67,7 +68,7 @@ private:
   std::atomic<bool> ended_{false};
   std::atomic<std::int64_t> seen_at_{0};  ///< when it was last found to be there: ns of the steady clock
   std::atomic<int> refused_{0};
-  std::mutex mutex_;  ///< of the following; held for a look-up, once for a buffer and operation
+  std::mutex mutex_;  ///< of the following; held for a look-up, once for a buffer and operation, or a unit of a message
   std::uint64_t seen_ = 0;
   std::vector<view> views_;  ///< by address
 };

@@ -33,6 +33,8 @@ constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + page -
                       std::string{"the memory that processes of a host share "} + what + ": " + text_of_errno(error));
 }
 
+constexpr std::uint32_t nobody = 0xffffffff;  ///< as owner: it was given back, and could not be emptied
+
 /// A piece of the memory: a communicator's region, or one that a process has for its callers' data.
 struct stretch {
   std::uint64_t id;         ///< 0: free, though it may have a place; written last
