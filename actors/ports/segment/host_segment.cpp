@@ -137,8 +137,8 @@ std::shared_ptr<host_segment> host_segment::make() {
 
 std::shared_ptr<host_segment> host_segment::take(descriptor from) {
   struct stat what {};
-  const bool fits =
-      ::fstat(from.get(), &what) == 0 && what.st_size >= static_cast<off_t>(sizeof(table)) && what.st_size % page == 0;
+  const bool fits = ::fstat(from.get(), &what) == 0 && what.st_size >= static_cast<off_t>(sizeof(table)) &&
+                    static_cast<std::uint64_t>(what.st_size) % page == 0;
   // Who could shrink it could end the process that looks into it.
   if (!fits || (::fcntl(from.get(), F_GET_SEALS) & seals) != seals)
     throw error(errc::io, "what was passed is no memory for boards");
