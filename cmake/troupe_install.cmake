@@ -16,6 +16,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 set(public_headers
   engine/api/troupe.hpp
   engine/api/caf_actors.hpp  # programs made of CAF actors
+  memory/tiers/card_memory.hpp  # a card's memory in three tiers
+  engine/bindings/c/troupe_card.h
   # Authors of choreographies (docs/choreographies.md).
   protocols/choreographies/patterns.hpp
   protocols/choreographies/plugin.hpp

@@ -37,4 +37,9 @@ done
 ((${#selected[@]})) || { echo "found no headers in $root"; exit 1; }
 printf '%s\0' "${selected[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"' check {} "$work" "$@" ||
   { echo "some headers do not compile on their own; see above"; exit 1; }
+# What C programs include compiles as C, too.
+c_headers=$(find engine/bindings -name '*.h')
+for header in $c_headers; do
+  "$@" -x c -std=c11 -Wall -Wextra -Werror -I. -fsyntax-only "$header" || { echo "$header is no C"; exit 1; }
+done
 echo "${#selected[@]} headers compile on their own"

@@ -289,6 +289,24 @@ def check_targets() -> None:
                 fault(str(document.relative_to(root)), f"nothing builds build/release/{path}")
 
 
+def check_quoted(document: str, source: str) -> None:
+    """Every line of a document's C++ and C stands in a program that is built and run, in the same order within a block."""
+    program = [" ".join(line.split("//")[0].split()) for line in (root / source).read_text().splitlines()]
+    quoted = [*blocks(root / document, "cpp"), *blocks(root / document, "c")]
+    if not quoted:
+        fault(document, f"quotes nothing of {source}")
+    for where, lines in quoted:
+        at = 0
+        for line in lines:
+            text = " ".join(line.split("//")[0].split())
+            if not text:
+                continue
+            if text not in program[at:]:
+                fault(where, f"{source} has no such line, or not there:\n    {line}")
+                break
+            at += program[at:].index(text) + 1
+
+
 environment = set_up()
 try:
     commands = check_commands()
@@ -300,6 +318,7 @@ try:
     check_files()
     check_links()
     check_targets()
+    check_quoted("docs/tiers.md", "examples/11_card_memory.cpp")
 finally:
     shutil.rmtree(work, ignore_errors=True)
 for text in faults:

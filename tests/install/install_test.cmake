@@ -23,7 +23,7 @@ set(prefix ${work_dir}/moved)
 set(outside ${work_dir}/outside)
 file(REMOVE_RECURSE ${outside} ${prefix})
 file(COPY ${source_dir}/tests/install/app/ ${source_dir}/examples/04_your_own_choreography.cpp
-  ${source_dir}/examples/05_from_caf_actors.cpp DESTINATION ${outside})
+  ${source_dir}/examples/05_from_caf_actors.cpp ${source_dir}/examples/11_card_memory.cpp DESTINATION ${outside})
 run(${CMAKE_COMMAND} --install ${build_dir} --prefix ${work_dir}/installed)
 file(RENAME ${work_dir}/installed ${prefix})
 
@@ -41,7 +41,7 @@ endif()
 
 run(${CMAKE_COMMAND} -S ${outside} -B ${outside}/build ${tools} -DCMAKE_PREFIX_PATH=${prefix})
 run(${CMAKE_COMMAND} --build ${outside}/build)
-foreach(program IN ITEMS app author actors)
+foreach(program IN ITEMS app author actors card)
   run(${outside}/build/${program})
 endforeach()
 run(${prefix}/bin/troupe --help)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -141,6 +142,17 @@ troupe::errc code_of(Function function) {
     return problem.code_value();
   }
   return troupe::errc::ok;
+}
+
+/// What the error says that the function throws; empty if it throws none.
+template <class Function>
+std::string message_of(Function function) {
+  try {
+    function();
+  } catch (const troupe::error& problem) {
+    return problem.what();
+  }
+  return {};
 }
 
 }  // namespace memory_tests

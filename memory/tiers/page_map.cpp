@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/tiers/page_map.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "memory/tiers/bit_search.hpp"
+
+namespace troupe::detail {
+
+namespace {
+
+constexpr std::size_t line = 64;
+constexpr std::size_t words_of_line = line / sizeof(std::uint64_t);
+constexpr std::uint64_t all = ~std::uint64_t{0};
+
+std::size_t whole_lines(std::size_t bits) {
+  return std::max<std::size_t>(1, (bits + 64 * words_of_line - 1) / (64 * words_of_line)) * words_of_line;
+}
+
+/// Bits [low, low + count) of a word. @pre 0 < count, low + count <= 64
+constexpr std::uint64_t mask(std::uint32_t low, std::uint32_t count) {
+  return (count == 64 ? all : (std::uint64_t{1} << count) - 1) << low;
+}
+
+/// Where `least` ones in a row begin.
+constexpr std::uint64_t runs_in(std::uint64_t ones, std::uint32_t least) {
+  if (least > 64) return 0;
+  while (least > 1 && ones != 0) {
+    const std::uint32_t half = least / 2;
+    ones &= ones >> half;
+    least -= half;
+  }
+  return ones;
+}
+static_assert(runs_in(0b1110110, 1) == 0b1110110 && runs_in(0b1110110, 2) == 0b0110010 &&
+              runs_in(0b1110110, 3) == 0b0010000);
+
+/// change(word, bits) for every word that the range of bits touches.
+template <class Change>
+void for_words(std::uint32_t first, std::uint32_t count, Change change) {
+  while (count > 0) {
+    const std::uint32_t low = first % 64, here = std::min(count, 64 - low);
+    change(first / 64, mask(low, here));
+    first += here;
+    count -= here;
+  }
+}
+
+}  // namespace
+
+void page_map::aligned_delete::operator()(std::uint64_t* words) const noexcept {
+  ::operator delete[](words, std::align_val_t{line});
+}
+
+page_map::words page_map::make_words(std::size_t count) {
+  auto* const made =
+      static_cast<std::uint64_t*>(::operator new[](count * sizeof(std::uint64_t), std::align_val_t{line}));
+  std::fill_n(made, count, 0);
+  return words{made};
+}
+
+page_map::page_map(std::uint32_t most_pages)
+    : most_{most_pages},
+      page_words_{whole_lines(most_pages)},
+      block_words_{whole_lines(most_pages / pages_of_block + 1)},
+      pages_{make_words(page_words_)},
+      blocks_{make_words(block_words_)} {}
+
+void page_map::give(std::uint32_t first, std::uint32_t count) {
+  for_words(first, count, [&](std::size_t word, std::uint64_t bits) { pages_[word] |= bits; });
+  free_ += count;
+  note_blocks(first, count);
+  // Whoever looks for no more pages than are free here has to begin here again. From a thousand on nobody counts.
+  constexpr std::uint32_t many = 1024;
+  const std::uint32_t before = first - begin_of(first, many), behind = next_taken(first + count - 1, many) - first;
+  const std::size_t classes = before >= many || behind >= many ? hints_.size() : hint_of(before + behind) + 1;
+  for (std::size_t c = 0; c < classes; ++c) hints_[c] = std::min(hints_[c], first);
+}
+
+void page_map::take(std::uint32_t first, std::uint32_t count) {
+  for_words(first, count, [&](std::size_t word, std::uint64_t bits) { pages_[word] &= ~bits; });
+  free_ -= count;
+  note_blocks(first, count);
+}
+
+void page_map::note_blocks(std::uint32_t first, std::uint32_t count) {
+  if (count == 0) return;
+  for (std::uint32_t b = first / pages_of_block; b <= (first + count - 1) / pages_of_block; ++b) {
+    const std::uint64_t bit = std::uint64_t{1} << b % 64;
+    if ((pages_[2 * b] & pages_[2 * b + 1]) == all) blocks_[b / 64] |= bit;
+    else blocks_[b / 64] &= ~bit;
+  }
+}
+
+page_map::run page_map::find_from_hint(std::uint32_t least, std::uint32_t enough) {
+  // A hint is for all who look for as many pages to the next power of two, so it is learnt by looking for the fewest.
+  std::uint32_t& hint = hints_[hint_of(least)];
+  const std::uint32_t fewest = std::bit_floor(least);
+  const run any = find(hint, fewest, enough);
+  hint = any.count == 0 ? most_ : any.first;
+  return any.count == 0 || any.count >= least ? any : find(any.first + any.count, least, enough);
+}
+
+bool page_map::all_free(std::uint32_t first, std::uint32_t count) const {
+  return count == 0 || next_taken(first, count) - first >= count;
+}
+
+std::size_t page_map::hint_of(std::uint32_t least) noexcept { return static_cast<std::size_t>(std::bit_width(least)); }
+
+/// The first page behind `page` that is not free. Whoever needs to know of `enough` pages only is not told more than a few words more.
+std::uint32_t page_map::next_taken(std::uint32_t page, std::uint32_t enough) const {
+  std::size_t word = page / 64;
+  if (const std::uint64_t rest = ~pages_[word] >> page % 64; rest != 0)
+    return page + static_cast<std::uint32_t>(std::countr_zero(rest));
+  const std::size_t end = std::min(page_words_, (page + std::size_t{enough}) / 64 + 2);
+  word = first_other_word(pages_.get(), word + 1, end, all);
+  if (word == end) return std::min(most_, static_cast<std::uint32_t>(64 * end));
+  return static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::countr_one(pages_[word]));
+}
+
+/// Where the run begins that free `page` is in. Whoever needs to know of `enough` pages only is not told of more than a few words more.
+std::uint32_t page_map::begin_of(std::uint32_t page, std::uint32_t enough) const noexcept {
+  std::size_t word = page / 64;
+  const std::size_t least = word - std::min<std::size_t>(word, enough / 64 + 1);
+  std::uint64_t taken = ~pages_[word] & mask(0, page % 64 + 1);
+  while (taken == 0 && word > least) taken = ~pages_[--word];
+  return static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::bit_width(taken));
+}
+
+page_map::run page_map::find(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const {
+  if (least >= 2 * pages_of_block - 1) return find_blocks(from, least, enough);
+  if (from >= most_) return {};
+  if (is_free(from)) from = begin_of(from, most_);
+  // A word at a time, however many short runs are in it. `carried` pages are free right before it.
+  std::uint32_t carried = 0;
+  std::uint64_t ignored = mask(0, from % 64 + 1) >> 1;
+  for (std::size_t word = from / 64; word < page_words_; ++word, ignored = 0) {
+    const std::uint64_t free = pages_[word] & ~ignored;
+    if (free == 0) {
+      carried = 0;
+      word = first_other_word(pages_.get(), word + 1, page_words_, 0) - 1;
+      continue;
+    }
+    const auto here = static_cast<std::uint32_t>(64 * word);
+    std::uint32_t first = most_;
+    if (carried + static_cast<std::uint32_t>(std::countr_one(free)) >= least) first = here - carried;
+    else if (const std::uint64_t begins = runs_in(free, least); begins != 0)
+      first = here + static_cast<std::uint32_t>(std::countr_zero(begins));
+    if (first != most_) return {first, next_taken(first, enough) - first};
+    carried = free == all ? carried + 64 : static_cast<std::uint32_t>(std::countl_one(free));
+  }
+  return {};
+}
+
+page_map::run page_map::find_blocks(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const {
+  // A run of so many pages has a whole block in it; one that reaches behind `from` has one that ends there, or later.
+  for (std::uint32_t block = from / pages_of_block;;) {
+    std::size_t word = block / 64;
+    std::uint64_t rest = word < block_words_ ? blocks_[word] & (all << block % 64) : 0;
+    if (rest == 0) {
+      word = first_other_word(blocks_.get(), std::min(word + 1, block_words_), block_words_, 0);
+      if (word == block_words_) return {};
+      rest = blocks_[word];
+    }
+    block = static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::countr_zero(rest));
+    const std::uint32_t first = begin_of(block * pages_of_block, most_);
+    const std::uint32_t end = next_taken(block * pages_of_block, enough);
+    if (end > from && end - first >= least) return {first, end - first};
+    block = std::max(block + 1, end / pages_of_block);
+  }
+}
+
+}  // namespace troupe::detail
