@@ -124,6 +124,17 @@ TEST_CASE("study: auto takes the fastest of all that can, and a small message an
       CHECK(run(machine + "choreography = \"" + by + "\"\n").rows[i].time_us >= best.rows[i].time_us);
 }
 
+TEST_CASE("study: where nothing limits a chunk, auto finds how often to cut") {
+  const std::string flat = "[study]\ncollective = \"broadcast\"\npreset = \"flat\"\nranks = 64\nsizes = [\"16M\"]\n";
+  const study_row by_hand = run(flat + "choreography = \"ring\"\nslices = 64\n").rows.front();
+  const study_row found = run(flat + "choreography = \"auto\"\n", true).rows.front();
+  CHECK(found.cut.slices > 1);
+  CHECK(found.time_us < by_hand.time_us);
+  CHECK(found.time_us >= found.bound_us());
+  // Where the scenario says it, that is so.
+  CHECK(run(flat + "choreography = \"auto\"\nslices = 4\n").rows.front().cut.slices == 4);
+}
+
 TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {
   const auto time = [](const std::string& more) {
     return run("[study]\nchoreography = \"ring\"\ncollective = \"broadcast\"\nranks = 2\nsizes = [\"1M\"]\n" + more)
@@ -322,6 +333,9 @@ TEST_CASE("troupe study: table, sweeps and files") {
   CHECK(json::parse(text("t")).contains("traceEvents"));
   CHECK(call("ring.toml --set choreography=ringg") == 2);
   CHECK(text("err").find("did you mean ring?") != std::string::npos);
+  CHECK(call("ring.toml --sweep choreography=pairwise,halving_doubling --json j") == 2);
+  CHECK(json::parse(text("j"))["sweeps"][0]["points"].size() == 2);
+  CHECK(json::parse(text("j"))["sweeps"][0]["refused"][0]["value"] == "pairwise");
   CHECK(call("ring.toml --sweep ranks") == 2);
   CHECK(call("ring.toml --sweep ranks=4,abc") == 2);
   CHECK(text("out").empty());

@@ -140,6 +140,22 @@ void check_alone(const arguments& a, const char* mode) {
     if (said) usage_error(std::string{option} + " would do nothing with " + mode);
 }
 
+/// What one value cannot have does not keep the others from being run.
+study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const study_run_options& options) {
+  study_sweep_result done{sweep, {}, {}};
+  for (const std::string& value : sweep.values) {
+    try {
+      done.points.emplace_back(value, run_study(read_study(configured(a, sweep.key + "=" + value)), options));
+    } catch (const error& why) {
+      // Anything else is no matter of the value.
+      const errc code = why.code_value();
+      if (code != errc::unsupported && code != errc::unsupported_type && code != errc::bad_config) throw;
+      done.refused.emplace_back(value, why.what());
+    }
+  }
+  return done;
+}
+
 int run(const arguments& a) {
   if (a.presets || a.published || a.calibrate)
     check_alone(a, a.presets ? "--presets" : a.published ? "--published" : "--calibrate");
@@ -177,12 +193,8 @@ int run(const arguments& a) {
   options.record = false;
   std::vector<study_sweep_result> sweeps;
   for (const study_sweep& sweep : wanted) {
-    sweeps.push_back({sweep, {}});
-    for (const std::string& value : sweeps.back().what.values) {
-      sweeps.back().points.emplace_back(
-          value, run_study(read_study(configured(a, sweeps.back().what.key + "=" + value)), options));
-      wrong = wrong || any_wrong(sweeps.back().points.back().second);
-    }
+    sweeps.push_back(run_sweep(a, sweep, options));
+    for (const auto& [value, of] : sweeps.back().points) wrong = wrong || any_wrong(of);
     progress.clear();
     table << '\n';
     print_sweep(table, sweeps.back());
@@ -193,7 +205,8 @@ int run(const arguments& a) {
   if (!a.trace.empty() && !result.recording)
     throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
-  return wrong ? exit_wrong : exit_ok;
+  const bool refused = std::ranges::any_of(sweeps, [](const study_sweep_result& s) { return !s.refused.empty(); });
+  return wrong ? exit_wrong : refused ? exit_usage : exit_ok;
 }
 
 }  // namespace

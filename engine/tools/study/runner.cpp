@@ -33,6 +33,10 @@ constexpr int most_verified_ranks = 256;
 constexpr std::uint64_t most_recorded_steps = 500'000;
 /// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
 constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
+/// Elements: shorter slices of a cell are not tried …
+constexpr std::uint64_t least_sliced = 256;
+/// … nor runs with more steps than this, of which each is to be a matter of a second or two.
+constexpr std::uint64_t most_sliced_steps = 2'000'000;
 
 /// Buffers with values for which only one result is right.
 class real_buffers {
@@ -378,7 +382,7 @@ private:
         if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
         if (options_.progress) options_.progress(n + ", " + p.name + ", " + bytes_text(bytes));
         try {
-          study_row row = row_of(attempt_of(n, p, shape), shape, nullptr);
+          study_row row = best_cut_of(n, p, shape);
           if (best.choreography.empty() || row.time_us < best.time_us) best = std::move(row);
         } catch (const error& wrong) {
           if (scenario_.choreography != "auto" || wrong.code_value() == errc::cancelled) throw;
@@ -390,13 +394,34 @@ private:
     return best;
   }
 
-  attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape) {
+  /// Where nothing says how long a chunk may be, twice as many slices are tried as long as that is faster: what one more costs grows with
+  /// their number, and what it saves shrinks.
+  study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape) {
+    const attempt whole = attempt_of(choreography, protocol, shape);
+    study_row best = row_of(whole, shape, nullptr);
+    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0;
+    if (!free || protocol.slot_payload > 0 || scenario_.kind.v_form) return best;
+    const std::uint64_t cells =
+        static_cast<std::uint64_t>(whole.what->notes->parts) * static_cast<std::uint64_t>(scenario_.channels);
+    for (int slices = 2; shape.count / cells / static_cast<std::uint64_t>(slices) >= least_sliced; slices *= 2) {
+      if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
+      if (best.outcome.steps * 2 > most_sliced_steps) break;
+      study_row row = row_of(attempt_of(choreography, protocol, shape, slices), shape, nullptr);
+      if (row.time_us >= best.time_us) break;
+      best = std::move(row);
+    }
+    return best;
+  }
+
+  /// @param slices 0: as the protocol's slots ask for
+  attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
+                     int slices = 0) {
     attempt a;
     a.protocol = protocol;
     a.cut.channels = scenario_.channels;
     const bool cut_by_all = scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1;
     a.what = prepare(choreography, cut_by_all, 1);
-    a.cut.slices = slices_of(*a.what->notes, shape, protocol);
+    a.cut.slices = slices > 0 ? slices : slices_of(*a.what->notes, shape, protocol);
     if (a.cut.slices > 1 && !a.what->one_cell) a.what = prepare(choreography, true, std::min(a.cut.slices, 3));
     return a;
   }
@@ -459,7 +484,7 @@ private:
     for (const protocol_costs& p : protocols_) {
       if (p.name != row.protocol) continue;
       auto recording = std::make_shared<virtual_recording>();
-      const attempt a = attempt_of(row.choreography, p, shape);
+      const attempt a = attempt_of(row.choreography, p, shape, row.cut.slices);
       row = row_of(a, shape, recording.get());
       result.recording = std::move(recording);
       result.notes = a.what->notes;

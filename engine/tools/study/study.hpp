@@ -114,6 +114,7 @@ struct study_sweep {
 struct study_sweep_result {
   study_sweep what;
   std::vector<std::pair<std::string, study_result>> points;  ///< value, result
+  std::vector<std::pair<std::string, std::string>> refused;  ///< value, why nobody can perform that
 };
 
 // -- reports (study_report.cpp) --

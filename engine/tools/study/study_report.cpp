@@ -122,6 +122,7 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
       to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes,
                    time_text(row.time_us).c_str(), row.algbw, row.busbw, time_text(row.bound_us()).c_str(),
                    row.choreography.c_str(), row.protocol.c_str());
+  for (const auto& [value, why] : sweep.refused) to << format("  %-24s  refused: %s\n", value.c_str(), why.c_str());
 }
 
 // -- CSV --------------------------------------------------------------------------------------------------------------
@@ -224,7 +225,9 @@ json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
     for (const auto& [value, of] : sweep.points)
       for (const study_row& row : of.rows)
         points.push_back({{"value", value}, {"bytes", row.bytes}, {"time_us", row.time_us}, {"busbw", row.busbw}});
-    all.push_back({{"key", sweep.what.key}, {"points", std::move(points)}});
+    json refused = json::array();
+    for (const auto& [value, why] : sweep.refused) refused.push_back({{"value", value}, {"why", why}});
+    all.push_back({{"key", sweep.what.key}, {"points", std::move(points)}, {"refused", std::move(refused)}});
   }
   return all;
 }
