@@ -34,6 +34,7 @@ struct chunk {
   std::shared_ptr<const void>
       keep;                ///< owner of `data` when that is not the sender's memory (a NIC's or a DMA engine's buffer)
   bool announced = false;  ///< the payload is still with its sender, and comes when its receiver says that it may
+  bool settled = false;    ///< its sender has its memory back already, and waits for no credit
 };
 
 /// What a step waits for, and where it belongs.

@@ -64,7 +64,7 @@ public:
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool scales_reads = false;          ///< the folds multiply them as they read them instead; not over slots
   bool divides = false;               ///< the steps that complete a sum divide it (avg); else whoever has a result does
-  /// Over slots, rooted: the same without what makes ranks wait for others than their data come from. Performed where a call may run
+  /// Over slots or by mailbox, rooted: the same without what makes ranks wait for others than their data come from. Performed where a call may run
   /// ahead.
   std::shared_ptr<const plan> ahead;
   bool runs_ahead = false;  ///< it is such a one

@@ -73,8 +73,8 @@ void communicator_actors::send_home(const home_word& what) { links->send(*this, 
 
 // -- what a membership need not be made for ------------------------------------------------------------------------------
 
-void communicator_actors::left(rank_t rank, epoch_t operations, call last) {
-  left_message message{rank, operations, std::move(last)};
+void communicator_actors::left(rank_t rank, epoch_t operations, call last, sends_ptr sent) {
+  left_message message{rank, operations, std::move(last), std::move(sent)};
   if (links != nullptr) {
     keep_in_job(std::move(message));
     if (all_left_here()) links->all_left(id);
@@ -88,7 +88,8 @@ void communicator_actors::left(rank_t rank, epoch_t operations, call last) {
   // Who has something under way hears of it now, the others when they call next.
   for (rank_t other = 0; other < ranks; ++other)
     if (other != rank)
-      table->at(other).leave_word(rank_order{[rank](rank_state& s, rank_outbox& out) { s.peer_left(rank, out); }});
+      table->at(other).leave_word(
+          rank_order{[rank](rank_state& s, rank_outbox& out) { s.peer_left(rank, nullptr, out); }});
 }
 
 /// All have left, and nobody has made a membership that would have compared their last calls.

@@ -80,7 +80,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   template <class Word>
   void tell_membership(Word&& what);
   /// A rank will call nothing more. When all have said so, a communicator without actors has ended.
-  void left(rank_t rank, epoch_t operations, call last);
+  void left(rank_t rank, epoch_t operations, call last, sends_ptr sent);
   /// A rank refers to nobody's buffers any more, and the communicator is broken.
   void quiet(rank_t rank);
   void abort(const failure_ptr& why);

@@ -142,8 +142,8 @@ std::vector<communicator_actors_ptr> job_links::known() {
 
 // -- out --------------------------------------------------------------------------------------------------------------------
 
-void job_links::send(const communicator_actors& of, rank_t to, int channel, const chunk& what) {
-  mesh_.send_chunk(process_of(of, to), head_to(of, to, channel), what);
+bool job_links::send(const communicator_actors& of, rank_t to, int channel, const chunk& what, mesh::may_settle may) {
+  return mesh_.send_chunk(process_of(of, to), head_to(of, to, channel), what, may);
 }
 
 void job_links::send(const communicator_actors& of, rank_t to, int channel, const credit& what) {
@@ -267,7 +267,7 @@ rank_order order_of(const ranks_word& what) {
       void operator()(const halt_message& m) const { s.stop(m.epoch, o); }
       void operator()(const failed_message& m) const { s.failed(m.epoch, m.why, o); }
       void operator()(const broken_message& m) const { s.broken(m.why, o); }
-      void operator()(const peer_left_message& m) const { s.peer_left(m.rank, o); }
+      void operator()(const peer_left_message& m) const { s.peer_left(m.rank, m.sent, o); }
       void operator()(const peer_lost_message& m) const { s.peer_lost(m.rank, o); }
       void operator()(const dissolved_message&) const {}
     } const apply{s, o};

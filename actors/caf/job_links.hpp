@@ -46,7 +46,8 @@ public:
   void leave() { mesh_.leave(); }
 
   // -- what ranks and memberships say; any thread --
-  void send(const communicator_actors& of, rank_t to, int channel, const chunk& what);
+  /// True: settled.
+  bool send(const communicator_actors& of, rank_t to, int channel, const chunk& what, mesh::may_settle may);
   void send(const communicator_actors& of, rank_t to, int channel, const credit& what);
   void send(const communicator_actors& of, rank_t to, const pair_word& what);
   void send(const communicator_actors& of, const home_word& what);
@@ -82,6 +83,7 @@ public:
   /// See mesh.
   bool poll() noexcept { return mesh_.poll(); }
   bool rest() noexcept { return mesh_.rest(); }
+  mesh::slept sleep(parker& place, steady_time until) noexcept { return mesh_.sleep(place, until); }
 
   /// Where communicators of one host have their boards: made by that host's first process, or to be had from it. Waits for all processes of the
   /// host. Once, before any communicator is made. Throws error(timed_out), error(peer_lost), error(io).

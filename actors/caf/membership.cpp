@@ -40,7 +40,7 @@ public:
         [this](withdraw_message& m) { state_.withdraw(m.epoch, m.rank, std::move(m.ahead), *this); },
         [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
         [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), std::move(m.came), *this); },
-        [this](left_message& m) { state_.left(m.rank, m.operations, std::move(m.last), *this); },
+        [this](left_message& m) { state_.left(m.rank, m.operations, std::move(m.last), m.sent, *this); },
         [this](const quiet_message& m) { state_.quiet(m.rank, *this); },
         [this](const perished_message& m) { state_.perished(m.rank, *this); },
         [this](rank_lost_message& m) { state_.lost(m.rank, std::move(m.why), *this); },
@@ -74,7 +74,7 @@ private:
   void stop(epoch_t epoch) override { tell_all(halt_message{epoch}); }
   void failed(epoch_t epoch, const failure_ptr& why) override { tell_all(failed_message{epoch, why}); }
   void broken(const failure_ptr& why) override { tell_all(broken_message{why}); }
-  void peer_left(rank_t rank) override { tell_all(peer_left_message{rank}); }
+  void peer_left(rank_t rank, const sends_ptr& sent) override { tell_all(peer_left_message{rank, sent}); }
   void peer_lost(rank_t rank) override { tell_all(peer_lost_message{rank}); }
   void stuck(look_t look, bool nobody_else) override { tell_here(stuck_message{look, nobody_else}); }
   void flush(rank_t rank) override {

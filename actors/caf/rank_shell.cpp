@@ -69,7 +69,9 @@ public:
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override {
     tell(stopped_message{epoch, rank_, std::move(waits), std::move(came)});
   }
-  void left(epoch_t operations, call last) override { members_.left(rank_, operations, std::move(last)); }
+  void left(epoch_t operations, call last, sends_ptr sent) override {
+    members_.left(rank_, operations, std::move(last), std::move(sent));
+  }
   void quiet() override { members_.quiet(rank_); }
   void abort(const failure_ptr& why) override { tell(abort_message{why}); }
   void perished() override {
@@ -77,9 +79,12 @@ public:
     tell(perished_message{rank_});
   }
 
-  void deliver(rank_t to, int channel, chunk&& what) override {
-    if (!faults_.empty()) return deliver_with_faults(to, channel, std::move(what));
+  bool deliver(rank_t to, int channel, chunk&& what) override {
+    if (!faults_.empty()) return deliver_with_faults(to, channel, std::move(what)), false;
+    if (!killed_ && !members_.is_here(to))
+      return members_.links->send(members_, to, channel, what, mesh::may_settle::yes);
     pass_on(to, channel, std::move(what));
+    return false;
   }
   void give_back(rank_t to, int channel, const credit& what) override {
     if (killed_) return;
@@ -141,7 +146,11 @@ public:
   /// On the rank's turn, like all of the above.
   void pass_on(rank_t to, int channel, chunk&& what) {
     if (killed_) return;
-    if (!members_.is_here(to)) return members_.links->send(members_, to, channel, what);
+    if (!members_.is_here(to)) {
+      // One that is lost or late here could not be waited for if it were settled.
+      static_cast<void>(members_.links->send(members_, to, channel, what, mesh::may_settle::no));
+      return;
+    }
     const path_ptr* way = members_.ways == nullptr ? nullptr : &path_to(to, channel);
     if (way == nullptr || *way == nullptr) return peer(to).post(chunk_message{channel, std::move(what)});
     post((*way)->hops.front(),
@@ -218,7 +227,9 @@ public:
         [this](const halt_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.stop(m.epoch, o); }); },
         [this](const failed_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.failed(m.epoch, m.why, o); }); },
         [this](const broken_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.broken(m.why, o); }); },
-        [this](const peer_left_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.peer_left(m.rank, o); }); },
+        [this](const peer_left_message& m) {
+          tell([m](rank_state& s, rank_outbox& o) { s.peer_left(m.rank, m.sent, o); });
+        },
         [this](const peer_lost_message& m) { tell([m](rank_state& s, rank_outbox& o) { s.peer_lost(m.rank, o); }); },
         [this](const stuck_message& m) {
           tell([m, members = members_.get()](rank_state& s, rank_outbox& o) {

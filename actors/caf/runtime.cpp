@@ -297,6 +297,25 @@ private:
   rank_cell* own_;
 };
 
+/// A caller of a job sleeps where it hears the other processes itself, as long as that does not take long.
+class among_processes final : public sleeping_room {
+public:
+  explicit among_processes(job_links* job) : job_(job) {}
+  bool sleep(parker& place, steady_time until) noexcept override {
+    if (!long_) {
+      const mesh::slept how = job_->sleep(place, until);
+      if (how == mesh::slept::woken) return std::chrono::steady_clock::now() < until;
+      long_ = how == mesh::slept::in_vain;
+    }
+    static_cast<void>(job_->rest());  // what it reads wakes this thread, if that is whom it concerns
+    return place.park(until);
+  }
+
+private:
+  job_links* job_;
+  bool long_ = false;
+};
+
 }  // namespace
 
 bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields,
@@ -304,13 +323,14 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   if (what->done()) return true;
   check_may_wait();
   sleeping_caller here{*what, own};
+  among_processes processes{hidden_->job.get()};
+  sleeping_room* const room = hidden_->job ? &processes : nullptr;
   const auto over = [&] { return what->done() || (own != nullptr && own->wants_turn()); };
   const bool for_good = run != nullptr && is_in_run(*run) && deadline == no_deadline;
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
-    if (hidden_->job && hidden_->job->rest() && over()) continue;
-    const help_result result = hidden_->agenda.help_until(here.place, over, look, yields);
+    const help_result result = hidden_->agenda.help_until(here.place, over, look, yields, room);
     if (result == help_result::done && !what->done()) {
       own->help(*what, deadline);
       // Given back by this caller itself: the attendant's from here on, until a message comes.

@@ -178,11 +178,13 @@ bool scheduler::look_again(wait_course& course, bool& searching) noexcept {
 }
 
 /// False: the deadline has passed.
-bool scheduler::sleep(parker& place, condition done, steady_time deadline, bool& searching) noexcept {
+bool scheduler::sleep(parker& place, condition done, steady_time deadline, bool& searching,
+                      sleeping_room* room) noexcept {
   idle_set::sleeper self(place);
   idle_.announce(self, searching);
   bool in_time = true;
-  if (!done() && queue_.empty() && !stopping_.load(std::memory_order_seq_cst)) in_time = place.park(deadline);
+  if (!done() && queue_.empty() && !stopping_.load(std::memory_order_seq_cst))
+    in_time = room != nullptr ? room->sleep(place, deadline) : place.park(deadline);
   searching = idle_.retract(self);
   return in_time;
 }
@@ -191,7 +193,8 @@ void scheduler::leave(bool searching) noexcept {
   if (searching && idle_.stop_search() && !queue_.empty()) wake();
 }
 
-help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching, int yields) {
+help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching, int yields,
+                             sleeping_room* room) {
   if (in_handler())
     throw std::logic_error(
         "troupe: a thread waits for an operation inside an actor's handler, which would block the actor; "
@@ -225,7 +228,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
       std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
       continue;
     }
-    if (!sleep(place, done, deadline, searching)) {
+    if (!sleep(place, done, deadline, searching, room)) {
       leave(searching);
       return done() ? help_result::done : help_result::timeout;
     }

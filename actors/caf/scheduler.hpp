@@ -72,12 +72,14 @@ public:
   /// with those they wait for. Nobody is woken for an actor while one of those is about. `done` is called often and from this thread only: it must be cheap and must not throw.
   /// @pre no other thread waits at `place`. Throws std::logic_error when called from an actor's handler: that would block
   /// the actor, and the stack would grow with every nested wait.
+  /// @param room where the thread sleeps, woken at `place`; null: there
   template <class Done>
-  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline, int yields = 0) {
+  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline, int yields = 0,
+                         sleeping_room* room = nullptr) {
     using predicate = std::remove_reference_t<Done>;
     const auto call = [](void* f) -> bool { return (*static_cast<predicate*>(f))(); };
     return drive(place, condition{call, const_cast<void*>(static_cast<const void*>(std::addressof(done)))}, deadline,
-                 false, yields);
+                 false, yields, room);
   }
 
   /// The same until the token completes. After `timeout` or `stopped` the token is still referred to by whoever will complete
@@ -175,11 +177,12 @@ private:
     bool operator()() const { return call(function); }
   };
 
-  help_result drive(parker& place, condition done, steady_time deadline, bool searching, int yields);
+  help_result drive(parker& place, condition done, steady_time deadline, bool searching, int yields,
+                    sleeping_room* room = nullptr);
   void run(driver& self, caf::resumable* job) noexcept;
   void found_work(bool searching) noexcept;
   bool look_again(wait_course& course, bool& searching) noexcept;
-  bool sleep(parker& place, condition done, steady_time deadline, bool& searching) noexcept;
+  bool sleep(parker& place, condition done, steady_time deadline, bool& searching, sleeping_room* room) noexcept;
   void leave(bool searching) noexcept;
   void wake() noexcept;
   void start_worker() noexcept;

@@ -3,9 +3,9 @@
 
 namespace troupe::actors {
 
-void membership_state::left(rank_t rank, epoch_t operations, call last, membership_outbox& out) {
+void membership_state::left(rank_t rank, epoch_t operations, call last, const sends_ptr& sent, membership_outbox& out) {
   left_.insert(rank);
-  agreement_.left(rank, operations, out, std::move(last));
+  agreement_.left(rank, operations, out, std::move(last), sent);
   if (static_cast<int>(left_.size()) < ranks_) return;
   if (const std::string why = agreement_.untold_disagreement(); !why.empty() && !dissolved_) out.untold(why);
   dissolve(out);
@@ -20,8 +20,8 @@ void membership_state::perished(rank_t rank, membership_outbox& out) {
   if (perished_.insert(rank).second) lose_if_at_rest(rank, out);
 }
 
-void membership_state::down(rank_t rank, std::string reason, membership_outbox& out) {
-  if (down_.try_emplace(rank, std::move(reason)).second) lose_if_at_rest(rank, out);
+void membership_state::down(rank_t rank, const std::string& reason, membership_outbox& out) {
+  if (down_.try_emplace(rank, reason).second) lose_if_at_rest(rank, out);
 }
 
 /// Which of `down` and `perished` comes first is open.
@@ -48,7 +48,7 @@ void membership_state::bury_if_quiet(membership_outbox& out) {
   if (lost_.empty()) return;
   for (const rank_t rank : lost_) out.bury(rank, broken());
   for (const rank_t rank : lost_)
-    if (!left_.contains(rank)) left(rank, 0, {}, out);
+    if (!left_.contains(rank)) left(rank, 0, {}, nullptr, out);
 }
 
 void membership_state::dissolve(membership_outbox& out) {

@@ -62,12 +62,12 @@ public:
   void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, presence came, membership_outbox& out) {
     agreement_.stopped(epoch, rank, std::move(waits), out, std::move(came));
   }
-  void left(rank_t rank, epoch_t operations, call last, membership_outbox& out);
+  void left(rank_t rank, epoch_t operations, call last, const sends_ptr& sent, membership_outbox& out);
   void quiet(rank_t rank, membership_outbox& out);
   void perished(rank_t rank, membership_outbox& out);
 
   // -- from others --
-  void down(rank_t rank, std::string reason, membership_outbox& out);
+  void down(rank_t rank, const std::string& reason, membership_outbox& out);
   void flushed(rank_t rank, membership_outbox& out);
   /// With its process, which touches no memory of ours.
   void lost(rank_t rank, failure_ptr why, membership_outbox& out);

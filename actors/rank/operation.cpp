@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/rank/operation.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "memory/error.hpp"
@@ -19,6 +20,22 @@ call_shape shape_of(const operation& op, std::size_t element_size) {
   if (!op.what.uniform) shape.counts = op.counts ? *op.counts : op.what.counts;
   shape.element_size = element_size;
   return shape;
+}
+
+/// In the order of all ranks' blocks, those that the rank knows of itself; the others do not matter (needs_only_own_blocks()). Allocates,
+/// with every call of a v-form between hosts: a word for each block of the collective, so at most most_own_blocks (the planner's).
+std::vector<std::size_t> own_counts(const call& c, rank_t rank, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks), own = static_cast<std::size_t>(rank);
+  std::vector<std::size_t> all(static_cast<std::size_t>(block_count(c.what, ranks)));
+  if (traits_of(c.what).v == v_counts::every_pair) {
+    for (std::size_t q = 0; q < n; ++q) all[q * n + own] = c.receive_counts[q];
+    std::ranges::copy(c.counts, all.begin() + static_cast<std::ptrdiff_t>(own * n));
+  } else if (rank == c.root) {
+    all = c.counts;
+  } else {
+    all[own] = c.counts.front();
+  }
+  return all;
 }
 
 /// Elements that the rank's own buffers hold, packed.
@@ -174,9 +191,12 @@ void shared_spaces::forget(epoch_t epoch) {
 std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
                                           program_shelf& programs) {
   const plan& p = *op.plan;
+  if (!knows_all_blocks(op.what) && !op.counts)
+    op.counts = std::make_shared<const std::vector<std::size_t>>(own_counts(op.what, rank, p.notes->ranks));
   auto result = std::make_shared<assignment>();
   result->epoch = op.epoch;
-  result->fingerprint = fingerprint(op.what, op.epoch, p.identity);
+  // With all that may have run ahead before it, as on boards.
+  result->fingerprint = fingerprint(op.what, op.epoch, p.identity) ^ op.what.history;
   result->type = p.work_type;
   result->reduction = op.what.reduction;
   result->any_order = p.mailbox()->any_order;
@@ -186,7 +206,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
     call_shape shape = shape_of(op, size_of(p.work_type));
     shape.input_displacements = op.input_displacements;
     shape.output_displacements = op.output_displacements;
-    return programs.take(op.plan, rank, shape);
+    return programs.take(op.ahead && p.ahead ? p.ahead : op.plan, rank, shape);
   };
   if (p.work() == step_work::timed_without_bytes) {
     result->code = code();

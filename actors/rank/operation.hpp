@@ -56,6 +56,7 @@ struct operation {
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
+  rank_t unlike = -1;       ///< whose message did not fit
   bool ahead = false;       ///< may end before all ranks are known to have called the same
   bool launched = false;    ///< by mailbox: its channels perform it
   bool agreed = false;      ///< all ranks are known to have called the same

@@ -96,7 +96,7 @@ void pairs::submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out
   if (entered.stalled) return;          // cancelled before it was launched
   if (on_board(key)) fill(row_of(key.peer, key.sending), key.peer, key.sending, out);
   else keeper_->start_pair(prepare_pair(entered));
-  if (left_[static_cast<std::size_t>(key.peer)] && under_way_.contains(key)) stop(key, left_without(key), out);
+  if (under_way_.contains(key) && never_comes(key)) stop(key, left_without(key), out);
 }
 
 void pairs::performed(const operation_key& which) {
@@ -116,6 +116,23 @@ bool pairs::is_over(const operation_key& which) const {
   return before(which.epoch, next_of(which)) && !under_way_.contains(which);
 }
 
+/// The other end has left without having called it. @pre under way
+bool pairs::never_comes(const operation_key& which) const {
+  if (!left_[static_cast<std::size_t>(which.peer)]) return false;
+  const auto sent = which.sending ? sent_by_gone_.end() : sent_by_gone_.find(pair_name(which));
+  return sent == sent_by_gone_.end() || !before(which.epoch, sent->second);
+}
+
+sends_ptr pairs::sent() const {
+  auto all = std::make_shared<std::vector<sends_made>>();
+  for (std::size_t to = 0; to < rows_[1].size(); ++to)
+    if (const row* const in = rows_[1][to].get(); in != nullptr && in->lane == nullptr && in->next != first_)
+      all->push_back({static_cast<rank_t>(to), in->next});
+  for (const auto& [name, next] : tagged_)
+    if ((name & 1u) != 0) all->push_back({static_cast<rank_t>(static_cast<std::uint32_t>(name >> 1)), next});
+  return all->empty() ? nullptr : all;
+}
+
 failure_ptr pairs::left_without(const operation_key& which) const {
   return make_failure(errc::rank_missing, communicator_ + ", " + under_way_.at(which)->title() + " on rank " +
                                               std::to_string(rank_) + ": rank " + std::to_string(which.peer) +
@@ -124,13 +141,16 @@ failure_ptr pairs::left_without(const operation_key& which) const {
 
 // -- the end of a peer --------------------------------------------------------------------------------------------------
 
-void pairs::peer_left(rank_t peer, rank_outbox& out) {
+void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
   left_[static_cast<std::size_t>(peer)] = true;
+  if (sent)
+    for (const sends_made& row : *sent)
+      if (row.to == rank_) sent_by_gone_[pair_name({row.next, peer, false})] = row.next;
   std::vector<operation_key> with_peer;
   for (auto& [key, op] : under_way_)
     if (key.peer == peer) with_peer.push_back(key);
   for (const operation_key& key : with_peer)
-    if (under_way_.contains(key)) stop(key, left_without(key), out);
+    if (under_way_.contains(key) && never_comes(key)) stop(key, left_without(key), out);
 }
 
 void pairs::peer_lost(rank_t peer, rank_outbox& out) {

@@ -68,7 +68,10 @@ public:
   void stop_all(const failure_ptr& why, rank_outbox& out);
   void mismatch(const operation_key& which, rank_t from, rank_outbox& out);
   void failed(const operation_key& which, rank_outbox& out);
-  void peer_left(rank_t peer, rank_outbox& out);
+  /// @param sent by it; null: nothing that could still come
+  void peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out);
+  /// How far this rank's sends have come that went by mailbox; null: there are none.
+  sends_ptr sent() const;
   void peer_lost(rank_t peer, rank_outbox& out);
   /// A peer ends its send.
   void revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_outbox& out);
@@ -184,6 +187,7 @@ private:
   }
   bool performed_after_all(const operation_key& which);
 
+  bool never_comes(const operation_key& which) const;
   failure_ptr left_without(const operation_key& which) const;
   void drop(const operation_key& which, stopping& s, rank_outbox& out);
   void end_if_stopped(const operation_key& which, rank_outbox& out);
@@ -203,6 +207,8 @@ private:
       tagged_;  ///< by pair_name: first number of that tag that was not called yet
   std::unordered_map<std::uint64_t, waiting_first> waiting_;  ///< by pair_name, as the last look found them
   std::vector<bool> left_, lost_;
+  std::unordered_map<std::uint64_t, epoch_t>
+      sent_by_gone_;  ///< by pair_name: what those that left have not sent any more
   bool broken_ = false;
 
   pair_board* board_;

@@ -31,8 +31,8 @@ public:
   virtual void fail(epoch_t epoch, const std::string& title, failure_ptr why) = 0;
   /// Nothing here refers to a peer's buffers any more. @param came what the rank called, see agreement::stopped
   virtual void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) = 0;
-  /// @param last only its history and earlier calls count
-  virtual void left(epoch_t operations, call last) = 0;
+  /// @param last only its history and earlier calls count @param sent to ranks of other processes; null: nothing
+  virtual void left(epoch_t operations, call last, sends_ptr sent) = 0;
   /// The communicator is broken and nothing of ours is under way any more: we refer to nobody's buffers.
   virtual void quiet() = 0;
   /// The rank cannot go on, so nobody can: end the communicator on every rank.
@@ -41,8 +41,8 @@ public:
   virtual void perished() = 0;
 
   // -- to other ranks --
-  /// To the channel of that number at rank `to`.
-  virtual void deliver(rank_t to, int channel, chunk&& what) = 0;
+  /// To the channel of that number at rank `to`. True: settled, as channel_outbox's.
+  virtual bool deliver(rank_t to, int channel, chunk&& what) = 0;
   virtual void give_back(rank_t to, int channel, const credit& what) = 0;
   /// As channel_outbox's. Only between processes.
   virtual bool offer_place(int /*channel*/, const expected_chunk&) { return false; }

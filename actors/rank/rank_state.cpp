@@ -38,7 +38,7 @@ steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> de
 /// What a channel says, on its way: to peers through the rank's outbox, to the rank by a call.
 struct rank_state::channel_port final : channel_outbox {
   channel_port(rank_state& s, int number, rank_outbox& o) : self(s), channel(number), out(o) {}
-  void deliver(rank_t to, chunk&& what) override { out.deliver(to, channel, std::move(what)); }
+  bool deliver(rank_t to, chunk&& what) override { return out.deliver(to, channel, std::move(what)); }
   void give_back(rank_t to, const credit& what) override { out.give_back(to, channel, what); }
   bool offer_place(const expected_chunk& what) override { return out.offer_place(channel, what); }
   void withdraw_place(const expected_chunk& what) override { out.withdraw_place(channel, what); }
@@ -46,10 +46,12 @@ struct rank_state::channel_port final : channel_outbox {
   void performed(const operation_key& which) override { self.performed(which, out); }
   void mismatch(const operation_key& which, rank_t from) override {
     if (which.peer >= 0) return self.pairs_.mismatch(which, from, out);
-    // The membership sees all calls and tells every rank the same table.
+    // The membership sees all calls and tells every rank the same table. Who is ahead does not come to it by itself.
     if (const auto at = self.under_way_.find(which.epoch); at != self.under_way_.end()) {
       at->second->stalled = true;
+      at->second->unlike = from;
       self.enroll(*at->second, out);
+      out.differs(which.epoch);
     }
   }
   void failed(const operation_key& which, failure_ptr why) override {
@@ -157,7 +159,7 @@ void rank_state::when_idle(rank_outbox& out) {
   }
   if (leaving_ && !left_) {
     left_ = true;
-    out.left(next_, described(call{}, nullptr, next_, history_so_far(), false));
+    out.left(next_, described(call{}, nullptr, next_, history_so_far(), false), pairs_.sent());
   }
 }
 
@@ -463,11 +465,11 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
       why = make_failure(e.code_value(), e.what());
     }
   }
-  if (!why) ahead_.confirm(epoch);
-  const bool registered = op->registered;
+  const bool registered = op->registered, performed = why == nullptr;
+  if (performed && !op->ahead) ahead_.confirm(epoch);
   ended_.append(std::move(op), std::move(why));
   drop(collective_key(epoch));  // what came twice
-  if (registered) out.withdraw(epoch, nullptr);
+  if (registered) withdraw(epoch, performed, out);
   begin_queued(out);
 }
 
@@ -479,7 +481,10 @@ void rank_state::finish_on_board(failure_ptr why, rank_outbox& out) {
   const epoch_t epoch = op->epoch;
   if (performed && !op->ahead) ahead_.confirm(epoch);
   ended_.append(std::move(op), std::move(why));
-  if (!registered) return;
+  if (registered) withdraw(epoch, performed, out);
+}
+
+void rank_state::withdraw(epoch_t epoch, bool performed, rank_outbox& out) {
   const auto unconfirmed = performed ? ahead_.unconfirmed(epoch) : std::nullopt;
   out.withdraw(epoch, unconfirmed ? &*unconfirmed : nullptr);
 }
@@ -626,6 +631,7 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
   if (op == nullptr) return;
   op->agreed = true;
   op->registered = true;
+  if (op->unlike >= 0) return sizes_differ(*op, out);
   if (op->what.outcome_of) return tell_outcome(*op, counts, out);
   if (op->launched && op->channels == 0) return finish(epoch, nullptr, out);
   if (op->plan || !op->make_plan || stopping_.contains(epoch)) return;
@@ -638,6 +644,16 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
     return out.fail(epoch, op->title(), make_failure(errc::out_of_memory, e.what()));
   }
   if (under_way_.contains(epoch)) launch(*op, out);  // else in its turn
+}
+
+/// All have called it alike, as far as anybody can compare, or have performed it; so it is the sizes that only two ranks know.
+void rank_state::sizes_differ(const operation& op, rank_outbox& out) {
+  const std::string us = std::to_string(options_.rank), them = std::to_string(op.unlike);
+  out.fail(op.epoch, op.title(),
+           make_failure(errc::mismatch, options_.communicator + ", operation #" + std::to_string(op.epoch) + " " +
+                                            op.title() + " on rank " + us + ": what rank " + them +
+                                            " sends has another size than rank " + us +
+                                            " expects; the counts of the one and the other must be equal"));
 }
 
 /// Every rank gets the membership's one decision: this, or `failed`.
@@ -654,9 +670,9 @@ void rank_state::tell_outcome(operation& op, const counts_ptr& results, rank_out
   when_idle(out);
 }
 
-void rank_state::peer_left(rank_t peer, rank_outbox& out) {
+void rank_state::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
   if (dead_) return;
-  pairs_.peer_left(peer, out);
+  pairs_.peer_left(peer, sent, out);
   when_idle(out);
 }
 

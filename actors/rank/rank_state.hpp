@@ -121,7 +121,8 @@ public:
   void break_down(const failure_ptr& why, rank_outbox& out);
   /// The membership was lost with its process, and another one, which knows nothing of what was said to it, has taken its place.
   void rehomed(rank_outbox& out);
-  void peer_left(rank_t peer, rank_outbox& out);
+  /// @param sent by it; null: nothing that could still come
+  void peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
   /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
   /// @param nobody_else every rank's own thread waits, so nobody can call anything more
@@ -186,7 +187,9 @@ private:
   void launch(operation& op, rank_outbox& out);
   void performed(const operation_key& which, rank_outbox& out);
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
+  void withdraw(epoch_t epoch, bool performed, rank_outbox& out);
   void finish_on_board(failure_ptr why, rank_outbox& out);
+  void sizes_differ(const operation& op, rank_outbox& out);
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);
   bool has_moved(operation& op) const;

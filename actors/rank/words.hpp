@@ -42,6 +42,7 @@ struct left_message {
   rank_t rank;
   epoch_t operations;
   call last;
+  sends_ptr sent{};
 };
 struct quiet_message {
   rank_t rank;
@@ -79,6 +80,7 @@ struct broken_message {
 };
 struct peer_left_message {
   rank_t rank;
+  sends_ptr sent{};
 };
 struct peer_lost_message {
   rank_t rank;

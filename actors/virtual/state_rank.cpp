@@ -150,8 +150,8 @@ void state_communicator::failed(epoch_t epoch, const failure_ptr& why) {
 void state_communicator::broken(const failure_ptr& why) {
   later([this, why] { tell_all([&](rank_state& s, rank_outbox& o) { s.broken(why, o); }); });
 }
-void state_communicator::peer_left(rank_t who) {
-  later([this, who] { tell_all([&](rank_state& s, rank_outbox& o) { s.peer_left(who, o); }); });
+void state_communicator::peer_left(rank_t who, const sends_ptr& sent) {
+  later([this, who, sent] { tell_all([&](rank_state& s, rank_outbox& o) { s.peer_left(who, sent, o); }); });
 }
 void state_communicator::peer_lost(rank_t who) {
   later([this, who] { tell_all([&](rank_state& s, rank_outbox& o) { s.peer_lost(who, o); }); });
@@ -229,10 +229,9 @@ void state_rank::stopped(epoch_t epoch, std::vector<std::string> waits, presence
   all_.tell_membership([epoch, rank = rank_, waits = std::move(waits), came = std::move(came)](
                            membership_state& m, membership_outbox& out) { m.stopped(epoch, rank, waits, came, out); });
 }
-void state_rank::left(epoch_t operations, call last) {
-  all_.tell_membership([rank = rank_, operations, last = std::move(last)](membership_state& m, membership_outbox& out) {
-    m.left(rank, operations, last, out);
-  });
+void state_rank::left(epoch_t operations, call last, sends_ptr sent) {
+  all_.tell_membership([rank = rank_, operations, last = std::move(last), sent = std::move(sent)](
+                           membership_state& m, membership_outbox& out) { m.left(rank, operations, last, sent, out); });
 }
 void state_rank::quiet() {
   all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.quiet(rank, out); });
@@ -244,10 +243,11 @@ void state_rank::perished() {
   all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.perished(rank, out); });
 }
 
-void state_rank::deliver(rank_t to, int channel, chunk&& what) {
+bool state_rank::deliver(rank_t to, int channel, chunk&& what) {
   const std::uint32_t message = with_.ways.send(outgoing(channel, lane_of(what.lane), to), what.bytes);
   if (message >= all_.under_way.size()) all_.under_way.resize(std::size_t{message} + 1);
   all_.under_way[message] = std::move(what);
+  return false;
 }
 
 void state_rank::give_back(rank_t to, int channel, const credit& what) {

@@ -76,7 +76,7 @@ private:
   void stop(epoch_t epoch) override;
   void failed(epoch_t epoch, const failure_ptr& why) override;
   void broken(const failure_ptr& why) override;
-  void peer_left(rank_t rank) override;
+  void peer_left(rank_t rank, const sends_ptr& sent) override;
   void peer_lost(rank_t rank) override;
   void stuck(look_t look, bool nobody_else) override;
   void flush(rank_t rank) override;
@@ -116,11 +116,11 @@ private:
   void withdraw(epoch_t epoch, const call* ahead) override;
   void fail(epoch_t epoch, const std::string& title, failure_ptr why) override;
   void stopped(epoch_t epoch, std::vector<std::string> waits, presence came) override;
-  void left(epoch_t operations, call last) override;
+  void left(epoch_t operations, call last, sends_ptr sent) override;
   void quiet() override;
   void abort(const failure_ptr& why) override;
   void perished() override;
-  void deliver(rank_t to, int channel, chunk&& what) override;
+  bool deliver(rank_t to, int channel, chunk&& what) override;
   void give_back(rank_t to, int channel, const credit& what) override;
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override;
   void revoked(rank_t sender, epoch_t epoch, bool received) override;

@@ -66,8 +66,8 @@ inline bool futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t exp
 }  // namespace detail
 
 /// One sleeping place for one thread at a time. A wake-up that comes early is kept (once). `wake` may be called from any thread
-/// and makes no access to the parker after the step that lets the sleeper go on; but a waker needs to know that the parker
-/// still lives when it calls: keep it in the shared request state, or use `wait_token`.
+/// and makes no access to the parker after the step that lets the sleeper go on, but to read which bell it sleeps at; a waker needs to
+/// know that the parker still lives when it calls: wake under a lock that the sleeper takes before it goes, or use `wait_token`, which sleeps at no bell.
 class parker {
 public:
   parker() = default;
@@ -83,11 +83,25 @@ public:
   /// after it has released a lock.
   const void* wake_later() noexcept {
     std::uint32_t seen = state_.load(std::memory_order_relaxed);
-    while (seen == empty || seen == parked)
-      if (state_.compare_exchange_weak(seen, notified, std::memory_order_seq_cst, std::memory_order_relaxed))
+    while (seen == empty || seen == parked || seen == at_bell)
+      if (state_.compare_exchange_weak(seen, notified, std::memory_order_seq_cst, std::memory_order_relaxed)) {
+        if (seen == at_bell) ring();
         return seen == parked ? &state_ : nullptr;
+      }
     return nullptr;  // notified or completed already
   }
+
+  /// The caller is about to sleep where a system call waits for descriptors, `bell` (an eventfd) among them: from now on a wake-up is written
+  /// there. False: it was woken already; the wake-up is consumed. @pre as park()
+  bool begin_at(int bell) noexcept {
+    bell_ = bell;
+    std::uint32_t seen = empty;
+    if (state_.compare_exchange_strong(seen, at_bell, std::memory_order_seq_cst)) return true;
+    state_.compare_exchange_strong(seen, empty, std::memory_order_seq_cst);
+    return false;
+  }
+  /// It does so no more. True: it was woken; that is consumed, and what it has written is there to be read, or will be soon.
+  bool end_at_bell() noexcept { return state_.exchange(empty, std::memory_order_seq_cst) == notified; }
 
   /// Sleeps until woken or until `deadline`; consumes the wake-up. May return without a reason. False: the deadline has passed.
   /// @pre no other thread is in `park` of this object.
@@ -107,8 +121,24 @@ public:
   }
 
 protected:
-  static constexpr std::uint32_t empty = 0, parked = 1, notified = 2, completed = 3;
+  static constexpr std::uint32_t empty = 0, parked = 1, notified = 2, completed = 3, at_bell = 4;
   std::atomic<std::uint32_t> state_{empty};
+
+private:
+  void ring() const noexcept {
+    const std::uint64_t one = 1;
+    // It can only fail when the bell rings already.
+    [[maybe_unused]] const ssize_t ignored = ::write(bell_, &one, sizeof one);
+  }
+  int bell_ = -1;
+};
+
+/// Where a thread sleeps that others wake at its parker, and that something else may wake, too.
+class sleeping_room {
+public:
+  virtual ~sleeping_room() = default;
+  /// As parker::park().
+  virtual bool sleep(parker& place, steady_time until) noexcept = 0;
 };
 
 /// Completion of one request and the sleeping place of the one thread that waits for it. May live on the waiter's stack: after

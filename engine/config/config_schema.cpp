@@ -94,7 +94,9 @@ constexpr std::array schema{
     config_setting{"study.protocol", text, "simple", "of the preset's table (simple, ll, ll128); auto: the fastest"},
     config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1, 64},
     config_setting{"study.slices", integer, "0",
-                   "pieces that follow one another; 0: as many as the chunk size asks for", 0, 1e6},
+                   "pieces that follow one another; 0: as many as the chunk size asks for (with `auto`, and no limit, "
+                   "as many as are fastest)",
+                   0, 1e6},
     config_setting{"study.chunk_bytes", bytes, "0", "largest chunk; 0: what the protocol's slot holds"},
     config_setting{"study.credits", integer, "0",
                    "chunks under way per (source, destination, lane); 0: the protocol's slots", 0, 1e6},

@@ -28,6 +28,8 @@ constexpr std::size_t most_cached_instructions = std::size_t{1} << 23;
 constexpr std::size_t most_cached_plans = 4096;
 /// size_stable where ranks do not share memory: whoever is best at this size is chosen for all.
 constexpr std::size_t reference_bytes = 64 * 1024;
+/// Of all ranks, whose sizes a rank that knows its own lays out with every call.
+constexpr std::int64_t most_own_blocks = 128 * 128;
 
 // -- cache ------------------------------------------------------------------------------------------------------------
 
@@ -189,6 +191,7 @@ struct planner::impl {
     forced_name force;
     bool only = false;  ///< nobody but `chosen` may, because of who asked or of the bits that are promised
     message_protocol way = message_protocol::simple;  ///< how `chosen` performs it
+    bool counts_told = false;                         ///< by the membership, which has heard of everybody then
     std::string why_not_so;                           ///< nobody may, because the call's protocol cannot do it
 
     bool is(const contender& c, message_protocol so) const { return &c == chosen && way == so; }
@@ -307,7 +310,7 @@ struct planner::impl {
       return c.over(format_of(o.way)).lowered;
     }
     bool agrees = false;
-    auto as = knows_all_blocks(task.what) ? agree_by_mailbox(agrees, c, task) : c.lowered;
+    auto as = o.counts_told ? c.lowered : agree_by_mailbox(agrees, c, task);
     made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
   }
@@ -316,13 +319,15 @@ struct planner::impl {
   static void let_run_ahead(plan& made, const contender& c, const planning_task& task) {
     if (!may_run_ahead(task)) return;
     made.gives_ahead = made.direct() != nullptr && !knows_all_blocks(task.what);
-    const slots_plan* slots = made.slots();
-    if (slots == nullptr) return;
-    if (c.over(slots->format).agreement == agreement_form::none || !c.lowered->verified(1)->ok()) return;
+    // By mailbox, where tokens are not repeated with slices.
+    const bool tokens = made.slots() != nullptr ? c.over(made.slots()->format).agreement != agreement_form::none
+                                                : made.mailbox() != nullptr && made.agrees() && !c.lowered->agrees();
+    if (!tokens || !c.lowered->verified(1)->ok()) return;
     const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(c.lowered->notes, c.lowered->verified(1))));
     ahead->runs_ahead = true;
     // One answer for both, since a call is prepared before it is known which of them is performed.
     made.root_in_place = ahead->root_in_place = made.root_in_place && c.lowered->holds_at_root_in_place(1);
+    made.divides = ahead->divides = made.divides && divides_in_steps(task.what, task.ranks(), *ahead->verified);
     made.ahead = ahead;
   }
 
@@ -406,6 +411,7 @@ struct planner::impl {
 
   std::shared_ptr<plan> make_plan(const planning_task& task) {
     outcome o = choose(task, false);
+    o.counts_told = !knows_all_blocks(task.what);
     if (!o.chosen) refuse(task, o);
     for (const contender& c : o.all)
       if (c.faulty) log->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
@@ -427,6 +433,28 @@ struct planner::impl {
     return o.chosen ? make_plan(task, o) : nullptr;
   }
 
+  /// By mailbox between processes, where each rank makes do with the sizes that it knows of itself; null: as above.
+  std::shared_ptr<plan> make_plan_of_own_blocks(const planning_task& task) {
+    const message_protocol wanted = task.what.protocol;
+    const bool mailbox = wanted == message_protocol::unset || wanted == message_protocol::automatic ||
+                         wanted == message_protocol::simple;
+    if (!mailbox || task.where.farthest_link() == reach::process || task.where.routed()) return nullptr;
+    if (block_count(task.what.what, task.ranks()) > most_own_blocks) return nullptr;
+    outcome o;
+    o.force = forced(task);
+    if (o.force.name.empty()) o.all = choice.all_contenders(task);
+    else o.all.push_back(choice.contender_of(o.force.name, task));
+    std::vector<contender*> able;
+    for (contender& c : o.all) {
+      choice.consider(c, task);
+      if (c.eligible() && needs_only_own_blocks(*c.lowered->notes)) able.push_back(&c);
+    }
+    take(o, choice.cheapest(able, std::array{message_protocol::simple}, task));
+    if (!o.chosen) return nullptr;
+    o.chosen->cut = {};  // who knows how long they are
+    return make_plan(task, o);
+  }
+
   std::shared_ptr<plan> make_plan(const planning_task& task, const outcome& o) {
     const contender& c = *o.chosen;
     auto made = std::make_shared<plan>();
@@ -443,9 +471,9 @@ struct planner::impl {
     made->notes = as->notes;
     made->verified = as->verified(cut.slices);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
-    let_run_ahead(*made, c, task);
     const slots_plan* slots = made->slots();
     made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
+    let_run_ahead(*made, c, task);
     made->identity = made->computed_identity(as->digest());
     const bool as_priced =
         !made->divides && !made->scales_reads && c.on.in_place == (made->in_place || made->root_in_place);
@@ -472,6 +500,7 @@ struct planner::impl {
         const std::size_t most = on_lists ? reference_bytes / size_of(what.type) : largest;
         const planning_task task = with_trees(task_of_class(what, placement, most));
         auto made = on_lists ? make_plan_on_lists(task) : make_plan(task);
+        if (on_lists && !made) made = make_plan_of_own_blocks(task);
         if (made) made->exact = false;
         return made;
       });
@@ -598,7 +627,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
   // What needs nobody's counts goes first, whatever the counts are.
   if (on_lists)
     for (contender& c : o.all)
-      if (c.choreography == on_lists->choreography) o.chosen = &c, o.way = message_protocol::direct;
+      if (c.choreography == on_lists->choreography) o.chosen = &c, o.way = on_lists->protocol();
   // Folding in rank order changes prices, and only a verified score says whether it is needed.
   if (task.rules.trees.any())
     for (contender& c : o.all)

@@ -52,7 +52,20 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
     for (rank_t other = 0; other < ranks_; ++other)
       if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
+  // They wait for each other, or for somebody who has run ahead and says nothing by himself.
+  if (r.called < ranks_ && those_who_came_differ(r, epoch)) out.ask(epoch);
   conclude_if_known(epoch, r, out);
+}
+
+bool agreement::those_who_came_differ(const record& r, epoch_t epoch) {
+  const call* first = nullptr;
+  for (const auto& c : r.calls) {
+    if (!c) continue;
+    if (first == nullptr) first = &*c;
+    if (fingerprint(*c, epoch, c->plan()) != fingerprint(*first, epoch, first->plan()) || c->history != first->history)
+      return true;
+  }
+  return false;
 }
 
 /// Everybody has come, or has performed it, which nobody can before all are known to call the same.
@@ -122,11 +135,11 @@ void agreement::stopped(epoch_t epoch, rank_t rank, std::vector<std::string> wai
   finish_if_stopped(epoch, out);
 }
 
-void agreement::left(rank_t rank, epoch_t operations, audience& out, call last) {
+void agreement::left(rank_t rank, epoch_t operations, audience& out, call last, const sends_ptr& sent) {
   gone_[index(rank)] = true;
   called_by_gone_[index(rank)] = operations;
   last_of_gone_[index(rank)] = std::move(last);
-  out.peer_left(rank);
+  out.peer_left(rank, sent);
   for (auto& [epoch, r] : records_)
     if (!r.stopping && !r.calls[index(rank)] && !before(epoch, operations)) begin_stop(epoch, r, departure(rank), out);
 }

@@ -49,6 +49,13 @@ inline bool confirm(look_t& suspected, look_t look, look_t latest) {
 
 using counts_ptr = std::shared_ptr<const std::vector<std::size_t>>;
 
+/// How far a rank has come with its sends to one peer with one tag; what it has sent may still be on its way when others hear that it left.
+struct sends_made {
+  rank_t to = -1;
+  epoch_t next = 0;  ///< the first that it has not called
+};
+using sends_ptr = std::shared_ptr<const std::vector<sends_made>>;
+
 /// What a rank that stops an operation knows of it: what it called; or that it was performed there; or nothing.
 struct presence {
   std::optional<call> what;
@@ -67,7 +74,7 @@ public:
     virtual void stop(epoch_t epoch) = 0;                              ///< to every living rank
     virtual void failed(epoch_t epoch, const failure_ptr& why) = 0;    ///< to every rank
     virtual void broken(const failure_ptr& why) = 0;                   ///< to every rank: the communicator ended
-    virtual void peer_left(rank_t rank) = 0;                           ///< to every rank
+    virtual void peer_left(rank_t rank, const sends_ptr& sent) = 0;    ///< to every rank
     virtual void peer_lost(rank_t rank) = 0;  ///< to every rank; `broken` follows, or came before
   };
 
@@ -83,8 +90,8 @@ public:
   void fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out);
   void stopped(epoch_t epoch, rank_t rank, std::vector<std::string> waits, audience& out, presence came = {});
   /// The rank's communicator handle is gone: it will call nothing more. `operations`: how many it called,
-  /// most of which it performed and never said so. Of `last` only the history counts.
-  void left(rank_t rank, epoch_t operations, audience& out, call last = {});
+  /// most of which it performed and never said so. Of `last` only the history counts. `sent`: what may still be on its way; null: nothing.
+  void left(rank_t rank, epoch_t operations, audience& out, call last = {}, const sends_ptr& sent = {});
   /// The rank's actor is gone, and with it its channels: it answers nothing more.
   void lost(rank_t rank, const std::string& reason, audience& out);
   /// The same. @param why the communicator ends with, if it has not ended before
@@ -121,6 +128,7 @@ private:
   };
 
   record& open(epoch_t epoch);
+  static bool those_who_came_differ(const record& r, epoch_t epoch);
   void conclude_if_known(epoch_t epoch, record& r, audience& out);
   void begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out);
   void finish_if_stopped(epoch_t epoch, audience& out);

@@ -159,6 +159,33 @@ program compile(const score& s, rank_t rank, const call_shape& shape, const cutt
   return compiler(s, rank, shape, cut, work).run();
 }
 
+namespace {
+bool knows_block(const score& s, rank_t rank, std::int64_t block) {
+  const collective_traits& t = traits_of(s.what);
+  if (t.v == v_counts::every_pair) return block / s.ranks == rank || block % s.ranks == rank;
+  return t.v == v_counts::common || (t.v == v_counts::rooted && (rank == s.root || block == rank));
+}
+
+bool knows_blocks(const score& s, rank_t rank, const program& code) {
+  const auto known = [&](const cell_range& at) {
+    return at.count == 0 || (at.count == 1 && at.owner == self && knows_block(s, rank, at.block));
+  };
+  for (const extent& cell : code.places.scratch_cells())
+    if (!knows_block(s, rank, cell.block)) return false;
+  for (const auto& lane : code.lanes)
+    for (const instruction& i : lane)
+      if (!known(i.source_cells) || !known(i.target_cells)) return false;
+  return !code.shares_memory && std::ranges::all_of(code.operand_cells, known);
+}
+}  // namespace
+
+bool needs_only_own_blocks(const score& s) {
+  const call_shape ones{1, {}, {}, {}, 1};
+  for (rank_t r = 0; r < s.ranks; ++r)
+    if (!knows_blocks(s, r, compile(s, r, ones, {}))) return false;
+  return true;
+}
+
 void fit(instruction& i, const cell_places& places) {
   std::size_t of_source = 0, of_target = 0;
   i.source = places.locate(i.source_cells, i.channel, i.slice, of_source);

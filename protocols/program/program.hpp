@@ -78,6 +78,10 @@ struct program {
 program compile(const score& s, rank_t rank, const call_shape& shape, const cutting& cut,
                 step_work work = step_work::at_once);
 
+/// Each rank touches only blocks whose sizes it knows of itself in a v-form: those that it sends or receives in the end, and a root all. So its
+/// program is right whatever it takes the others for. @pre as compile()
+bool needs_only_own_blocks(const score& s);
+
 /// Makes it that of another call of the same score: only sizes and places of bytes change. Throws error(size_overflow); then its sizes are
 /// undefined until it is fitted again. Cost: some nanoseconds an operand; allocates only for more blocks than ever before.
 /// @pre made by compile(), and nobody performs it

@@ -15,7 +15,12 @@ using namespace troupe::actors;
 namespace {
 
 struct recording : channel_outbox {
-  void deliver(rank_t to, chunk&& what) override { delivered.push_back({to, std::move(what)}); }
+  bool deliver(rank_t to, chunk&& what) override {
+    what.settled = settles;
+    delivered.push_back({to, std::move(what)});
+    return settles;
+  }
+  bool settles = false;
   void give_back(rank_t to, const credit& what) override { credits.push_back({to, what}); }
   void performed(const operation_key& which) override { done.push_back(which); }
   void mismatch(const operation_key& which, rank_t from) override { mismatches.push_back({which, from}); }
@@ -147,6 +152,28 @@ TEST_CASE_FIXTURE(fixture, "credits: sending stops without them, and goes on in 
   CHECK(out.done.size() == 1);  // not before the last reader is done
   state.on_credit(back(0, 4), out);
   CHECK(out.done.size() == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "a settled chunk takes no credit, and none is given for it") {
+  out.settles = true;
+  state.start(work(0, step_kind::send, 5, buffer, 2), out);
+  CHECK(out.delivered.size() == 5);
+  CHECK(out.done.size() == 1);
+  // One that is not settled holds up the slots behind it, as ever.
+  state.start(work(1, step_kind::recv_reduce_send, 3, buffer, 2), out);
+  out.settles = false;
+  state.on_chunk(incoming(1, 0, values[0]), out);
+  out.settles = true;
+  state.on_chunk(incoming(1, 1, values[1]), out);
+  chunk last = incoming(1, 2, values[2]);
+  last.settled = true;
+  state.on_chunk(std::move(last), out);
+  CHECK(out.delivered.size() == 7);
+  CHECK(out.done.size() == 1);
+  state.on_credit({1, 2, 0, 0}, out);
+  CHECK(out.delivered.size() == 8);
+  CHECK(out.done.size() == 2);
+  CHECK(out.credits.size() == 2);
 }
 
 TEST_CASE_FIXTURE(fixture, "64 credits that come back in reverse") {

@@ -24,7 +24,7 @@ struct heard final : membership_outbox {
   void stop(epoch_t epoch) override { say("stop " + std::to_string(epoch)); }
   void failed(epoch_t epoch, const failure_ptr&) override { say("failed " + std::to_string(epoch)); }
   void broken(const failure_ptr& why) override { say(why->code == errc::actor_lost ? "broken" : "aborted"); }
-  void peer_left(rank_t rank) override { say("left " + std::to_string(rank)); }
+  void peer_left(rank_t rank, const sends_ptr&) override { say("left " + std::to_string(rank)); }
   void peer_lost(rank_t rank) override { say("lost " + std::to_string(rank)); }
   void stuck(look_t look, bool) override { say("stuck " + std::to_string(look)); }
   void flush(rank_t rank) override { say("flush " + std::to_string(rank)); }
@@ -77,9 +77,9 @@ TEST_CASE("membership: the dead are buried when all the living are quiet, and th
   state.quiet(2, out);
   CHECK(contains(out.take(), "bury 1"));
   CHECK(state.has_left(1));
-  state.left(0, 4, {}, out);
+  state.left(0, 4, {}, nullptr, out);
   CHECK_FALSE(contains(out.take(), "dissolve"));
-  state.left(2, 4, {}, out);
+  state.left(2, 4, {}, nullptr, out);
   CHECK(contains(out.take(), "dissolve"));
   CHECK(state.dissolved());
 }
@@ -133,9 +133,9 @@ TEST_CASE("membership: what ran ahead and differs is told when all have left, an
     membership_state state{2, "world"};
     call last;
     last.history = 7;
-    state.left(0, 5, last, out);
+    state.left(0, 5, last, nullptr, out);
     if (!same) last.history = 8;
-    state.left(1, 5, last, out);
+    state.left(1, 5, last, nullptr, out);
     CHECK(out.take() ==
           (same ? words{"left 0", "left 1", "dissolve"} : words{"left 0", "left 1", "untold", "dissolve"}));
   }

@@ -896,3 +896,39 @@ TEST_CASE("what is chosen is what pricing everything would choose") {
   for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::broadcast})
     check(by, call_of(what, largest_of_class(16)), 100);
 }
+
+TEST_CASE("between hosts a v-form needs no more sizes than each rank knows, and a rooted one may run ahead there") {
+  planner p{engine_options{}};
+  layout on = layout::placed({{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}});
+  on.homes = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+  for (const collective what : {collective::all_to_all, collective::gather, collective::scatter}) {
+    call c;
+    c.what = what;
+    c.uniform = false;
+    c.type = datatype::f32;
+    c.counts = {3, 0, 5, 7};
+    c.receive_counts = {1, 2, 3, 4};
+    if (has_root(what)) c.agreement = agreement_time::eager;
+    const auto made = p.plan_for(c, on);
+    REQUIRE(made);
+    CAPTURE(made->title());
+    CHECK(made->mailbox() != nullptr);
+    CHECK(made->agrees());
+    CHECK(needs_only_own_blocks(*made->notes));
+    CHECK(made->may_run_ahead() == has_root(what));
+    if (made->ahead) CHECK(needs_only_own_blocks(*made->ahead->notes));
+    // Which of them has which sizes makes no difference, as the others do not know them.
+    c.counts = {100'000, 1, 1, 1};
+    CHECK(p.plan_for(c, on) == made);
+    // A model's messages stay in the process, where they are planned with all sizes.
+    CHECK(p.plan_for(c, layout::parse("4x1")) == nullptr);
+  }
+  call broadcast;
+  broadcast.what = collective::broadcast;
+  broadcast.count = 2;
+  broadcast.agreement = agreement_time::eager;
+  const auto made = p.plan_for(broadcast, on);
+  REQUIRE(made->ahead);
+  CHECK(made->ahead->mailbox() != nullptr);
+  CHECK(step_total(*made->ahead->notes) < step_total(*made->notes));
+}

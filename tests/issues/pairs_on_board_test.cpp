@@ -32,11 +32,14 @@ struct two_ranks {
     void withdraw(epoch_t, const call*) override {}
     void fail(epoch_t, const std::string&, failure_ptr) override {}
     void stopped(epoch_t, std::vector<std::string>, presence) override {}
-    void left(epoch_t, call) override {}
+    void left(epoch_t, call, sends_ptr) override {}
     void quiet() override {}
     void abort(const failure_ptr&) override {}
     void perished() override {}
-    void deliver(rank_t, int, chunk&&) override { FAIL("a chunk went by mailbox"); }
+    bool deliver(rank_t, int, chunk&&) override {
+      FAIL("a chunk went by mailbox");
+      return false;
+    }
     void give_back(rank_t, int, const credit&) override { FAIL("a credit went by mailbox"); }
     void revoke(rank_t to, epoch_t e, const failure_ptr& why) override {
       tell(to, [this, e, why](rank_state& s, rank_outbox& o) { s.revoke(from, e, why, o); });

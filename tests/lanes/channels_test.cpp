@@ -144,7 +144,13 @@ private:
   struct outbox final : channel_outbox {
     outbox(ensemble& e, rank_t r, int c, std::uint64_t seed)
         : all(e), rank(r), channel(c), random(seed * 31 + static_cast<unsigned>(r * 64 + c)) {}
-    void deliver(rank_t to, chunk&& what) override {
+    bool deliver(rank_t to, chunk&& what) override {
+      if (random() % 4 == 0) {
+        auto own = std::make_shared<std::vector<std::byte>>(what.data, what.data + what.bytes);
+        what.data = own->data();
+        what.keep = std::move(own);
+        what.settled = true;
+      }
       const int copies = random() % 16 == 0 ? 2 : 1;
       for (int i = 0; i < copies; ++i)
         all.at(to, channel)
@@ -154,6 +160,7 @@ private:
                   e->state(to, c).on_chunk(chunk{chunk_of}, *e->out(to, c));
                 },
                 true);
+      return what.settled;
     }
     void give_back(rank_t to, const credit& what) override {
       const int copies = random() % 16 == 0 ? 2 : 1;
@@ -213,6 +220,7 @@ private:
     op->what.uniform = p.counts.empty();
     op->what.count = op->what.uniform ? p.how->count : 0;
     op->what.counts = p.counts;
+    if (!op->what.uniform) op->counts = std::make_shared<const std::vector<std::size_t>>(p.counts);
     op->input = p.users[static_cast<std::size_t>(r)].input();
     op->output = p.users[static_cast<std::size_t>(r)].output();
     mine.op = op;

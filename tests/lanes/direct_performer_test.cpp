@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -341,6 +342,43 @@ TEST_CASE("direct: with a root, ranks that only give run ahead, and nobody gets 
       // Where there are places for copies; else it takes all ranks to end one.
       if (at < 0 && ranks <= snapshots::most_ranks) CHECK(farthest > 1);
       if (ranks > snapshots::most_ranks) CHECK(farthest <= 1);
+    }
+}
+
+TEST_CASE("direct: with a root, whoever sleeps is woken by what he waits for, as nobody else looks for him") {
+  std::mt19937_64 random{seed()};
+  for (const int ranks : {2, 3, 5, 8})
+    for (const collective c : {collective::gather, collective::scatter}) {
+      const uneven job{c, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)), 900};
+      INFO(name(c) << ", " << ranks << " ranks, root " << job.root);
+      slot_board board{ranks};
+      const auto players = players_at(board);
+      constexpr std::uint64_t rounds = 150;
+      std::vector<std::uint64_t> next(players.size(), 0);
+      std::vector<std::optional<slot_board::sleep>> asleep(players.size());
+      for (auto& p : players) p->start(job, 0, false, goes_ahead(0));
+      for (std::size_t open = players.size(), idle = 0; open > 0; ++idle) {
+        REQUIRE(idle < 10000);  // all sleep
+        const std::size_t r = random() % players.size();
+        if (next[r] == rounds || (asleep[r] && !asleep[r]->woken())) continue;
+        idle = 0;
+        asleep[r].reset();
+        uneven_player& p = *players[r];
+        for (bool announced = false; !p.performs.idle() && !asleep[r]; announced = true) {
+          const std::size_t before = p.performs.steps_taken();
+          if (announced) {
+            asleep[r].emplace(board, p.rank);
+            p.performs.announce(*asleep[r]);
+            asleep[r]->fence();
+          }
+          REQUIRE(p.performs.advance() != board_performer::status::mismatch);
+          if (p.performs.idle() || p.performs.steps_taken() != before) asleep[r].reset();
+        }
+        if (!p.performs.idle()) continue;
+        CHECK(p.wrong(job, next[r]) == 0);
+        if (++next[r] < rounds) p.start(job, next[r], false, goes_ahead(next[r]));
+        else --open;
+      }
     }
 }
 

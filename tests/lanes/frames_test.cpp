@@ -65,7 +65,7 @@ TEST_CASE("what processes say to each other comes out as it went in, and nothing
   survives(home_word{withdraw_message{5, 2, std::nullopt}}, home);
   survives(home_word{fail_message{5, "all_reduce", why}}, home);
   survives(home_word{stopped_message{5, 2, {"lane 1", ""}, {some_call(), true, true}}}, home);
-  survives(home_word{left_message{2, 77, call{}}}, home);
+  survives(home_word{left_message{2, 77, call{}, std::make_shared<std::vector<sends_made>>(2)}}, home);
   survives(home_word{abort_message{why}}, home);
   const auto ranks = [](const auto& b) { return ranks_word_from(b); };
   survives(ranks_word{agreed_message{5, std::make_shared<const std::vector<std::size_t>>(3, 8)}}, ranks);

@@ -110,7 +110,7 @@ private:
     void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
       to.member_.post([this, e, waits, came] { to.state_.stopped(e, rank, waits, to, came); });
     }
-    void left(epoch_t n, call last) override {
+    void left(epoch_t n, call last, sends_ptr) override {
       to.member_.post([this, n, last] { to.state_.left(rank, n, to, last); });
     }
     void quiet() override {}
@@ -118,8 +118,9 @@ private:
       to.member_.post([this, why] { to.state_.abort(why, to); });
     }
     void perished() override {}
-    void deliver(rank_t r, int channel, chunk&& c) override {
+    bool deliver(rank_t r, int channel, chunk&& c) override {
       to.table_.at(r).post(chunk_message{channel, std::move(c)});
+      return false;
     }
     void give_back(rank_t r, int channel, const credit& c) override {
       to.table_.at(r).post(credit_message{channel, c});
@@ -174,8 +175,8 @@ private:
     tell_all([e, why](rank_state& s, rank_outbox& o) { s.failed(e, why, o); });
   }
   void broken(const failure_ptr& why) override { table_.broken(why); }
-  void peer_left(rank_t left) override {
-    tell_all([left](rank_state& s, rank_outbox& o) { s.peer_left(left, o); });
+  void peer_left(rank_t left, const sends_ptr&) override {
+    tell_all([left](rank_state& s, rank_outbox& o) { s.peer_left(left, nullptr, o); });
   }
   void peer_lost(rank_t) override {}
 

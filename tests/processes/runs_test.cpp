@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -268,4 +269,79 @@ TEST_CASE("different calls, refusals and deadlines are told to every process") {
   CHECK(trouble(ended) == "");
   const std::string table = ended[0].said.empty() ? std::string{} : ended[0].said[0];
   CHECK(table.find("world") != table.npos);
+}
+
+namespace {
+/// Each process a host of its own, as far as the job knows.
+troupe::join_options apart(const member& m) {
+  troupe::join_options how = m.how();
+  how.host = "host" + std::to_string(m.process);
+  how.key = std::string(64, '7');
+  return how;
+}
+
+errc ending(const std::function<void()>& call) {
+  try {
+    call();
+    return errc::ok;
+  } catch (const troupe::error& e) {
+    return e.code_value();
+  }
+}
+}  // namespace
+
+TEST_CASE("between hosts, who disagrees about a block's size hears of it, and the others go on") {
+  const auto ended = run_processes(2, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(apart(m));
+    std::vector<int> in(100), out(100);
+    const bool first = comm.rank() == 0;
+    const auto exchange = [&](std::size_t expected) {
+      return ending([&] {
+        comm.all_to_all_v(in, troupe::block_list{{3, 3}}, out, troupe::block_list{{3, first ? expected : 3}});
+      });
+    };
+    for (const std::size_t expected : {4, 0}) expect(exchange(expected) == (first ? errc::mismatch : errc::ok), "told");
+    expect(exchange(3) == errc::ok, "the next one");
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE(
+    "between hosts, two that wait for each other and a third that ran ahead hear that they called different things") {
+  const auto ended = run_processes(3, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(apart(m));
+    std::vector<int> one(3), all(9);
+    const errc what = ending([&] {
+      // Rank 0 waits for the others' blocks, rank 1 for one of rank 0; rank 2 has sent its own.
+      if (comm.rank() == 1) comm.scatter(all, one, 0);
+      else comm.gather(one, all, 0);
+      comm.broadcast(one, 0);
+      comm.barrier();
+    });
+    expect(what == errc::mismatch, "a mismatch");
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("between hosts, a wait that has a limit ends at it, although nothing came") {
+  const auto ended = run_processes(2, [](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(apart(m));
+    int data = 0;
+    if (comm.rank() == 0) {
+      auto late = comm.recv_async(std::span{&data, 1}, 1);
+      for (const int ms : {1, 2, 4, 5, 6, 12})  // else these would last until the message, which waits for them
+        expect(!late.wait_for(std::chrono::milliseconds{ms}), "nothing came");
+      comm.send(std::span<const int>{&data, 1}, 1);
+      late.wait();
+      expect(data == 7, "the message");
+    } else {
+      comm.recv(std::span{&data, 1}, 0);
+      data = 7;
+      comm.send(std::span<const int>{&data, 1}, 0);
+    }
+  });
+  CHECK(trouble(ended) == "");
 }

@@ -32,7 +32,7 @@ struct recording final : agreement::audience {
   void stop(epoch_t e) override { all.push_back({"stop", e, nullptr, nullptr, -1}); }
   void failed(epoch_t e, const failure_ptr& why) override { all.push_back({"failed", e, why, nullptr, -1}); }
   void broken(const failure_ptr& why) override { all.push_back({"broken", 0, why, nullptr, -1}); }
-  void peer_left(rank_t r) override { all.push_back({"peer_left", 0, nullptr, nullptr, r}); }
+  void peer_left(rank_t r, const sends_ptr&) override { all.push_back({"peer_left", 0, nullptr, nullptr, r}); }
   void peer_lost(rank_t r) override { all.push_back({"peer_lost", 0, nullptr, nullptr, r}); }
 
   std::string words() const {
@@ -87,14 +87,14 @@ TEST_CASE("a mismatch stops all, then tells everybody the same table of what eac
   a.called(5, 0, some_call(8), out);
   a.called(5, 1, some_call(9), out);
   a.called(5, 2, some_call(8), out);
-  CHECK(out.words() == "stop");
+  CHECK(out.words() == "ask stop");
   a.stopped(5, 1, {}, out);
   a.stopped(5, 0, {}, out);
-  CHECK(out.words() == "stop");
+  CHECK(out.words() == "ask stop");
   a.stopped(5, 2, {}, out);
-  REQUIRE(out.words() == "stop failed");
-  CHECK(out.all[1].why->code == errc::mismatch);
-  const std::string& text = out.all[1].why->text;
+  REQUIRE(out.words() == "ask stop failed");
+  CHECK(out.all.back().why->code == errc::mismatch);
+  const std::string& text = out.all.back().why->text;
   for (const char* part : {"world", "operation #5", "rank 0", "rank 1", "rank 2", "count 8", "count 9"}) {
     CAPTURE(text);
     CHECK(has(text, part));
@@ -636,7 +636,7 @@ struct play {
       tell([e, why](rank_end& r) { r.why.try_emplace(e, why); });
     }
     void broken(const failure_ptr&) override {}
-    void peer_left(rank_t) override {}
+    void peer_left(rank_t, const sends_ptr&) override {}
     void peer_lost(rank_t) override {}
     play& all;
   };

@@ -413,3 +413,18 @@ TEST_CASE("sizes that exceed the address space are refused when a program is fit
   fit(code, {9, {}, {}, {}, 8});
   CHECK(same_sizes(code, compile(s, 0, {9, {}, {}, {}, 8}, cutting{})));
 }
+
+TEST_CASE("who routes blocks through others needs their sizes, who sends them straight does not") {
+  const auto own = [](const char* who, collective what, rank_t root = 0) {
+    stage on = flat_stage(what, 5, root);
+    on.uniform = false;
+    return needs_only_own_blocks(one_cell_per_step(lower_syncs(write_score(*find_choreography(who), on))));
+  };
+  CHECK(own("pairwise", collective::all_to_all));
+  CHECK(own("one_shot", collective::all_to_all));
+  CHECK(own("one_shot", collective::gather, 3));
+  CHECK(own("one_shot", collective::scatter, 3));
+  CHECK_FALSE(own("binomial", collective::gather, 3));
+  CHECK_FALSE(own("binomial", collective::scatter, 3));
+  CHECK_FALSE(own("fused", collective::all_to_all));  // reads the others' buffers
+}

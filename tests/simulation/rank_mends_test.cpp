@@ -20,11 +20,11 @@ struct recording final : rank_outbox {
   void withdraw(epoch_t e, const call*) override { say("withdraw", e); }
   void fail(epoch_t e, const std::string&, failure_ptr) override { say("fail", e); }
   void stopped(epoch_t e, std::vector<std::string>, presence) override { say("stopped", e); }
-  void left(epoch_t n, call) override { say("left", n); }
+  void left(epoch_t n, call, sends_ptr) override { say("left", n); }
   void quiet() override {}
   void abort(const failure_ptr&) override {}
   void perished() override {}
-  void deliver(rank_t, int, chunk&& what) override { say("chunk", what.epoch); }
+  bool deliver(rank_t, int, chunk&& what) override { return say("chunk", what.epoch), false; }
   void give_back(rank_t, int, const credit&) override {}
   void revoke(rank_t, epoch_t e, const failure_ptr&) override { say("revoke", e & ~point_to_point); }
   void revoked(rank_t, epoch_t e, bool received) override {
@@ -147,7 +147,7 @@ TEST_CASE_FIXTURE(two_ranks_apart, "a receiver says of a revoked send whether it
 TEST_CASE_FIXTURE(two_ranks_apart,
                   "a send whose receiver had received it is performed, unless the receiver refused it") {
   rank.submit(message(true), out);
-  rank.peer_left(1, out);
+  rank.peer_left(1, nullptr, out);
   CHECK(out.take() == "chunk" + std::to_string(point_to_point) + " revoke0");
   bool refused = false;
   SUBCASE("received") {}
@@ -168,7 +168,7 @@ struct told final : agreement::audience {
   void stop(epoch_t) override { ++stops; }
   void failed(epoch_t, const failure_ptr& why) override { text = why->text; }
   void broken(const failure_ptr&) override {}
-  void peer_left(rank_t) override {}
+  void peer_left(rank_t, const sends_ptr&) override {}
   void peer_lost(rank_t) override {}
   int asked = 0, stops = 0;
   std::string text;

@@ -118,7 +118,7 @@ TEST_CASE("nor does a seed depend on what was planned before it") {
 TEST_CASE("every mutant of the protocol is noticed") {
   for (const mutant_entry& m : all_mutants()) {
     CAPTURE(m.name);
-    campaign_options o = seeds(1, 30'000);
+    campaign_options o = seeds(1, 100'000);  // most are noticed within hundreds
     o.threads = 1;
     o.most_failures = 1;
     o.each.broken = m.which;

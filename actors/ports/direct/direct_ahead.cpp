@@ -4,7 +4,8 @@
 //   gather    A rank whose block is small brings a copy (snapshots.hpp), and leaves. Another one comes, and its block is copied from its
 //             buffer: by itself, if the root is here, and by the root, unit by unit. The root takes the copies that are brought.
 //             Every other rank's block is a share of the root's `left`; whoever finishes the last one says `over`, for which those wait that
-//             came with their buffers. If all have brought copies, nobody waits for it, and nobody says it.
+//             came with their buffers. If all have brought copies, nobody waits for it, and nobody says it. The root looks at one after the
+//             other; while it sleeps it is woken by the one that it lacks (awaited()), and finds what the others behind it have left it to do.
 //   scatter   A root whose blocks are small together brings a copy of all, and leaves; the others each take theirs. Another root comes, and
 //             everything is as where nobody may run ahead: so a rank that finds no copy comes, too, and looks for what the root does.
 //
@@ -98,7 +99,7 @@ direct_performer::status direct_performer::hand_in() {
     }
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
     come();
-    // If the root is here, this rank does what there is to do for its block, so nobody need be told, unless it is much.
+    // If the root is here, this rank does what there is to do for its block, so it need not be told before, unless it is much.
     if (sizes().elements_of_block(true, 0) * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
   }
   if (stage_ == stage::meeting) {
@@ -108,8 +109,18 @@ direct_performer::status direct_performer::hand_in() {
   if (stage_ == stage::working) {
     if (!work_with(root, rank_)) return differs(root);
     stage_ = stage::leaving;
+    board_->notify(root, rank_);
   }
   return wait_for_end();
+}
+
+rank_t direct_performer::awaited() const {
+  const bool collects =
+      ahead_ && stage_ == stage::meeting && rank_ == code_->root && traits_of(code_->what).root == root_role::sink;
+  if (!collects) return slot_board::anybody;
+  const auto& copies = code_->copies[static_cast<std::size_t>(rank_)];
+  const auto at = static_cast<std::size_t>(met_);
+  return at < copies.size() ? code_->operands[copies[at]].owner : slot_board::anybody;
 }
 
 direct_performer::status direct_performer::collect() {

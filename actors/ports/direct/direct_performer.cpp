@@ -420,7 +420,7 @@ direct_performer::status direct_performer::perform(const direct_program::body& b
 
 void direct_performer::tell_all() const {
   for (rank_t r = 0; r < board_->ranks(); ++r)
-    if (r != rank_) board_->notify(r, rank_);
+    if (r != rank_) board_->notify(r, slot_board::anybody);  // also who waits for a certain one
 }
 
 void direct_performer::wake_helpers() const {

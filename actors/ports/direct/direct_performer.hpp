@@ -42,7 +42,7 @@ public:
   bool together() const override { return stage_ > stage::at_odds && !ahead_; }
   std::vector<lane_wait> waits() const override;
   /// Whoever finishes the last unit wakes everybody.
-  void announce(slot_board::sleep& to) const override { to.announce(rank_, slot_board::anybody); }
+  void announce(slot_board::sleep& to) const override { to.announce(rank_, awaited()); }
   std::size_t steps_taken() const override {
     return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0);
   }
@@ -105,6 +105,8 @@ private:
   // direct_ahead.cpp
   bool may_leave_early() const;
   bool has_brought(rank_t which) const;
+  /// Whose message moves this rank; slot_board::anybody: more than one's.
+  rank_t awaited() const;
   bool lacks(rank_t which) const;
   status advance_ahead();
   status hand_out();

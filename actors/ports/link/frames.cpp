@@ -33,6 +33,7 @@ static void describe(auto& wire, call& c) {
        c.choreography, c.counts, c.receive_counts, c.outcome_of, c.history, c.report);
 }
 static void describe(auto& wire, presence& p) { wire(p.what, p.performed, p.ahead); }
+static void describe(auto& wire, sends_made& s) { wire(s.to, s.next); }
 static void describe(auto& wire, failure& f) { wire(f.code, f.text); }
 static void describe(auto& wire, survivors_word& w) { wire(w.what, w.coordinator, w.attempt, w.ranks, w.list); }
 
@@ -45,7 +46,7 @@ static void describe(auto& wire, differs_message& m) { wire(m.epoch); }
 static void describe(auto& wire, withdraw_message& m) { wire(m.epoch, m.rank, m.ahead); }
 static void describe(auto& wire, fail_message& m) { wire(m.epoch, m.title, m.why); }
 static void describe(auto& wire, stopped_message& m) { wire(m.epoch, m.rank, m.waits, m.came); }
-static void describe(auto& wire, left_message& m) { wire(m.rank, m.operations, m.last); }
+static void describe(auto& wire, left_message& m) { wire(m.rank, m.operations, m.last, m.sent); }
 static void describe(auto& wire, quiet_message& m) { wire(m.rank); }
 static void describe(auto& wire, perished_message& m) { wire(m.rank); }
 static void describe(auto& wire, abort_message& m) { wire(m.why); }
@@ -55,7 +56,7 @@ static void describe(auto& wire, ask_message& m) { wire(m.epoch); }
 static void describe(auto& wire, halt_message& m) { wire(m.epoch); }
 static void describe(auto& wire, failed_message& m) { wire(m.epoch, m.why); }
 static void describe(auto& wire, broken_message& m) { wire(m.why); }
-static void describe(auto& wire, peer_left_message& m) { wire(m.rank); }
+static void describe(auto& wire, peer_left_message& m) { wire(m.rank, m.sent); }
 static void describe(auto& wire, peer_lost_message& m) { wire(m.rank); }
 static void describe(auto&, dissolved_message&) {}
 
@@ -123,6 +124,7 @@ std::string why_no_frame(const frame_head& head, std::uint64_t expected) {
     case frame_kind::chunk: least = sizeof(chunk_body), most = most_chunk_bytes + sizeof(chunk_body); break;
     case frame_kind::credit:
     case frame_kind::clear: least = most = sizeof(credit_body); break;
+    case frame_kind::freed: least = most = sizeof(freed_body); break;
     case frame_kind::announce: least = most = sizeof(announce_body); break;
     default: break;
   }

@@ -9,6 +9,10 @@
 // frame of the other direction: the chunk was consumed, so its sender may send one more, and has its memory back. The *epoch* tells the
 // operations of a communicator apart, and the head tells the communicators apart.
 //
+// A short message is *settled*: its sender has its memory back as soon as the bytes are on their way, and gets no credit. How many of those may be
+// with a receiver that has not come to them yet is bounded by a *window* of bytes between two processes: the receiver says now and then how many
+// it has freed, all in all. What does not fit into the window any more goes for a credit.
+//
 // A long message asks first: its sender *announces* it, name and length, and keeps the bytes; when a step of the receiver waits for it, the
 // receiver says *clear*, and the chunk comes, straight into its place. So what a receiver that is late has to keep does not grow with what is sent.
 
@@ -38,8 +42,9 @@ enum class frame_kind : std::uint8_t {
   process,   ///< process_word
   announce,  ///< to a rank's channel: announce_body
   clear,     ///< to the process of a rank that has announced a chunk: credit_body
+  freed,     ///< to a process that sends settled chunks: freed_body
 };
-inline constexpr frame_kind last_frame_kind = frame_kind::clear;
+inline constexpr frame_kind last_frame_kind = frame_kind::freed;
 
 /// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
 inline constexpr std::size_t most_unasked = 128 * 1024;
@@ -48,6 +53,11 @@ inline constexpr std::size_t most_unasked_of_collectives = 1024 * 1024;
 constexpr bool is_announced(epoch_t epoch, std::size_t bytes) {
   return bytes > ((epoch & point_to_point) != 0 ? most_unasked : most_unasked_of_collectives);
 }
+
+/// Longer ones are not settled: what a credit costs is little beside them, and they may have to be copied aside.
+inline constexpr std::size_t most_settled = 64 * 1024;
+/// Bytes of frames with settled chunks that one process may have with another.
+inline constexpr std::uint64_t settled_window = 1024 * 1024;
 
 struct frame_head {
   std::uint64_t bytes = 0;  ///< of body and payload, without the zeros behind them
@@ -66,7 +76,7 @@ struct chunk_body {
   rank_t source = -1;
   std::uint32_t lane = 0;
   std::uint32_t sequence = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t settled = 0;  ///< 1: no credit is to come back
 };
 static_assert(sizeof(chunk_body) == 32);
 
@@ -85,6 +95,12 @@ struct credit_body {
   std::uint32_t unused = 0;
 };
 static_assert(sizeof(credit_body) == 24);
+
+struct freed_body {
+  std::uint64_t bytes =
+      0;  ///< of frames with settled chunks that the receiver has read and forgotten since the connection began
+};
+static_assert(sizeof(freed_body) == 8);
 
 /// A frame takes that many bytes behind its head.
 constexpr std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }

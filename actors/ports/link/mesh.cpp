@@ -33,8 +33,9 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       streams_(::epoll_create1(EPOLL_CLOEXEC)),
       bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      callers_bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       presence_(roster_, here_, options_.silence, clock::now()) {
-  if (!epoll_ || !streams_ || !bell_)
+  if (!epoll_ || !streams_ || !bell_ || !callers_bell_)
     throw error(errc::io, "the network cannot be waited for: " + text_of_errno(errno));
   for (std::uint32_t p = 0; p < processes(); ++p) {
     out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
@@ -42,6 +43,7 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
   }
   watch(epoll_.get(), bell_.get(), subject::bell, 0, EPOLLIN, watching::begins);
   watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
+  watch(streams_.get(), callers_bell_.get(), subject::callers_bell, 0, EPOLLIN, watching::begins);
   watch_listeners(EPOLLIN, watching::begins);
   next_look_ = clock::now() + presence_.between_ticks();
   sigset_t all, before;
@@ -115,53 +117,64 @@ void mesh::send(outgoing& way, piece&& what) {
   send_locked(way, std::move(what));
 }
 
-/// @pre locked
-void mesh::send_locked(outgoing& way, piece&& what) {
+/// False: nothing gets there any more. @pre locked
+bool mesh::send_locked(outgoing& way, piece&& what) {
   using phase = outgoing::phase;
-  if (way.now == phase::closed || way.problem != 0 || !alive(way.process)) return;
+  if (way.now == phase::closed || way.problem != 0 || !alive(way.process)) return false;
   what.number(way.next_number++);
   way.spoke = true;
   // Most go at once, and are never queued, which would take memory.
   if (way.now == phase::open && way.waiting.empty() && way.write(what)) {
     if (!way.publish()) wake();
-    return;
+    return true;
   }
-  if (way.problem != 0) return wake();
+  if (way.problem != 0) return wake(), false;
   try {
+    if (what.settled) what.own();
     way.waiting.push_back(std::move(what));
   } catch (const std::bad_alloc&) {
     way.problem = ENOMEM;  // a part of it may have been written, so nothing can follow
-    return wake();
+    return wake(), false;
   }
   if (way.now == phase::idle) {
     way.now = phase::wanted;
-    return wake();
+    return wake(), true;
   }
   if (way.now == phase::open && !way.writing && !way.ring) {
     way.writing = true;
     watch(way, EPOLLIN | EPOLLOUT, watching::goes_on);
   }
+  return true;
 }
 
-void mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what) {
-  const chunk_body body{what.epoch, what.fingerprint, what.source, what.lane, what.sequence, 0};
+bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_settle may) {
+  chunk_body body{what.epoch, what.fingerprint, what.source, what.lane, what.sequence, 0};
   head.kind = frame_kind::chunk;
   head.bytes = sizeof body + what.bytes;
+  outgoing& way = *out_[to];
+  const std::lock_guard lock(way.mutex);
+  const std::uint64_t bytes = padded(sizeof head + head.bytes);
+  const bool settled = may == may_settle::yes && what.bytes <= most_settled && way.window() >= bytes;
+  body.settled = settled ? 1 : 0;
   piece p{head, &body, sizeof body};
+  p.settled = settled;
   p.payload = what.data;
   p.payload_bytes = what.bytes;
   p.keep = what.keep;
   p.source = what.source;
   p.epoch = what.epoch;
-  outgoing& way = *out_[to];
-  if (!is_announced(what.epoch, what.bytes)) return send(way, std::move(p));
+  if (!is_announced(what.epoch, what.bytes)) {
+    if (!send_locked(way, std::move(p)) || !settled) return false;
+    way.settled += bytes;
+    return true;
+  }
   const announce_body announced{body, what.bytes, 0};
   head.kind = frame_kind::announce;
   head.bytes = sizeof announced;
-  const std::lock_guard lock(way.mutex);
-  if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(to)) return;
+  if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(to)) return false;
   way.parked.push_back(std::move(p));  // allocates, for long ones alone
   send_locked(way, piece{head, &announced, sizeof announced});
+  return false;
 }
 
 void mesh::send_clear(std::uint32_t to, frame_head head, const credit& what) {
@@ -243,6 +256,8 @@ void mesh::work() {
     try {
       for (int i = 0; i < n; ++i)
         handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+      // While callers look, nobody need have: who sleeps, or has gone, does not hear that another process ends.
+      if (!attends_streams_ && !caller_sleeps_) read_streams();
       read_rings();
       std::erase_if(in_, [](const auto& way) { return way->over; });
       if (now >= next_look_) keep_time(now);
@@ -257,7 +272,7 @@ void mesh::work() {
 int mesh::pause_before_look() {
   const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - clock::now());
   const std::int64_t ms = std::clamp<std::int64_t>(leaving_.load() ? 5 : until_look.count(), 0, 60'000);
-  if (std::exchange(polled_, false)) return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
+  if (std::exchange(polled_, false) || caller_sleeps_) return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
   resting_ = true;
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
@@ -310,19 +325,69 @@ bool mesh::poll() noexcept {
   if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
   try {
     write_rings();
-    polled_ = true;
-    if (std::exchange(resting_, false)) {
-      for (const auto& way : in_)
-        if (way->ring) way->ring.wake_up();
-      attend_streams(false);
-      wake();
-    }
+    look_from_here();
     const bool any = rings_ > 0 && read_rings();
     return (open_streams_ > 0 && read_streams()) || any;
   } catch (const std::exception&) {  // no memory: the mesh's thread tries again
     wake();
     return false;
   }
+}
+
+/// The mesh's thread leaves what comes to callers, for as long as it takes it to nap.
+void mesh::look_from_here() {
+  polled_ = true;
+  if (!std::exchange(resting_, false)) return;
+  for (const auto& way : in_)
+    if (way->ring) way->ring.wake_up();
+  attend_streams(false);
+  wake();
+}
+
+/// What comes after this wakes who waits for streams_. False: something has come already, and was read.
+bool mesh::begin_sleep() {
+  look_from_here();
+  bool any = false;
+  for (const auto& way : in_)
+    if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
+  if (any) read_rings();
+  return !any;
+}
+
+mesh::slept mesh::sleep(parker& place, steady_time until) noexcept {
+  {
+    const std::unique_lock lock(reading_, std::try_to_lock);
+    if (!lock || caller_sleeps_ || (rings_ == 0 && open_streams_ == 0)) return slept::not_here;
+    try {
+      if (!begin_sleep()) return slept::woken;
+    } catch (const std::exception&) {  // no memory: the mesh's thread tries again
+      return wake(), slept::not_here;
+    }
+    caller_sleeps_ = true;
+  }
+  std::array<epoll_event, 16> events;
+  int n = 0;
+  bool rung = false;
+  const bool begun = place.begin_at(callers_bell_.get());
+  if (begun) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+    const auto ms = std::clamp(left, std::chrono::milliseconds{0}, longest_sleep);
+    n = ::epoll_wait(streams_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(ms.count()));
+    rung = place.end_at_bell();
+  }
+  const std::lock_guard lock(reading_);
+  caller_sleeps_ = false;
+  try {
+    look_from_here();
+    for (const auto& way : in_)
+      if (way->ring) way->ring.wake_up();
+    for (int i = 0; i < n; ++i)
+      handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
+    if (rings_ > 0) read_rings();
+  } catch (const std::exception&) {
+    wake();
+  }
+  return n == 0 && begun && !rung && clock::now() < until ? slept::in_vain : slept::woken;
 }
 
 bool mesh::rest() noexcept {
@@ -336,14 +401,21 @@ bool mesh::rest() noexcept {
   }
 }
 
+namespace {
+void silence(int bell) noexcept {
+  std::uint64_t rung = 0;
+  [[maybe_unused]] const ssize_t ignored = ::read(bell, &rung, sizeof rung);
+}
+}  // namespace
+
 void mesh::handle(std::uint64_t which, std::uint32_t events) {
   const auto id = static_cast<std::uint32_t>(which);
   switch (static_cast<subject>(which >> 32)) {
-    case subject::bell: {
-      std::uint64_t rung = 0;
-      [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), &rung, sizeof rung);
+    case subject::bell: return silence(bell_.get());
+    // Only by the one that it is for, who would sleep on else.
+    case subject::callers_bell:
+      if (!caller_sleeps_) silence(callers_bell_.get());
       return;
-    }
     case subject::listener: try { return accept_all(listeners_[id].get());
       } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look
         accepting_ = false;

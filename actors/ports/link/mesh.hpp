@@ -6,8 +6,8 @@
 // at the same moment need not agree on one of two connections. It begins with a handshake (handshake.hpp); frames follow (frames.hpp).
 //
 // Sending. Any thread: what the socket takes at once is written by the sender, without a copy; the rest waits, by reference, and the mesh's
-// thread writes it. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is bounded by the credits of
-// those who send.
+// thread writes it, or a copy of what is settled. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is
+// bounded by the credits of those who send, and the windows.
 //
 // Long chunks are announced and wait with their sender until they are cleared (frames.hpp), and are received into the places that ranks
 // have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
@@ -19,8 +19,9 @@
 // Processes of one host. They are called at a Unix socket, and the frames go through memory that both map (byte_ring.hpp); the socket rings the other side
 // awake, and ends when it does. Callers that wait read the rings themselves (poll()); while they do, the mesh's thread naps, and nobody rings.
 //
-// Processes of other hosts. Callers that wait read the sockets themselves, too: what is open there stands in an epoll of its own, which the mesh's
-// thread does not look at meanwhile. So a message costs one thread's wake-up less.
+// Callers that wait read the sockets themselves, too: what is open stands in an epoll of its own, which the mesh's thread looks at between two naps
+// only. One that sleeps does so there (sleep()), one at a time, for some milliseconds; so a message wakes one thread, the one that it is for.
+// Who waits for longer, and the others, sleep at their places; then the mesh's thread is rung awake, and wakes them.
 //
 // Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
 //
@@ -90,8 +91,10 @@ public:
   mesh(const mesh&) = delete;
   mesh& operator=(const mesh&) = delete;
 
-  /// Any thread. To a process that is lost or has left: nothing happens.
-  void send_chunk(std::uint32_t to, frame_head head, const chunk& what);
+  /// Whether a chunk may be settled (frames.hpp), where there is room in the window.
+  enum class may_settle : std::uint8_t { no, yes };
+  /// Any thread. To a process that is lost or has left: nothing happens. True: settled, and the bytes are the sender's own again.
+  bool send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_settle may = may_settle::no);
   void send_credit(std::uint32_t to, frame_head head, const credit& what);
   /// The chunk that `to` has announced may come.
   void send_clear(std::uint32_t to, frame_head head, const credit& what);
@@ -108,6 +111,13 @@ public:
   bool poll() noexcept;
   /// The caller is going to sleep: from now on the mesh's thread is rung awake. True: something came before that.
   bool rest() noexcept;
+  enum class slept : std::uint8_t {
+    woken,    ///< something has come, and was read; or it was woken at its place; or that time is over
+    in_vain,  ///< for some milliseconds
+    not_here  ///< there is nobody to hear from, or another caller sleeps here
+  };
+  /// Sleeps until then, or until something comes, and reads that. Who slept in vain should rest(), and sleep elsewhere.
+  slept sleep(parker& place, steady_time until) noexcept;
 
   /// What the first process of this host shares with the others (mesh_options::to_share). Waits for it; empty: not until then, or that process
   /// is lost. Once.
@@ -126,14 +136,15 @@ private:
   struct piece;
   struct outgoing;
   struct incoming;
+  struct received_block;
   /// What an event is about: the upper half says whose, the lower which.
-  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams };
+  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams, callers_bell };
 
   enum class watching : std::uint8_t { begins, goes_on };
 
   // -- any thread --
   void send(outgoing& way, piece&& what);
-  void send_locked(outgoing& way, piece&& what);
+  bool send_locked(outgoing& way, piece&& what);
   template <class Which>
   void let_go_of(Which&& which);
   bool alive(std::uint32_t process) const { return presence_.alive(process); }
@@ -147,6 +158,8 @@ private:
   bool fall_asleep();
   bool read_rings();
   bool read_streams();
+  void look_from_here();
+  bool begin_sleep();
   void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
@@ -168,6 +181,8 @@ private:
   bool begin_large(incoming& way, const frame_head& head);
   bool arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep);
   bool announced(incoming& way, const frame_head& head, const std::byte* body);
+  bool freed(std::uint32_t by, const freed_body& what);
+  void say_freed(incoming& way);
   void cleared(std::uint32_t by, const frame_head& head, const credit_body& what);
   bool process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body);
   void ended(incoming& way, const std::string& how);
@@ -206,7 +221,8 @@ private:
   std::vector<descriptor> listeners_;
   arena& memory_;
   mesh_receiver& receiver_;
-  descriptor epoll_, streams_, bell_;  ///< streams_: of open connections with other hosts, inside epoll_
+  descriptor epoll_, streams_, bell_;  ///< streams_: of open connections, inside epoll_
+  descriptor callers_bell_;            ///< of the caller that sleeps here
   // Of whoever reads, the mesh's thread or a caller: guards all below but what outgoing::mutex guards. presence_.alive() and `leaving_` are read without.
   std::mutex reading_;
   std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
@@ -217,13 +233,14 @@ private:
   steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
-  bool polled_ = false;   ///< callers have looked since the thread did
-  bool resting_ = false;  ///< the thread sleeps until it is rung awake
+  bool polled_ = false;         ///< callers have looked since the thread did
+  bool resting_ = false;        ///< the thread sleeps until it is rung awake
+  bool caller_sleeps_ = false;  ///< in sleep()
   int rings_ = 0;
   std::mutex shared_mutex_;  // once, at the join
   std::condition_variable shared_came_;
   descriptor shared_;
-  int open_streams_ = 0;  ///< that frames come from
+  int open_streams_ = 0;  ///< that frames come from, without a ring
   bool attends_streams_ = true;
   std::thread thread_;
 };

@@ -120,13 +120,11 @@ void mesh::go_on_connecting(outgoing& way) {
       return try_next_address(way, lock, at + ": its memory cannot be passed: " + text_of_errno(errno));
     way.ring.passed();
   }
-  if (!way.ring) {
-    stop_watching(epoll_.get(), way.socket.get());
-    way.stream = true;
-  }
+  stop_watching(epoll_.get(), way.socket.get());
+  way.stream = true;
   way.now = outgoing::phase::open;
   way.writing = true;
-  watch(way, EPOLLIN | EPOLLOUT, way.stream ? watching::begins : watching::goes_on);  // what has waited goes next
+  watch(way, EPOLLIN | EPOLLOUT, watching::begins);  // what has waited goes next
 }
 
 /// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: nothing more is to be sent.

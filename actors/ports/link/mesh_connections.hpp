@@ -40,8 +40,10 @@ inline constexpr std::byte leaves_in_order{0x62};
 inline constexpr std::byte taken_for_lost{0x6c};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
-/// How long the mesh's thread naps while callers read the rings themselves.
+/// How long the mesh's thread naps while callers read what comes themselves.
 inline constexpr std::chrono::milliseconds nap{1};
+/// Of a caller that hears what comes itself: who waits for longer does not mind another thread's turn.
+inline constexpr std::chrono::milliseconds longest_sleep{5};
 
 // -- what a connection is ---------------------------------------------------------------------------------------------------
 
@@ -58,6 +60,7 @@ struct mesh::piece {
   rank_t to = -1;
   epoch_t epoch = 0;
   std::size_t done = 0;  ///< bytes that the system has taken
+  bool settled = false;  ///< its sender does not wait for it
 
   piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator), to(head.to) {
     start_bytes = sizeof head + fixed_bytes;
@@ -109,6 +112,9 @@ struct mesh::outgoing {
   }
   /// False: not all of it now, or a problem.
   bool write(piece& what) { return ring ? write_ring(what) : write_socket(what); }
+
+  /// Bytes that may be settled now.
+  std::uint64_t window() const { return settled_window - (settled - freed); }
 
   phase phase_now() {
     const std::lock_guard lock(mutex);
@@ -169,16 +175,32 @@ struct mesh::outgoing {
   std::deque<piece> waiting;
   std::vector<piece> parked;  ///< announced
   std::uint64_t next_number = 0;
-  bool spoke = false;    ///< since the last look
-  bool writing = false;  ///< the system is to say when it takes more
-  bool stream = false;   ///< watched in mesh::streams_
-  int problem = 0;       ///< errno of whoever wrote; the mesh's thread sees to it
+  std::uint64_t settled = 0,
+                freed = 0;  ///< bytes of settled chunks' frames that were sent, and of those the receiver has freed
+  bool spoke = false;       ///< since the last look
+  bool writing = false;     ///< the system is to say when it takes more
+  bool stream = false;      ///< open, and so watched in mesh::streams_
+  int problem = 0;          ///< errno of whoever wrote; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
   std::vector<socket_address> addresses;
   std::size_t next_address = 0;
   steady_time give_up{};
   std::string tried;
+};
+
+/// What was received, until the last chunk that lies there is consumed. Counts then what was settled.
+struct mesh::received_block {
+  using counter = std::shared_ptr<std::atomic<std::uint64_t>>;
+  received_block(scratch_block block, counter all) : memory(std::move(block)), freed(std::move(all)) {}
+  ~received_block() { freed->fetch_add(settled); }
+  received_block(const received_block&) = delete;
+  received_block& operator=(const received_block&) = delete;
+  void* data() { return memory.data(); }
+
+  scratch_block memory;
+  counter freed;
+  std::uint64_t settled = 0;
 };
 
 struct mesh::incoming {
@@ -188,7 +210,7 @@ struct mesh::incoming {
   const std::uint32_t id;
   descriptor socket;
   bool local = false;   ///< from a process of this host, which passes its ring first
-  bool stream = false;  ///< watched in mesh::streams_
+  bool stream = false;  ///< open, and so watched in mesh::streams_
   byte_ring ring;
   handshake hands;
   std::vector<std::byte> unsent;
@@ -198,15 +220,18 @@ struct mesh::incoming {
   std::uint64_t next_number = 0;
   steady_time began;
   // What was received and not read yet.
-  std::shared_ptr<scratch_block> block;
+  std::shared_ptr<received_block> block;
   std::size_t begin = 0, end = 0;
   // A frame with memory of its own.
   std::optional<frame_head> large;
   chunk_body large_chunk;
-  std::shared_ptr<scratch_block> large_block;
+  std::shared_ptr<received_block> large_block;
   std::size_t large_done = 0, large_bytes = 0, skip = 0;
   std::uint64_t place = 0;  ///< not 0: it is received there instead
   bool sinks = false;       ///< it is nobody's any more
+  // Of settled chunks' frames.
+  received_block::counter freed = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::uint64_t said = 0;  ///< of that, to the sender
 };
 
 /// For what has to be said even when there is no memory: empty then.

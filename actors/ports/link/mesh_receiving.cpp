@@ -58,11 +58,11 @@ bool mesh::shake_hands(incoming& way) {
   return true;
 }
 
-/// From now on frames come through the socket, and callers may read them.
+/// From now on frames come, and callers may read them.
 void mesh::begin_stream(incoming& way) {
   stop_watching(epoll_.get(), way.socket.get());
   way.stream = true;
-  ++open_streams_;
+  ++(way.ring ? rings_ : open_streams_);
   watch(way, EPOLLIN, watching::begins);
 }
 
@@ -73,6 +73,7 @@ void mesh::incoming_event(incoming& way) {
     if (way.local && !take_bells(way, open)) return;
     for (std::size_t budget = budget_of_turn; budget > 0 && !way.over;)
       if (!read_some(way, budget)) break;
+    say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
     ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
@@ -99,7 +100,7 @@ bool mesh::take_bells(incoming& way, bool& open) {
         return ended(way, "the memory that it passed was not received: no descriptors are left here"), false;
     }
     way.ring = byte_ring::take(std::move(memory));
-    ++rings_;
+    begin_stream(way);
     if (!share_with(way)) return false;
   }
   std::array<std::byte, 64> bells;
@@ -148,7 +149,7 @@ ssize_t mesh::read_large(incoming& way, std::size_t& asked) {
 void mesh::sink(incoming& way) {
   way.place = 0;
   way.sinks = true;
-  way.large_block = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+  way.large_block = std::make_shared<received_block>(memory_.acquire(block_bytes), way.freed);
 }
 
 /// Into the block where short frames stay. @param asked what would have fitted
@@ -159,7 +160,7 @@ ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
   if (!way.block || way.end >= block_bytes) {
     // What is left of the last block is the beginning of a frame, short enough for the next one.
     // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
-    auto fresh = std::make_shared<scratch_block>(memory_.acquire(block_bytes));
+    auto fresh = std::make_shared<received_block>(memory_.acquire(block_bytes), way.freed);
     const std::size_t rest = way.end - way.begin;
     if (rest > 0) std::memmove(fresh->data(), static_cast<std::byte*>(way.block->data()) + way.begin, rest);
     way.block = std::move(fresh);
@@ -194,6 +195,11 @@ bool mesh::parse(incoming& way) {
       const frame_head head = *std::exchange(way.large, std::nullopt);
       const auto block = std::move(way.large_block);
       const std::byte* body = nullptr;
+      if (head.kind == frame_kind::chunk && way.large_chunk.settled != 0) {
+        const std::uint64_t total = padded(sizeof head + head.bytes);
+        if (block) block->settled += total;
+        else way.freed->fetch_add(total);  // it came into its place
+      }
       if (way.place != 0) body = places_[way.process]->finish(std::exchange(way.place, 0));
       else if (!std::exchange(way.sinks, false)) body = static_cast<const std::byte*>(block->data());
       if (body != nullptr && !arrived(way, head, body, block)) return false;
@@ -216,7 +222,10 @@ bool mesh::parse(incoming& way) {
     if (there < total) return true;
     way.begin += total;
     ++way.next_number;
-    if (head.kind == frame_kind::chunk) std::memcpy(&way.large_chunk, at + sizeof head, sizeof(chunk_body));
+    if (head.kind == frame_kind::chunk) {
+      std::memcpy(&way.large_chunk, at + sizeof head, sizeof(chunk_body));
+      if (way.large_chunk.settled != 0) way.block->settled += total;
+    }
     const std::size_t fixed = head.kind == frame_kind::chunk ? sizeof(chunk_body) : 0;
     if (!arrived(way, head, at + sizeof head + fixed, way.block)) return false;
   }
@@ -236,7 +245,7 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   };
   if (fixed > 0) way.place = places_[way.process]->take(head, way.large_chunk);
   if (way.place == 0) {
-    way.large_block = std::make_shared<scratch_block>(memory_.acquire(way.large_bytes));
+    way.large_block = std::make_shared<received_block>(memory_.acquire(way.large_bytes), way.freed);
     begin(way.large_block->data());
   } else if (!places_[way.process]->fill(way.place, begin)) {
     sink(way);
@@ -255,7 +264,7 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
       const chunk_body& c = way.large_chunk;
       if (receiver_.chunk_arrived(way.process, head,
                                   {body, static_cast<std::size_t>(head.bytes) - sizeof c, c.fingerprint, c.epoch,
-                                   c.source, c.lane, c.sequence, std::move(keep)}))
+                                   c.source, c.lane, c.sequence, std::move(keep), false, c.settled != 0}))
         return true;
       break;
     }
@@ -270,6 +279,12 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
       credit_body c;
       std::memcpy(&c, body, sizeof c);
       return cleared(way.process, head, c), true;
+    }
+    case frame_kind::freed: {
+      freed_body f;
+      std::memcpy(&f, body, sizeof f);
+      if (freed(way.process, f)) return true;
+      break;
     }
     case frame_kind::process: return process_word_arrived(way, head, {body, static_cast<std::size_t>(head.bytes)});
     default:
@@ -287,6 +302,27 @@ bool mesh::announced(incoming& way, const frame_head& head, const std::byte* bod
                                                               c.epoch, c.source, c.lane, c.sequence, nullptr, true}))
     return true;
   return ended(way, "it sent a message that cannot be read"), false;
+}
+
+/// False: it cannot be so many.
+bool mesh::freed(std::uint32_t by, const freed_body& what) {
+  outgoing& way = *out_[by];
+  const std::lock_guard lock(way.mutex);
+  if (what.bytes < way.freed || what.bytes > way.settled) return false;
+  way.freed = what.bytes;
+  return true;
+}
+
+/// Only when something has come from there: who has no window left sends for credits, and so asks for this.
+void mesh::say_freed(incoming& way) {
+  const std::uint64_t freed = way.freed->load();
+  if (freed - way.said < settled_window / 4 || way.over) return;
+  const freed_body body{freed};
+  frame_head head;
+  head.kind = frame_kind::freed;
+  head.bytes = sizeof body;
+  send(*out_[way.process], piece{head, &body, sizeof body});
+  way.said = freed;
 }
 
 /// What it names may be over, and let go of; then nobody waits for it any more.
@@ -325,8 +361,7 @@ void mesh::ended(incoming& way, const std::string& how) {
 void mesh::close(incoming& way) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
-  if (!way.over && way.ring) --rings_;
-  if (!way.over && way.stream) --open_streams_;
+  if (!way.over && way.stream) --(way.ring ? rings_ : open_streams_);
   if (!way.over && way.known) presence_.hears(way.process, false, {});
   way.over = true;
 }

@@ -81,11 +81,11 @@ struct channel_state::port {
 
   void consume(int lane, rank_t from) {
     link& l = find_link(a.in, lane, from);
-    self.drop_early(name(l, lane, from));
+    const bool settled = self.drop_early(name(l, lane, from));
     if (l.place != nullptr) outbox.withdraw_place(expected(l, lane, from, 0));  // it came before the place was offered
     l.place = nullptr;
     l.offered = l.cleared = false;
-    outbox.give_back(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
+    if (!settled) outbox.give_back(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
     ++l.next;
   }
 
@@ -97,7 +97,10 @@ struct channel_state::port {
   void send(int lane, rank_t to, const std::byte* data, std::size_t bytes) {
     link& l = find_link(a.out, lane, to);
     ++a.outstanding;
-    outbox.deliver(to, {data, bytes, a.what->fingerprint, a.what->epoch, self.rank_, wire_lane(lane), l.next++, {}});
+    const std::uint32_t ahead = l.next++ - l.returned;
+    if (outbox.deliver(to,
+                       {data, bytes, a.what->fingerprint, a.what->epoch, self.rank_, wire_lane(lane), l.next - 1, {}}))
+      came_back(a, l, ahead);
   }
 
   std::byte* slot(int lane, rank_t to, std::size_t) {
@@ -150,15 +153,19 @@ void channel_state::on_credit(const credit& what, channel_outbox& out) {
   if (at == active_.end()) return;
   active& a = at->second;
   link& l = find_link(a.out, static_cast<int>(what.lane % lanes_of(a)), what.source);
-  // Slots are reused in the order of sending, so a credit counts when all earlier ones have come back.
   const std::uint32_t ahead = what.sequence - l.returned;
   if (ahead >= 64 || what.sequence >= l.next || (l.came_back >> ahead & 1u) != 0) return;  // came twice
+  came_back(a, l, ahead);
+  advance(at, out);
+}
+
+/// Slots are reused in the order of sending, so a credit counts when all earlier ones have come back.
+void channel_state::came_back(active& a, link& l, std::uint32_t ahead) {
   l.came_back |= std::uint64_t{1} << ahead;
   const int in_order = std::countr_one(l.came_back);
   l.came_back = in_order == 64 ? 0 : l.came_back >> in_order;
   l.returned += static_cast<std::uint32_t>(in_order);
   --a.outstanding;
-  advance(at, out);
 }
 
 void channel_state::transferred(const operation_key& which, int lane, channel_outbox& out) {
@@ -249,14 +256,15 @@ channel_state::link& channel_state::find_link(std::vector<link>& links, int lane
 
 void channel_state::keep(chunk&& what) {
   const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
+  // A buffer that refuses leaves it whole. NOLINTBEGIN(bugprone-use-after-move)
   for (auto& buffer : early_) {
     if (chunk* const known = buffer->find(key)) {
       if (known->announced && !what.announced) *known = std::move(what);
       return;  // else it came twice
     }
-    // A buffer that refuses leaves it whole. NOLINTNEXTLINE(bugprone-use-after-move)
     if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   }
+  // NOLINTEND(bugprone-use-after-move)
   // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
   early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
@@ -269,9 +277,11 @@ chunk* channel_state::find_early(const packet_key& key) {
   return nullptr;
 }
 
-void channel_state::drop_early(const packet_key& key) {
+/// True: it was settled.
+bool channel_state::drop_early(const packet_key& key) {
   for (auto& buffer : early_)
-    if (buffer->take(key)) return;
+    if (const auto gone = buffer->take(key)) return gone->settled;
+  return false;
 }
 
 /// Sends and receives of all pairs share an epoch number, so a job is also told apart by its source.

@@ -4,7 +4,8 @@
 // No CAF in here, so that every transition can be tested alone, and under ThreadSanitizer.
 //
 // Here a *message* is a chunk: a reference to the sender's bytes, with its name (epoch, source, lane, sequence). Its *credit* says
-// that it was consumed, and gives those bytes back to the sender. The *epoch* tells the operations of a communicator apart.
+// that it was consumed, and gives those bytes back to the sender. The *epoch* tells the operations of a communicator apart. What was
+// *settled* on its way, since others keep its bytes and bound their number, needs no credit.
 //
 // Owner: rank_state, on the rank's turn; nobody else touches it. What may arrive, in any order:
 //   start(assignment)          begins an operation
@@ -56,8 +57,8 @@ inline std::uint64_t pair_name(const operation_key& key) {
 class channel_outbox {
 public:
   virtual ~channel_outbox() = default;
-  /// To the channel of the same number at rank `to`.
-  virtual void deliver(rank_t to, chunk&& what) = 0;
+  /// To the channel of the same number at rank `to`. True: it is settled (chunk::settled), and no credit will come back for it.
+  virtual bool deliver(rank_t to, chunk&& what) = 0;
   virtual void give_back(rank_t to, const credit& what) = 0;
   /// A step waits for that long chunk, and its place is free. True: it may be received there from now on, until withdraw_place(), or until it
   /// comes. False: it never is.
@@ -133,7 +134,8 @@ private:
   void advance(active_map::iterator at, channel_outbox& out);
   void keep(chunk&& what);
   chunk* find_early(const packet_key& key);
-  void drop_early(const packet_key& key);
+  static void came_back(active& a, link& l, std::uint32_t ahead);
+  bool drop_early(const packet_key& key);
   void drop_job(const operation_key& key);
   std::uint32_t lanes_of(const active& a) const { return static_cast<std::uint32_t>(a.what->code->lanes_per_channel); }
 

@@ -123,7 +123,7 @@ private:
   void turn(process& p, const std::function<void(rank_state&, rank_outbox&)>& what);
   void lost(process& p, std::uint32_t process, const std::string& how);
   void end_communicator(process& p);
-  void to_rank(process& p, std::function<void(rank_state&, rank_outbox&)> what);
+  void to_rank(process& p, const std::function<void(rank_state&, rank_outbox&)>& what);
   void to_membership(process& p, const home_word& word);
   void check_end();
   void check_failure(const process& p, const failure& why);
@@ -218,17 +218,23 @@ public:
   void stopped(epoch_t epoch, std::vector<std::string> waits, troupe::presence came) override {
     say(stopped_message{epoch, p.here, std::move(waits), std::move(came)});
   }
-  void left(epoch_t operations, call last) override { keep(left_message{p.here, operations, std::move(last)}); }
+  void left(epoch_t operations, call last, sends_ptr sent) override {
+    keep(left_message{p.here, operations, std::move(last), std::move(sent)});
+  }
   void quiet() override { keep(quiet_message{p.here}); }
   void abort(const failure_ptr& why) override { say(abort_message{why}); }
   void perished() override {}
 
   // -- rank, to others --
-  void deliver(rank_t to, int channel, chunk&& what) override {
+  bool deliver(rank_t to, int channel, chunk&& what) override {
     const chunk_name name{p.here, to, what.epoch, what.lane, what.sequence};
     dice d(w.seed_, {0x51, static_cast<std::uint64_t>(p.here), static_cast<std::uint64_t>(to), what.epoch, what.lane,
                      what.sequence});
-    if (what.bytes == 0 || !d.percent(40)) return carry(to, channel, what);
+    if (what.bytes == 0 || !d.percent(40)) {
+      what.settled = d.percent(50);  // carry() keeps a copy
+      carry(to, channel, what);
+      return what.settled;
+    }
     chunk announced = what;
     announced.data = nullptr;
     announced.announced = true;
@@ -237,6 +243,7 @@ public:
       world->to_rank(there,
                      [channel, announced](rank_state& s, rank_outbox& o) { s.on_chunk(channel, chunk{announced}, o); });
     });
+    return false;
   }
   void give_back(rank_t to, int channel, const credit& what) override {
     w.send(p.here, to, [world = &w, channel, what](process& there) {
@@ -294,7 +301,7 @@ public:
   void stop(epoch_t epoch) override { to_all(halt_message{epoch}); }
   void failed(epoch_t epoch, const failure_ptr& why) override { to_all(failed_message{epoch, why}); }
   void broken(const failure_ptr& why) override { to_all(broken_message{why}); }
-  void peer_left(rank_t rank) override { to_all(peer_left_message{rank}); }
+  void peer_left(rank_t rank, const sends_ptr& sent) override { to_all(peer_left_message{rank, sent}); }
   void peer_lost(rank_t rank) override { to_all(peer_lost_message{rank}); }
   void stuck(look_t, bool) override {}
   void flush(rank_t rank) override { p.members->flushed(rank, *this); }
@@ -318,7 +325,7 @@ public:
             else if constexpr (std::is_same_v<word, halt_message>) s.stop(m.epoch, o);
             else if constexpr (std::is_same_v<word, failed_message>) s.failed(m.epoch, m.why, o);
             else if constexpr (std::is_same_v<word, broken_message>) s.broken(m.why, o);
-            else if constexpr (std::is_same_v<word, peer_left_message>) s.peer_left(m.rank, o);
+            else if constexpr (std::is_same_v<word, peer_left_message>) s.peer_left(m.rank, m.sent, o);
             else if constexpr (std::is_same_v<word, peer_lost_message>) s.peer_lost(m.rank, o);
           },
           what);
@@ -416,7 +423,7 @@ time_ns job_world::latency(int from, int to) {
 void job_world::at_process(int number, std::function<void(process&)> what) {
   process& p = *all_[static_cast<std::size_t>(number)];
   if (p.dead) return;
-  at(now_ + us, [this, &p, what = std::move(what)] {
+  at(now_ + us, [&p, what = std::move(what)] {
     if (p.dead) return;
     if (p.stopped) p.held.push_back([&p, what] { what(p); });
     else what(p);
@@ -601,7 +608,7 @@ void job_world::turn(process& p, const std::function<void(rank_state&, rank_outb
   }
 }
 
-void job_world::to_rank(process& p, std::function<void(rank_state&, rank_outbox&)> what) {
+void job_world::to_rank(process& p, const std::function<void(rank_state&, rank_outbox&)>& what) {
   if (!p.ended) turn(p, what);
 }
 
@@ -627,7 +634,7 @@ void job_world::to_membership(process& p, const home_word& word) {
         else if constexpr (std::is_same_v<kind, withdraw_message>) m.withdraw(w.epoch, w.rank, w.ahead, out);
         else if constexpr (std::is_same_v<kind, fail_message>) m.fail(w.epoch, w.title, w.why, out);
         else if constexpr (std::is_same_v<kind, stopped_message>) m.stopped(w.epoch, w.rank, w.waits, w.came, out);
-        else if constexpr (std::is_same_v<kind, left_message>) m.left(w.rank, w.operations, w.last, out);
+        else if constexpr (std::is_same_v<kind, left_message>) m.left(w.rank, w.operations, w.last, w.sent, out);
         else if constexpr (std::is_same_v<kind, quiet_message>) m.quiet(w.rank, out);
         else if constexpr (std::is_same_v<kind, perished_message>) m.perished(w.rank, out);
         else if constexpr (std::is_same_v<kind, abort_message>) m.abort(w.why, out);

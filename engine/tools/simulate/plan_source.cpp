@@ -115,8 +115,10 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   const bool over_slots = how.port == port_kind::ll || how.port == port_kind::ll128;
   made->divides = !over_slots && divides_in_steps(what, ranks, *made->verified);
   if (how.port == port_kind::mailbox) {
-    const bool agrees = what.uniform && from.agrees && !how.ask;
+    if (how.own_blocks && !needs_only_own_blocks(*from.notes)) return nullptr;
+    const bool agrees = (what.uniform || how.own_blocks) && from.agrees && !how.ask;
     made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
+    if (how.eager && agrees) let_run_ahead(*made, what, ranks, how);
     return made;
   }
   if (made->widened || how.channels != 1 || how.slices != 1) return nullptr;
@@ -131,17 +133,21 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   const std::size_t unit = size_of(unit_of(made->work_type, what.reduction.kind));
   if (!from.agrees || !fits_slots(*made->notes, shape, format, unit)) return nullptr;
   made->port = slots_plan{format};
-  if (how.eager) {
-    way alone = how;
-    alone.eager = false;
-    alone.agreement = agreement_form::none;
-    const prepared& data = score_for(key_of(what, ranks, alone));
-    if (!data.notes || data.agrees) return nullptr;
-    const auto ahead = std::shared_ptr<plan>(new plan(made->with_score(data.notes, data.verified)));
-    ahead->runs_ahead = true;
-    made->ahead = ahead;
-  }
+  if (how.eager && !let_run_ahead(*made, what, ranks, how)) return nullptr;
   return made;
+}
+
+/// False: the data tell all, so nobody could be ahead of them.
+bool plan_source::let_run_ahead(plan& made, const call& what, int ranks, const way& how) {
+  way alone = how;
+  alone.eager = false;
+  alone.agreement = agreement_form::none;
+  const prepared& data = score_for(key_of(what, ranks, alone));
+  if (!data.notes || data.agrees) return false;
+  const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(data.notes, data.verified)));
+  ahead->runs_ahead = true;
+  made.ahead = ahead;
+  return true;
 }
 
 }  // namespace troupe::simulate

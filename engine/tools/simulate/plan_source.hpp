@@ -25,9 +25,11 @@ struct way {
   int choreography = 0;  ///< index into all_choreographies()
   port_kind port = port_kind::mailbox;
   agreement_form agreement = agreement_form::none;
-  bool eager = false;  ///< rooted, over slots or, of blocks that differ in size, direct: may run ahead of the agreement
-  bool ask = false;    ///< by mailbox: the membership is asked although the data would say
-  bool fold = false;   ///< contributions travel unreduced, and are folded in rank order
+  bool eager =
+      false;  ///< rooted, over slots, by mailbox or, of blocks that differ in size, direct: may run ahead of the agreement
+  bool own_blocks = false;  ///< by mailbox, of blocks whose sizes not every rank knows: without the membership
+  bool ask = false;         ///< by mailbox: the membership is asked although the data would say
+  bool fold = false;        ///< contributions travel unreduced, and are folded in rank order
   bool any_order = false;
   int credits = 8;
   int channels = 1;
@@ -55,6 +57,7 @@ private:
 
   static score_key key_of(const call& what, int ranks, const way& how);
   const prepared& score_for(const score_key& key);
+  bool let_run_ahead(plan& made, const call& what, int ranks, const way& how);
   std::shared_ptr<plan> make(const call& what, int ranks, const way& how, const prepared& from,
                              const std::vector<std::size_t>* counts);
 

@@ -59,6 +59,7 @@ way draw_way(const item& it, int channels, dice& d) {
   how.fold = d.one_in(8);
   how.eager = it.what.agreement == agreement_time::eager;
   if (how.port != port_kind::mailbox) return how;
+  how.own_blocks = !knows_all_blocks(it.what) && d.one_in(2);
   how.ask = d.one_in(6);
   how.any_order = d.one_in(4);
   how.credits = d.any_of({1, 2, 8});
@@ -80,7 +81,7 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   it.what.root = has_root(it.what.what) ? d.between(0, ranks - 1) : 0;
   if (is_reduction(it.what.what)) it.what.reduction = draw_op(d, it.what.type);
   it.what.count = it.what.what == collective::barrier ? 0 : draw_count(d);
-  // By mailbox, and of equal blocks over the direct board, such a call waits for everybody all the same.
+  // Of equal blocks over the direct board, such a call waits for everybody all the same.
   if (has_root(it.what.what) && d.one_in(2)) it.what.agreement = agreement_time::eager;
   const bool single = it.what.what == collective::all_reduce || it.what.what == collective::broadcast ||
                       it.what.what == collective::reduce || it.what.what == collective::barrier;

@@ -216,7 +216,7 @@ private:
   void stop(epoch_t epoch) override;
   void failed(epoch_t epoch, const failure_ptr& why) override;
   void broken(const failure_ptr& why) override;
-  void peer_left(rank_t rank) override;
+  void peer_left(rank_t rank, const sends_ptr& sent) override;
   void peer_lost(rank_t rank) override;
   void stuck(look_t look, bool nobody_else) override;
   void flush(rank_t rank) override;

@@ -241,7 +241,8 @@ caller_operation& simulation::world::make_collective(rank_t rank, const item& it
     }
   }
   if (it.what.uniform) o.plan = plans_->plan_for(o.what, what_.ranks, it.how);
-  else if (it.how.port != port_kind::mailbox) o.plan = plans_->plan_for(o.what, what_.ranks, it.how, &it.counts);
+  else if (it.how.port != port_kind::mailbox || it.how.own_blocks)
+    o.plan = plans_->plan_for(o.what, what_.ranks, it.how, &it.counts);
   parts_of(o.sequence)[static_cast<std::size_t>(rank)] = &o;
   lay_out(o);
   if (const disturbance* x =

@@ -61,9 +61,9 @@ void simulation::world::broken(const failure_ptr& why) {
   tell_all(message_kind::broken, [&](rank_t) { return [why](rank_state& s, rank_outbox& o) { s.broken(why, o); }; });
 }
 
-void simulation::world::peer_left(rank_t rank) {
+void simulation::world::peer_left(rank_t rank, const sends_ptr& sent) {
   tell_all(message_kind::peer_left,
-           [&](rank_t) { return [rank](rank_state& s, rank_outbox& o) { s.peer_left(rank, o); }; });
+           [&](rank_t) { return [rank, sent](rank_state& s, rank_outbox& o) { s.peer_left(rank, sent, o); }; });
 }
 
 void simulation::world::peer_lost(rank_t rank) {

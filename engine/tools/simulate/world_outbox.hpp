@@ -38,9 +38,9 @@ public:
                             w_.rank_stopped(rank_, epoch, waits, came);
                           });
   }
-  void left(epoch_t operations, call last) override {
+  void left(epoch_t operations, call last, sends_ptr sent) override {
     w_.post_to_membership(message_kind::left, rank_,
-                          [this, operations, last] { w_.membership_.left(rank_, operations, last, w_); });
+                          [this, operations, last, sent] { w_.membership_.left(rank_, operations, last, sent, w_); });
   }
   void quiet() override {
     w_.post_to_membership(message_kind::quiet, rank_, [this] { w_.membership_.quiet(rank_, w_); });
@@ -53,7 +53,10 @@ public:
     w_.post_to_membership(message_kind::perished, rank_, [this] { w_.membership_.perished(rank_, w_); });
   }
 
-  void deliver(rank_t to, int channel, chunk&& what) override { w_.deliver_chunk(rank_, to, channel, std::move(what)); }
+  bool deliver(rank_t to, int channel, chunk&& what) override {
+    w_.deliver_chunk(rank_, to, channel, std::move(what));
+    return false;
+  }
   void give_back(rank_t to, int channel, const credit& what) override { w_.give_back(rank_, to, channel, what); }
   bool offer_place(int, const expected_chunk& what) override { return w_.offer_place(rank_, what); }
   void withdraw_place(int, const expected_chunk& what) override { w_.withdraw_place(rank_, what); }
