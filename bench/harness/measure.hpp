@@ -135,8 +135,8 @@ result measure_unseen(M& m, const request_line& r) {
   return out;
 }
 
-/// Collective over the members. First an untimed, checked call; then twice as many calls until they take a quarter of the budget
-/// (which warms up); then the timed ones.
+/// Collective over the members. First an untimed, checked call, and one from each other root, since first calls are not what is
+/// timed here; then twice as many calls until they take a quarter of the budget (which warms up); then the timed ones.
 template <member M>
 result measure(M& m, const request_line& r) {
   if (r.lot >= 0) return measure_unseen(m, r);
@@ -150,6 +150,7 @@ result measure(M& m, const request_line& r) {
   m.largest(0);
   m.call(0);
   if (r.check) out.wrong = m.largest(m.wrong());
+  for (int root = 1; r.rotate && has_root(r.what) && root < m.ranks(); ++root) m.call(0);
   const double budget = r.budget_ms / 1000;
   std::size_t calls = 1;
   double each = 0, least = 1e9;

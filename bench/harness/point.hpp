@@ -47,6 +47,11 @@ inline bool has_block_counts(collective what) {
   return what >= collective::all_gather_v && what <= collective::all_to_all_v;
 }
 
+inline bool has_root(collective what) {
+  return (what >= collective::broadcast && what <= collective::scatter) || what == collective::gather_v ||
+         what == collective::scatter_v;
+}
+
 /// How many of what is timed one call performs: a round trip is two messages, and half of it is the time of one.
 inline int operations_in(collective what) { return what == collective::ping_pong ? 2 : 1; }
 
