@@ -39,6 +39,7 @@ struct slots_plan {
 
 /// By whoever is there, straight on all ranks' buffers (actors/ports/direct). Nobody begins before everybody has come.
 struct direct_plan {
+  bool between_processes = false;
   program_cache<direct_program> programs{};  ///< one for all: each rank may perform units of any
 };
 

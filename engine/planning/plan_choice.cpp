@@ -392,7 +392,9 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   c.why_not_direct = troupe::why_not_direct(all);
   if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
-  c.direct = std::make_shared<const direct_program>(compile_direct(all, {task.what.what, c.on.root, c.on.in_place}));
+  const bool one_process = task.where.farthest() == reach::process;
+  const direct_setting setting{task.what.what, c.on.root, c.on.in_place, !one_process};
+  c.direct = std::make_shared<const direct_program>(compile_direct(all, setting));
   const direct_program& made = *c.direct;
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
@@ -400,7 +402,6 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     c.why_not_direct = "its root takes several passes, which must not read what they have written";
     return;
   }
-  const bool one_process = task.where.farthest() == reach::process;
   c.direct_seconds = costs(task).direct_seconds(made, sizes, bytes_a_core(task, block_bytes), c.work_type,
                                                 one_process ? nullptr : &task.where);
   // The same steps without messages are never slower.

@@ -302,7 +302,7 @@ struct planner::impl {
   std::shared_ptr<lowered_score> choose_port(plan& made, const outcome& o, const planning_task& task) {
     const contender& c = *o.chosen;
     if (o.way == message_protocol::direct) {
-      made.port = direct_plan{};
+      made.port = direct_plan{task.where.farthest() != reach::process};
       return c.lowered;
     }
     if (o.way != message_protocol::simple) {

@@ -19,6 +19,7 @@
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
+#include "protocols/program/direct_stages.hpp"
 #include "topology/machine/discovery.hpp"
 
 namespace troupe {
@@ -141,6 +142,23 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;
+  // Between processes: what a rank copies to its stage, and what others find there (direct_stages.hpp).
+  const bool alone = !made.to_own.empty() && sizes.bytes() > direct_stages::most_by_one;
+  const auto bytes_of = [&](rank_t r, bool input) {
+    const block_run blocks =
+        input ? input_blocks(made.what, ranks, made.root, r) : output_blocks(made.what, ranks, made.root, r);
+    return static_cast<std::size_t>(blocks.count) * shape.count * shape.element_size;
+  };
+  const auto staged = [&](rank_t r, bool input) {
+    if (where == nullptr || made.used.empty()) return false;
+    const auto& used = made.used[static_cast<std::size_t>(r)];
+    if (input) return used.reads_input && bytes_of(r, true) <= direct_stages::most_input;
+    const std::size_t most = made.to_own.empty() ? direct_stages::most_output : direct_stages::most_by_one;
+    return !alone && !used.outputs.empty() && bytes_of(r, false) <= most;
+  };
+  for (rank_t r = 0; r < ranks; ++r)
+    for (const bool input : {true, false})
+      if (staged(r, input)) work += static_cast<double>(bytes_of(r, input)) / m.copy_rate;
   for (const rank_t r : made.at_work) {
     units += sizes.units(r);
     for (const direct_program::pass& p : made.bodies[static_cast<std::size_t>(r)].passes) {
@@ -149,14 +167,19 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
       work += p.inputs > 1 ? bytes / m.reduce_rate : bytes / m.copy_rate;
       work += m.operand_share * bytes * (std::max(0, p.inputs - 2) / m.reduce_rate + (p.outputs - 1) / m.copy_rate);
       for (const cell_range& at : operands) {
-        const bool far = where != nullptr && where->between(r, at.owner) != reach::process;
+        const bool far = where != nullptr && where->between(r, at.owner) != reach::process &&
+                         !staged(at.owner, at.buffer == buffer_kind::input) &&
+                         !(alone && at.buffer == buffer_kind::output);
         if (far) work += (peer_call_ns * std::ceil(bytes / peer_piece) + peer_kilobyte_ns * bytes / 1024) * 1e-9;
         else foreign_bytes += bytes * (shared ? chance : at.owner != r ? 1.0 : 0.0);
       }
     }
   }
   const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});
-  return direct_operation_seconds(ranks) + direct_line_ns * foreign_bytes / 128 / workers * 1e-9 + work / workers;
+  // All are woken for their own copies, and once more for the end.
+  const double turn = where != nullptr && alone && shared ? direct_turn_ns * 1e-9 * ranks / cores : 0;
+  return direct_operation_seconds(ranks) + turn + direct_line_ns * foreign_bytes / 128 / workers * 1e-9 +
+         work / workers;
 }
 
 double tuning::direct_operation_seconds(int ranks) const {

@@ -189,6 +189,80 @@ std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& m
   return copies;
 }
 
+/// Whether what one copy writes is what another one reads, or writes, where input and output are one memory; but for copies of cells to
+/// themselves, which do nothing.
+bool any_order(const direct_program& made, const direct_setting& setting) {
+  constexpr std::size_t most_looks = 1'000'000;
+  const auto ranks = static_cast<int>(made.bodies.size());
+  const auto name = [&](std::uint32_t operand) {
+    return canonical(made.operands[operand], setting, ranks, made.parts);
+  };
+  std::size_t looks = 0;
+  std::vector<std::vector<cell_range>> read(made.bodies.size());
+  for (const auto& own : made.to_own)
+    for (const auto& c : own) {
+      const cell_range from = name(c.source);
+      auto& of = read[static_cast<std::size_t>(from.owner)];
+      if (of.empty() || !(of.back() == from)) of.push_back(from);
+    }
+  for (const auto& own : made.to_own)
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const cell_range to = name(own[i].target), from = name(own[i].source);
+      const bool itself = overlap(to, from) && to.cell == from.cell && to.count == from.count;
+      const auto& others = read[static_cast<std::size_t>(to.owner)];
+      if ((looks += others.size() + own.size() - i) > most_looks) return false;
+      if (!itself && std::ranges::any_of(others, [&](const cell_range& at) { return overlap(to, at); })) return false;
+      for (std::size_t k = i + 1; k < own.size(); ++k)
+        if (overlap(to, name(own[k].target))) return false;
+    }
+  return true;
+}
+
+/// See direct_program::to_own.
+void divide_by_target(direct_program& made, const direct_setting& setting) {
+  if (is_reduction(made.what)) return;
+  made.to_own.resize(made.bodies.size());
+  for (const auto& body : made.bodies)
+    for (const direct_program::pass& p : body.passes) {
+      const auto operands = made.operands_of(p);
+      bool copies = p.inputs == 1 && operands.front().buffer == buffer_kind::input;
+      for (std::uint32_t k = 1; copies && k < operands.size(); ++k) {
+        copies = operands[k].buffer == buffer_kind::output;
+        made.to_own[static_cast<std::size_t>(operands[k].owner)].push_back({p.operands, p.operands + k});
+      }
+      if (!copies) return made.to_own.clear();
+    }
+  if (!any_order(made, setting)) made.to_own.clear();
+}
+
+/// See direct_program::used.
+void see_who_uses(direct_program& made) {
+  const std::size_t ranks = made.bodies.size();
+  made.used.resize(ranks);
+  std::vector<bool> written(ranks);
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (const direct_program::pass& p : made.bodies[r].passes) {
+      const auto operands = made.operands_of(p);
+      for (std::size_t k = 0; k < operands.size(); ++k) {
+        const cell_range& at = operands[k];
+        const auto owner = static_cast<std::size_t>(at.owner);
+        const bool reads = at.buffer == buffer_kind::input, writes = at.buffer == buffer_kind::output && k >= p.inputs;
+        if (reads && owner != r) made.used[owner].reads_input = true;
+        if (writes) made.used[owner].outputs.push_back(p.operands + static_cast<std::uint32_t>(k));
+        if (writes && owner != r) written[owner] = true;
+      }
+    }
+  for (std::size_t r = 0; r < made.to_own.size(); ++r)
+    for (const auto& c : made.to_own[r]) {
+      const rank_t source = made.operands[c.source].owner;
+      if (source == static_cast<rank_t>(r)) continue;
+      made.used[static_cast<std::size_t>(source)].reads_input = true;
+      written[r] = true;  // by whoever performs its source's body
+    }
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (!written[r]) made.used[r].outputs.clear();
+}
+
 /// See direct_program::by_source.
 bool are_by_source(const direct_program& made) {
   if (made.copies.empty() || traits_of(made.what).root != root_role::sink) return false;
@@ -255,6 +329,10 @@ direct_program compile_direct(program_list all, const direct_setting& setting) {
   if (made.at_work.empty()) made.at_work.push_back(0);
   made.copies = copies_by_target(made);
   made.by_source = are_by_source(made);
+  if (setting.between_processes) {
+    divide_by_target(made, setting);
+    see_who_uses(made);
+  }
   return made;
 }
 

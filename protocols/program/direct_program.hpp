@@ -48,6 +48,17 @@ struct direct_program {
   std::vector<std::vector<std::uint32_t>> copies;
   /// `copies` are to one root, and every other rank's body is the copy of its own input.
   bool by_source = false;
+  struct copy_between {
+    std::uint32_t source, target;  ///< in `operands`
+  };
+  /// If all passes only copy from inputs to outputs, in any order: by rank, those to its output. Empty for others.
+  std::vector<std::vector<copy_between>> to_own;
+  /// What bodies do with the buffers of a rank that is not theirs; or, of `to_own`, other ranks.
+  struct use_by_others {
+    bool reads_input = false;
+    std::vector<std::uint32_t> outputs;  ///< in `operands`: all targets in its output, if others write some of them
+  };
+  std::vector<use_by_others> used;   ///< by rank
   std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
   collective what = collective::barrier;
@@ -67,6 +78,7 @@ struct direct_setting {
   collective what = collective::barrier;
   rank_t root = 0;
   bool in_place = false;  ///< input and output are one memory
+  bool between_processes = false;
 };
 
 using program_list = std::span<const std::shared_ptr<const program>>;

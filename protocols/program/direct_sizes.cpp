@@ -93,6 +93,22 @@ std::size_t direct_sizes::elements_of_block(bool input, std::size_t index) const
   return block_elements(at);
 }
 
+std::size_t direct_sizes::bytes_of_own(bool input) const {
+  if (equal_) return static_cast<std::size_t>(own_blocks(input).count) * count_ * element_size_;
+  std::size_t end = 0;
+  const auto& begins = input ? mine_.input_begins : mine_.output_begins;
+  for (std::size_t i = 0; i < begins.size(); ++i) end = std::max(end, begins[i] + elements_of_block(input, i));
+  return end * element_size_;
+}
+
+std::size_t direct_sizes::bytes_to_own() const {
+  if (equal_) return bytes_;
+  std::size_t sum = 0;
+  for (const auto& own : code_->to_own)
+    for (const auto& c : own) sum += elements(code_->operands[c.source]);
+  return 2 * sum * element_size_;
+}
+
 /// Of the block that the cells are of, as the owner of their buffer knows it.
 std::size_t direct_sizes::block_elements(const cell_range& at) const {
   if (equal_) return count_;

@@ -43,6 +43,10 @@ public:
   /// Of the rank's own input or output: how many blocks, and elements of each. @pre not equal()
   std::size_t blocks(bool input) const { return (input ? mine_.input_begins : mine_.output_begins).size(); }
   std::size_t elements_of_block(bool input, std::size_t index) const;
+  /// Bytes from the begin of the rank's input or output to the end of its last block.
+  std::size_t bytes_of_own(bool input) const;
+  /// What `to_own` of all ranks reads and writes together; the same at all of them. @pre all lists are known
+  std::size_t bytes_to_own() const;
   /// Of the rank's own body; where blocks are equal, of any.
   std::size_t units(rank_t body) const;
   std::size_t scratch_bytes() const;

@@ -272,6 +272,9 @@ public:
   explicit few_copies(int copies) : left_(copies) {}
   bool is_here(rank_t) const noexcept override { return false; }
   std::byte* near(rank_t, std::byte*) override { return nullptr; }
+  bool shares(const std::byte*) const noexcept override { return false; }
+  std::byte* lend(std::size_t) noexcept override { return nullptr; }
+  void take_back(std::byte*) noexcept override {}
   bool is_lost(rank_t) const noexcept override { return false; }
   bool read(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }
   bool write(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override { return move(to, from, bytes); }

@@ -106,6 +106,78 @@ TEST_CASE("collectives and sends on shared memory, other memory, or both are rig
   }
 }
 
+TEST_CASE(
+    "what others read or write is right whether it is staged, copied by the system, or done by one rank for all") {
+  // Elements of a block. Beside the bounds of direct_stages.hpp: little enough for one rank; staged; outputs that are not; inputs that are not.
+  const std::vector<std::size_t> blocks{0, 1, 777, 5'000, 40'000, 300'001, 1'500'000};
+  const auto ended = run_processes(3, [&](const member& m) {
+    engine e;
+    communicator comm = e.join(m.how());
+    const auto n = static_cast<std::size_t>(comm.size()), me = static_cast<std::size_t>(comm.rank());
+    const auto value = [](std::size_t rank, std::size_t i) { return static_cast<int>(i % 1000 + 7 * rank); };
+    const auto sum = [&](std::size_t i) {
+      int all = 0;
+      for (std::size_t r = 0; r < n; ++r) all += value(r, i);
+      return all;
+    };
+    std::vector<int> in, out;
+    const auto with = [&](std::size_t inputs, std::size_t outputs) {
+      in.resize(inputs);
+      for (std::size_t i = 0; i < inputs; ++i) in[i] = value(me, i);
+      out.assign(outputs, -1);
+    };
+    for (int round = 0; round < 2; ++round)
+      for (const std::size_t count : blocks) {
+        with(count, n * count);
+        comm.all_gather(in, out);
+        for (std::size_t i = 0; i < n * count; ++i) expect(out[i] == value(i / count, i % count), "all_gather");
+        with(n * count, n * count);
+        comm.all_to_all(in, out);
+        for (std::size_t i = 0; i < n * count; ++i)
+          expect(out[i] == value(i / count, me * count + i % count), "all_to_all");
+        with(count, count);
+        comm.all_reduce(in, out, troupe::sum);
+        for (std::size_t i = 0; i < count; ++i) expect(out[i] == sum(i), "all_reduce");
+        with(count, count);
+        comm.all_reduce(in, in, troupe::sum);
+        for (std::size_t i = 0; i < count; ++i) expect(in[i] == sum(i), "all_reduce in place");
+        with(n * count, count);
+        comm.reduce_scatter(in, out, troupe::sum);
+        for (std::size_t i = 0; i < count; ++i) expect(out[i] == sum(me * count + i), "reduce_scatter");
+        for (std::size_t root = 0; root < n; ++root) {
+          const auto at = static_cast<int>(root);
+          with(count, me == root ? n * count : 0);
+          comm.gather(in, out, at);
+          for (std::size_t i = 0; i < out.size(); ++i) expect(out[i] == value(i / count, i % count), "gather");
+          with(count, me == root ? count : 0);
+          comm.reduce(in, out, troupe::sum, at);
+          for (std::size_t i = 0; i < out.size(); ++i) expect(out[i] == sum(i), "reduce");
+          with(count, 0);
+          comm.broadcast(in, at);
+          for (std::size_t i = 0; i < count; ++i) expect(in[i] == value(root, i), "broadcast");
+          with(me == root ? n * count : 0, count);
+          comm.scatter(in, out, at);
+          for (std::size_t i = 0; i < count; ++i) expect(out[i] == value(root, me * count + i), "scatter");
+        }
+        // Of blocks that differ, some are staged and some are not.
+        const std::vector<std::size_t> counts{count, count / 2, 2 * count};
+        std::size_t all = 0, before = 0;
+        for (std::size_t r = 0; r < n; ++r) all += counts[r], before += r < me ? counts[r] : 0;
+        with(counts[me], all);
+        comm.all_gather_v(in, out, troupe::block_list{counts});
+        for (std::size_t r = 0, at = 0; r < n; at += counts[r++])
+          for (std::size_t i = 0; i < counts[r]; ++i) expect(out[at + i] == value(r, i), "all_gather_v");
+        with(all, n * counts[me]);
+        comm.all_to_all_v(in, troupe::block_list{counts}, out,
+                          troupe::block_list{std::vector<std::size_t>(n, counts[me])});
+        for (std::size_t r = 0; r < n; ++r)
+          for (std::size_t i = 0; i < counts[me]; ++i)
+            expect(out[r * counts[me] + i] == value(r, before + i), "all_to_all_v");
+      }
+  });
+  CHECK(trouble(ended) == "");
+}
+
 TEST_CASE("random jobs on buffers that come and go") {
   const std::uint64_t drawn = seed() + 5;
   const auto ended = run_processes(2, [&](const member& m) {

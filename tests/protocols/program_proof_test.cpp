@@ -59,6 +59,26 @@ direct_program over_buffers(const subject& of) {
   return compile_direct(of.programs(), {of.notes.what, of.notes.root, of.aliased.in_place});
 }
 
+/// As processes perform it that each do the copies to their own output; nothing: it is not performed so.
+std::optional<direct_program> each_alone(const subject& of) {
+  direct_program made = compile_direct(of.programs(), {of.notes.what, of.notes.root, of.aliased.in_place, true});
+  if (made.to_own.empty()) return std::nullopt;
+  made.at_work.clear();
+  for (std::size_t r = 0; r < made.bodies.size(); ++r) {
+    made.bodies[r].passes.clear();
+    for (const auto& c : made.to_own[r]) {
+      direct_program::pass copy;
+      copy.operands = static_cast<std::uint32_t>(made.operands.size());
+      copy.inputs = copy.outputs = 1;
+      made.operands.push_back(cell_range{made.operands[c.source]});
+      made.operands.push_back(cell_range{made.operands[c.target]});
+      made.bodies[r].passes.push_back(copy);
+    }
+    made.at_work.push_back(static_cast<rank_t>(r));
+  }
+  return made;
+}
+
 /// The forms in which plans perform a choreography on slots: as it is or folded in rank order, with an agreement where its messages
 /// do not tell everybody of everybody.
 std::vector<score> forms_of(const choreography& who, const stage& on) {
@@ -155,7 +175,7 @@ TEST_CASE("what slots perform is the score: all choreographies, in every form th
 }
 
 TEST_CASE("what the direct port's units do is the score: every collective that it performs") {
-  std::size_t checked = 0, cut = 0;
+  std::size_t checked = 0, cut = 0, alone = 0;
   const choreography& fused = *find_choreography("fused");
   for_each_stage(fused, [&](const stage& on) {
     for (const std::size_t count : {1U, 5U, 40U, 70'001U}) {
@@ -168,15 +188,17 @@ TEST_CASE("what the direct port's units do is the score: every collective that i
       cut += units_of(of, program) > of.notes.players.size();
       CHECK(why_not_the_score(of.proof(), program) == "");
       if (const auto same = at_root_in_place(of)) CHECK(why_not_the_score(same->proof(), over_buffers(*same)) == "");
+      if (const auto own = each_alone(of)) CHECK(why_not_the_score(of.proof(), *own) == ""), ++alone;
     }
   });
   CHECK(checked > 200);
   CHECK(cut > 10);
+  CHECK(alone > 100);
 }
 
 TEST_CASE("with blocks of different sizes, too: slots where every rank knows them, the direct port always") {
   std::mt19937_64 random{seed()};
-  std::size_t over_lines = 0, direct = 0;
+  std::size_t over_lines = 0, direct = 0, alone = 0;
   for (const choreography* who : all_choreographies())
     for_each_stage(
         *who,
@@ -204,6 +226,7 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
           CHECK(why_not_the_score(of.proof(), over_buffers(of)) == "");
           if (const auto same = at_root_in_place(of))
             CHECK(why_not_the_score(same->proof(), over_buffers(*same)) == "");
+          if (const auto own = each_alone(of)) CHECK(why_not_the_score(of.proof(), *own) == ""), ++alone;
           ++direct;
         }
       },
@@ -211,6 +234,7 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
   MESSAGE(over_lines << " over slots, " << direct << " by the direct port");
   CHECK(over_lines > 50);
   CHECK(direct > 100);
+  CHECK(alone > 100);
 }
 
 TEST_CASE("broken slot programs are not the score") {

@@ -107,7 +107,9 @@ direct_performer::status direct_performer::hand_in() {
     stage_ = stage::working;
   }
   if (stage_ == stage::working) {
-    if (!work_with(root, rank_)) return differs(root);
+    // What the system would have to copy there the root copies itself, from where this rank's block is staged.
+    const bool near = buffers_[static_cast<std::size_t>(root)].output_near;
+    if (near && !work_with(root, rank_)) return differs(root);
     stage_ = stage::leaving;
     board_->notify(root, rank_);
   }

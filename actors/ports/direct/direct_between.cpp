@@ -2,10 +2,13 @@
 // Work on the buffers of ranks in other processes, which the system copies from and to.
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "protocols/program/direct_stages.hpp"
 
 namespace troupe {
 
@@ -61,6 +64,114 @@ void direct_performer::map_what_is_shared(rank_t which) {
   map(of.input, of.input_near);
   map(of.output, of.output_near);
   map(of.scratch, of.scratch_near);
+}
+
+// -- stages -----------------------------------------------------------------------------------------------------------
+
+/// Null: there is no such memory.
+std::byte* direct_performer::room_in(stage_room& which, std::size_t bytes) {
+  if (bytes > which.bytes) {
+    which.at.reset();
+    which.bytes = std::bit_ceil(bytes);
+    which.at = {others_->lend(which.bytes), {others_}};
+    if (which.at == nullptr) which.bytes = 0;
+  }
+  return which.at.get();
+}
+
+void direct_performer::copy_input(std::byte* to) const {
+  if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
+  for (std::size_t i = 0; i < sizes().blocks(true); ++i) {
+    const std::size_t begin = sizes().mine().input_begins[i] * sizes().element_size();
+    troupe::copy(to + begin, mine_.input + begin, sizes().elements_of_block(true, i) * sizes().element_size());
+  }
+}
+
+/// What the others are to take for the rank's buffers; and what its own passes work on.
+direct_performer::buffers direct_performer::stage_what_others_use() {
+  using namespace direct_stages;
+  buffers shown = mine_;
+  const direct_program::use_by_others& used = code_->used[static_cast<std::size_t>(rank_)];
+  const std::size_t input = sizes().bytes_of_own(true), output = sizes().bytes_of_own(false);
+  const std::byte *const in = mine_.input, *const out = mine_.output;
+  const bool apart = in == nullptr || out == nullptr || in + input <= out || out + output <= in;
+  const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
+  // An output that is the input, too, is worked on as one memory.
+  if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
+      !others_->shares(out))
+    if (std::byte* const at = room_in(output_stage_, std::max(output, apart ? 0 : input))) {
+      output_staged_ = true;
+      shown.output = of_bodies_.output = at;
+      if (!apart) {
+        copy_input(at);
+        shown.input = of_bodies_.input = at;
+        return shown;
+      }
+    }
+  if (used.reads_input && input > 0 && input <= most_input && !others_->shares(in))
+    if (std::byte* const at = room_in(input_stage_, input)) {
+      copy_input(at);
+      shown.input = at;
+    }
+  return shown;
+}
+
+/// What has been written to the rank's output. @pre the operation is over
+void direct_performer::take_from_stage() {
+  output_staged_ = false;
+  for (const std::uint32_t operand : code_->used[static_cast<std::size_t>(rank_)].outputs) {
+    const cell_range& at = code_->operands[operand];
+    const std::size_t offset = sizes().offset(at);
+    troupe::copy(mine_.output + offset, of_bodies_.output + offset, sizes().elements(at) * sizes().element_size());
+  }
+}
+
+// -- alone ------------------------------------------------------------------------------------------------------------
+
+/// The same answer at all ranks. @pre all are met
+bool direct_performer::works_alone() const {
+  return others_ != nullptr && !code_->to_own.empty() && sizes().bytes_to_own() > direct_stages::most_by_one;
+}
+
+/// The copies to the rank's own output. False: sizes do not fit.
+bool direct_performer::work_alone() {
+  output_staged_ = false;  // nobody else writes it
+  direct_board& place = meeting_place();
+  const touching_others touching{place.at(rank_), mark_};
+  if (!all_here(std::memory_order_seq_cst)) return true;
+  const auto& own = code_->to_own[static_cast<std::size_t>(rank_)];
+  // Ranks begin with different sources.
+  const std::size_t first = own.size() * static_cast<std::size_t>(rank_) / static_cast<std::size_t>(place.ranks());
+  for (std::size_t k = 0; k < own.size(); ++k) {
+    if (place.gave_up.load(std::memory_order_relaxed) == mark_) return true;
+    const direct_program::copy_between& next = own[(first + k) % own.size()];
+    const std::array both{code_->operands[next.source], code_->operands[next.target]};
+    if (!sizes().equal() && traits_of(code_->what).v != v_counts::common && !fits(both)) {
+      place.at_odds.store(mark_, std::memory_order_release);
+      tell_all();
+      return false;
+    }
+    if (!copy_to_own(next)) return true;  // a process has ended, and the failure is on its way
+    ++worked_;
+  }
+  if (place.left_alone.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    place.over.store(mark_, std::memory_order_release);
+    tell_all();
+  }
+  return true;
+}
+
+/// False: the source's process has ended.
+bool direct_performer::copy_to_own(const direct_program::copy_between& which) {
+  const cell_range &source = code_->operands[which.source], &target = code_->operands[which.target];
+  const std::size_t bytes = sizes().elements(source) * sizes().element_size();
+  const buffers& theirs = buffers_[static_cast<std::size_t>(source.owner)];
+  const std::byte* const from = (source.owner == rank_ ? mine_ : theirs).input + sizes().offset(source);
+  std::byte* const to = mine_.output + sizes().offset(target);
+  if (bytes == 0 || from == to) return true;
+  if (source.owner != rank_ && !theirs.input_near) return others_->read(source.owner, to, from, bytes);
+  copy(to, from, bytes, sizes().stores());
+  return true;
 }
 
 // -- work -------------------------------------------------------------------------------------------------------------

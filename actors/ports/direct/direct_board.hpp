@@ -42,7 +42,11 @@
 // touches its own buffers and one other rank's, whose `here` it looks at instead of everybody's. `over` still says e only if every rank came
 // to e, and a rank that waits for it holds up every later operation that ends with `over`: each of those needs what that rank has, or all.
 //
-// Between processes the addresses are the owner's, and the system copies from and to them (process_memory): a unit is performed in pieces that
+// Between processes the addresses are the owner's. What lies in memory that all map (host_segment.hpp) is worked on as if it were here. What does not,
+// a rank copies there before it comes, as far as others read it, to its stage (direct_stages.hpp), and says that instead; so it does with an output
+// that others write, and copies that back when the operation is over. A stage is the rank's again when its buffers are, by the rules above. Where all
+// steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much: `left_alone` counts the
+// ranks that have not, in place of `left`. Everything else the system copies (process_memory): a unit is performed in pieces that
 // are read, worked on here and written back (direct_between.cpp). Lists lie at the seat, copied, and are copied again by who meets the rank. A process
 // that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take
 // back is ended, since nothing else would keep it from writing later.
@@ -114,6 +118,7 @@ private:
   struct common_words {
     alignas(128) arrivals came;
     alignas(128) std::atomic<std::size_t> left{0};
+    std::atomic<std::size_t> left_alone{0};
     alignas(128) std::atomic<std::uint64_t> over{0};
     std::atomic<std::uint64_t> at_odds{0};
     alignas(128) std::atomic<std::uint64_t> gave_up{0};
@@ -123,6 +128,7 @@ private:
       : brought(ranks, common.brought, memory),
         came(common.came),
         left(common.left),
+        left_alone(common.left_alone),
         over(common.over),
         at_odds(common.at_odds),
         gave_up(common.gave_up),
@@ -156,8 +162,9 @@ public:
 
   // What all ranks share, each on lines of its own.
   arrivals& came;
-  std::atomic<std::size_t>& left;    ///< shares that are not finished; set by rank 0 when it comes
-  std::atomic<std::uint64_t>& over;  ///< mark of the last operation that was performed by all
+  std::atomic<std::size_t>& left;        ///< shares that are not finished; set by rank 0 when it comes
+  std::atomic<std::size_t>& left_alone;  ///< ranks that have not, where each performs its own copies; so, too
+  std::atomic<std::uint64_t>& over;      ///< mark of the last operation that was performed by all
   std::atomic<std::uint64_t>&
       at_odds;  ///< of the last one in which two ranks counted a block differently; beside `over`
   /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.

@@ -70,6 +70,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   taken_ = 0;
   lent_ = false;
   all_brought_ = fit_->small && !ahead_;
+  output_staged_ = alone_ = false;
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -77,15 +78,20 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 void direct_performer::come() {
   direct_board& place = meeting_place();
   direct_board::seat& mine = place.at(rank_);
-  if (rank_ == 0) place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
+  if (rank_ == 0) {
+    place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
+    place.left_alone.store(static_cast<std::size_t>(place.ranks()), std::memory_order_relaxed);
+  }
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
   const std::size_t units = sizes().units(rank_);
   mine.units.store(static_cast<std::uint32_t>(units), std::memory_order_release);
   mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
-  mine.input.store(mine_.input, std::memory_order_release);
-  mine.output.store(mine_.output, std::memory_order_release);
+  of_bodies_ = mine_;
+  const buffers shown = others_ != nullptr && !code_->used.empty() ? stage_what_others_use() : mine_;
+  mine.input.store(shown.input, std::memory_order_release);
+  mine.output.store(shown.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
   mine.factor.store(mine_.factor, std::memory_order_release);
   if (!between_) mine.lists.store(sizes().equal() ? nullptr : &sizes().mine(), std::memory_order_release);
@@ -120,7 +126,8 @@ direct_performer::status direct_performer::meet(rank_t which) {
   if (other.here.load(std::memory_order_relaxed) != mark_)
     return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
   if (!same) return differs(which);
-  if (others_ != nullptr) map_what_is_shared(which);
+  if (which == rank_) buffers_[static_cast<std::size_t>(which)] = of_bodies_;
+  else if (others_ != nullptr) map_what_is_shared(which);
   // What was read of this rank's own lists lies where the next call's will; it knows them itself.
   if (!sizes().equal() && which != rank_) fit_->sizes.learn(which, lists);
   return status::performed;
@@ -153,10 +160,12 @@ direct_performer::status direct_performer::advance() {
       if (all_brought_) return s == status::waiting && is_over() ? leave() : s;
     }
     if (const status s = meet(); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
-    if (first && sizes().bytes() >= much_bytes) wake_helpers();
+    alone_ = works_alone();
+    if (first && alone_) tell_all();
+    else if (first && sizes().bytes() >= much_bytes) wake_helpers();
   }
   if (stage_ == stage::working) {
-    if (!work()) {
+    if (!(alone_ ? work_alone() : work())) {
       stage_ = stage::at_odds;
       return status::mismatch;
     }
@@ -181,6 +190,7 @@ direct_performer::status direct_performer::leave() {
 
 /// Others may not have come yet.
 direct_performer::status direct_performer::leave_early() {
+  if (output_staged_) take_from_stage();
   stage_ = stage::none;
   board_->finish(rank_, sequence_);
   return status::performed;
@@ -290,6 +300,7 @@ direct_performer::status direct_performer::meet_with_snapshots() {
 
 /// @param last nobody may know yet that all have come
 direct_performer::status direct_performer::take(bool last) {
+  output_staged_ = false;  // nobody writes there
   for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)])
     if (!take_copy(operand)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
       return differs(code_->operands[operand].owner);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "actors/ports/board_performer.hpp"
@@ -61,6 +62,15 @@ private:
     bool near(buffer_kind kind) const {
       return kind == buffer_kind::input ? input_near : kind == buffer_kind::output ? output_near : scratch_near;
     }
+  };
+  /// Of direct_stages.hpp; kept.
+  struct stage_room {
+    struct give_back {
+      process_memory* to;
+      void operator()(std::byte* lent) const { to->take_back(lent); }
+    };
+    std::unique_ptr<std::byte, give_back> at{nullptr, {nullptr}};
+    std::size_t bytes = 0;
   };
   /// While it lives, others' buffers may be touched.
   class touching_others {
@@ -129,6 +139,13 @@ private:
   bool is_here(const cell_range& at) const { return buffers_[static_cast<std::size_t>(at.owner)].near(at.buffer); }
   void map_what_is_shared(rank_t which);
   bool perform_between(const direct_program::pass& p, stretch which);
+  buffers stage_what_others_use();
+  std::byte* room_in(stage_room& which, std::size_t bytes);
+  void copy_input(std::byte* to) const;
+  void take_from_stage();
+  bool works_alone() const;
+  bool work_alone();
+  bool copy_to_own(const direct_program::copy_between& which);
   bool copy_between(std::span<const cell_range> operands, stretch which);
   bool fold_between(const direct_program::pass& p, stretch which);
   void tell_all() const;
@@ -139,13 +156,17 @@ private:
   bool between_;                         ///< ranks are in several processes
   std::vector<std::byte> pieces_;        ///< pieces of others' memory
   std::vector<block_lists> lists_read_;  ///< by rank
+  stage_room input_stage_, output_stage_;
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
   std::vector<void*> out_;
   std::vector<double> factors_;
   op reduction_;
-  buffers mine_{};
+  buffers mine_{};       ///< the caller's
+  buffers of_bodies_{};  ///< on which bodies work: its, or stages
+  bool output_staged_ = false;
+  bool alone_ = false;  ///< each rank performs the copies to its own output
   std::uint64_t mark_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::size_t worked_ = 0;     ///< units

@@ -32,6 +32,11 @@ public:
   virtual bool is_here(rank_t rank) const noexcept = 0;
   /// Where this process finds what the rank has at `its`: in memory that both map. Null: only the system reaches it.
   virtual std::byte* near(rank_t of, std::byte* its) = 0;
+  /// What lies at `mine`, of this process, the others find there.
+  virtual bool shares(const std::byte* mine) const noexcept = 0;
+  /// Such memory, of the caller; zeros. Null: there is none.
+  virtual std::byte* lend(std::size_t bytes) noexcept = 0;
+  virtual void take_back(std::byte* lent) noexcept = 0;
   /// Copies from and to the rank's memory. False: its process has ended, and nothing is said of `to`. Throws error(io): the system forbids it, or
   /// there is no such memory.
   virtual bool read(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) = 0;

@@ -80,6 +80,15 @@ private:
   bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) override {
     return process_of(of).write(to, from, bytes);
   }
+  bool shares(const std::byte* mine) const noexcept override { return of_->lies_here(mine); }
+  std::byte* lend(std::size_t bytes) noexcept override {
+    try {
+      return of_->lend(bytes);
+    } catch (const std::exception&) {  // a process that was stopped holds the lock, or there is no memory
+      return nullptr;
+    }
+  }
+  void take_back(std::byte* lent) noexcept override { of_->take_back(lent); }
   std::byte* near(rank_t of, std::byte* its) override { return is_here(of) ? its : process_of(of).near(its); }
   std::string why_refused(rank_t of) const override { return process_of(of).why_refused(); }
   bool has_ended(rank_t which) override { return !is_here(which) && process_of(which).has_ended(); }
@@ -299,6 +308,13 @@ std::byte* host_segment::lend(std::size_t bytes) {
   void* const at = ::mmap(nullptr, free->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),
                           static_cast<off_t>(free->at));
   if (at == MAP_FAILED) return nullptr;
+  try {
+    const std::lock_guard guard(own_mutex_);
+    own_[reinterpret_cast<std::uint64_t>(at)] = free->bytes;
+  } catch (...) {
+    ::munmap(at, free->bytes);
+    throw;
+  }
   // Where the system has no large pages for it, it works as well.
   ::madvise(at, free->bytes, MADV_HUGEPAGE);
   free->left = 1;
@@ -319,12 +335,25 @@ void host_segment::take_back(std::byte* what) noexcept {
       if (s.id == 0 || s.owner != here_ + 1 || s.address != address) continue;
       // Before its address is anything else's, which the others would look for here.
       const std::size_t bytes = s.bytes;
+      {
+        const std::lock_guard guard(own_mutex_);
+        own_.erase(address);
+      }
       give_back(s);
       ::munmap(what, bytes);
       return;
     }
   } catch (const error&) {  // it stays until the job has ended
   }
+}
+
+bool host_segment::lies_here(const std::byte* what) const noexcept {
+  const auto address = reinterpret_cast<std::uint64_t>(what);
+  const std::lock_guard guard(own_mutex_);
+  const auto behind = own_.upper_bound(address);
+  if (behind == own_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(behind);
+  return address - begin < bytes;
 }
 
 std::uint32_t host_segment::regions() const {

@@ -25,7 +25,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "actors/ports/link/sockets.hpp"
@@ -72,6 +74,8 @@ public:
   std::byte* lend(std::size_t bytes);
   /// What lend() gave. Nobody works on it any more. Any thread.
   void take_back(std::byte* what) noexcept;
+  /// It is in what lend() gave this process. Any thread.
+  bool lies_here(const std::byte* what) const noexcept;
   /// Regions and lent memory in use, for tests and reports.
   std::uint32_t regions() const;
 
@@ -90,6 +94,8 @@ private:
   std::uint64_t nonce_ = 0;              ///< by which the others know that they read from this process
   std::vector<std::atomic<bool>> lost_;  ///< by process
   std::vector<std::unique_ptr<segment::neighbour>> neighbours_;  ///< by process; null: this one
+  mutable std::mutex own_mutex_;  ///< of the following; held for a look-up, once an operation that may need a stage
+  std::map<std::uint64_t, std::uint64_t> own_;  ///< what lend() gave: bytes by address
 };
 
 }  // namespace troupe::actors

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Between processes the others map little of a caller's data. What they would have to ask the system for, byte by byte, a rank copies to memory
+// that all map, its *stage*: what they read before it comes, and what they write after the operation. Two copies by the processor take a
+// third to a half of the time of one by the system (`troupe tune`, peers.kilobyte), which looks up and pins every page.
+//
+// And who works there: copies from inputs to outputs each rank performs alone, straight to its own output, unless all of them together are so little that
+// whoever comes last should do everything: then nobody has to be woken but for the end.
+
+#include <cstddef>
+
+namespace troupe::direct_stages {
+
+/// Bytes of a rank's input, or of its output, that are staged; longer ones the system copies, in pieces that stay in a cache. A stage is kept for
+/// the next operation, so this bounds what a rank and communicator keeps, too.
+inline constexpr std::size_t most_input = std::size_t{16} << 20;
+inline constexpr std::size_t most_output = std::size_t{2} << 20;
+/// Read and written by all ranks' copies together, for whoever comes last to perform them.
+inline constexpr std::size_t most_by_one = std::size_t{128} << 10;
+
+}  // namespace troupe::direct_stages
