@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the study mode is: chunk steps per second, and memory, by choreography, ranks and who performs them (the ranks' states, or the
-// player). Usage: study [--quick] [--json FILE]
+// player). Usage: study [--quick] [--discipline fifo|fair|max_min] [--json FILE]
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory.
 
 #include "actors/virtual/virtual_run.hpp"
@@ -36,14 +36,15 @@ double seconds_since(clock_type::time_point begin) {
   return std::chrono::duration<double>(clock_type::now() - begin).count();
 }
 
-row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by by) {
+row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by by, const char* discipline) {
   row r{};
   std::snprintf(r.choreography, sizeof r.choreography, "%s", choreography);
   r.ranks = ranks;
   auto begin = clock_type::now();
   const score notes =
       lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)));
-  const hardware on = flat_hardware(ranks);
+  hardware on = flat_hardware(ranks);
+  on.set("link.discipline", discipline);
   r.write_seconds = seconds_since(begin);
   begin = clock_type::now();
   virtual_options options;
@@ -61,13 +62,13 @@ row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by
 }
 
 /// In a child, so that the peak memory is this run's alone.
-row run_apart(const char* choreography, int ranks, std::size_t bytes, performed_by by) {
+row run_apart(const char* choreography, int ranks, std::size_t bytes, performed_by by, const char* discipline) {
   int ends[2];
   row r{};
   if (pipe(ends) != 0) return r;
   const pid_t child = fork();
   if (child == 0) {
-    r = run_one(choreography, ranks, bytes, by);
+    r = run_one(choreography, ranks, bytes, by, discipline);
     const auto written = write(ends[1], &r, sizeof r);
     _exit(written == sizeof r ? 0 : 1);
   }
@@ -83,8 +84,10 @@ row run_apart(const char* choreography, int ranks, std::size_t bytes, performed_
 int main(int argc, char** argv) {
   bool quick = false;
   std::string file;
+  const char* discipline = "fifo";
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) quick = true;
+    else if (std::strcmp(argv[i], "--discipline") == 0 && i + 1 < argc) discipline = argv[++i];
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) file = argv[++i];
   }
   struct task {
@@ -115,7 +118,7 @@ int main(int argc, char** argv) {
               "messages", "events", "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
   for (const task& t : tasks) {
-    const row r = run_apart(t.choreography, t.ranks, t.bytes, t.by);
+    const row r = run_apart(t.choreography, t.ranks, t.bytes, t.by, discipline);
     const char* const by = t.by == states ? "states" : "player";
     const double rate = static_cast<double>(r.steps) / r.run_seconds;
     std::printf("%-20s %8d %7s %10llu %10llu %10llu %9.2f %9.2f %12.2f %14.1f %9.0f\n", r.choreography, r.ranks, by,
@@ -126,6 +129,7 @@ int main(int argc, char** argv) {
     rows.push_back({{"choreography", r.choreography},
                     {"ranks", r.ranks},
                     {"by", by},
+                    {"discipline", discipline},
                     {"steps", r.steps},
                     {"messages", r.messages},
                     {"events", r.events},

@@ -106,6 +106,14 @@ void traffic::find_connections(const lazy_sizes& sizes) {
     }
 }
 
+namespace {
+
+double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
+  return static_cast<double>(rate) * 1e-9 / slow_down;  // slow_down is in thousandths
+}
+
+}  // namespace
+
 void traffic::set_up_elements() {
   elements_.resize(on_.elements.size());
   actors_.resize(on_.elements.size());
@@ -122,6 +130,9 @@ void traffic::set_up_elements() {
     if (of.discipline == service::fair) {
       e.fair = static_cast<std::int32_t>(fair_.size());
       fair_.emplace_back();
+    } else if (of.discipline == service::max_min) {
+      e.shared = flows_.add_element(bytes_per_picosecond(e.rate, e.slow_down) * of.units);
+      if (first_shared_ == no_element) first_shared_ = static_cast<element_index>(i);
     }
   }
 }
@@ -149,15 +160,15 @@ void traffic::add_hops(connection& c, const std::vector<element_index>& way, std
   c.first_hop = static_cast<std::uint32_t>(hops_.size());
   c.hops = static_cast<std::uint16_t>(way.size());
   for (const element_index at : way) behind += elements_[static_cast<std::size_t>(at)].latency;
-  bool behind_fair = false;
+  bool behind_shared = false;
   for (const element_index at : way) {
     const element_class& of = on_.class_of(at);
-    if (behind_fair && of.passing == forwarding::store_and_forward)
+    if (behind_shared && of.passing == forwarding::store_and_forward)
       throw error(errc::bad_config, on_.name + ": " + on_.elements[static_cast<std::size_t>(at)].name +
-                                        " stores and forwards what comes from a fair "
+                                        " stores and forwards what comes from a fair or max_min "
                                         "element, whose end is not known yet when the head comes; make one of them "
                                         "fifo, or passing = cut_through");
-    behind_fair = behind_fair || of.discipline == service::fair;
+    behind_shared = behind_shared || of.discipline != service::fifo;
     hops_.push_back({at, false, behind});
     behind -= elements_[static_cast<std::size_t>(at)].latency;
   }
@@ -182,9 +193,10 @@ void traffic::find_followers() {
   for (const connection& c : connections_)
     for (std::uint32_t h = 1; h < c.hops; ++h) {
       hop_entry& hop = hops_[c.first_hop + h];
-      const element_data& before = elements_[static_cast<std::size_t>(hops_[c.first_hop + h - 1].element)];
-      hop.follows = feeder[static_cast<std::size_t>(hop.element)] >= 0 && before.cut_through && before.fair < 0 &&
-                    elements_[static_cast<std::size_t>(hop.element)].fair < 0;
+      const element_index before = hops_[c.first_hop + h - 1].element;
+      const auto is_fifo = [&](element_index e) { return on_.class_of(e).discipline == service::fifo; };
+      hop.follows = feeder[static_cast<std::size_t>(hop.element)] >= 0 &&
+                    elements_[static_cast<std::size_t>(before)].cut_through && is_fifo(before) && is_fifo(hop.element);
     }
 }
 
@@ -376,6 +388,7 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
   for (;;) {
     const hop_entry& hop = hops_[c.first_hop + m.hop];
     element_data& e = elements_[static_cast<std::size_t>(hop.element)];
+    if (e.shared != max_min_state::none) return enter_shared(index, head);
     std::int64_t next_head = 0;
     if (e.fair >= 0) {
       join(index, hop.element, head);
@@ -425,6 +438,7 @@ void traffic::plan_departure(element_index element) {
 
 void traffic::on_done(element_index element, std::uint64_t generation) {
   element_data& e = elements_[static_cast<std::size_t>(element)];
+  if (e.shared != max_min_state::none) return on_flows();
   fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
   if (generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
   const std::int64_t now = time_.now();
@@ -439,6 +453,81 @@ void traffic::on_done(element_index element, std::uint64_t generation) {
   if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
   plan_departure(element);
+}
+
+/// The head comes to the first of some max_min elements. It passes them, and with that the message begins to flow through all of them.
+void traffic::enter_shared(std::uint32_t index, std::int64_t head) {
+  virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  std::int64_t passed = head;
+  for (m.run = 0; m.hop + m.run < c.hops; ++m.run) {
+    const element_data& e = elements_[static_cast<std::size_t>(hops_[c.first_hop + m.hop + m.run].element)];
+    if (e.shared == max_min_state::none) break;
+    passed += e.overhead + e.latency;
+  }
+  if (passed == time_.now()) begin_flow(index);
+  else time_.at(passed, actor_of(hops_[c.first_hop + m.hop].element), head_event{index});
+}
+
+void traffic::begin_flow(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  const std::int64_t now = time_.now();
+  const std::uint32_t first = c.first_hop + m.hop;
+  double most = 0;
+  flow_way_.clear();
+  for (std::uint32_t h = first; h < first + m.run; ++h) {
+    const element_index at = hops_[h].element;
+    element_data& e = elements_[static_cast<std::size_t>(at)];
+    e.use.bytes += m.wire;
+    ++e.use.messages;
+    e.use.busy_ps += occupancy(e, m.wire);
+    flow_way_.push_back(e.shared);
+    if (on_.class_of(at).units == 1) continue;
+    const double unit = bytes_per_picosecond(e.rate, e.slow_down);
+    if (unit > 0 && (most == 0 || unit < most)) most = unit;
+  }
+  const max_min_state::index flow = flows_.join(now, m.wire, flow_way_, most);
+  if (flow >= flow_data_.size()) flow_data_.resize(flow + 1);
+  flow_data_[flow] = {index, first, m.run, now};
+  ++m.unfinished;
+  m.hop = static_cast<std::uint16_t>(m.hop + m.run);
+  m.run = 0;
+  if (m.hop < c.hops) time_.at(now, actor_of(hops_[c.first_hop + m.hop].element), head_event{index});
+  plan_flows();
+}
+
+/// Ends come before shares: whoever comes or goes at one time is settled together, in the event behind those of that time.
+void traffic::on_flows() {
+  const std::int64_t now = time_.now();
+  if (flows_due_ <= now) flows_due_ = max_min_state::never;
+  bool ended = false;
+  for (max_min_state::index flow = flows_.take_done(now); flow != max_min_state::none; flow = flows_.take_done(now)) {
+    end_flow(flow);
+    ended = true;
+  }
+  if (!ended && flows_.unsettled()) flows_.settle(now);
+  plan_flows();
+}
+
+void traffic::plan_flows() {
+  const std::int64_t due = flows_.unsettled() ? time_.now() : flows_.next();
+  if (due >= flows_due_) return;
+  flows_due_ = due;
+  time_.at(due, actor_of(first_shared_), done_event{0});
+}
+
+void traffic::end_flow(max_min_state::index flow) {
+  const flow_data& f = flow_data_[flow];
+  virtual_message& m = messages_[f.message];
+  const connection& c = connections_[m.connection];
+  const std::int64_t now = time_.now();
+  const hop_entry& last = hops_[f.first + f.count - 1];
+  m.arrival = std::max(m.arrival, now + last.behind - elements_[static_cast<std::size_t>(last.element)].latency);
+  if (record_)
+    for (std::uint32_t h = f.first; h < f.first + f.count; ++h)
+      record_->occupied(hops_[h].element, c.from, c.to, m.flow, f.begin, now, m.wire, 0);
+  if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, f.message);
 }
 
 std::vector<element_use> traffic::use() const {

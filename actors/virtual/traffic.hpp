@@ -21,6 +21,7 @@
 
 #include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
+#include "actors/virtual/max_min_state.hpp"
 #include "actors/virtual/virtual_run.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
 #include "protocols/program/lazy_program.hpp"
@@ -47,7 +48,9 @@ struct compute_event {  ///< to a rank: a block of its computation has ended
 struct head_event {  ///< to an element: a message's head comes
   std::uint32_t message;
 };
-struct done_event {  ///< to a fair element: its next message is done, unless the members have changed since
+struct
+    done_event {  ///< to a fair element: its next message is done, unless the members have changed since; to the first max_min
+                  ///< element: look at the flows
   std::uint64_t generation;
 };
 
@@ -79,7 +82,8 @@ struct virtual_message {
   std::uint32_t number = 0;  ///< 0, 1, 2 … of the connection
   std::uint32_t next = no_message;
   std::uint16_t hop = 0;         ///< that its head has come to
-  std::uint16_t unfinished = 0;  ///< fair elements that still serve it
+  std::uint16_t unfinished = 0;  ///< fair elements and flows that still serve it
+  std::uint16_t run = 0;         ///< so many max_min elements from `hop` on its head passes at present
   std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
 };
 
@@ -137,7 +141,10 @@ public:
 
   // -- elements --
 
-  void on_head(std::uint32_t message) { pass(message, time_.now()); }
+  void on_head(std::uint32_t message) {
+    if (messages_[message].run > 0) begin_flow(message);
+    else pass(message, time_.now());
+  }
   void on_done(element_index element, std::uint64_t generation);
 
   // -- afterwards --
@@ -169,13 +176,20 @@ private:
     std::uint64_t generation = 0;
     std::int64_t busy_since = 0;
   };
+  /// A message on the max_min elements that follow one another on its way.
+  struct flow_data {
+    std::uint32_t message = no_message;
+    std::uint32_t first = 0, count = 0;  ///< of hops_
+    std::int64_t begin = 0;
+  };
   struct element_data {
     fifo_state queue;
     std::int64_t latency = 0, overhead = 0;
     std::uint64_t rate = 0;
     std::int32_t slow_down = 1000;
     bool cut_through = true;
-    std::int32_t fair = -1;  ///< index into fair_
+    std::int32_t fair = -1;                             ///< index into fair_
+    max_min_state::index shared = max_min_state::none;  ///< of flows_
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
@@ -192,6 +206,11 @@ private:
   void pass(std::uint32_t message, std::int64_t head);
   void join(std::uint32_t message, element_index element, std::int64_t now);
   void plan_departure(element_index element);
+  void enter_shared(std::uint32_t message, std::int64_t head);
+  void begin_flow(std::uint32_t message);
+  void end_flow(max_min_state::index flow);
+  void on_flows();
+  void plan_flows();
   void arrive(const virtual_message& m, std::uint32_t index);
   const caf::actor& actor_of(element_index element);
   std::uint32_t access_way(rank_t rank, rank_t owner, bool writes);
@@ -213,7 +232,12 @@ private:
   std::vector<hop_entry> hops_;
   std::vector<element_data> elements_;
   std::vector<fair_part> fair_;
-  std::vector<caf::actor> actors_;  ///< of elements, spawned when they get their first event
+  max_min_state flows_;
+  std::vector<flow_data> flow_data_;  ///< by flow
+  std::vector<max_min_state::index> flow_way_;
+  std::int64_t flows_due_ = max_min_state::never;  ///< of the next event that looks at the flows
+  element_index first_shared_ = no_element;        ///< who gets that event
+  std::vector<caf::actor> actors_;                 ///< of elements, spawned when they get their first event
   std::vector<virtual_message> messages_;
   std::uint32_t free_message_ = no_message;
   std::uint64_t sent_ = 0, payload_sent_ = 0;

@@ -50,7 +50,7 @@ void check(const score& notes, const cutting& cut, const hardware& on, const vir
   if (o.compute < 0 || o.compute_blocks < 1) wrong("a computation takes no negative time and has at least one block");
   for (const rank_place& p : on.places)
     for (const element_index e : {p.core, p.dma})
-      if (e != no_element && on.class_of(e).discipline == service::fair)
+      if (e != no_element && on.class_of(e).discipline != service::fifo)
         wrong("a rank works on " + on.elements[static_cast<std::size_t>(e)].name + ", which must be fifo");
 }
 

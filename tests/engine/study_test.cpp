@@ -96,7 +96,7 @@ TEST_CASE("study: mistakes are told where they are, with what would be right") {
   wrong("[study.hardware]\nlink.latency = \"1 meter\"", "must be a time");
   wrong("[study.hardware]\nlink.bandwidth = \"-3 GB/s\"", "must be a rate");
   wrong("[study.hardware]\nlink.units = 0", "from 1 to 64");
-  wrong("[study.hardware]\nlink.discipline = \"lifo\"", "one of fifo, fair");
+  wrong("[study.hardware]\nlink.discipline = \"lifo\"", "one of fifo, fair, max_min");
   wrong("[study.slow]\n\"up 77\" = 2.0", "no element \"up 77\"");
   wrong("[study.skew]\nten = \"1us\"", "name a rank by its number");
   wrong("[study.skew]\n99 = \"1us\"", "no rank 99");

@@ -27,4 +27,18 @@ struct platform {
 /// @throws std::runtime_error with what SMPI said, if it fails or a job takes more than a second of virtual time.
 std::vector<std::vector<double>> run(const platform& on, const std::vector<job>& jobs);
 
+// -- any network ------------------------------------------------------------------------------------------------------
+
+struct link {
+  double bandwidth = 10e9, latency = 0;  ///< bytes per second; ns
+};
+struct flow {
+  int from = 0, to = 0;  ///< no two flows have the same
+  std::size_t bytes = 0;
+  std::vector<int> way{};  ///< links
+};
+
+/// By flow: when it was done, in ns. All begin at 0 (simgrid_flows.cpp, not MPI: no envelopes, no ranks that wait).
+std::vector<double> run_flows(int hosts, const std::vector<link>& links, const std::vector<flow>& flows);
+
 }  // namespace troupe::smpi

@@ -55,7 +55,7 @@ std::size_t choice_of(std::string_view key, std::string_view text, const std::ar
   wrong(std::string{key} + " is \"" + std::string{text} + "\"; it must be one of " + list);
 }
 
-constexpr std::array<std::string_view, 2> services{"fifo", "fair"};
+constexpr std::array<std::string_view, 3> services{"fifo", "fair", "max_min"};
 constexpr std::array<std::string_view, 2> forwardings{"cut_through", "store_and_forward"};
 constexpr std::array<std::string_view, 2> duplexes{"full", "half"};
 constexpr std::array<std::string_view, 2> booleans{"false", "true"};
@@ -79,8 +79,8 @@ public:
     if (value_) at = static_cast<Int>(integer_of(key_, *value_, least, most));
     return std::to_string(at);
   }
-  template <class Enum>
-  std::string choice(Enum& at, const std::array<std::string_view, 2>& names) const {
+  template <class Enum, std::size_t N>
+  std::string choice(Enum& at, const std::array<std::string_view, N>& names) const {
     if (value_) at = static_cast<Enum>(choice_of(key_, *value_, names));
     return std::string{names[static_cast<std::size_t>(at)]};
   }
@@ -173,9 +173,11 @@ void check_class(const element_class& c, const std::string& where) {
     wrong(where + ": element class " + c.name + " has a negative time");
   if (c.units < 1 || c.units > 64)
     wrong(where + ": element class " + c.name + " has " + std::to_string(c.units) + " units; 1 to 64 can be simulated");
-  if (c.discipline == service::fair && c.passing == forwarding::store_and_forward)
-    wrong(where + ": element class " + c.name +
-          " is fair and store_and_forward; a fair element passes heads on at once, so say passing = cut_through");
+  if (c.discipline != service::fifo && c.passing == forwarding::store_and_forward) {
+    const std::string shared{services[static_cast<std::size_t>(c.discipline)]};
+    wrong(where + ": element class " + c.name + " is " + shared + " and store_and_forward; a " + shared +
+          " element passes heads on at once, so say passing = cut_through");
+  }
 }
 
 /// bytes / rate in picoseconds, rounded up, saturating where there is room to add it to a time.

@@ -40,6 +40,8 @@ enum class service : std::uint8_t {
   fifo,  ///< one message after the other on every unit, each at the full bandwidth
   fair,  ///< all messages at once, each with an equal share of the bandwidth; `units` and `overhead` are per message, not queued
   ///< for
+  max_min,  ///< all messages at once: a message is one flow through all neighbouring max_min elements of its way, from when its head has
+  ///< passed them, and the flows of all such elements share them max-min fairly, at any time. `units`: a flow gets one unit at most
 };
 enum class forwarding : std::uint8_t { cut_through, store_and_forward };
 enum class duplex : std::uint8_t {
@@ -57,7 +59,7 @@ struct element_class {
   service discipline = service::fifo;
   forwarding passing = forwarding::cut_through;
   duplex directions = duplex::full;
-  int units = 1;  ///< fifo: messages served at once: DMA engines of a core group, rails of a port (1 … 64)
+  int units = 1;  ///< messages served at once: DMA engines of a core group, rails of a port (1 … 64)
   /// Clear to send: what a sender must wait for before its message may enter the way (once a message, the largest of its way).
   picoseconds handshake{0};
   /// Messages of one (source, destination, lane) that may be under way at once: NCCL's logical channels per peer, used in turn. 0:
