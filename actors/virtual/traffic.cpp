@@ -235,7 +235,7 @@ std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   m.sent = time_.now();
   m.flow = static_cast<std::int64_t>(sent_++);
   m.payload = bytes;
-  m.wire = wire_ == payload_ ? bytes : (bytes * wire_ + payload_ - 1) / payload_;
+  m.wire = wire_ == payload_ ? bytes : (bytes + payload_ - 1) / payload_ * wire_;
   m.connection = at;
   m.number = c.sent++;
   payload_sent_ += bytes;

@@ -177,6 +177,24 @@ TEST_CASE("overheads, handshakes, protocols and the host's costs are where the m
   CHECK(with({{"host.copy_rate", "4GB/s"}, {"host.receive_in_place", "false"}}) == plain + 1'000'000);
 }
 
+TEST_CASE("a message of LL128 occupies whole lines, one of LL whole words") {
+  const score one = lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2)));
+  const auto on = flat_hardware(2);
+  const auto wire = [&](const char* protocol, std::size_t elements) {
+    virtual_options o;
+    o.protocol = *on.protocol(protocol);
+    call_shape shape;
+    shape.count = elements;
+    shape.element_size = element_bytes;
+    return perform_virtually(one, shape, {}, on, o).use.front().bytes;
+  };
+  CHECK(wire("ll128", 2) == 128);
+  CHECK(wire("ll128", 30) == 128);
+  CHECK(wire("ll128", 31) == 256);
+  CHECK(wire("ll", 3) == 24);
+  CHECK(wire("simple", 3) == 12);
+}
+
 TEST_CASE("a window of logical channels: the next message may enter when one has arrived") {
   const score chain =
       one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));

@@ -62,8 +62,9 @@ struct element_class {
   int units = 1;  ///< messages served at once: DMA engines of a core group, rails of a port (1 … 64)
   /// Clear to send: what a sender must wait for before its message may enter the way (once a message, the largest of its way).
   picoseconds handshake{0};
-  /// Messages of one (source, destination, lane) that may be under way at once: NCCL's logical channels per peer, used in turn. 0:
-  /// no limit.
+  /// Messages of one (source, destination, lane) that may be under way at once, the smallest of the way's classes; later ones wait at the
+  /// sender until one has arrived. NCCL has logical channels per peer that messages use in turn, which by itself limits nothing
+  /// under way: this key is a window, of as many messages as there are such channels if each carries one at a time. 0: no limit.
   int logical_channels = 0;
   std::string source{};  ///< where the numbers come from; for reports
 };
@@ -94,7 +95,7 @@ struct host_costs {
   std::string source{};
 };
 
-/// What a protocol does to a message (spec 5). The wire carries ⌈bytes · wire / payload⌉.
+/// What a protocol does to a message (spec 5). The wire carries whole cells: ⌈bytes / payload⌉ · wire.
 struct protocol_costs {
   std::string name{};              ///< "simple", "ll", "ll128"
   int wire = 1, payload = 1;       ///< LL: 8 bytes on the wire for 4; LL128: 128 for 120

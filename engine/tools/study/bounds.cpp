@@ -99,10 +99,57 @@ duty duty_of(const job_kind& kind, const job_shape& shape, double e, int n, rank
           bytes_of(t.received(n, root, rank), t.output(n, root, rank), shape, e, rank)};
 }
 
+/// Looked at for one bound: about 0.1 s.
+constexpr std::int64_t most_blocks = 10'000'000;
+
+/// Bytes that must come into the ranks that are `inside` from the others: the blocks of their outputs that others alone contribute to, or, in a
+/// reduction, others too; each once, as it can be passed on inside.
+double must_enter(const std::vector<bool>& inside, const job_kind& kind, const job_shape& shape, double e, rank_t root,
+                  std::int64_t& looked_at) {
+  const int n = static_cast<int>(inside.size());
+  std::vector<int> outside_before(inside.size() + 1, 0);  // how many of the ranks below r are outside
+  for (int r = 0; r < n; ++r)
+    outside_before[static_cast<std::size_t>(r) + 1] =
+        outside_before[static_cast<std::size_t>(r)] + (inside[static_cast<std::size_t>(r)] ? 0 : 1);
+  std::vector<bool> counted(static_cast<std::size_t>(block_count(kind.what, n)));
+  double bytes = 0;
+  for (int r = 0; r < n; ++r) {
+    if (!inside[static_cast<std::size_t>(r)]) continue;
+    const block_run output = output_blocks(kind.what, n, root, r);
+    looked_at += output.count;
+    if (looked_at > most_blocks) return bytes;
+    for (int i = 0; i < output.count; ++i) {
+      const std::int64_t b = output.first + std::int64_t{i} * output.stride;
+      if (counted[static_cast<std::size_t>(b)]) continue;
+      const rank_range by = contributors(kind.what, n, root, r, b);
+      if (outside_before[static_cast<std::size_t>(by.first + by.count)] ==
+          outside_before[static_cast<std::size_t>(by.first)])
+        continue;
+      counted[static_cast<std::size_t>(b)] = true;
+      bytes += e * static_cast<double>(shape.counts.empty() ? shape.count : shape.counts[static_cast<std::size_t>(b)]);
+    }
+  }
+  return bytes;
+}
+
+double seconds_of(const std::vector<machine_cut>& cuts, const job_kind& kind, const job_shape& shape, double e, int n,
+                  rank_t root) {
+  double seconds = 0;
+  std::int64_t looked_at = 0;
+  for (const machine_cut& c : cuts) {
+    std::vector<bool> inside(static_cast<std::size_t>(n));
+    for (const int r : c.ranks) inside[static_cast<std::size_t>(r)] = true;
+    seconds = std::max(seconds, must_enter(inside, kind, shape, e, root, looked_at) / c.in_bytes_per_second);
+    inside.flip();
+    seconds = std::max(seconds, must_enter(inside, kind, shape, e, root, looked_at) / c.out_bytes_per_second);
+  }
+  return seconds;
+}
+
 }  // namespace
 
-study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape& shape, std::size_t element_size,
-                       rank_t root) {
+study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts, const job_kind& kind,
+                       const job_shape& shape, std::size_t element_size, rank_t root) {
   study_bounds bounds;
   if (on.ranks < 2) return bounds;
   const surveyor survey{on};
@@ -115,6 +162,7 @@ study_bounds bounds_of(const hardware& on, const job_kind& kind, const job_shape
   }
   const double blocks = traits_of(kind.what).sent_by_all(on.ranks);
   seconds = std::max(seconds, blocks * e * static_cast<double>(shape.count) / survey.total_out());
+  seconds = std::max(seconds, seconds_of(cuts, kind, shape, e, on.ranks, root));
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;
 }

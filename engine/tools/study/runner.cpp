@@ -143,6 +143,7 @@ public:
     for (const auto& [key, value] : s.overrides) on_->set(key, value);
     for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
     on_->validate();
+    cuts_ = cuts_of(*on_);
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
                                         std::to_string(on_->ranks - 1));
@@ -461,7 +462,7 @@ private:
     row.time_us = static_cast<double>(row.outcome.end_ps) / 1e6;
     row.algbw = row.time_us > 0 ? static_cast<double>(shape.bytes) / row.time_us / 1e3 : 0;
     row.busbw = row.algbw * bus_factor(scenario_.kind, on_->ranks);
-    const study_bounds bounds = bounds_of(*on_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
+    const study_bounds bounds = bounds_of(*on_, cuts_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
     row.latency_bound_us = bounds.latency_us;
     row.bandwidth_bound_us = bounds.bandwidth_us;
     for (std::size_t e = 0; e < row.outcome.use.size(); ++e) {
@@ -495,6 +496,7 @@ private:
   const study_run_options& options_;
   study_machine machine_;
   std::shared_ptr<hardware> on_;
+  std::vector<machine_cut> cuts_;
   score_library library_;
   std::vector<std::int64_t> late_;
   std::vector<protocol_costs> protocols_;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tools/study/cuts.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "memory/error.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+constexpr std::int64_t most_ways = 1 << 20;
+/// Where ways differ by channel: so many are looked at. More than any machine has ways in parallel.
+constexpr int most_channels = 16;
+
+bool has_segment(const hardware& on) {
+  if (!on.memory_way) return false;
+  std::vector<element_index> way;
+  try {
+    on.access(0, shared_segment, false, way);
+  } catch (const error&) {
+    return false;
+  }
+  return true;
+}
+
+class cutter {
+public:
+  explicit cutter(const hardware& on) : on_(on) {
+    std::vector<element_index> one, other;
+    for (int to = 1; to < on.ranks && channels_ == 1; ++to)
+      for (const auto& [a, b] : {std::pair{0, to}, std::pair{to, 0}}) {
+        on.route(a, b, 0, one);
+        on.route(a, b, 1, other);
+        if (one != other) channels_ = most_channels;
+      }
+  }
+
+  std::vector<machine_cut> all() {
+    std::vector<machine_cut> cuts;
+    std::int64_t ways = 0;
+    for (const std::vector<int>& ranks : sets()) {
+      const auto inside = static_cast<std::int64_t>(ranks.size());
+      ways += 2 * inside * (on_.ranks - inside) * channels_;
+      if (ways > most_ways) break;
+      cuts.push_back({ranks, capacity(ranks, true), capacity(ranks, false)});
+    }
+    return cuts;
+  }
+
+private:
+  /// The ranks that send over each element, without those that are all, or one: those are known from their own ports.
+  std::set<std::vector<int>> sets() const {
+    std::set<std::vector<int>> found;
+    if (std::int64_t{on_.ranks} * on_.ranks * channels_ > most_ways) return found;
+    std::vector<std::vector<int>> senders(on_.elements.size());
+    std::vector<element_index> way;
+    for (int from = 0; from < on_.ranks; ++from)
+      for (int to = 0; to < on_.ranks; ++to)
+        for (int channel = 0; from != to && channel < channels_; ++channel) {
+          on_.route(from, to, channel, way);
+          for (const element_index e : way)
+            if (auto& s = senders[static_cast<std::size_t>(e)]; s.empty() || s.back() != from) s.push_back(from);
+        }
+    for (std::vector<int>& s : senders)
+      if (s.size() > 1 && s.size() < static_cast<std::size_t>(on_.ranks)) found.insert(std::move(s));
+    return found;
+  }
+
+  double rate_of(element_index at) const {
+    const element_class& c = on_.class_of(at);
+    if (c.bytes_per_second == 0) return unlimited;
+    return static_cast<double>(c.bytes_per_second) * c.units * 1000.0 /
+           on_.elements[static_cast<std::size_t>(at)].slow_down;
+  }
+
+  double capacity(const std::vector<int>& ranks, bool out) const {
+    std::vector<bool> in_set(static_cast<std::size_t>(on_.ranks));
+    for (const int r : ranks) in_set[static_cast<std::size_t>(r)] = true;
+    // By place from the begin, and from the end; as long as the shortest way.
+    std::vector<std::vector<element_index>> from_begin, from_end;
+    std::size_t shortest = std::numeric_limits<std::size_t>::max();
+    std::vector<element_index> way;
+    for (const int r : ranks)
+      for (int peer = 0; peer < on_.ranks; ++peer)
+        for (int channel = 0; !in_set[static_cast<std::size_t>(peer)] && channel < channels_; ++channel) {
+          on_.route(out ? r : peer, out ? peer : r, channel, way);
+          shortest = std::min(shortest, way.size());
+          if (from_begin.size() < way.size()) from_begin.resize(way.size()), from_end.resize(way.size());
+          for (std::size_t k = 0; k < way.size(); ++k) {
+            from_begin[k].push_back(way[k]);
+            from_end[k].push_back(way[way.size() - 1 - k]);
+          }
+        }
+    double least = unlimited;
+    for (std::size_t k = 0; k < std::min(shortest, from_begin.size()); ++k)
+      for (auto* const elements : {&from_begin[k], &from_end[k]}) {
+        std::sort(elements->begin(), elements->end());
+        elements->erase(std::unique(elements->begin(), elements->end()), elements->end());
+        double sum = 0;
+        for (const element_index e : *elements) sum += rate_of(e);
+        least = std::min(least, sum);
+      }
+    return least;
+  }
+
+  const hardware& on_;
+  int channels_ = 1;
+};
+
+}  // namespace
+
+std::vector<machine_cut> cuts_of(const hardware& on) {
+  if (on.ranks < 3 || has_segment(on)) return {};
+  return cutter{on}.all();
+}
+
+}  // namespace troupe
