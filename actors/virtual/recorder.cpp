@@ -40,8 +40,9 @@ void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::u
   if (why == reason::arrival && flow >= 0) {
     const journey& j = journeys_[static_cast<std::size_t>(flow)];
     c.previous = j.cause;
-    c.element = j.element;
-    c.queued = j.queued;
+    c.first_queue = static_cast<std::int32_t>(into_.queues.size());
+    for (std::int32_t at = j.first_wait; at >= 0; at = waits_[static_cast<std::size_t>(at)].next, ++c.queues)
+      into_.queues.push_back(waits_[static_cast<std::size_t>(at)].what);
   }
   if (why == reason::credit) c.previous = credit_[static_cast<std::size_t>(&last_of(rank, lane) - last_.data())];
   if (why == reason::other_lane && i.after_lane >= 0) {
@@ -74,7 +75,7 @@ void recorder::sent(rank_t from, rank_t to, std::int32_t lane, std::int64_t flow
     }
   }
   into_.moves.push_back(m);
-  journeys_.push_back({cause, -1, 0});
+  journeys_.push_back({.cause = cause});
 }
 
 void recorder::taken(rank_t rank, std::int32_t lane, std::int64_t flow) {
@@ -108,9 +109,12 @@ void recorder::occupied(std::int32_t element, rank_t from, rank_t to, std::int64
   s.actor = notes_.ranks + element, s.kind = span_kind::occupy, s.from = from, s.to = to, s.begin = begin, s.end = end;
   s.bytes = static_cast<std::int64_t>(bytes), s.flow = flow;
   span(s);
-  if (flow < 0) return;
+  if (flow < 0 || queued <= 0) return;
   journey& j = journeys_[static_cast<std::size_t>(flow)];
-  if (queued > j.queued) j.queued = queued, j.element = element;
+  const auto at = static_cast<std::int32_t>(waits_.size());
+  (j.last_wait < 0 ? j.first_wait : waits_[static_cast<std::size_t>(j.last_wait)].next) = at;
+  j.last_wait = at;
+  waits_.push_back({{element, begin - queued, begin}, -1});
 }
 
 }  // namespace troupe::actors

@@ -22,7 +22,7 @@ public:
     last_.assign(notes.players.size() * width_, -1);
     credit_.assign(last_.size(), -1);
     span_.assign(last_.size(), -1);
-    into_.spans.clear(), into_.moves.clear(), into_.causes.clear();
+    into_.spans.clear(), into_.moves.clear(), into_.causes.clear(), into_.queues.clear();
     into_.complete = true, into_.last = -1;
   }
 
@@ -56,9 +56,12 @@ public:
 
 private:
   struct journey {
-    std::int32_t cause = -1;    ///< of the step that sent it
-    std::int32_t element = -1;  ///< where it queued longest
-    std::int64_t queued = 0;
+    std::int32_t cause = -1;                       ///< of the step that sent it
+    std::int32_t first_wait = -1, last_wait = -1;  ///< of waits_
+  };
+  struct wait {
+    virtual_queue what;
+    std::int32_t next = -1;
   };
   virtual_move& move_of(std::int64_t flow) { return into_.moves[static_cast<std::size_t>(flow)]; }
   std::int32_t& last_of(rank_t rank, std::int32_t lane) {
@@ -77,6 +80,7 @@ private:
   std::vector<std::int64_t> span_;    ///< of the present step of every (rank, lane), −1: dropped
   std::vector<std::int32_t> credit_;  ///< cause of the step that gave the last credit to a (rank, lane)
   std::vector<journey> journeys_;     ///< by flow
+  std::vector<wait> waits_;           ///< of journeys, linked
 };
 
 }  // namespace troupe::actors

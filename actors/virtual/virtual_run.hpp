@@ -59,9 +59,15 @@ struct virtual_cause {
   std::int64_t begin = 0, end = 0;  ///< of the step's work
   std::int32_t previous = -1;       ///< index of the cause that this one followed, −1: the start
   std::int32_t own_previous = -1;   ///< of the lane's step before this one, −1: it is the first
-  std::int32_t element = -1;        ///< arrival: the element in whose queue the message lost most time, −1: none
-  std::int64_t queued = 0;          ///< arrival: how much it lost there
   rank_t from = -1;                 ///< arrival: sender
+  std::int32_t first_queue = 0;     ///< arrival: of the recording's queues, those in which the message waited
+  std::int32_t queues = 0;
+};
+
+/// A message waited here for an element.
+struct virtual_queue {
+  std::int32_t element = -1;
+  std::int64_t begin = 0, end = 0;
 };
 
 /// What a run is asked to remember. Costs about 60–100 bytes a step and element passed: not for millions of steps.
@@ -71,6 +77,7 @@ struct virtual_recording {
   std::vector<virtual_span> spans;    ///< in the order in which they began to be known; not sorted by time
   std::vector<virtual_move> moves;    ///< by flow
   std::vector<virtual_cause> causes;  ///< by completion; walk from `last` by `previous`
+  std::vector<virtual_queue> queues;  ///< of causes: first_queue and the next ones, in the order of the way
   std::int32_t last = -1;
 };
 

@@ -2,6 +2,7 @@
 #include "engine/tools/study/compare.hpp"
 
 #include "memory/error.hpp"
+#include "protocols/score/score_builder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -40,6 +41,59 @@ TEST_CASE("compare: only sizes that both have are compared") {
   CHECK(keep_common_sizes(a, b).empty());
   study_scenario c = scenario("ring", "[8]");
   CHECK_THROWS_WITH_AS(keep_common_sizes(a, c), doctest::Contains("no size in common"), error);
+}
+
+TEST_CASE("compare: titles tell the sides apart") {
+  study_scenario a = scenario("ring", "[1024]"), b = a;
+  tell_apart(a, b, "", "ranks=8, sizes=1M");
+  CHECK(a.title.empty());
+  CHECK(b.title == "all_reduce on machine, ranks=8, sizes=1M");
+  a.title = b.title = "Ring";
+  tell_apart(a, b, "one.toml", "two.toml");
+  CHECK(a.title == "Ring, one.toml");
+  CHECK(b.title == "Ring, two.toml");
+  tell_apart(a, b, "no", "need");
+  CHECK(a.title == "Ring, one.toml");
+}
+
+TEST_CASE("critical path: every queue of a message, and the hops by name") {
+  const auto path_of = [](const char* text) {
+    configuration c;
+    c.add_text(text, "study.toml");
+    study_run_options o;
+    o.record = true;
+    std::string all;
+    for (const critical_stretch& s : critical_path(run_study(read_study(c), o))) all += s.text + "\n";
+    return all;
+  };
+  // Rank 0 sends two messages at once: the second waits for up 0, and then for down 2, where rank 1's was sooner.
+  using namespace notation;
+  score_builder s{flat_stage(collective::all_to_all, 3, 0, false, false), "queues", 1};
+  s.lane(1).to(2).send(input[2]);
+  s.lane(0).to(1).send(input[1]);
+  s.lane(0).to(2).send(input[2]);
+  s.lane(1).from(0).recv(output[0]);
+  s.lane(2).from(0).recv(output[0]);
+  s.lane(2).from(1).recv(output[1]);
+  const std::vector<std::size_t> counts{0, 1000, 1000, 0, 0, 5000, 0, 0, 0};
+  const hardware on = flat_hardware(3);
+  virtual_recording record;
+  virtual_options o;
+  o.protocol = *on.protocol("simple");
+  o.record = &record;
+  perform_virtually(s.finish(), {.counts = counts}, {}, on, o);
+  const auto last = std::find_if(record.causes.begin(), record.causes.end(),
+                                 [](const virtual_cause& c) { return c.rank == 2 && c.from == 0; });
+  REQUIRE(last != record.causes.end());
+  REQUIRE(last->queues == 2);
+  const virtual_queue *const up = &record.queues[static_cast<std::size_t>(last->first_queue)], *const down = up + 1;
+  CHECK(on.elements[static_cast<std::size_t>(up->element)].name == "up 0");
+  CHECK(up->end - up->begin == 100'000);  // 1000 B at 10 GB/s
+  CHECK(on.elements[static_cast<std::size_t>(down->element)].name == "down 2");
+  CHECK(down->end - down->begin == 400'000);
+  const std::string hops = path_of("[study]\npreset = \"flat\"\nranks = 4\nchoreography = \"ring\"\nsizes = \"4K\"\n");
+  CHECK(hops.find("6 chunks travelled") != std::string::npos);
+  CHECK(hops.find("0 → 1 → 2 → 3") != std::string::npos);
 }
 
 TEST_CASE("compare: the causes of a critical path add up to its time") {

@@ -36,6 +36,13 @@ configuration configured(const std::string& file, const std::vector<std::string>
   return read_configuration(file, assignments, {"study.", "engine.tuning"});
 }
 
+/// What was said for one side alone, in a few words.
+std::string words_of(const std::vector<std::string>& own, const std::string& file) {
+  std::string words = file;
+  for (const std::string& assignment : own) words += (words.empty() ? "" : ", ") + assignment;
+  return words;
+}
+
 int run(const arguments& of) {
   if (of.b.empty() && of.only_a.empty() && of.only_b.empty())
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
@@ -50,6 +57,7 @@ int run(const arguments& of) {
     std::cout << "\n# B\n\n";
     return dump(config_b);
   }
+  tell_apart(a, b, words_of(of.only_a, of.b.empty() ? "" : of.a), words_of(of.only_b, of.b));
   const std::string left_out = keep_common_sizes(a, b);
 
   std::atomic<bool> interrupted{false};

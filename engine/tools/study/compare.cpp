@@ -46,10 +46,14 @@ double value_of(const std::map<std::string, double>& in, const std::string& name
   return at == in.end() ? 0 : at->second;
 }
 
+std::string title_of(const study_scenario& s) {
+  return s.title.empty() ? name(s.kind) + " on " + s.preset_name : s.title;
+}
+
 void print_heading(std::ostream& to, const char* letter, const study_result& r) {
   const study_scenario& s = r.scenario;
-  to << "# " << letter << ": " << (s.title.empty() ? name(s.kind) + " on " + r.on->name : s.title) << " (" << r.on->name
-     << ", " << plural(static_cast<std::size_t>(r.on->ranks), "rank") << ", " << r.scenario.choreography << ")\n";
+  to << "# " << letter << ": " << title_of(s) << " (" << r.on->name << ", "
+     << plural(static_cast<std::size_t>(r.on->ranks), "rank") << ", " << r.scenario.choreography << ")\n";
 }
 
 void print_rows(std::ostream& to, const study_result& a, const study_result& b) {
@@ -124,6 +128,13 @@ std::string keep_common_sizes(study_scenario& a, study_scenario& b) {
   std::string list;
   for (const std::size_t n : left_out) list += (list.empty() ? "" : ", ") + bytes_text(n);
   return list.empty() ? "" : "sizes that only one of them has are left out: " + list;
+}
+
+void tell_apart(study_scenario& a, study_scenario& b, const std::string& of_a, const std::string& of_b) {
+  if (title_of(a) != title_of(b)) return;
+  const std::string title = title_of(a);
+  if (!of_a.empty()) a.title = title + ", " + of_a;
+  if (!of_b.empty()) b.title = title + ", " + of_b;
 }
 
 std::map<std::string, double> time_by_cause(const study_result& of) {

@@ -15,6 +15,9 @@ namespace troupe {
 /// @throws error(bad_config) if they have none in common.
 std::string keep_common_sizes(study_scenario& a, study_scenario& b);
 
+/// Where both have the same title: makes them differ by what was said for each alone ("ranks=8"), or by their files' names.
+void tell_apart(study_scenario& a, study_scenario& b, const std::string& of_a, const std::string& of_b);
+
 /// Microseconds of the critical path by what they were spent on: "on the way", "queued for nic", "work of ranks", "waiting for credits",
 /// "launch, late start, barrier". Empty without a recording.
 std::map<std::string, double> time_by_cause(const study_result& of);

@@ -45,6 +45,8 @@ private:
     critical_stretch what;
     std::int32_t key;  ///< whom it is about: neighbours of one kind and key are merged
     int count = 1;
+    std::vector<rank_t>
+        hops{};  ///< travel: ranks, one after the other; a sender that is not the receiver before it follows a −1
   };
 
   const std::string& element(std::int32_t index) const {
@@ -56,16 +58,18 @@ private:
     const std::string rank = "rank " + std::to_string(c.rank);
     switch (c.why) {
       case reason::arrival: {
-        // What it lost in a queue, and the way itself.
-        const std::int64_t queued = c.element >= 0 ? std::min(c.queued, c.begin - since) : 0;
-        if (queued > 0)
-          add({since, since + queued, result_.on->ranks + c.element, queue,
-               rank + " waited {time} for " + element(c.element)},
-              c.element);
-        if (c.begin > since + queued)
-          add({since + queued, c.begin, c.rank, travel,
-               "chunks travelled {time}, the last from rank " + std::to_string(c.from) + " to " + rank},
-              0);
+        // Every queue that it waited in, and the way between them.
+        std::int64_t at = since;
+        for (std::int32_t i = 0; i < c.queues; ++i) {
+          const virtual_queue& q = recording_.queues[static_cast<std::size_t>(c.first_queue + i)];
+          const std::int64_t begin = std::clamp(q.begin, at, c.begin), end = std::clamp(q.end, begin, c.begin);
+          if (end == begin) continue;
+          travelled(c, at, begin);
+          add({begin, end, result_.on->ranks + q.element, queue, rank + " waited {time} for " + element(q.element)},
+              q.element);
+          at = end;
+        }
+        travelled(c, at, c.begin);
         return;
       }
       case reason::credit: return add({since, c.begin, c.rank, credit, rank + " waited {time} for a credit"}, c.rank);
@@ -74,6 +78,33 @@ private:
         return add({since, c.begin, c.rank, other, rank + " began {time} late or was being launched"}, -3);
       default: return add({since, c.begin, c.rank, other, rank + " waited {time} for its own other lane"}, c.rank);
     }
+  }
+
+  void travelled(const virtual_cause& c, std::int64_t begin, std::int64_t end) {
+    if (end <= begin) return;
+    add({begin, end, c.rank, travel, {}}, 0);
+    stretch& s = all_.back();
+    if (s.hops.empty() || s.hops.back() != c.from) {
+      if (!s.hops.empty()) s.hops.push_back(-1);
+      s.hops.push_back(c.from);
+    }
+    s.hops.push_back(c.rank);
+  }
+
+  /// Of ten hops and more the first eight and the last two.
+  static std::string hops_text(const std::vector<rank_t>& hops) {
+    constexpr std::size_t most = 10, first = 8, last = 2;
+    std::string text;
+    for (std::size_t i = 0; i < hops.size(); ++i) {
+      if (hops.size() > most + 1 && i > first && i < hops.size() - last) {
+        if (i == first + 1) text += " → …";
+        continue;
+      }
+      if (hops[i] < 0) continue;
+      const bool begins = i == 0 || hops[i - 1] < 0;
+      text += (i == 0 ? "" : begins ? ", " : " → ") + std::to_string(hops[i]);
+    }
+    return text;
   }
 
   void add(critical_stretch what, std::int32_t key) {
@@ -89,6 +120,12 @@ private:
 
   static void finish(stretch& s) {
     const std::string time = microseconds(s.what.end_ps - s.what.begin_ps);
+    if (s.what.spent == travel) {
+      s.what.text = s.count == 1 ? "a chunk travelled " + time + ": rank " + hops_text(s.hops)
+                                 : std::to_string(s.count) + " chunks travelled " + time +
+                                       ", one after the other: ranks " + hops_text(s.hops);
+      return;
+    }
     const auto place = s.what.text.find("{time}");
     if (place != std::string::npos) s.what.text.replace(place, 6, time);
     else s.what.text += " " + time;
