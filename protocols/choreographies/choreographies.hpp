@@ -17,8 +17,15 @@ extern const choreography staged_pairwise;
 extern const choreography bruck;
 extern const choreography hierarchical;
 extern const choreography hierarchical_pipeline;
+extern const choreography hierarchical_hd;
+extern const choreography hierarchical_nhr;
+extern const choreography hierarchical_nb;
 extern const choreography csc;
 extern const choreography fused;
 extern const choreography one_shot;
+extern const choreography pat;
+extern const choreography nhr;
+extern const choreography nb;
+extern const choreography chained_double_tree;
 
 }  // namespace troupe::choreographies

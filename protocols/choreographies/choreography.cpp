@@ -18,10 +18,27 @@ namespace troupe {
 namespace {
 
 namespace c = choreographies;
-constexpr auto built_in = std::to_array<const choreography*>(
-    {&c::ring, &c::double_binary_tree, &c::binomial, &c::recursive_doubling, &c::halving_doubling, &c::pairwise,
-     &c::direct_full_mesh, &c::staged_pairwise, &c::bruck, &c::hierarchical, &c::hierarchical_pipeline, &c::csc,
-     &c::fused, &c::one_shot});
+constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
+                                                              &c::double_binary_tree,
+                                                              &c::binomial,
+                                                              &c::recursive_doubling,
+                                                              &c::halving_doubling,
+                                                              &c::pairwise,
+                                                              &c::direct_full_mesh,
+                                                              &c::staged_pairwise,
+                                                              &c::bruck,
+                                                              &c::hierarchical,
+                                                              &c::hierarchical_pipeline,
+                                                              &c::csc,
+                                                              &c::fused,
+                                                              &c::one_shot,
+                                                              &c::pat,
+                                                              &c::nhr,
+                                                              &c::nb,
+                                                              &c::chained_double_tree,
+                                                              &c::hierarchical_hd,
+                                                              &c::hierarchical_nhr,
+                                                              &c::hierarchical_nb});
 
 /// Only grows, in place: who has a span of it keeps it.
 struct registry {

@@ -12,10 +12,9 @@
 // ranks is combined in rank order (in two different trees); an odd one in general is not, as its second tree
 // is shifted round by one.
 
-#include <utility>
-
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/patterns.hpp"
+#include "protocols/choreographies/tree_lanes.hpp"
 #include "topology/trees.hpp"
 
 namespace troupe::choreographies {
@@ -23,37 +22,6 @@ namespace troupe::choreographies {
 namespace {
 
 using namespace notation;
-
-/// Reduces part `t` up the tree: leaf: send; inner: recv_reduce_send; root: recv_reduce_copy into `sum`. With
-/// two children the sum with the first one waits in `sum`, which the parent never reads: what it gets is the
-/// result of recv_reduce_send. Returns the last step.
-step_ref climb(lane_writer me, rank_t rank, const tree_node& node, int t, cells sum) {
-  if (node.is_leaf()) return me.to(node.parent).send(input[t]);
-  step_ref last;
-  for (std::size_t i = 0; i < node.children.size(); ++i) {
-    const rank_t child = node.children[i];
-    const bool first = i == 0, up = !node.is_root() && i + 1 == node.children.size();
-    me.from(child).to(node.parent).swapped(child > rank);
-    if (up) last = me.recv_reduce_send(first ? input[t] : sum);
-    else last = first ? me.recv_reduce_copy(input[t], sum) : me.recv_reduce(sum);
-  }
-  return last;
-}
-
-/// Broadcasts part `t` down the tree: root: send `ready` (once `joined` is done); inner: recv_copy_send;
-/// leaf: recv.
-void descend(lane_writer me, const tree_node& node, int t, cells ready, step_ref joined = {}) {
-  std::size_t served = 0;
-  if (!node.is_root()) {
-    me.from(node.parent);
-    if (node.is_leaf()) me.recv(output[t]);
-    else me.to(node.children[served++]).recv_copy_send(output[t]);
-  }
-  for (; served < node.children.size(); ++served) {
-    if (joined.lane >= 0) me.after(std::exchange(joined, {}));
-    me.to(node.children[served]).send(node.is_root() ? ready : output[t]);
-  }
-}
 
 score all_reduce(const stage& on) {
   score_builder s{on, "double_binary_tree", 2};

@@ -8,18 +8,31 @@
 // scratch and rearranged by copies; the other way out would be a message for every block. all_reduce has no such fault: its
 // parts are its own to arrange.
 //
+// hierarchical_hd, hierarchical_nhr and hierarchical_nb are the same with another algorithm between servers, as HCCL chooses it for its
+// level 1 (alg_configurator.cc of the CANN sources): halving and doubling over a power of two of servers, and the rounds of nhr and nb
+// (strided.hpp) for any number. They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes.
+//
 //   lane 0          between servers, and what the rank does for itself
 //   lanes 1 … m−1   inside the server, lane k to the card k ahead and from the card k behind: all wires of the mesh work at
 //                   once, as the source's n·s/bw_a for this level supposes; only sums wait for each other
 
+#include <functional>
+
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/hierarchy.hpp"
 #include "protocols/choreographies/patterns.hpp"
+#include "protocols/choreographies/strided.hpp"
 
 namespace troupe::choreographies {
 
 namespace {
 using namespace notation;
+
+/// How the cards of one index exchange between servers.
+enum class between : std::uint8_t { ring, hd, nhr, nb };
+
+/// A row of cells by server, wherever they lie: those of `first` … `first + count − 1`.
+using row = std::function<cells(int first, int count)>;
 
 /// A row of scratch cells, one for each server; indices wrap round.
 class column {
@@ -33,6 +46,9 @@ public:
     }
   }
   cells all() const { return scratch.cells(first_, servers_); }
+  row cells_of() const {
+    return [first = first_](int from, int count) { return scratch.cells(first + from, count); };
+  }
   cells operator[](int server) const { return scratch[first_ + (server % servers_ + servers_) % servers_]; }
 
 private:
@@ -44,6 +60,7 @@ private:
 struct seat {
   const hierarchy& h;
   rank_t rank;
+  between how = between::ring;
   int here = h.server_of(rank), card = h.index_of(rank);
   int servers = h.servers(), cards = h.size_of(here);
 
@@ -53,6 +70,40 @@ struct seat {
   lane_writer inside(score_builder& s, int k) const { return s.lane(rank, k).from(beside(-k)).to(beside(k)); }
 };
 
+// -- between servers otherwise than by a ring ---------------------------------------------------------------------------
+
+strided way_of(const seat& at, bool mapped) {
+  if (at.how == between::nb) return strided{at.servers, 1};
+  return strided{at.servers, -1, mapped ? nhr_slice_map(at.servers) : std::vector<int>{}};
+}
+
+/// Adds up the rows of all servers' cards of this index, until each has the sum of its own cell.
+void reduce_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
+  const auto rank_of = [&](int server) { return at.h.at(server, at.card); };
+  if (at.how != between::hd) return way_of(at, mapped).reduce(me, at.here, rank_of, false, cells_of, cells_of);
+  for (int half = at.servers / 2; half > 0; half /= 2) {
+    const int mine = at.here & -half;
+    me.to(rank_of(at.here ^ half)).send(cells_of(mine ^ half, half));
+    me.from(rank_of(at.here ^ half)).swapped((at.here & half) == 0).recv_reduce(cells_of(mine, half));
+  }
+}
+
+/// Brings everybody the other servers' cells. Returns the last receive.
+step_ref gather_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
+  const auto rank_of = [&](int server) { return at.h.at(server, at.card); };
+  if (at.how == between::nhr) return way_of(at, mapped).gather_far_first(me, at.here, rank_of, cells_of);
+  if (at.how == between::nb) return way_of(at, mapped).gather_near_first(me, at.here, rank_of, cells_of);
+  step_ref last;
+  for (int have = 1; have < at.servers; have *= 2) {
+    const int mine = at.here & -have;
+    me.to(rank_of(at.here ^ have)).send(cells_of(mine, have));
+    last = me.from(rank_of(at.here ^ have)).recv(cells_of(mine ^ have, have));
+  }
+  return last;
+}
+
+// -----------------------------------------------------------------------------------------------------------------------
+
 /// Between servers first: the own column by a ring. Then inside: every card's column.
 void all_gather(score_builder& s, const seat& at) {
   auto me = at.lane(s);
@@ -61,9 +112,13 @@ void all_gather(score_builder& s, const seat& at) {
   };
   const column own = column_of(at.card);
   step_ref complete = me.copy(input[0], own[at.here]);
-  if (at.servers > 1) me.send(own[at.here]);
-  for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(own[at.here - t]);
-  if (at.servers > 1) complete = me.recv(own[at.here + 1]);
+  if (at.how != between::ring) {
+    if (at.servers > 1) complete = gather_between(me, at, own.cells_of(), false);
+  } else {
+    if (at.servers > 1) me.send(own[at.here]);
+    for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(own[at.here - t]);
+    if (at.servers > 1) complete = me.recv(own[at.here + 1]);
+  }
 
   const auto rearrange = [&](lane_writer& by, const column& from, int card) {
     for (int t = 0; t < at.servers; ++t)
@@ -98,6 +153,11 @@ void reduce_scatter(score_builder& s, const seat& at) {
   }
 
   if (at.cards > 1) me.after(added);
+  if (at.how != between::ring) {
+    reduce_between(me, at, sum.cells_of(), false);
+    me.copy(sum[at.here], output[0]);
+    return;
+  }
   if (at.servers > 1) me.send(sum[at.here - 1]);
   for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(sum[at.here - t]);
   if (at.servers > 1) me.recv_reduce_copy(sum[at.here], output[0]);
@@ -123,11 +183,18 @@ void all_reduce(score_builder& s, const seat& at) {
   }
 
   if (at.cards > 1) me.after(added);
-  if (at.servers > 1) me.send(part(at.here - 1));
-  for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(part(at.here - t));
-  if (at.servers > 1) me.recv_reduce_copy_send(part(at.here), part(at.here));
-  for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(part(at.here - t));
-  const step_ref complete = at.servers > 1 ? me.recv(part(at.here + 1)) : added;
+  step_ref complete = added;
+  if (at.how != between::ring) {
+    const row cells_of = [&](int from, int count) { return output.cells(first_of(at.card) + from, count); };
+    reduce_between(me, at, cells_of, true);
+    if (at.servers > 1) complete = gather_between(me, at, cells_of, true);
+  } else {
+    if (at.servers > 1) me.send(part(at.here - 1));
+    for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(part(at.here - t));
+    if (at.servers > 1) me.recv_reduce_copy_send(part(at.here), part(at.here));
+    for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(part(at.here - t));
+    if (at.servers > 1) complete = me.recv(part(at.here + 1));
+  }
 
   for (int k = 1; k < at.cards; ++k) {
     auto inside = at.inside(s, k);
@@ -177,11 +244,12 @@ void all_to_all(score_builder& s, const seat& at) {
   }
 }
 
-template <void (*part_of)(score_builder&, const seat&)>
+template <void (*part_of)(score_builder&, const seat&), between how = between::ring>
 score of_all(const stage& on) {
+  constexpr std::string_view names[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb"};
   const hierarchy h{on.placement};
-  score_builder s{on, "hierarchical", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r});
+  score_builder s{on, names[static_cast<std::size_t>(how)], block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r, how});
   return s.finish();
 }
 
@@ -190,10 +258,42 @@ constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
                              {collective::all_reduce, of_all<all_reduce>},
                              {collective::all_to_all, of_all<all_to_all>}};
 
+template <between how>
+constexpr offer offered_by[] = {{collective::all_gather, of_all<all_gather, how>},
+                                {collective::reduce_scatter, of_all<reduce_scatter, how>},
+                                {collective::all_reduce, of_all<all_reduce, how>}};
+
+/// One server, or one card in each, is a case of others.
+std::string needs_two_levels(const stage& on) {
+  if (std::string why = needs_equal_servers(on); !why.empty()) return why;
+  const hierarchy h{on.placement};
+  if (h.servers() > 1 && h.servers() < on.ranks) return {};
+  return "it needs two levels: several servers with several ranks each";
+}
+
+std::string needs_power_of_two(const stage& on) {
+  if (std::string why = needs_two_levels(on); !why.empty()) return why;
+  const int servers = hierarchy{on.placement}.servers();
+  if ((servers & (servers - 1)) == 0) return {};
+  return "it halves the number of servers, which must be a power of two, not " + std::to_string(servers);
+}
+
 }  // namespace
 
 constinit const choreography hierarchical{
     "hierarchical", "between servers among cards of one index, and inside servers, one after the other",
     "HCCL plain hierarchical algorithm (spec 2)", offered, needs_equal_servers};
+
+constinit const choreography hierarchical_hd{
+    "hierarchical_hd", "a mesh inside servers, halving and doubling between: log2 rounds over the network",
+    "HCCL (CANN), level 1 HD", offered_by<between::hd>, needs_power_of_two};
+
+constinit const choreography hierarchical_nhr{
+    "hierarchical_nhr", "a mesh inside servers, nhr between: log2 rounds over the network for any number of servers",
+    "HCCL (CANN), level 1 NHR", offered_by<between::nhr>, needs_two_levels};
+
+constinit const choreography hierarchical_nb{
+    "hierarchical_nb", "a mesh inside servers, nb between: log2 rounds over the network for any number of servers",
+    "HCCL (CANN), level 1 NB", offered_by<between::nb>, needs_two_levels};
 
 }  // namespace troupe::choreographies

@@ -191,8 +191,9 @@ def check_costs() -> None:
 
     table = {cells[0].strip("`"): cells[1:] for cells in rows("docs/choreographies.md", "| all_reduce by |")}
     for name in known:
-        # Levels need servers; a segment that all share needs that there are none.
-        printed = last_line(name, "all_reduce", "--layout 2x4" if name.startswith("hierarchical") else "--ranks 8")
+        # Levels and trees of servers need some; a segment that all share needs that there are none.
+        levels = name.startswith("hierarchical") or name == "chained_double_tree"
+        printed = last_line(name, "all_reduce", "--layout 2x4" if levels else "--ranks 8")
         if printed is None:
             if name in table:
                 fault("docs/choreographies.md", f"{name} stands among those of all_reduce, which it does not offer")
