@@ -33,10 +33,12 @@ struct fault_options {
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "4+3" … (topology/layout/layout.hpp). Empty: flat.
   std::string layout;
-  int nic_ports = 1;                  ///< per server
-  std::string choreography = "auto";  ///< of every collective that offers it; "auto": the planner chooses
-  std::map<std::string, std::string> choreography_of;  ///< collective name → choreography, stronger than `choreography`
-  std::map<std::string, std::string> score_files;      ///< a user's own choreographies: name → file
+  int nic_ports = 1;  ///< per server
+  /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but none of these.
+  std::string choreography = "auto";
+  /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
+  std::map<std::string, std::string> choreography_of;
+  std::map<std::string, std::string> score_files;  ///< a user's own choreographies: name → file
   /// Choreographies of your own, as code; register_choreography() says what that means.
   std::vector<const struct choreography*> choreographies;
   std::map<std::string, std::string>

@@ -23,7 +23,7 @@ constexpr std::array schema{
                    "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 4+3; empty: flat"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{"engine.choreography", text, "auto",
-                   "of every collective that it offers; auto: the planner chooses"},
+                   "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these"},
     config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, "auto|simple|direct|ll|ll128"},
     config_setting{"engine.tuning", text, "",
                    "a file of troupe tune, or none; empty: TROUPE_TUNING, else the default place"},

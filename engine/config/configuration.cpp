@@ -15,6 +15,7 @@
 
 #include "engine/api/engine.hpp"
 #include "engine/planning/choreography_library.hpp"
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/tuning.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
@@ -532,9 +533,16 @@ void configuration::check_choreography(const std::string& what, const config_ent
   const auto& wanted = std::get<std::string>(entry.value);
   const auto own = under("engine.score_files");
   if (wanted == "auto" || find_choreography(wanted) != nullptr || own.find(wanted) != own.end()) return;
+  std::vector<std::string> files;
+  for (const auto& [name, file] : own) files.push_back(name);
+  const std::vector<std::string> known = known_choreographies(files);
+  if (wanted.starts_with('^')) {
+    if (const std::string wrong = wrong_choreography(wanted, known); !wrong.empty())
+      fail(place_of(entry.origin), what + ": " + wrong);
+    return;
+  }
   std::vector<std::string_view> names{"auto"};
-  for (const choreography* c : all_choreographies()) names.push_back(c->name);
-  for (const auto& [name, file] : own) names.push_back(name);
+  names.insert(names.end(), known.begin(), known.end());
   const auto near = closest(wanted, names);
   fail(place_of(entry.origin),
        what + " is \"" + wanted + "\", but there is no such choreography; " +

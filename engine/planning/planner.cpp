@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/planning/choreography_library.hpp"
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -128,15 +129,15 @@ struct planner::impl {
 
   void check_names() const {
     const auto check = [&](const std::string& name, const std::string& where) {
-      if (name.empty() || name == "auto" || library.has(name)) return;
-      throw error(errc::bad_config, where + ": there is no choreography " + name + library.suggestion(name));
+      if (const std::string wrong = wrong_choreography(name, library.names()); !wrong.empty())
+        throw error(errc::bad_config, where + ": " + wrong);
     };
     check(options.choreography, "choreography");
     for (const auto& [collective_name, name] : options.choreography_of) {
       const auto what = parse_collective(collective_name);
       if (!what) throw error(errc::bad_config, "choreography of " + collective_name + ": there is no such collective");
       check(name, "choreography of " + collective_name);
-      if (!name.empty() && name != "auto" && !library.offers(name, *what))
+      if (const choreography_wish wish{name}; !wish.name.empty() && !library.offers(wish.name, *what))
         throw error(errc::bad_config, "choreography of " + collective_name + ": " + name +
                                           " does not offer it; these do: " + join(offering(*what)));
     }
@@ -154,24 +155,27 @@ struct planner::impl {
   /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses.
   forced_name forced(const planning_task& task) {
     const call& what = task.what;
-    const auto named = [](const std::string& n) { return !n.empty() && n != "auto"; };
+    const auto named = [](const std::string& n) { return !choreography_wish{n}.name.empty(); };
     if (!what.choreography.empty())
       return named(what.choreography) ? forced_name{what.choreography, "the call"} : forced_name{};
     if (const auto own = options.choreography_of.find(std::string{name(what.what)});
         own != options.choreography_of.end())
       return named(own->second) ? forced_name{own->second, "the options for " + own->first} : forced_name{};
     if (!named(options.choreography)) return {};
-    std::string why;
-    if (library.offers(options.choreography, what.what)) {
-      contender c = choice.contender_of(options.choreography, task);
-      choice.consider(c, task);
-      const bool somehow = std::isfinite(c.seconds) || choice.why_not_direct(task).empty();
-      if ((c.eligible() && somehow) || c.faulty) return {options.choreography, "the options"};
-      why = c.eligible() ? std::string{only_direct} : c.why_rejected;
-    }
-    log->info("{}: {} is not used{}{}", to_string(what), options.choreography,
-              why.empty() ? ", it does not offer this" : ": ", why);
+    const std::string why = why_not_performed(options.choreography, task);
+    if (why.empty()) return {options.choreography, "the options"};
+    log->info("{}: {} is not used: {}", to_string(what), options.choreography, why);
     return {};
+  }
+
+  /// Why a wish for `wanted` cannot be fulfilled; empty: it can, or is a fault that must be told.
+  std::string why_not_performed(const std::string& wanted, const planning_task& task) {
+    if (!library.offers(wanted, task.what.what)) return "it does not offer this";
+    contender c = choice.contender_of(wanted, task);
+    choice.consider(c, task);
+    const bool somehow = std::isfinite(c.seconds) || choice.why_not_direct(task).empty();
+    if ((c.eligible() && somehow) || c.faulty) return {};
+    return c.eligible() ? std::string{only_direct} : c.why_rejected;
   }
 
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
@@ -180,6 +184,32 @@ struct planner::impl {
     const bool shared = task.where.why_no_buffers().empty();
     if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
     return task;
+  }
+
+  /// Who says that the planner must not choose `which`; empty: nobody does.
+  std::string excluded_by(std::string_view which, const call& what) const {
+    const auto says = [&](const std::string& text, std::string who) {
+      return choreography_wish{text}.excludes(which) ? std::move(who) + " (\"" + text + "\")" : std::string{};
+    };
+    if (std::string by = says(what.choreography, "the call"); !by.empty()) return by;
+    const auto own = options.choreography_of.find(std::string{name(what.what)});
+    if (own != options.choreography_of.end())
+      if (std::string by = says(own->second, "the options for " + own->first); !by.empty()) return by;
+    return says(options.choreography, "the options");
+  }
+
+  /// Those that are excluded are among them, rejected.
+  std::vector<contender> contenders(const planning_task& task) {
+    auto all = choice.all_contenders(task);
+    for (contender& c : all) {
+      const std::string by = excluded_by(c.choreography, task.what);
+      if (by.empty()) continue;
+      contender rejected;
+      rejected.choreography = c.choreography;
+      rejected.why_rejected = "excluded by " + by;
+      c = std::move(rejected);
+    }
+    return all;
   }
 
   // -- choosing --
@@ -199,11 +229,14 @@ struct planner::impl {
   };
 
   outcome choose(const planning_task& task, bool everybody) {
+    if (const std::string wrong = wrong_choreography(task.what.choreography, library.names());
+        task.what.choreography.starts_with('^') && !wrong.empty())
+      throw error(errc::unsupported, to_string(task.what) + ": " + wrong);
     outcome o;
     o.force = forced(task);
     std::string only = o.force.name;
     if (only.empty() && task.rules.trees.same_everywhere && !task.rules.trees.left_fold) only = reference_choice(task);
-    if (only.empty() || everybody) o.all = choice.all_contenders(task);
+    if (only.empty() || everybody) o.all = contenders(task);
     std::vector<contender*> able;
     if (only.empty()) {
       for (contender& c : o.all) able.push_back(&c);
@@ -349,7 +382,7 @@ struct planner::impl {
   }
 
   std::vector<contender> considered(const planning_task& task) {
-    auto all = choice.all_contenders(task);
+    auto all = contenders(task);
     for (contender& c : all) choice.consider(c, task);
     return all;
   }
@@ -427,6 +460,7 @@ struct planner::impl {
     if (!choice.why_not_direct(task).empty()) return nullptr;
     outcome o;
     o.force = forced(task);
+    if (o.force.name.empty() && !excluded_by("fused", task.what).empty()) return nullptr;
     o.all.push_back(choice.contender_of(o.force.name.empty() ? "fused" : o.force.name, task));
     contender* const one = &o.all.front();
     take(o, choice.cheapest(std::span{&one, 1}, std::array{message_protocol::direct}, task));
@@ -442,7 +476,7 @@ struct planner::impl {
     if (block_count(task.what.what, task.ranks()) > most_own_blocks) return nullptr;
     outcome o;
     o.force = forced(task);
-    if (o.force.name.empty()) o.all = choice.all_contenders(task);
+    if (o.force.name.empty()) o.all = contenders(task);
     else o.all.push_back(choice.contender_of(o.force.name, task));
     std::vector<contender*> able;
     for (contender& c : o.all) {

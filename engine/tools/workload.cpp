@@ -5,6 +5,7 @@
 #include <array>
 #include <numeric>
 
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/launch/hosts.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
@@ -101,9 +102,14 @@ private:
     if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr ||
         own_scores_.find(wanted) != own_scores_.end())
       return wanted;
-    std::vector<std::string_view> names;
-    for (const auto* c : all_choreographies()) names.push_back(c->name);
-    for (const auto& [own, file] : own_scores_) names.push_back(own);
+    std::vector<std::string> files;
+    for (const auto& [own, file] : own_scores_) files.push_back(own);
+    const std::vector<std::string> known = known_choreographies(files);
+    if (wanted.starts_with('^')) {
+      if (const std::string wrong = wrong_choreography(wanted, known); !wrong.empty()) fail("choreography", wrong);
+      return wanted;
+    }
+    const std::vector<std::string_view> names(known.begin(), known.end());
     const auto near = closest(wanted, names);
     fail("choreography", "there is no choreography \"" + wanted + "\"; " +
                              (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));

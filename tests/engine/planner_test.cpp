@@ -934,3 +934,59 @@ TEST_CASE("between hosts a v-form needs no more sizes than each rank knows, and 
   CHECK(made->ahead->mailbox() != nullptr);
   CHECK(step_total(*made->ahead->notes) < step_total(*made->notes));
 }
+
+TEST_CASE("choreographies that are excluded by name are not chosen, whoever says so") {
+  const layout on = layout::flat(8);
+  const call what = all_reduce_of(100000);
+  const std::string usual = planner{engine_options{}}.plan_for(what, on)->choreography;
+  const std::string second = planner{with("^" + usual)}.plan_for(what, on)->choreography;
+  CHECK(second != usual);
+  const std::string third = planner{with("^" + usual + ", " + second)}.plan_for(what, on)->choreography;
+  CHECK(third != usual);
+  CHECK(third != second);
+
+  engine_options of_collective;
+  of_collective.choreography_of["all_reduce"] = "^" + usual;
+  CHECK(planner{of_collective}.plan_for(what, on)->choreography == second);
+  of_collective.choreography = "^" + second;  // both hold
+  CHECK(planner{of_collective}.plan_for(what, on)->choreography == third);
+  call own = what;
+  own.choreography = "^" + usual;
+  CHECK(planner{engine_options{}}.plan_for(own, on)->choreography == second);
+  own.choreography = usual;  // an order is stronger
+  CHECK(planner{with("^" + usual)}.plan_for(own, on)->choreography == usual);
+
+  planner p{with("^" + usual)};
+  CHECK(mentions(named(p.candidates(what, on), usual).why_rejected, "excluded by the options (\"^" + usual + "\")"));
+  CHECK(mentions(to_text(explain(p, what, on)), "excluded"));
+  call stable = all_reduce_of(100000, datatype::f32, determinism::size_stable);
+  const std::string same = planner{engine_options{}}.plan_for(stable, on)->choreography;
+  CHECK(planner{with("^" + same)}.plan_for(stable, on)->choreography != same);
+  // Blocks of which a rank knows its own only: nobody takes the one pass by itself.
+  call v = call_of(collective::all_to_all, 10);
+  v.uniform = false;
+  v.counts.assign(4, 10);
+  const auto without = planner{with("^fused")}.plan_for(v, layout::flat(4));
+  CHECK((!without || without->choreography != "fused"));
+}
+
+TEST_CASE("unknown names among the excluded are errors that list the known ones") {
+  for (const char* text : {"^rings", "^ring,rings", "^ring, rings"}) {
+    const auto [code, said] = failure_of([&] { planner{with(text)}; });
+    CHECK(code == errc::bad_config);
+    CHECK(mentions(said, "there is no choreography rings"));
+    CHECK(mentions(said, "ring"));
+    for (const choreography* c : all_choreographies()) CHECK(mentions(said, std::string{c->name}));
+  }
+  for (const char* text : {"^", "^ring,", "^,ring"})
+    CHECK(mentions(failure_of([&] { planner{with(text)}; }).second, "a name is missing"));
+  call own = all_reduce_of(10);
+  own.choreography = "^rings";
+  CHECK(failure_of([&] { planner{engine_options{}}.plan_for(own, layout::flat(2)); }).first == errc::unsupported);
+  std::string everybody = "^";
+  for (const choreography* c : all_choreographies())
+    everybody += (everybody.size() > 1 ? "," : "") + std::string{c->name};
+  const auto [code, said] = failure_of([&] { planner{with(everybody)}.plan_for(all_reduce_of(10), layout::flat(4)); });
+  CHECK(code == errc::unsupported);
+  CHECK(mentions(said, "excluded by the options"));
+}

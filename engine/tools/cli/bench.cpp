@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
@@ -143,9 +144,16 @@ void check_choreography(const std::string& wanted, const engine_options& options
   if (wanted.empty() || wanted == "auto" || find_choreography(wanted) != nullptr ||
       options.score_files.count(wanted) > 0)
     return;
+  std::vector<std::string> files;
+  for (const auto& [own, file] : options.score_files) files.push_back(own);
+  const std::vector<std::string> known = known_choreographies(files);
+  if (wanted.starts_with('^')) {
+    if (const std::string wrong = wrong_choreography(wanted, known); !wrong.empty())
+      usage_error("--choreography: " + wrong);
+    return;
+  }
   std::vector<std::string_view> names{"auto"};
-  for (const auto* c : all_choreographies()) names.push_back(c->name);
-  for (const auto& [own, file] : options.score_files) names.push_back(own);
+  names.insert(names.end(), known.begin(), known.end());
   const auto near = closest(wanted, names);
   usage_error("--choreography: there is no \"" + wanted + "\"; " +
               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));

@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
@@ -315,7 +316,12 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
       std::string wanted = !j.choreography.empty()               ? j.choreography
                            : of != options.choreography_of.end() ? of->second
                                                                  : options.choreography;
-      if (wanted == "auto") wanted.clear();
+      const auto excluded = [&](std::string_view which) {
+        return choreography_wish{j.choreography}.excludes(which) ||
+               choreography_wish{options.choreography}.excludes(which) ||
+               (of != options.choreography_of.end() && choreography_wish{of->second}.excludes(which));
+      };
+      wanted = choreography_wish{wanted}.name;
       if (!wanted.empty() && find_choreography(wanted) == nullptr) continue;  // the user's own
       const auto offers = [&](const choreography* c) {
         return std::find(c->collectives.begin(), c->collectives.end(), j.kind.what) != c->collectives.end();
@@ -326,7 +332,7 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
         wanted.clear();  // the engine's is a wish: the planner chooses where it offers nothing
       }
       for (const choreography* c : selected_choreographies(wanted))
-        if (offers(c)) pairs.emplace(c, j.kind.what);
+        if (offers(c) && (!wanted.empty() || !excluded(c->name))) pairs.emplace(c, j.kind.what);
     }
   std::vector<task> tasks;
   for (const auto& [c, what] : pairs) tasks.push_back({c, what, placement, false});

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/planning/choreography_wish.hpp"
+
+#include <algorithm>
+
+#include "memory/spelling.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe {
+
+choreography_wish::choreography_wish(std::string_view text) {
+  if (!text.starts_with('^')) {
+    if (text != "auto") name = text;
+    return;
+  }
+  const auto trimmed = [](std::string_view word) {
+    const auto first = word.find_first_not_of(' ');
+    if (first == std::string_view::npos) return std::string_view{};
+    return word.substr(first, word.find_last_not_of(' ') - first + 1);
+  };
+  for (text.remove_prefix(1);;) {
+    const auto end = std::min(text.find(','), text.size());
+    excluded.push_back(trimmed(text.substr(0, end)));
+    if (end == text.size()) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+bool choreography_wish::excludes(std::string_view which) const {
+  return std::find(excluded.begin(), excluded.end(), which) != excluded.end();
+}
+
+std::vector<std::string> known_choreographies(std::span<const std::string> own) {
+  std::vector<std::string> names;
+  for (const choreography* c : all_choreographies()) names.emplace_back(c->name);
+  names.insert(names.end(), own.begin(), own.end());
+  return names;
+}
+
+std::string wrong_choreography(std::string_view text, std::span<const std::string> known) {
+  const choreography_wish wish{text};
+  std::vector<std::string_view> named = wish.excluded;
+  if (!wish.name.empty()) named.push_back(wish.name);
+  for (const std::string_view one : named) {
+    if (std::find(known.begin(), known.end(), one) != known.end()) continue;
+    if (one.empty()) return "a name is missing in \"" + std::string{text} + "\"; write \"^ring\" or \"^ring,bruck\"";
+    std::string wrong = "there is no choreography " + std::string{one};
+    if (const auto near = closest(one, std::vector<std::string_view>(known.begin(), known.end())); !near.empty())
+      wrong += "; did you mean " + std::string{near} + "?";
+    if (wish.excluded.empty() && wrong.ends_with('?')) return wrong;
+    wrong += wrong.ends_with('?') ? " There are" : "; there are";
+    for (std::size_t i = 0; i < known.size(); ++i) wrong += (i ? ", " : " ") + known[i];
+    return wrong;
+  }
+  return {};
+}
+
+}  // namespace troupe
