@@ -30,6 +30,23 @@ struct fault_options {
   bool operator==(const fault_options&) const = default;
 };
 
+enum class hccl_device : std::uint8_t { ascend_910b, ascend_910_93, ascend_310p };
+/// A level's algorithm: as a user may force it (spec 4: NA, RING, PAIRWISE, MESH, NHR, NB; the sources have halving and doubling, too).
+enum class hccl_level : std::uint8_t { na, ring, pairwise, mesh, nhr, nb, hd };
+
+/// What HCCL's selection asks about, where `planner` is "hccl" (docs/config.md).
+struct hccl_options {
+  hccl_device device = hccl_device::ascend_910b;
+  std::size_t buffer = std::size_t{200} << 20;  ///< the CCL buffer
+  bool super_pod = false;                       ///< the servers are of one super-pod
+  bool aiv = false;                             ///< the vector cores may communicate
+  bool aicpu_unfolded = false;                  ///< no DirectFullMesh
+  bool one_level = false;                       ///< the user forces a single level
+  hccl_level level0 = hccl_level::na;           ///< the user's own algorithm inside servers; na: the selection's
+  hccl_level level1 = hccl_level::na;           ///< between servers
+  bool operator==(const hccl_options&) const = default;
+};
+
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "4+3" … (topology/layout/layout.hpp). Empty: flat.
   std::string layout;
@@ -38,6 +55,9 @@ struct engine_options {
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
   std::map<std::string, std::string> choreography_of;
+  /// Who chooses where none is named. "model": predicted time. "hccl": HCCL's selection, where it has one for the call.
+  std::string planner = "model";
+  hccl_options hccl;
   std::map<std::string, std::string> score_files;  ///< a user's own choreographies: name → file
   /// Choreographies of your own, as code; register_choreography() says what that means.
   std::vector<const struct choreography*> choreographies;

@@ -16,6 +16,7 @@
 #include "engine/api/engine.hpp"
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
+#include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
@@ -619,6 +620,15 @@ engine_options configuration::engine() const {
                "; `troupe show … --json` writes one (paths are relative to the configuration file)");
     o.score_files[name] = file;
   }
+  o.planner = text("engine.planner");
+  o.hccl.device = *parse_hccl_device(text("engine.hccl.device"));
+  o.hccl.buffer = bytes_of(at("engine.hccl.buffer"));
+  o.hccl.super_pod = std::get<bool>(at("engine.hccl.super_pod").value);
+  o.hccl.aiv = std::get<bool>(at("engine.hccl.aiv").value);
+  o.hccl.aicpu_unfolded = std::get<bool>(at("engine.hccl.aicpu_unfolded").value);
+  o.hccl.one_level = std::get<bool>(at("engine.hccl.one_level").value);
+  o.hccl.level0 = *parse_hccl_level(text("engine.hccl.level0"));
+  o.hccl.level1 = *parse_hccl_level(text("engine.hccl.level1"));
   o.protocol = text("engine.protocol");
   o.tuning = text("engine.tuning");
   o.channels = number("engine.channels");

@@ -155,7 +155,7 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
-  c.on.through_scratch = options_.through_scratch;
+  c.on.through_scratch = options_.through_scratch || task.through_scratch;
   c.why_rejected = library_.refusal(c.choreography, c.on);
 }
 
@@ -228,6 +228,7 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
     for (int n = 2; n <= most_channels && n * task.ranks() <= costs(task).machine.cores; n *= 2) channels.push_back(n);
   }
   const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes
+                            : task.chunk_bytes > 0   ? task.chunk_bytes
                             : whole.moves_chunks     ? automatic_chunk
                                                      : uncut_pass;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));

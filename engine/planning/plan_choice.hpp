@@ -27,6 +27,8 @@ struct planning_task {
   reach_map where;
   std::vector<std::size_t> counts;  ///< of blocks, if not uniform
   reduction_rules rules;
+  bool through_scratch = false;  ///< besides what the options say
+  std::size_t chunk_bytes = 0;   ///< where the options name none; 0: the planner decides
 
   int ranks() const { return placement.size(); }
   std::size_t largest_block() const;  ///< elements

@@ -14,6 +14,7 @@
 
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
+#include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -124,6 +125,8 @@ struct planner::impl {
     if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "direct" && o.protocol != "ll" &&
         o.protocol != "ll128")
       wrong("there is no protocol " + o.protocol + "; there are auto, simple, direct, ll and ll128");
+    if (o.planner != "model" && o.planner != "hccl")
+      wrong("there is no planner " + o.planner + "; there are model and hccl");
     return o;
   }
 
@@ -161,10 +164,17 @@ struct planner::impl {
     if (const auto own = options.choreography_of.find(std::string{name(what.what)});
         own != options.choreography_of.end())
       return named(own->second) ? forced_name{own->second, "the options for " + own->first} : forced_name{};
-    if (!named(options.choreography)) return {};
-    const std::string why = why_not_performed(options.choreography, task);
-    if (why.empty()) return {options.choreography, "the options"};
-    log->info("{}: {} is not used: {}", to_string(what), options.choreography, why);
+    std::string wanted = options.choreography, by = "the options", why;
+    if (!named(wanted)) {
+      wanted = policy(task).choreography;
+      by = "HCCL's selection";
+      if (wanted.empty()) return {};
+      why = excluded_by(wanted, what);
+      if (!why.empty()) why = "excluded by " + why;
+    }
+    if (why.empty()) why = why_not_performed(wanted, task);
+    if (why.empty()) return {wanted, by};
+    log->info("{}: {} is not used: {}", to_string(what), wanted, why);
     return {};
   }
 
@@ -178,9 +188,33 @@ struct planner::impl {
     return c.eligible() ? std::string{only_direct} : c.why_rejected;
   }
 
+  /// What the planner of the options selects, whether it can be performed or not; no choreography where it is the cost model, or where
+  /// the other has no answer.
+  hccl_choice policy(const planning_task& task) const {
+    if (options.planner != "hccl") return {};
+    const hccl_options& o = options.hccl;
+    hccl_case of;
+    of.places = task.placement;
+    of.what = task.what.what;
+    const std::size_t blocks = block_count(of.what, task.ranks()) == 1 ? 1 : static_cast<std::size_t>(task.ranks());
+    of.bytes = task.mean_block() * size_of(task.what.type) * blocks;
+    of.ccl_buffer = o.buffer;
+    of.device = o.device;
+    of.super_pod = o.super_pod;
+    of.aiv = o.aiv;
+    of.aicpu_unfolded = o.aicpu_unfolded;
+    of.one_level = o.one_level;
+    of.level0 = o.level0;
+    of.level1 = o.level1;
+    return select_as_hccl(of, options.streams);
+  }
+
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
   /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
   planning_task with_trees(planning_task task) {
+    const hccl_choice selected = policy(task);
+    task.through_scratch = selected.through_scratch;
+    task.chunk_bytes = selected.chunk_bytes;
     const bool shared = task.where.why_no_buffers().empty();
     if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
     return task;
@@ -649,6 +683,24 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   last.own_ = identity_of(last.what_);
   last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
   return last.plan_;
+}
+
+std::vector<std::string> planner::path(const call& what, const layout& placement,
+                                       const std::vector<std::size_t>* counts) {
+  const std::lock_guard lock(impl_->planning);
+  const planning_task task = impl_->with_trees(make_task(what, placement, counts));
+  const hccl_choice selected = impl_->policy(task);
+  if (selected.path.empty()) return {};
+  const forced_name named = impl_->forced(task);
+  std::vector<std::string> path = selected.path;
+  if (named.by != "HCCL's selection" && !named.name.empty()) return {};
+  if (named.name.empty()) {
+    std::string why = selected.choreography.empty() ? std::string{} : impl_->excluded_by(selected.choreography, what);
+    if (!why.empty()) why = "excluded by " + why;
+    else if (!selected.choreography.empty()) why = impl_->why_not_performed(selected.choreography, task);
+    path.push_back((why.empty() ? "" : "not used, " + why + "; ") + std::string{"the cost model chooses"});
+  }
+  return path;
 }
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,

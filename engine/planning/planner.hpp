@@ -95,6 +95,11 @@ public:
   std::vector<candidate> candidates(const call& what, const layout& placement,
                                     const std::vector<std::size_t>* counts = nullptr);
 
+  /// How the planner of the options came to its answer, a line a question, where it is not the cost model; empty: it is, or somebody named
+  /// a choreography. Throws as candidates.
+  std::vector<std::string> path(const call& what, const layout& placement,
+                                const std::vector<std::size_t>* counts = nullptr);
+
 private:
   struct impl;
   std::unique_ptr<impl> impl_;

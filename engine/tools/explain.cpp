@@ -108,7 +108,12 @@ std::string told(const tuning& t, const layout& placement) {
 }  // namespace
 
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
-  explanation e{what, placement, 0, by.candidates(what, placement, counts), told(by.machine(), placement)};
+  explanation e{what,
+                placement,
+                0,
+                by.candidates(what, placement, counts),
+                by.path(what, placement, counts),
+                told(by.machine(), placement)};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   return e;
 }
@@ -190,12 +195,22 @@ nlohmann::ordered_json ways_json(const layout& placement) {
 
 }  // namespace
 
+namespace {
+
+std::string path_text(const explanation& e) {
+  std::string text;
+  for (const std::string& line : e.path) text += "  " + line + '\n';
+  return text.empty() ? text : "HCCL's selection:\n" + text + '\n';
+}
+
+}  // namespace
+
 std::string to_text(const explanation& e) {
   std::size_t width = 14;
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
   std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") +
                      ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n" +
-                     ways_text(e.placement) + "predicted by costs " + e.costs + "\n\n";
+                     ways_text(e.placement) + path_text(e) + "predicted by costs " + e.costs + "\n\n";
   std::vector<std::string> head{"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"};
   if (e.measured) head.insert(head.end(), {"measured us", "/ best"});
   append_row(text, head, width);
@@ -253,6 +268,7 @@ std::string to_json(const explanation& e, int indent) {
   o["determinism"] = name(e.what.level);
   o["in_place"] = e.what.in_place;
   o["bytes"] = e.bytes;
+  if (!e.path.empty()) o["path"] = e.path;
   o["costs"] = e.costs;
   o["chosen"] = o["protocol"] = nullptr;
   o["candidates"] = nlohmann::ordered_json::array();

@@ -18,6 +18,7 @@ struct explanation {
   layout placement;
   std::size_t bytes = 0;              ///< of the call as nccl-tests count them: bus_bytes()
   std::vector<candidate> candidates;  ///< as planner::candidates orders them
+  std::vector<std::string> path;      ///< of another planner than the cost model: planner::path
   std::string costs;                  ///< by which times are predicted: measured when, or assumed; a sentence's end
   bool measured = false;              ///< show what was measured, too
 };
@@ -40,7 +41,7 @@ const candidate* best_measured(const explanation& e);
 
 /// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "costs", "chosen": name or null, "protocol",
+/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.

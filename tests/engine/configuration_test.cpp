@@ -321,7 +321,7 @@ TEST_CASE("a dump reads back the same") {
 TEST_CASE("docs/config.md describes exactly the keys of the schema, with their defaults") {
   const std::string document = of_file("docs/config.md");
   std::set<std::string> described, known;
-  const std::regex row{R"(\n\| `((?:engine|workload|study)\.[a-z_.*]+)` \|([^|]*)\|)"};
+  const std::regex row{R"(\n\| `((?:engine|workload|study)\.[a-z0-9_.*]+)` \|([^|]*)\|)"};
   for (auto at = std::sregex_iterator{document.begin(), document.end(), row}; at != std::sregex_iterator{}; ++at) {
     const std::string key = (*at)[1];
     described.insert(key);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tools/study/hccl_selection.hpp"
+#include "engine/planning/hccl_selection.hpp"
+
+#include "engine/planning/planner.hpp"
+#include "engine/tools/explain.hpp"
 
 #include "engine/tools/study/published/published.hpp"
 #include "memory/error.hpp"
@@ -132,4 +135,134 @@ TEST_CASE("published figures of specs 2 and 4 can all be run, and those that sho
       if (agrees) CHECK(std::abs(row.ours.value / wanted - 1) < 1e-3);
       if (std::abs(row.error_percent()) > 1) CHECK_MESSAGE(row.figure.remark != "", "what is off must be explained");
     }
+}
+
+namespace {
+
+struct leaf {
+  collective what;
+  const char* places;
+  std::uint64_t mebibytes;
+  const char* performed;  ///< by
+  void (*also)(hccl_options&) = [](hccl_options&) {};
+};
+
+}  // namespace
+
+TEST_CASE("planner hccl: every leaf is reached and performed by its own choreography, and the path says how") {
+  const leaf leaves[] = {
+      // all_to_all, spec 4
+      {collective::all_to_all, "4x2", 0, "staged_pairwise", [](hccl_options& o) { o.aiv = true; }},
+      {collective::all_to_all, "4x2", 0, "one_shot",
+       [](hccl_options& o) { o.aiv = true, o.device = hccl_device::ascend_910_93; }},
+      {collective::all_to_all, "1x1", 1, "pairwise"},
+      {collective::all_to_all, "1x8", 1, "pairwise", [](hccl_options& o) { o.device = hccl_device::ascend_310p; }},
+      {collective::all_to_all, "2x2", 80, "hierarchical_pipeline",
+       [](hccl_options& o) { o.device = hccl_device::ascend_910_93, o.super_pod = true; }},
+      {collective::all_to_all, "1x8", 8, "direct_full_mesh"},
+      {collective::all_to_all, "2x2", 80, "hierarchical_pipeline"},
+      {collective::all_to_all, "2x4", 8, "pairwise", [](hccl_options& o) { o.one_level = true; }},
+      {collective::all_to_all, "1x4", 8, "direct_full_mesh",
+       [](hccl_options& o) { o.aicpu_unfolded = true, o.level0 = hccl_level::mesh; }},
+      {collective::all_to_all, "2x4", 8, "staged_pairwise"},
+      {collective::all_to_all, "2x4", 8, "hierarchical", [](hccl_options& o) { o.level0 = hccl_level::mesh; }},
+      // the others, a level at a time
+      {collective::all_reduce, "1x1", 1, "ring"},
+      {collective::all_reduce, "4+3", 1, "ring"},
+      {collective::all_reduce, "1x8", 1, "direct_full_mesh"},
+      {collective::all_reduce, "1x8", 1, "ring", [](hccl_options& o) { o.device = hccl_device::ascend_910_93; }},
+      {collective::all_reduce, "1x8", 1, "nhr", [](hccl_options& o) { o.level0 = hccl_level::nhr; }},
+      {collective::all_gather, "1x8", 1, "nb", [](hccl_options& o) { o.level0 = hccl_level::nb; }},
+      {collective::reduce_scatter, "1x6", 1, "pairwise", [](hccl_options& o) { o.level0 = hccl_level::pairwise; }},
+      {collective::all_reduce, "3x1", 1, "ring"},
+      {collective::all_reduce, "4x1", 1, "halving_doubling"},
+      {collective::all_gather, "9x1", 1, "halving_doubling"},
+      {collective::all_gather, "9x1", 1, "nhr", [](hccl_options& o) { o.device = hccl_device::ascend_910_93; }},
+      {collective::reduce_scatter, "3x1", 1, "nb", [](hccl_options& o) { o.level1 = hccl_level::nb; }},
+      {collective::all_reduce, "4x2", 1, "nhr",
+       [](hccl_options& o) { o.level1 = hccl_level::nhr, o.one_level = true; }},
+      {collective::all_reduce, "3x2", 1, "hierarchical"},
+      {collective::all_reduce, "4x2", 1, "hierarchical_hd"},
+      {collective::all_gather, "8x2", 1, "hierarchical_nhr",
+       [](hccl_options& o) { o.device = hccl_device::ascend_910_93; }},
+      {collective::reduce_scatter, "3x2", 1, "hierarchical_nb", [](hccl_options& o) { o.level1 = hccl_level::nb; }},
+      {collective::all_reduce, "4x2", 1, "hierarchical", [](hccl_options& o) { o.level1 = hccl_level::ring; }},
+  };
+  for (const leaf& each : leaves) {
+    CAPTURE(each.places);
+    CAPTURE(each.performed);
+    CAPTURE(name(each.what));
+    engine_options o;
+    o.planner = "hccl";
+    each.also(o.hccl);
+    call what;
+    what.what = each.what;
+    what.type = datatype::f32;
+    const layout places = layout::parse(each.places);
+    const std::size_t blocks = block_count(each.what, places.size()) == 1 ? 1 : static_cast<std::size_t>(places.size());
+    what.count = std::max<std::size_t>(1, each.mebibytes * mib / sizeof(float) / blocks);
+    planner p{o};
+    CHECK(p.plan_for(what, places)->choreography == each.performed);
+    const auto path = p.path(what, places);
+    REQUIRE(!path.empty());
+    CHECK(path.back().find(std::string{"performed by "} + each.performed) != std::string::npos);
+    const std::string told = to_text(explain(p, what, places));
+    CHECK(told.find("HCCL's selection:") != std::string::npos);
+    CHECK(told.find(path.front()) != std::string::npos);
+  }
+}
+
+TEST_CASE("planner hccl is a wish: what cannot be, is excluded or has no tree is left to the cost model") {
+  engine_options o;
+  o.planner = "hccl";
+  call what;
+  what.what = collective::all_reduce;
+  what.type = datatype::f32;
+  what.count = 1000;
+  {  // halving and doubling does not do 12 servers of several cards
+    planner p{o};
+    const layout places = layout::grid(12, 2);
+    CHECK(p.plan_for(what, places)->choreography != "hierarchical_hd");
+    CHECK(p.path(what, places).back().find("power of two") != std::string::npos);
+    CHECK(p.path(what, places).back().find("the cost model chooses") != std::string::npos);
+    call broadcast = what;
+    broadcast.what = collective::broadcast;
+    CHECK(p.plan_for(broadcast, places));
+    CHECK(p.path(broadcast, places).front().find("no selection for broadcast") != std::string::npos);
+  }
+  engine_options excluding = o;
+  excluding.choreography = "^direct_full_mesh";
+  planner p{excluding};
+  CHECK(p.plan_for(what, layout::flat(8))->choreography != "direct_full_mesh");
+  CHECK(p.path(what, layout::flat(8)).back().find("excluded by the options") != std::string::npos);
+  // Who names a choreography is stronger, and there is nothing to tell of a selection.
+  engine_options named = o;
+  named.choreography = "ring";
+  planner by_name{named};
+  CHECK(by_name.plan_for(what, layout::flat(8))->choreography == "ring");
+  CHECK(by_name.path(what, layout::flat(8)).empty());
+  CHECK(planner{engine_options{}}.path(what, layout::flat(8)).empty());
+  // Levels that HCCL has not are ignored, and told.
+  engine_options odd = o;
+  odd.hccl.level1 = hccl_level::mesh;
+  planner told{odd};
+  CHECK(told.plan_for(what, layout::grid(4, 2))->choreography == "hierarchical_hd");
+  bool ignored = false;
+  for (const std::string& line : told.path(what, layout::grid(4, 2)))
+    ignored |= line.find("ignored") != std::string::npos;
+  CHECK(ignored);
+  engine_options bad;
+  bad.planner = "best";
+  CHECK_THROWS_WITH_AS(planner{bad}, doctest::Contains("there are model and hccl"), error);
+  configuration c;
+  CHECK_THROWS_WITH_AS((c.add_text("[engine]\nhccl.level0 = \"tree\"\n", "a.toml"), c.engine()),
+                       doctest::Contains("pairwise"), error);
+  c = {};
+  c.add_text("[engine]\nplanner = \"hccl\"\n[engine.hccl]\ndevice = \"910_93\"\nbuffer = \"1M\"\nlevel1 = "
+             "\"nb\"\none_level = true\n",
+             "a.toml");
+  const engine_options read = c.engine();
+  CHECK(read.planner == "hccl");
+  CHECK(read.hccl ==
+        hccl_options{.device = hccl_device::ascend_910_93, .buffer = mib, .one_level = true, .level1 = hccl_level::nb});
 }

@@ -19,7 +19,7 @@
 
 #include "actors/virtual/virtual_run.hpp"
 #include "engine/config/configuration.hpp"
-#include "engine/tools/study/hccl_selection.hpp"
+#include "engine/planning/hccl_selection.hpp"
 #include "engine/tools/workload.hpp"
 #include "topology/machine/hardware.hpp"
 

@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which all-to-all HCCL performs: the decision tree of spec 4 ("Selection"), as a pure function. A study whose choreography is
-// "hccl" asks it at every size.
+// What HCCL performs, as pure functions. An engine whose planner is "hccl" asks them for every call, a study whose choreography is
+// "hccl" at every size.
 //
 //   hccl_choice c = select_all_to_all({.places = layout::grid(4, 8), .bytes = 10 << 20});
 //   c.algorithm == hccl_algorithm::staged; c.rule == 8; c.choreography == "staged_pairwise"
+//
+// all_to_all: the decision tree of spec 4 ("Selection"). all_reduce, all_gather, reduce_scatter: the choice a level at a time of the published
+// CANN sources (alg_configurator.cc: SelectCurrOpAlgType, SetAlgoLevel1, GetDefaultAlgoLevel1V1, GetDefaultAlgoLevel0Module). Other
+// collectives: none.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "engine/api/options.hpp"
+#include "protocols/collective.hpp"
 #include "topology/layout/layout.hpp"
 
 namespace troupe {
 
-enum class hccl_device : std::uint8_t { ascend_910b, ascend_910_93, ascend_310p };
 /// "910b", "910_93", "310p".
 std::string_view name(hccl_device device) noexcept;
+std::optional<hccl_device> parse_hccl_device(std::string_view text) noexcept;
+
+/// "na", "ring", "pairwise", "mesh", "nhr", "nb", "hd".
+std::string_view name(hccl_level algorithm) noexcept;
+std::optional<hccl_level> parse_hccl_level(std::string_view text) noexcept;
 
 enum class hccl_algorithm : std::uint8_t {
+  none,        ///< there is no selection for the collective
   aiv_staged,  ///< 910B's vector cores inside servers, RDMA between them
   aiv_mesh,    ///< the vector cores' mesh
   single,      ///< local copy
@@ -28,6 +41,8 @@ enum class hccl_algorithm : std::uint8_t {
   direct_full_mesh,
   full_mesh,
   staged,
+  one_level,   ///< one algorithm for all ranks
+  two_levels,  ///< a mesh inside servers, and an algorithm between them
 };
 /// "DirectFullMesh", …
 std::string_view name(hccl_algorithm algorithm) noexcept;
@@ -42,6 +57,8 @@ struct hccl_case {
   bool aiv = false;        ///< the vector cores may communicate
   bool aicpu_unfolded = false;
   bool one_level = false;  ///< the user forces a single level
+  collective what = collective::all_to_all;
+  hccl_level level0 = hccl_level::na, level1 = hccl_level::na;  ///< forced by the user
 };
 
 struct hccl_choice {
@@ -51,6 +68,7 @@ struct hccl_choice {
   std::string choreography;       ///< of `troupe list` that performs it
   bool through_scratch = false;   ///< BCopy: the data is larger than the CCL buffer
   std::uint64_t chunk_bytes = 0;  ///< largest piece; 0: whole messages
+  std::vector<std::string> path;  ///< every question up to the answer, a line each
 };
 
 /// First match wins. Two conditions of the text are read with what it says elsewhere; its own cases would contradict it otherwise:
@@ -59,6 +77,9 @@ struct hccl_choice {
 ///    with the buffer alone, 4 × 8 ranks with 10 MB and HCCL's default buffer would not be Staged.
 /// @param streams C of DirectFullMesh, for the size of its blocks
 hccl_choice select_all_to_all(const hccl_case& what, int streams = 4);
+
+/// The tree of `what.what`; algorithm none and no choreography where HCCL's sources have none that is modelled here.
+hccl_choice select_as_hccl(const hccl_case& what, int streams = 4);
 
 /// DirectFullMesh's block: the CCL buffer has two halves (ping-pong) for each stream; multiples of 16 KB, at least one.
 std::uint64_t direct_full_mesh_block(std::uint64_t ccl_buffer, int streams);

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/planning/hccl_selection.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/config/configuration.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// A level of links between servers and one inside, with partners of the same index everywhere.
+bool has_two_levels(const hccl_case& of) {
+  return of.places.server_count() > 1 && of.places.uniform() && of.places.size() > of.places.server_count();
+}
+
+bool aiv_conditions(const hccl_case& of) {
+  return of.aiv && of.device != hccl_device::ascend_310p && of.places.server_count() > 1 && of.bytes < hccl_small;
+}
+
+bool supports_direct_full_mesh(const hccl_case& of) {
+  return of.places.server_count() == 1 && of.ccl_buffer >= of.bytes && !of.aicpu_unfolded &&
+         of.device != hccl_device::ascend_310p;
+}
+
+/// Why rule 7 matches; empty: it does not.
+std::string why_single_level(const hccl_case& of) {
+  if (of.super_pod) return "inside a super-pod";
+  if (of.one_level) return "a single level is forced";
+  if (of.places.server_count() == 1) return "all ranks are on one plane";
+  if (!of.places.uniform()) return "the servers have different numbers of cards";
+  return {};
+}
+
+/// A walk down a tree: every question and its answer, until one is yes.
+class walk {
+public:
+  /// The rule's answer, told.
+  bool asks(int rule, std::string_view about, bool yes) {
+    rule_ = rule;
+    path_.push_back("rule " + std::to_string(rule) + ", " + std::string{about} + ": " + (yes ? "yes" : "no"));
+    return yes;
+  }
+  void notes(std::string text) { path_.push_back(std::move(text)); }
+  hccl_choice ends(hccl_algorithm algorithm, std::string why, const char* choreography) {
+    hccl_choice c;
+    c.algorithm = algorithm;
+    c.rule = rule_;
+    c.why = std::move(why);
+    c.choreography = choreography;
+    c.path = std::move(path_);
+    c.path.push_back(std::string{name(algorithm)} + ", performed by " + c.choreography);
+    return c;
+  }
+
+private:
+  int rule_ = 0;
+  std::vector<std::string> path_;
+};
+
+/// What a level's algorithm is for an all_to_all; others have no such and are ignored, as HCCL does with a warning.
+hccl_level exchange_of(hccl_level wanted, const char* level, walk& way) {
+  if (wanted == hccl_level::na || wanted == hccl_level::pairwise || wanted == hccl_level::mesh) return wanted;
+  way.notes(std::string{level} + " = " + std::string{name(wanted)} + " is ignored: there is no such all_to_all");
+  return hccl_level::na;
+}
+
+hccl_choice first_match(const hccl_case& of) {
+  using enum hccl_algorithm;
+  walk way;
+  if (way.asks(1, "vector cores (AIV), several servers, less than " + bytes_text(hccl_small), aiv_conditions(of))) {
+    const std::string why = "vector cores, several servers, less than " + bytes_text(hccl_small);
+    if (of.device == hccl_device::ascend_910b) return way.ends(aiv_staged, why, "staged_pairwise");
+    return way.ends(aiv_mesh, why, "one_shot");
+  }
+  if (way.asks(2, "one rank", of.places.size() == 1)) return way.ends(single, "one rank", "pairwise");
+  if (way.asks(3, "310P3 duo", of.device == hccl_device::ascend_310p))
+    return way.ends(for_310p, "310P3 duo", "pairwise");
+  const bool large = of.bytes >= hccl_pipeline_least && has_two_levels(of);
+  const std::string least = bytes_text(hccl_pipeline_least) + " or more";
+  if (way.asks(4, "910_93 in a super-pod, two levels, " + least,
+               large && of.device == hccl_device::ascend_910_93 && of.super_pod))
+    return way.ends(two_level_pipeline, "910_93 in a super-pod, " + least, "hierarchical_pipeline");
+  if (way.asks(5, "one server, the data fits in the CCL buffer, not unfolded", supports_direct_full_mesh(of)))
+    return way.ends(direct_full_mesh, "a full mesh, and the data fits in the CCL buffer", "direct_full_mesh");
+  if (way.asks(6, "two levels, data and CCL buffer of " + least, large && of.ccl_buffer >= hccl_pipeline_least))
+    return way.ends(two_level_pipeline, "two levels, data and CCL buffer of " + least, "hierarchical_pipeline");
+  std::string why = why_single_level(of);
+  // Resources have decided; what is left is the user's (spec 4: "hardware > topology > size > resources > user override").
+  if (way.asks(7, "a single level", !why.empty())) {
+    const bool one_server = of.places.server_count() == 1;
+    if (exchange_of(one_server ? of.level0 : of.level1, one_server ? "level0" : "level1", way) == hccl_level::mesh)
+      return way.ends(full_mesh, why + ", mesh is forced", "direct_full_mesh");
+    return way.ends(full_mesh, std::move(why), "pairwise");
+  }
+  way.asks(8, "otherwise", true);
+  exchange_of(of.level1, "level1", way);
+  if (exchange_of(of.level0, "level0", way) == hccl_level::mesh)
+    return way.ends(staged, "several servers, a mesh inside is forced", "hierarchical");
+  return way.ends(staged, "several servers, and no rule before", "staged_pairwise");
+}
+
+/// One algorithm for all ranks. The mesh is DirectFullMesh's.
+const char* flat_choreography(hccl_level algorithm) {
+  switch (algorithm) {
+    case hccl_level::mesh: return "direct_full_mesh";
+    case hccl_level::nhr: return "nhr";
+    case hccl_level::nb: return "nb";
+    case hccl_level::hd: return "halving_doubling";
+    case hccl_level::pairwise: return "pairwise";
+    default: return "ring";
+  }
+}
+
+const char* two_level_choreography(hccl_level between) {
+  switch (between) {
+    case hccl_level::nhr: return "hierarchical_nhr";
+    case hccl_level::nb: return "hierarchical_nb";
+    case hccl_level::hd: return "hierarchical_hd";
+    default: return "hierarchical";
+  }
+}
+
+/// Pairwise is an all_to_all's and a reduce_scatter's, and a mesh between servers HCCL has not (SetAlgoLevel1).
+hccl_level allowed(hccl_level wanted, const char* level, bool inside, const hccl_case& of, walk& way) {
+  const bool known = wanted != hccl_level::pairwise || (inside && of.what == collective::reduce_scatter);
+  if (known && (inside || wanted != hccl_level::mesh)) return wanted;
+  way.notes(std::string{level} + " = " + std::string{name(wanted)} + " is ignored: HCCL has no such " +
+            std::string{name(of.what)} + (inside ? "" : " between servers"));
+  return hccl_level::na;
+}
+
+/// GetDefaultAlgoLevel1V1: HCCL_INTER_SERVER_RING_ALGO_MAX_SUPPORT_SERVER_NUM is 8.
+hccl_level between_servers(const hccl_case& of, walk& way) {
+  const auto forced = allowed(of.level1, "level1", false, of, way);
+  if (way.asks(5, "level1 is forced", forced != hccl_level::na)) return forced;
+  const int servers = of.places.server_count();
+  if (!way.asks(6, "8 servers or more, or a power of two of them", servers >= 8 || (servers & (servers - 1)) == 0))
+    return hccl_level::ring;
+  return way.asks(7, "910_93", of.device == hccl_device::ascend_910_93) ? hccl_level::nhr : hccl_level::hd;
+}
+
+hccl_choice by_levels(const hccl_case& of) {
+  using enum hccl_algorithm;
+  walk way;
+  if (way.asks(1, "one rank", of.places.size() == 1)) return way.ends(single, "one rank", "ring");
+  if (way.asks(2, "servers of different sizes", !of.places.uniform()))
+    return way.ends(one_level, "servers of different sizes: one ring of all", "ring");
+  const int servers = of.places.server_count();
+  if (way.asks(3, "one server", servers == 1)) {
+    const auto forced = allowed(of.level0, "level0", true, of, way);
+    const bool mesh = of.device == hccl_device::ascend_910b;
+    const auto inside = forced != hccl_level::na ? forced : mesh ? hccl_level::mesh : hccl_level::ring;
+    return way.ends(one_level,
+                    forced != hccl_level::na ? "level0 is forced"
+                    : mesh                   ? "a full mesh of links"
+                                             : "no full mesh of links",
+                    flat_choreography(inside));
+  }
+  const bool flat =
+      way.asks(4, "one rank a server, or a single level is forced", of.places.size() == servers || of.one_level);
+  const hccl_level between = between_servers(of, way);
+  const std::string why = std::string{name(between)} + " between servers";
+  if (flat) return way.ends(one_level, why, flat_choreography(between));
+  if (const auto inside = allowed(of.level0, "level0", true, of, way);
+      inside != hccl_level::na && inside != hccl_level::mesh)
+    way.notes("level0 = " + std::string{name(inside)} + " is ignored: inside several servers there is only the mesh");
+  return way.ends(two_levels, "a mesh inside, " + why, two_level_choreography(between));
+}
+
+}  // namespace
+
+std::string_view name(hccl_device device) noexcept {
+  constexpr std::array<std::string_view, 3> names{"910b", "910_93", "310p"};
+  return names[std::min(static_cast<std::size_t>(device), names.size() - 1)];
+}
+
+std::string_view name(hccl_algorithm algorithm) noexcept {
+  constexpr std::array<std::string_view, 11> names{"none",       "staged AIV + RDMA", "AIV mesh",       "Single",
+                                                   "310P's own", "TwoLevelPipeline",  "DirectFullMesh", "FullMesh",
+                                                   "Staged",     "one level",         "two levels"};
+  return names[std::min(static_cast<std::size_t>(algorithm), names.size() - 1)];
+}
+
+std::string_view name(hccl_level algorithm) noexcept {
+  constexpr std::array<std::string_view, 7> names{"na", "ring", "pairwise", "mesh", "nhr", "nb", "hd"};
+  return names[std::min(static_cast<std::size_t>(algorithm), names.size() - 1)];
+}
+
+std::optional<hccl_device> parse_hccl_device(std::string_view text) noexcept {
+  for (const auto device : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
+    if (text == name(device)) return device;
+  return std::nullopt;
+}
+
+std::optional<hccl_level> parse_hccl_level(std::string_view text) noexcept {
+  using enum hccl_level;
+  for (const auto level : {na, ring, pairwise, mesh, nhr, nb, hd})
+    if (text == name(level)) return level;
+  return std::nullopt;
+}
+
+std::uint64_t direct_full_mesh_block(std::uint64_t ccl_buffer, int streams) {
+  constexpr std::uint64_t alignment = 16u << 10;
+  const std::uint64_t share = ccl_buffer / (2 * static_cast<std::uint64_t>(std::max(streams, 1)));
+  return std::max(share / alignment * alignment, alignment);
+}
+
+hccl_choice select_all_to_all(const hccl_case& what, int streams) {
+  hccl_choice c = first_match(what);
+  if (c.algorithm == hccl_algorithm::direct_full_mesh) c.chunk_bytes = direct_full_mesh_block(what.ccl_buffer, streams);
+  if (c.choreography == "pairwise" && c.algorithm != hccl_algorithm::single && what.bytes > what.ccl_buffer) {
+    c.through_scratch = true;
+    c.chunk_bytes = what.ccl_buffer;
+  }
+  return c;
+}
+
+hccl_choice select_as_hccl(const hccl_case& what, int streams) {
+  switch (what.what) {
+    case collective::all_to_all: return select_all_to_all(what, streams);
+    case collective::all_reduce:
+    case collective::all_gather:
+    case collective::reduce_scatter: return by_levels(what);
+    default: break;
+  }
+  hccl_choice none;
+  none.algorithm = hccl_algorithm::none;
+  none.rule = 0;
+  none.why = "there is no selection for " + std::string{name(what.what)};
+  none.path.push_back(none.why);
+  return none;
+}
+
+}  // namespace troupe
