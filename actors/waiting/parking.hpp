@@ -94,10 +94,10 @@ public:
   /// The caller is about to sleep where a system call waits for descriptors, `bell` (an eventfd) among them: from now on a wake-up is written
   /// there. False: it was woken already; the wake-up is consumed. @pre as park()
   bool begin_at(int bell) noexcept {
-    bell_ = bell;
+    bell_.store(bell, std::memory_order_relaxed);
     std::uint32_t seen = empty;
     if (state_.compare_exchange_strong(seen, at_bell, std::memory_order_seq_cst)) return true;
-    state_.compare_exchange_strong(seen, empty, std::memory_order_seq_cst);
+    if (seen == notified) state_.compare_exchange_strong(seen, empty, std::memory_order_seq_cst);
     return false;
   }
   /// It does so no more. True: it was woken; that is consumed, and what it has written is there to be read, or will be soon.
@@ -128,9 +128,9 @@ private:
   void ring() const noexcept {
     const std::uint64_t one = 1;
     // It can only fail when the bell rings already.
-    [[maybe_unused]] const ssize_t ignored = ::write(bell_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t ignored = ::write(bell_.load(std::memory_order_relaxed), &one, sizeof one);
   }
-  int bell_ = -1;
+  std::atomic<int> bell_{-1};  ///< a waker may read it when the sleeper is at it again
 };
 
 /// Where a thread sleeps that others wake at its parker, and that something else may wake, too.
@@ -145,6 +145,9 @@ public:
 /// the step that makes `done()` true, `complete` touches the object no more.
 class wait_token : public parker {
 public:
+  bool begin_at(int) = delete;
+  bool end_at_bell() = delete;
+
   /// Once, from any thread. What was written before is visible to a thread that has seen `done()`.
   void complete() noexcept {
     if (state_.exchange(completed, std::memory_order_seq_cst) == parked)

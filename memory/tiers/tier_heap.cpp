@@ -83,7 +83,7 @@ tier_heap::tier_heap(void* memory, std::size_t bytes, std::size_t capacity, std:
   state_ = std::make_shared<tier_state>(memory, bytes, capacity, std::move(name));
 }
 
-tier_heap::~tier_heap() = default;
+tier_heap::~tier_heap() { state_->end(); }
 
 void* tier_heap::try_allocate(std::size_t bytes, std::size_t align) noexcept {
   return std::has_single_bit(align) ? state_->take(bytes, align) : nullptr;

@@ -100,9 +100,14 @@ thread_cache* tier_state::find_mine() noexcept {
   }
 }
 
+void tier_state::end() noexcept {
+  const std::lock_guard lock{mutex_};
+  ended_ = true;
+}
+
 void tier_state::retire(thread_cache* cache) noexcept {
   const std::lock_guard lock{mutex_};
-  empty_locked(*cache);
+  if (!ended_) empty_locked(*cache);
   std::erase_if(caches_, [&](const auto& c) { return c.get() == cache; });
 }
 

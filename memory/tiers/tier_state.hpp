@@ -105,6 +105,8 @@ public:
   }
   /// A thread that has a cache of this heap ends.
   void retire(thread_cache* cache) noexcept;
+  /// The memory may be gone after this: what threads keep of it stays untouched. Waits for a retire() under way.
+  void end() noexcept;
 
 private:
   /// This thread's cache, made when first asked for. nullptr while the thread ends, and without memory for it.
@@ -139,6 +141,7 @@ private:
   mutable std::mutex mutex_;
   tier_core core_;                                     // guarded by mutex_
   std::vector<std::unique_ptr<thread_cache>> caches_;  // guarded by mutex_
+  bool ended_ = false;                                 // guarded by mutex_
 };
 
 }  // namespace troupe::detail

@@ -53,18 +53,17 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
       if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
   // They wait for each other, or for somebody who has run ahead and says nothing by himself.
-  if (r.called < ranks_ && those_who_came_differ(r, epoch)) out.ask(epoch);
+  r.differ = r.differ || differs_from_another(r, rank, epoch);
+  if (r.called < ranks_ && r.differ) out.ask(epoch);
   conclude_if_known(epoch, r, out);
 }
 
-bool agreement::those_who_came_differ(const record& r, epoch_t epoch) {
-  const call* first = nullptr;
-  for (const auto& c : r.calls) {
-    if (!c) continue;
-    if (first == nullptr) first = &*c;
-    if (fingerprint(*c, epoch, c->plan()) != fingerprint(*first, epoch, first->plan()) || c->history != first->history)
-      return true;
-  }
+/// From the first of the others that came, who are alike, or have been found to differ.
+bool agreement::differs_from_another(const record& r, rank_t rank, epoch_t epoch) {
+  const call& mine = *r.calls[index(rank)];
+  for (const auto& c : r.calls)
+    if (c && &*c != &mine)
+      return fingerprint(*c, epoch, c->plan()) != fingerprint(mine, epoch, mine.plan()) || c->history != mine.history;
   return false;
 }
 

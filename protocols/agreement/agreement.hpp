@@ -115,6 +115,7 @@ private:
   struct record {
     std::vector<std::optional<call>> calls;
     int called = 0;           ///< of the calls, those of ranks that wait
+    bool differ = false;      ///< two of them have been found to
     std::vector<bool> ahead;  ///< performed it, perhaps before the others were known to call the same
     bool stopping = false;
     std::vector<bool> has_stopped;
@@ -128,7 +129,7 @@ private:
   };
 
   record& open(epoch_t epoch);
-  static bool those_who_came_differ(const record& r, epoch_t epoch);
+  static bool differs_from_another(const record& r, rank_t rank, epoch_t epoch);
   void conclude_if_known(epoch_t epoch, record& r, audience& out);
   void begin_stop(epoch_t epoch, record& r, failure_ptr why, audience& out);
   void finish_if_stopped(epoch_t epoch, audience& out);

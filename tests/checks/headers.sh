@@ -39,6 +39,7 @@ printf '%s\0' "${selected[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$@"
   { echo "some headers do not compile on their own; see above"; exit 1; }
 # What C programs include compiles as C, too.
 c_headers=$(find engine/bindings -name '*.h')
+[[ -n $c_headers ]] || { echo "found no C headers in $root"; exit 1; }
 for header in $c_headers; do
   "$@" -x c -std=c11 -Wall -Wextra -Werror -I. -fsyntax-only "$header" || { echo "$header is no C"; exit 1; }
 done

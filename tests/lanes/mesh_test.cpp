@@ -282,9 +282,16 @@ TEST_CASE("a caller sleeps where it hears the others, until something comes, or 
   CHECK(woken.load() > 0);
   // A wake-up that comes before the sleep counts; and one that comes in it.
   CHECK(comes([&] { return here.sleep(place, never) == mesh::slept::in_vain; }));
+  // Where the mesh's thread is at work there is no place to sleep for a moment.
   place.wake();
-  CHECK(here.sleep(place, never) == mesh::slept::woken);
-  CHECK(here.sleep(place, std::chrono::steady_clock::now()) == mesh::slept::woken);
+  CHECK(comes([&] { return here.sleep(place, never) == mesh::slept::woken; }));
+  CHECK(comes([&] { return here.sleep(place, std::chrono::steady_clock::now()) == mesh::slept::woken; }));
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    place.wake();
+  });
+  CHECK(comes([&] { return here.sleep(place, never) == mesh::slept::woken; }));
+  late.join();
   job.each[0].reset();
   CHECK(comes([&] { return here.sleep(place, never) != mesh::slept::in_vain && job.heard[1]->lefts.load() == 1; }));
   CHECK(here.sleep(place, never) == mesh::slept::not_here);

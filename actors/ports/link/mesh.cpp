@@ -256,9 +256,11 @@ void mesh::work() {
     try {
       for (int i = 0; i < n; ++i)
         handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
-      // While callers look, nobody need have: who sleeps, or has gone, does not hear that another process ends.
+      // Callers may have stopped looking, so the thread looks itself after each nap.
       if (!attends_streams_ && !caller_sleeps_) read_streams();
       read_rings();
+      // What was read here has rung for nobody, and whoever writes next must ring again.
+      while (caller_sleeps_ && rings_fall_asleep()) read_rings();
       std::erase_if(in_, [](const auto& way) { return way->over; });
       if (now >= next_look_) keep_time(now);
       presence_.tell_losses(now, *this);
@@ -279,8 +281,13 @@ int mesh::pause_before_look() {
 
 /// True: something has come meanwhile, in a ring.
 bool mesh::fall_asleep() {
-  bool any = false;
   attend_streams(true);
+  return rings_fall_asleep();
+}
+
+/// Who writes to them rings from now on. True: something has come before that.
+bool mesh::rings_fall_asleep() {
+  bool any = false;
   for (const auto& way : in_)
     if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
   return any;
@@ -337,19 +344,17 @@ bool mesh::poll() noexcept {
 /// The mesh's thread leaves what comes to callers, for as long as it takes it to nap.
 void mesh::look_from_here() {
   polled_ = true;
+  attend_streams(false);  // which a caller that went to rest has asked for, perhaps
   if (!std::exchange(resting_, false)) return;
   for (const auto& way : in_)
     if (way->ring) way->ring.wake_up();
-  attend_streams(false);
   wake();
 }
 
 /// What comes after this wakes who waits for streams_. False: something has come already, and was read.
 bool mesh::begin_sleep() {
   look_from_here();
-  bool any = false;
-  for (const auto& way : in_)
-    if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
+  const bool any = rings_fall_asleep();
   if (any) read_rings();
   return !any;
 }
@@ -392,7 +397,8 @@ mesh::slept mesh::sleep(parker& place, steady_time until) noexcept {
 
 bool mesh::rest() noexcept {
   const std::unique_lock lock(reading_, std::try_to_lock);
-  if (!lock || (rings_ == 0 && open_streams_ == 0)) return false;
+  // A caller that sleeps here reads for all, and rests itself when that takes long.
+  if (!lock || caller_sleeps_ || (rings_ == 0 && open_streams_ == 0)) return false;
   try {
     return fall_asleep() && read_rings();
   } catch (const std::exception&) {
@@ -402,7 +408,7 @@ bool mesh::rest() noexcept {
 }
 
 namespace {
-void silence(int bell) noexcept {
+void drain(int bell) noexcept {
   std::uint64_t rung = 0;
   [[maybe_unused]] const ssize_t ignored = ::read(bell, &rung, sizeof rung);
 }
@@ -411,10 +417,10 @@ void silence(int bell) noexcept {
 void mesh::handle(std::uint64_t which, std::uint32_t events) {
   const auto id = static_cast<std::uint32_t>(which);
   switch (static_cast<subject>(which >> 32)) {
-    case subject::bell: return silence(bell_.get());
-    // Only by the one that it is for, who would sleep on else.
+    case subject::bell: return drain(bell_.get());
+    // Left ringing while a caller sleeps: it has to wake that one.
     case subject::callers_bell:
-      if (!caller_sleeps_) silence(callers_bell_.get());
+      if (!caller_sleeps_) drain(callers_bell_.get());
       return;
     case subject::listener: try { return accept_all(listeners_[id].get());
       } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look

@@ -156,6 +156,7 @@ private:
   void accept_all(int listener);
   int pause_before_look();
   bool fall_asleep();
+  bool rings_fall_asleep();
   bool read_rings();
   bool read_streams();
   void look_from_here();

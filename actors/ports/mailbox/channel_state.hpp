@@ -15,7 +15,8 @@
 //   transferred(epoch, lane)   from a DMA engine; in virtual time also when the work of a lane's step has ended
 //   stop(operation)            drops the operation, and what came of it; afterwards nothing here refers to its buffers
 // A chunk that comes before its operation waits in `early_`, named by (epoch, source, lane, sequence) and taken in the order of
-// the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted.
+// the program, whatever order it came in (spec 3: order-preserving trigger). Its number is bounded by the credits granted,
+// and of settled chunks between processes by the window.
 // Chunks that come twice are dropped. Which operations are over, the rank knows: it passes on no chunk of those.
 
 #include <cstdint>

@@ -303,6 +303,9 @@ std::byte* host_segment::lend(std::size_t bytes) {
   if (neighbours_.empty() || bytes == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_class(bytes);
   const lock mine{*shared_};
+  // Who finds no room for data goes on without; a communicator does not.
+  const auto used = [](const stretch& s) { return s.id != 0; };
+  if (std::count_if(shared_->of, shared_->of + shared_->stretches, used) >= most_lent) return nullptr;
   stretch* const free = find_free(wanted, 2 * wanted);
   if (free == nullptr || free->bytes == 0) return nullptr;
   void* const at = ::mmap(nullptr, free->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(),

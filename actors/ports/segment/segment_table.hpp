@@ -23,6 +23,8 @@ constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system
 constexpr std::uint32_t most_processes = 4096;
 /// At a time.
 constexpr std::uint32_t most_stretches = 16'384;
+/// Of them; from then on nobody gets memory for data.
+constexpr std::int64_t most_lent = most_stretches / 4 * 3;
 /// The table is changed in microseconds. Whoever holds the lock for so long was stopped.
 constexpr std::time_t most_locked_seconds = 10;
 
