@@ -94,11 +94,13 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   const direct_program::use_by_others& used = code_->used[static_cast<std::size_t>(rank_)];
   const std::size_t input = sizes().bytes_of_own(true), output = sizes().bytes_of_own(false);
   const std::byte *const in = mine_.input, *const out = mine_.output;
+  const bool in_shared = input == 0 || others_->shares(in), out_shared = output == 0 || others_->shares(out);
+  meeting_place().at(rank_).shared.store(in_shared && out_shared, std::memory_order_release);
   const bool apart = in == nullptr || out == nullptr || in + input <= out || out + output <= in;
   const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
   // An output that is the input, too, is worked on as one memory.
   if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
-      !others_->shares(out))
+      !out_shared)
     if (std::byte* const at = room_in(output_stage_, std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
@@ -108,7 +110,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
         return shown;
       }
     }
-  if (used.reads_input && input > 0 && input <= most_input && !others_->shares(in))
+  if (used.reads_input && input > 0 && input <= most_input && !in_shared)
     if (std::byte* const at = room_in(input_stage_, input)) {
       copy_input(at);
       shown.input = at;
@@ -130,7 +132,8 @@ void direct_performer::take_from_stage() {
 
 /// The same answer at all ranks. @pre all are met
 bool direct_performer::works_alone() const {
-  return others_ != nullptr && !code_->to_own.empty() && sizes().bytes_to_own() > direct_stages::most_by_one;
+  return others_ != nullptr && !all_shared_ && !code_->to_own.empty() &&
+         sizes().bytes_to_own() > direct_stages::most_by_one;
 }
 
 /// The copies to the rank's own output. False: sizes do not fit.

@@ -45,7 +45,7 @@
 // Between processes the addresses are the owner's. What lies in memory that all map (host_segment.hpp) is worked on as if it were here. What does not,
 // a rank copies there before it comes, as far as others read it, to its stage (direct_stages.hpp), and says that instead; so it does with an output
 // that others write, and copies that back when the operation is over. A stage is the rank's again when its buffers are, by the rules above. Where all
-// steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much: `left_alone` counts the
+// steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much and not all buffers are mapped by all: `left_alone` counts the
 // ranks that have not, in place of `left`. Everything else the system copies (process_memory): a unit is performed in pieces that
 // are read, worked on here and written back (direct_between.cpp). Lists lie at the seat, copied, and are copied again by who meets the rank. A process
 // that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take
@@ -78,7 +78,9 @@ public:
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
     std::atomic<double> factor{0};                   ///< of its input, see sum_handling
     std::atomic<const block_lists*> lists{nullptr};  ///< null: all blocks have the same size; in one process
-    /// Between processes: how many each of its four lists has, then these.
+    /// Between processes: its caller's own buffers lie where all map them.
+    std::atomic<bool> shared{false};
+    /// So, too: how many each of its four lists has, then these.
     relative<std::atomic<std::uint64_t>> listed;
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};

@@ -71,6 +71,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   lent_ = false;
   all_brought_ = fit_->small && !ahead_;
   output_staged_ = alone_ = false;
+  all_shared_ = true;
   suspect_ = -1;
   stage_ = stage::coming;
 }
@@ -120,12 +121,14 @@ direct_performer::status direct_performer::meet(rank_t which) {
   buffers_[static_cast<std::size_t>(which)] = {
       other.input.load(std::memory_order_acquire), other.output.load(std::memory_order_acquire),
       other.scratch.load(std::memory_order_acquire), other.factor.load(std::memory_order_acquire)};
+  const bool shared = other.shared.load(std::memory_order_acquire);
   const block_lists* lists = sizes().equal() ? nullptr
                              : between_      ? lists_of(which)
                                              : other.lists.load(std::memory_order_acquire);
   if (other.here.load(std::memory_order_relaxed) != mark_)
     return status::waiting;  // gave up, and the failure is on its way; or all is over, and it is at the next operation
   if (!same) return differs(which);
+  all_shared_ = all_shared_ && shared;
   if (which == rank_) buffers_[static_cast<std::size_t>(which)] = of_bodies_;
   else if (others_ != nullptr) map_what_is_shared(which);
   // What was read of this rank's own lists lies where the next call's will; it knows them itself.

@@ -166,7 +166,8 @@ private:
   buffers mine_{};       ///< the caller's
   buffers of_bodies_{};  ///< on which bodies work: its, or stages
   bool output_staged_ = false;
-  bool alone_ = false;  ///< each rank performs the copies to its own output
+  bool all_shared_ = true;  ///< as far as they are met, all callers' buffers are mapped by all
+  bool alone_ = false;      ///< each rank performs the copies to its own output
   std::uint64_t mark_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::size_t worked_ = 0;     ///< units
