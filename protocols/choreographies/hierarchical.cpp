@@ -72,10 +72,7 @@ struct seat {
 
 // -- between servers otherwise than by a ring ---------------------------------------------------------------------------
 
-strided way_of(const seat& at, bool mapped) {
-  if (at.how == between::nb) return strided{at.servers, 1};
-  return strided{at.servers, -1, mapped ? nhr_slice_map(at.servers) : std::vector<int>{}};
-}
+strided way_of(const seat& at, bool mapped) { return {at.how == between::nb ? nb_kind : nhr_kind, at.servers, mapped}; }
 
 /// Adds up the rows of all servers' cards of this index, until each has the sum of its own cell.
 void reduce_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
@@ -91,8 +88,7 @@ void reduce_between(lane_writer& me, const seat& at, const row& cells_of, bool m
 /// Brings everybody the other servers' cells. Returns the last receive.
 step_ref gather_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
   const auto rank_of = [&](int server) { return at.h.at(server, at.card); };
-  if (at.how == between::nhr) return way_of(at, mapped).gather_far_first(me, at.here, rank_of, cells_of);
-  if (at.how == between::nb) return way_of(at, mapped).gather_near_first(me, at.here, rank_of, cells_of);
+  if (at.how == between::nhr || at.how == between::nb) return way_of(at, mapped).gather(me, at.here, rank_of, cells_of);
   step_ref last;
   for (int have = 1; have < at.servers; have *= 2) {
     const int mine = at.here & -have;

@@ -19,62 +19,8 @@
 
 namespace troupe::choreographies {
 
-namespace {
-
-using namespace notation;
-
-constexpr int upwards = 1;
-
-/// Ranks and the output's cells as they are.
-rank_t same(int rank) { return rank; }
-cells cells_of_output(int first, int count) { return output.cells(first, count); }
-cells cells_of_input(int first, int count) { return input.cells(first, count); }
-
-score all_gather(const stage& on) {
-  const strided way{on.ranks, upwards};
-  score_builder s{on, "nb", 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    me.copy_own(input[0], output.block(r));
-    way.gather_near_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-score reduce_scatter(const stage& on) { return strided_reduce_scatter(on, "nb", upwards); }
-
-score all_reduce(const stage& on) {
-  const strided way{on.ranks, upwards};
-  score_builder s{on, "nb", on.ranks};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    way.reduce(me, r, same, true, cells_of_input, cells_of_output);
-    way.gather_near_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-score broadcast(const stage& on) {
-  const strided way{on.ranks, upwards};
-  score_builder s{on, "nb", on.ranks};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    way.scatter(me, r, on.root);
-    if (r == on.root) me.copy_own(input[r], output[r]);
-    way.gather_near_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-constexpr offer offered[] = {{collective::all_reduce, all_reduce},
-                             {collective::reduce_scatter, reduce_scatter},
-                             {collective::all_gather, all_gather},
-                             {collective::broadcast, broadcast}};
-
-}  // namespace
-
 constinit const choreography nb{
     "nb", "nonuniform bruck: log2 rounds for any number of ranks, always to a rank above, gathering near ones first",
-    "HCCL (CANN), NB; Bruck et al. 1997", offered, refuses_nothing};
+    "HCCL (CANN), NB; Bruck et al. 1997", strided_scores<nb_kind>::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -20,63 +20,8 @@
 
 namespace troupe::choreographies {
 
-namespace {
-
-using namespace notation;
-
-/// Everybody gives to lower ranks while it reduces or scatters, and to higher ones while it gathers.
-constexpr int downwards = -1;
-
-/// Ranks and the output's cells as they are.
-rank_t same(int rank) { return rank; }
-cells cells_of_output(int first, int count) { return output.cells(first, count); }
-cells cells_of_input(int first, int count) { return input.cells(first, count); }
-
-score all_gather(const stage& on) {
-  const strided way{on.ranks, downwards};
-  score_builder s{on, "nhr", 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    me.copy_own(input[0], output.block(r));
-    way.gather_far_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-score reduce_scatter(const stage& on) { return strided_reduce_scatter(on, "nhr", downwards); }
-
-score all_reduce(const stage& on) {
-  const strided way{on.ranks, downwards, nhr_slice_map(on.ranks)};
-  score_builder s{on, "nhr", on.ranks};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    way.reduce(me, r, same, true, cells_of_input, cells_of_output);
-    way.gather_far_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-score broadcast(const stage& on) {
-  const strided way{on.ranks, downwards, nhr_slice_map(on.ranks)};
-  score_builder s{on, "nhr", on.ranks};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    way.scatter(me, r, on.root);
-    if (r == on.root) me.copy_own(input[way.cell(r)], output[way.cell(r)]);
-    way.gather_far_first(me, r, same, cells_of_output);
-  }
-  return s.finish();
-}
-
-constexpr offer offered[] = {{collective::all_reduce, all_reduce},
-                             {collective::reduce_scatter, reduce_scatter},
-                             {collective::all_gather, all_gather},
-                             {collective::broadcast, broadcast}};
-
-}  // namespace
-
 constinit const choreography nhr{
     "nhr", "nonuniform hierarchical ring: log2 rounds for any number of ranks, half the data to the next, little far",
-    "HCCL (CANN), NHR", offered, refuses_nothing};
+    "HCCL (CANN), NHR", strided_scores<nhr_kind>::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocols/choreographies/choreography.hpp"
 #include "protocols/choreographies/hierarchy.hpp"
 #include "protocols/score/score_builder.hpp"
 
@@ -33,13 +34,24 @@ void in_turn(std::size_t out, std::size_t in, Send send, Receive receive) {
   for (; sent < out; ++sent) send(sent);
 }
 
+inline std::vector<int> nhr_slice_map(int n);
+
+/// What tells HCCL's two apart.
+struct strided_kind {
+  std::string_view name;
+  int ahead;        ///< to whom everybody gives while they reduce or scatter; +1: to higher ranks; −1: to lower ones
+  bool near_first;  ///< in what order they gather, see strided::gather()
+  bool maps;        ///< where it is free which rank has which slice, it is chosen by nhr_slice_map()
+};
+inline constexpr strided_kind nhr_kind{"nhr", -1, false, true}, nb_kind{"nb", 1, true, false};
+
 class strided {
 public:
-  /// @param ahead +1: to higher ranks; −1: to lower ones
-  /// @param cell_of where each rank's slice lies; empty: in the order of ranks, and every slice is a message of its own. Otherwise
-  /// neighbouring cells are one message.
-  strided(int ranks, int ahead, std::vector<int> cell_of = {})
-      : ranks_(ranks), ahead_(ahead), merged_(!cell_of.empty()), cell_of_(std::move(cell_of)) {
+  /// @param free which rank has which slice; then neighbouring cells are one message, if the kind maps them. Otherwise slices lie in the
+  /// order of ranks, and each is a message of its own.
+  strided(const strided_kind& kind, int ranks, bool free)
+      : ranks_(ranks), ahead_(kind.ahead), near_first_(kind.near_first), merged_(free && kind.maps) {
+    if (merged_) cell_of_ = nhr_slice_map(ranks);
     if (merged_) return;
     cell_of_.resize(static_cast<std::size_t>(ranks));
     std::iota(cell_of_.begin(), cell_of_.end(), 0);
@@ -90,36 +102,10 @@ public:
     }
   }
 
-  /// nhr's all_gather: far ones first. What one has it gives to the one at the other side of where it took sums from. Returns the
-  /// last receive.
+  /// Until each rank has all slices. Returns the last receive.
   template <class RankOf, class Of>
-  step_ref gather_far_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
-    step_ref last;
-    for (int step = static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks_))) / 2; step > 0; step /= 2) {
-      const int giver = at(r, step);
-      const auto out = pieces(r, step, step), in = pieces(giver, step, step);
-      me.to(rank_of(at(r, -step))).from(rank_of(giver));
-      in_turn(
-          out.size(), in.size(), [&](std::size_t i) { me.send(of(out[i].first, out[i].count)); },
-          [&](std::size_t i) { last = me.recv(of(in[i].first, in[i].count)); });
-    }
-    return last;
-  }
-
-  /// nb's all_gather, Bruck's: near ones first, always to those ahead. Where cells wrap round they are two messages. Returns the last receive.
-  /// @pre ahead is +1, cells are in the order of ranks
-  template <class RankOf, class Of>
-  step_ref gather_near_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
-    step_ref last;
-    for (int step = 1; step < ranks_; step *= 2) {
-      const int count = std::min(step, ranks_ - step);
-      const auto out = up_to(r, count), in = up_to(at(r, -step), count);
-      me.to(rank_of(at(r, step))).from(rank_of(at(r, -step)));
-      in_turn(
-          out.size(), in.size(), [&](std::size_t i) { me.send(of(out[i].first, out[i].count)); },
-          [&](std::size_t i) { last = me.recv(of(in[i].first, in[i].count)); });
-    }
-    return last;
+  step_ref gather(lane_writer& me, int r, RankOf rank_of, Of of) const {
+    return near_first_ ? gather_near_first(me, r, rank_of, of) : gather_far_first(me, r, rank_of, of);
   }
 
   /// From the root's input until each rank has at least its own slice: in its output, or at the root in the input.
@@ -137,6 +123,37 @@ public:
   }
 
 private:
+  /// nhr's all_gather: far ones first. What one has it gives to the one at the other side of where it took sums from.
+  template <class RankOf, class Of>
+  step_ref gather_far_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
+    step_ref last;
+    for (int step = static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks_))) / 2; step > 0; step /= 2) {
+      const int giver = at(r, step);
+      const auto out = pieces(r, step, step), in = pieces(giver, step, step);
+      me.to(rank_of(at(r, -step))).from(rank_of(giver));
+      in_turn(
+          out.size(), in.size(), [&](std::size_t i) { me.send(of(out[i].first, out[i].count)); },
+          [&](std::size_t i) { last = me.recv(of(in[i].first, in[i].count)); });
+    }
+    return last;
+  }
+
+  /// nb's all_gather, Bruck's: near ones first, always to those ahead. Where cells wrap round they are two messages.
+  /// @pre ahead is +1, cells are in the order of ranks
+  template <class RankOf, class Of>
+  step_ref gather_near_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
+    step_ref last;
+    for (int step = 1; step < ranks_; step *= 2) {
+      const int count = std::min(step, ranks_ - step);
+      const auto out = up_to(r, count), in = up_to(at(r, -step), count);
+      me.to(rank_of(at(r, step))).from(rank_of(at(r, -step)));
+      in_turn(
+          out.size(), in.size(), [&](std::size_t i) { me.send(of(out[i].first, out[i].count)); },
+          [&](std::size_t i) { last = me.recv(of(in[i].first, in[i].count)); });
+    }
+    return last;
+  }
+
   /// The cells of `count` ranks, `last` the last of them.
   std::vector<run> up_to(int last, int count) const {
     const int after_wrap = std::min(count, last + 1), before = count - after_wrap;
@@ -148,6 +165,7 @@ private:
 
   int ranks_;
   int ahead_;
+  bool near_first_;
   bool merged_;
   std::vector<int> cell_of_;
 };
@@ -176,11 +194,64 @@ inline std::vector<int> nhr_slice_map(int n) {
   return cell;
 }
 
+/// The scores of either, for all ranks alike.
+template <const strided_kind& kind>
+class strided_scores {
+  static rank_t same(int rank) { return rank; }
+  static cells of_output(int first, int count) { return notation::output.cells(first, count); }
+  static cells of_input(int first, int count) { return notation::input.cells(first, count); }
+
+  static score all_gather(const stage& on) {
+    using namespace notation;
+    const strided way{kind, on.ranks, false};
+    score_builder s{on, kind.name, 1};
+    for (rank_t r = 0; r < on.ranks; ++r) {
+      auto me = s.lane(r);
+      me.copy_own(input[0], output.block(r));
+      way.gather(me, r, same, of_output);
+    }
+    return s.finish();
+  }
+
+  static score all_reduce(const stage& on) {
+    const strided way{kind, on.ranks, true};
+    score_builder s{on, kind.name, on.ranks};
+    for (rank_t r = 0; r < on.ranks; ++r) {
+      auto me = s.lane(r);
+      way.reduce(me, r, same, true, of_input, of_output);
+      way.gather(me, r, same, of_output);
+    }
+    return s.finish();
+  }
+
+  static score broadcast(const stage& on) {
+    using namespace notation;
+    const strided way{kind, on.ranks, true};
+    score_builder s{on, kind.name, on.ranks};
+    for (rank_t r = 0; r < on.ranks; ++r) {
+      auto me = s.lane(r);
+      way.scatter(me, r, on.root);
+      if (r == on.root) me.copy_own(input[way.cell(r)], output[way.cell(r)]);
+      way.gather(me, r, same, of_output);
+    }
+    return s.finish();
+  }
+
+  static score reduce_scatter(const stage& on);
+
+public:
+  static constexpr offer offered[] = {{collective::all_reduce, all_reduce},
+                                      {collective::reduce_scatter, reduce_scatter},
+                                      {collective::all_gather, all_gather},
+                                      {collective::broadcast, broadcast}};
+};
+
 /// The rounds of `strided` on whole blocks. What comes in is added up in scratch, the own block in the output.
-inline score strided_reduce_scatter(const stage& on, std::string_view name, int ahead) {
+template <const strided_kind& kind>
+score strided_scores<kind>::reduce_scatter(const stage& on) {
   using namespace notation;
-  const strided way{on.ranks, ahead};
-  score_builder s{on, name, 1};
+  const strided way{kind, on.ranks, false};
+  score_builder s{on, kind.name, 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
     std::vector<cells> sum;  // of each rank's block
@@ -193,7 +264,7 @@ inline score strided_reduce_scatter(const stage& on, std::string_view name, int 
           out.size(), in.size(), [&](std::size_t i) { me.send(sum_of(out[i])); },
           [&](std::size_t i) {
             cells& own = sum_of(in[i]);
-            me.swapped(ahead < 0);
+            me.swapped(kind.ahead < 0);
             if (step > 1) {
               me.recv_reduce(own);
               return;

@@ -2,7 +2,7 @@
 #pragma once
 // Between processes the others map little of a caller's data. What they would have to ask the system for, byte by byte, a rank copies to memory
 // that all map, its *stage*: what they read before it comes, and what they write after the operation. Two copies by the processor take a
-// third to a half of the time of one by the system (`troupe tune`, peers.kilobyte), which looks up and pins every page.
+// quarter to a half of the time of one by the system (`troupe tune`, peers.kilobyte), which looks up and pins every page.
 //
 // And who works there: copies from inputs to outputs each rank performs alone, straight to its own output, unless all of them together are so little that
 // whoever comes last should do everything: then nobody has to be woken but for the end.
