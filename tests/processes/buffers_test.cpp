@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/processes/processes.hpp"
@@ -174,6 +175,31 @@ TEST_CASE(
           for (std::size_t i = 0; i < counts[me]; ++i)
             expect(out[r * counts[me] + i] == value(r, before + i), "all_to_all_v");
       }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("buffers of two processes at the same address are two buffers") {
+  const auto ended = run_processes(2, [](const member& m) {
+    engine e;
+    communicator comm = e.join(m.how());
+    const int me = comm.rank(), root = 1;
+    constexpr std::size_t count = 5'000'000;  // longer than what is staged
+    // Nothing else lies there, in either process.
+    void* const here = reinterpret_cast<void*>(std::uintptr_t{0x2000'0000'0000});  // NOLINT(performance-no-int-to-ptr)
+    void* const at = ::mmap(here, 2 * count * sizeof(int), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    expect(at == here, "that address is taken");
+    const std::span<int> both(static_cast<int*>(at), 2 * count);
+    std::vector<int> own(count, -1);
+    // The root gives from where the other one takes its block to.
+    if (me == root) std::iota(both.begin(), both.end(), 0);
+    comm.scatter(me == root ? std::span<const int>(both) : std::span<const int>(),
+                 me == root ? std::span<int>(own) : both.first(count), root);
+    const std::span<const int> got = me == root ? std::span<const int>(own) : both.first(count);
+    for (std::size_t i = 0; i < count; ++i)
+      expect(got[i] == static_cast<int>(static_cast<std::size_t>(me) * count + i), "scatter");
+    ::munmap(at, 2 * count * sizeof(int));
   });
   CHECK(trouble(ended) == "");
 }
