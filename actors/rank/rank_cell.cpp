@@ -376,7 +376,7 @@ bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, s
   // Most end here, before anything of a wait is set up.
   auto status = port.advance();
   for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
-    if (i == eager_looks && cores.is_shared(rank())) break;
+    if (i == eager_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
     if (i >= eager_looks) pause_core();
     status = port.advance();
   }
@@ -475,7 +475,7 @@ bool rank_cell::look_at_pairs(bool send) {
   // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.
   for (int i = 0; send && i < pauses_before_answer && spin_ > 0; ++i) pause_core();
   for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {
-    if (i == eager_pair_looks && cores.is_shared(rank())) break;
+    if (i == eager_pair_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
     if (i >= eager_pair_looks) pause_core();
     status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
   }

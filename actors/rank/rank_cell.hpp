@@ -31,6 +31,7 @@
 
 #include "actors/rank/inbox.hpp"
 #include "actors/rank/rank_state.hpp"
+#include "actors/waiting/core_leaver.hpp"
 #include "actors/waiting/parking.hpp"
 #include "actors/waiting/policy.hpp"
 
@@ -235,6 +236,7 @@ private:
   rank_cell* next_kept_ = nullptr;
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
+  core_leaver leaver_;                         ///< of whoever has the turn
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };
 

@@ -30,15 +30,37 @@ public:
     if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
   }
   /// Another thread was seen last where `me` is.
-  bool is_shared(int me) const {
-    const int mine = seats_[me].core_and_one.load(std::memory_order_relaxed);
-    if (mine == 0) return false;
+  bool is_shared(int me) const { return is_shared(me, threads_); }
+  bool is_shared_with_lower(int me) const { return is_shared(me, me); }
+  /// The calling thread goes to a core that it may use and where none of the others was seen last. False: there is none, or the system does not
+  /// let it. What it may use stays as it was.
+  bool move(int me) {
+#if defined(__linux__)
+    cpu_set_t all, others;
+    if (::sched_getaffinity(0, sizeof all, &all) != 0) return false;
+    others = all;
     for (int i = 0; i < threads_; ++i)
-      if (i != me && seats_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
-    return false;
+      if (const int at = seats_[i].core_and_one.load(std::memory_order_relaxed) - 1;
+          i != me && at >= 0 && at < CPU_SETSIZE)
+        CPU_CLR(static_cast<unsigned>(at), &others);
+    if (CPU_COUNT(&others) == 0 || ::sched_setaffinity(0, sizeof others, &others) != 0) return false;
+    ::sched_setaffinity(0, sizeof all, &all);
+    note(me);
+    return true;
+#else
+    return me < 0;
+#endif
   }
 
 private:
+  /// With one of those below `others`.
+  bool is_shared(int me, int others) const {
+    const int mine = seats_[me].core_and_one.load(std::memory_order_relaxed);
+    if (mine == 0) return false;
+    for (int i = 0; i < others; ++i)
+      if (i != me && seats_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
+    return false;
+  }
   /// −1: unknown.
   static int current() {
 #if defined(__linux__)

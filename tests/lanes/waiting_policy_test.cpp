@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "actors/waiting/core_leaver.hpp"
 #include "actors/waiting/policy.hpp"
 #include "actors/waiting/shared_cores.hpp"
 
@@ -145,4 +146,35 @@ TEST_CASE("threads that were put on one core find out") {
   if (usable.size() < 2) return;
   note_on(1, usable.back());
   CHECK_FALSE(cores.is_shared(0));
+}
+
+TEST_CASE("of threads that share a core the last one leaves, and may run afterwards where it might before") {
+  cpu_set_t all, after;
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  shared_cores::seat seats[3];
+  shared_cores cores{3, seats};
+  const int here = sched_getcpu();
+  std::thread([&] {  // whatever it does to where it may run is its own
+    core_leaver first, last;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(here), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    cores.note(0);
+    cores.note(2);
+    CHECK_FALSE(first.leave(cores, 0));  // it stays: the other one goes
+    CHECK_FALSE(last.leave(cores, 2));   // there is no other core
+    CHECK(cores.is_shared(2));
+    REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
+    core_leaver fresh;
+    if (CPU_COUNT(&all) > 1) {
+      CHECK(fresh.leave(cores, 2));
+      CHECK_FALSE(cores.is_shared(2));
+      CHECK_FALSE(cores.is_shared(0));
+    }
+    REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
+    CHECK(CPU_EQUAL(&all, &after));
+    CHECK_FALSE(fresh.leave(cores, 0));  // nobody below it
+  })
+      .join();
 }
