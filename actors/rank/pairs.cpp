@@ -30,7 +30,8 @@ pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t fi
       left_(static_cast<std::size_t>(ranks)),
       lost_(static_cast<std::size_t>(ranks)),
       board_(board),
-      others_(others) {
+      others_(others),
+      stages_(others, ranks) {
   under_way_.reserve(first_buckets);
 }
 
@@ -342,9 +343,19 @@ pair_end pairs::make_end(row& in, const operation_key& key, const call& what, co
   const std::size_t bytes = what.count * size_of(what.type);
   const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
   const bool far = others_ != nullptr && !others_->is_here(key.peer);
-  const pair_far_end peer{far ? others_ : nullptr, key.peer};
+  pair_far_end peer{far ? others_ : nullptr, key.peer};
+  if (far && key.sending) peer.stage = stage_for(key, input, bytes);
   return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes, peer)
                      : pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
+}
+
+/// Null: it needs none, or there is none.
+std::byte* pairs::stage_for(const operation_key& key, const void* data, std::size_t bytes) {
+  // Copying less is no more work than asking whether that is needed.
+  constexpr std::size_t worth_asking = 2048;
+  if (bytes <= pair_slot::inline_bytes || bytes > stages_.longest()) return nullptr;
+  if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
+  return stages_.place(key.peer, number_of(key.epoch));
 }
 
 /// Where an operation that has its slot stands; null if it has none.

@@ -26,6 +26,7 @@
 
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
+#include "actors/ports/pairs/pair_stages.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/rank_outbox.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
@@ -179,6 +180,7 @@ private:
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
   pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output);
+  std::byte* stage_for(const operation_key& key, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
   /// If it has to be told.
@@ -213,6 +215,7 @@ private:
 
   pair_board* board_;
   process_memory* others_;
+  pair_stages stages_;
   std::array<inline_call, most_inline> inline_;
   std::size_t inline_count_ = 0;
   std::array<key_map_of_operations::node_type, most_inline>

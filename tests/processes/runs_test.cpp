@@ -132,6 +132,47 @@ TEST_CASE("sends, receives and their tags between processes") {
   CHECK(trouble(ended) == "");
 }
 
+TEST_CASE("sends of every length, to one that waits and to one that comes late, several under way") {
+  // What fits a slot's line, what is copied to a stage, and what the system copies: lengths on both sides of each limit.
+  constexpr std::size_t lengths[] = {47, 48, 49, 64, 512, 2047, 2048, 2049, 8192, 65'535, 65'536, 65'537, 200'000};
+  const auto ended = run_processes(2, [&](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    const int me = comm.rank(), other = 1 - me;
+    const auto value = [](std::size_t length, int message, int from, std::size_t at) {
+      return static_cast<unsigned char>(length * 31 + static_cast<std::size_t>(message * 7 + from * 3) + at);
+    };
+    constexpr int many = 11;  // more than a lane has slots
+    for (const std::size_t length : lengths)
+      for (const bool shared : {false, true}) {
+        std::vector<std::vector<unsigned char>> out(many, std::vector<unsigned char>(length)), in = out;
+        troupe::vector<unsigned char> lent(engine);
+        for (int k = 0; k < many; ++k)
+          for (std::size_t i = 0; i < length; ++i) out[static_cast<std::size_t>(k)][i] = value(length, k, me, i);
+        if (shared) lent.assign(out[0].begin(), out[0].end());
+        comm.barrier();
+        std::this_thread::sleep_for(std::chrono::milliseconds{me == 0 ? 0 : 2});
+        std::vector<troupe::request> requests;
+        for (std::size_t k = 0; k < many; ++k) {
+          const bool lends = shared && k == 0;
+          requests.push_back(
+              comm.send_async(std::span<const unsigned char>(lends ? lent.data() : out[k].data(), length), other));
+          requests.push_back(comm.recv_async(std::span<unsigned char>(in[k]), other));
+        }
+        for (auto& r : requests) r.wait();
+        for (int round = 0; round < 5; ++round) {  // and by callers that look at it themselves
+          const auto k = static_cast<std::size_t>(round);
+          std::ranges::fill(in[k], static_cast<unsigned char>(0));
+          comm.send_recv(std::span<const unsigned char>(out[k]), other, std::span<unsigned char>(in[k]), other);
+        }
+        for (int k = 0; k < many; ++k)
+          for (std::size_t i = 0; i < length; ++i)
+            expect(in[static_cast<std::size_t>(k)][i] == value(length, k, other, i), "a message's bytes");
+      }
+  });
+  CHECK(trouble(ended) == "");
+}
+
 TEST_CASE("splits between processes: parts over several, and in one") {
   const auto ended = run_processes(3, [](const member& m) {
     troupe::engine engine;

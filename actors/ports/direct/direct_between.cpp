@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
@@ -68,17 +67,6 @@ void direct_performer::map_what_is_shared(rank_t which) {
 
 // -- stages -----------------------------------------------------------------------------------------------------------
 
-/// Null: there is no such memory.
-std::byte* direct_performer::room_in(stage_room& which, std::size_t bytes) {
-  if (bytes > which.bytes) {
-    which.at.reset();
-    which.bytes = std::bit_ceil(bytes);
-    which.at = {others_->lend(which.bytes), {others_}};
-    if (which.at == nullptr) which.bytes = 0;
-  }
-  return which.at.get();
-}
-
 void direct_performer::copy_input(std::byte* to) const {
   if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
   for (std::size_t i = 0; i < sizes().blocks(true); ++i) {
@@ -101,7 +89,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   // An output that is the input, too, is worked on as one memory.
   if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
       !out_shared)
-    if (std::byte* const at = room_in(output_stage_, std::max(output, apart ? 0 : input))) {
+    if (std::byte* const at = output_stage_.grow(std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
       if (!apart) {
@@ -111,7 +99,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
       }
     }
   if (used.reads_input && input > 0 && input <= most_input && !in_shared)
-    if (std::byte* const at = room_in(input_stage_, input)) {
+    if (std::byte* const at = input_stage_.grow(input)) {
       copy_input(at);
       shown.input = at;
     }

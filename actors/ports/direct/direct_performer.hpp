@@ -15,6 +15,7 @@
 #include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/direct/direct_fit.hpp"
+#include "actors/ports/segment/stage_memory.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
 
@@ -24,7 +25,11 @@ class direct_performer final : public board_performer {
 public:
   /// @param board outlives the performer.
   direct_performer(slot_board& board, rank_t rank)
-      : board_performer(board, rank), others_(board.memory().peers()), between_(board.between_processes()) {}
+      : board_performer(board, rank),
+        others_(board.memory().peers()),
+        between_(board.between_processes()),
+        input_stage_(others_),
+        output_stage_(others_) {}
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
   /// @param memory without scratch, which the performer has itself. @param shape as the rank knows it: of blocks of different sizes what its
@@ -62,15 +67,6 @@ private:
     bool near(buffer_kind kind) const {
       return kind == buffer_kind::input ? input_near : kind == buffer_kind::output ? output_near : scratch_near;
     }
-  };
-  /// Of direct_stages.hpp; kept.
-  struct stage_room {
-    struct give_back {
-      process_memory* to;
-      void operator()(std::byte* lent) const { to->take_back(lent); }
-    };
-    std::unique_ptr<std::byte, give_back> at{nullptr, {nullptr}};
-    std::size_t bytes = 0;
   };
   /// While it lives, others' buffers may be touched.
   class touching_others {
@@ -140,7 +136,6 @@ private:
   void map_what_is_shared(rank_t which);
   bool perform_between(const direct_program::pass& p, stretch which);
   buffers stage_what_others_use();
-  std::byte* room_in(stage_room& which, std::size_t bytes);
   void copy_input(std::byte* to) const;
   void take_from_stage();
   bool works_alone() const;
@@ -152,11 +147,11 @@ private:
   void wake_helpers() const;
 
   const direct_program* code_ = nullptr;
-  process_memory* others_;               ///< null: the addresses are this process's
-  bool between_;                         ///< ranks are in several processes
-  std::vector<std::byte> pieces_;        ///< pieces of others' memory
-  std::vector<block_lists> lists_read_;  ///< by rank
-  stage_room input_stage_, output_stage_;
+  process_memory* others_;                   ///< null: the addresses are this process's
+  bool between_;                             ///< ranks are in several processes
+  std::vector<std::byte> pieces_;            ///< pieces of others' memory
+  std::vector<block_lists> lists_read_;      ///< by rank
+  stage_memory input_stage_, output_stage_;  ///< of direct_stages.hpp; kept
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;

@@ -29,9 +29,16 @@ std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes
 void pair_end::post() {
   auto& head = slot_->head;
   head.shape = shape_;
-  if (bytes_ > pair_slot::inline_bytes) head.data = data_;
+  if (bytes_ > pair_slot::inline_bytes) head.data = stage_what_it_reads();
   else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
+}
+
+/// Where the receiver takes it from. One that is away does not: then this end copies.
+const std::byte* pair_end::stage_what_it_reads() const {
+  if (far_.stage == nullptr || is_away()) return data_;
+  troupe::copy(far_.stage, data_, bytes_);
+  return far_.stage;
 }
 
 /// The receiver has said where the message belongs.

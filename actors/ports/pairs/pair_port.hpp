@@ -22,6 +22,8 @@ enum class pair_status : std::uint8_t { waiting, performed, mismatch, failed };
 struct pair_far_end {
   process_memory* memory = nullptr;  ///< null: its addresses are this process's
   rank_t rank = -1;
+  std::byte* stage =
+      nullptr;  ///< of a sender: where the receiver finds what is copied there (pair_stages.hpp); as long as the message
 };
 
 class pair_end {
@@ -84,6 +86,7 @@ private:
         far_(far),
         sending_(sending) {}
 
+  const std::byte* stage_what_it_reads() const;
   pair_status help();
   pair_status take();
   /// From a sender: the receiver is not looking, or will not be for long.
