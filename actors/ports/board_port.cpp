@@ -74,10 +74,12 @@ const std::shared_ptr<const slot_program>& board_port::fitted(const remembered_c
     copy.own = copy.fitted;
     copy.count = unfitted;
   }
-  if (plain && copy.count == shape.count) return copy.own;
-  copy.count = unfitted;  // if it throws
+  // What it was fitted to last: the count of its blocks, `listed` where they have lists, `unfitted` if that threw.
+  if (copy.count == (plain ? shape.count : listed) && (plain || copy.has(shape))) return copy.own;
+  copy.count = unfitted;
+  if (!plain) copy.keep(shape);
   fit(*copy.fitted, shape);
-  if (plain) copy.count = shape.count;
+  copy.count = plain ? shape.count : listed;
   return copy.own;
 }
 

@@ -66,7 +66,7 @@ public:
   bool idle() const { return performer_->idle(); }
 
 private:
-  static constexpr std::size_t unfitted = static_cast<std::size_t>(-1);
+  static constexpr std::size_t unfitted = static_cast<std::size_t>(-1), listed = unfitted - 1;  ///< as fitting::count
 
   call_shape shape_of(const call& what, const call_buffers& buffers, datatype type) const;
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);

@@ -4,11 +4,13 @@
 // and no program, whose look-up other ranks do at the same time. A program repeats a handful of calls, with a root that moves on
 // perhaps: each has its place, found by a hash, and the last one is found without.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "actors/ports/direct/direct_fit.hpp"
 #include "actors/rank/operation.hpp"
@@ -23,7 +25,19 @@ public:
   struct fitting {
     std::shared_ptr<slot_program> fitted;
     std::shared_ptr<const slot_program> own;
-    std::size_t count = 0;  ///< if its blocks are equal
+    std::size_t count = 0;  ///< if its blocks are equal; else its lists are these
+    std::vector<std::size_t> counts, input_displacements, output_displacements;
+
+    bool has(const call_shape& s) const {
+      return std::ranges::equal(counts, s.counts) && std::ranges::equal(input_displacements, s.input_displacements) &&
+             std::ranges::equal(output_displacements, s.output_displacements);
+    }
+    /// Allocates for more blocks than ever before.
+    void keep(const call_shape& s) {
+      counts.assign(s.counts.begin(), s.counts.end());
+      input_displacements.assign(s.input_displacements.begin(), s.input_displacements.end());
+      output_displacements.assign(s.output_displacements.begin(), s.output_displacements.end());
+    }
   };
 
   struct entry {

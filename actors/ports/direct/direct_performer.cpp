@@ -90,7 +90,10 @@ void direct_performer::come() {
   mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
   of_bodies_ = mine_;
-  const buffers shown = others_ != nullptr && !code_->used.empty() ? stage_what_others_use() : mine_;
+  // Where all have brought copies nobody looks at the buffers; where somebody has not, the system copies so little.
+  const bool stages = others_ != nullptr && !code_->used.empty() && !all_brought_;
+  const buffers shown = stages ? stage_what_others_use() : mine_;
+  if (!stages) mine.shared.store(false, std::memory_order_release);
   mine.input.store(shown.input, std::memory_order_release);
   mine.output.store(shown.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
