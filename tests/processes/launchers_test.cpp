@@ -146,6 +146,25 @@ TEST_CASE("launchers: srun of a Slurm that is brought up here") {
   check_job(run(bench, "SLURM_CONF=" + conf + " timeout 30 srun -n 3 --overcommit"), 3);
 }
 
+TEST_CASE("launchers: torchrun of PyTorch") {
+  const std::string module = "/usr/bin/python3 -m torch.distributed.run";
+  if (!system_does(module + " --help")) {
+    MESSAGE("skipped: there is no torchrun here (Debian: python3-torch)");
+    return;
+  }
+  // Process 1's output goes to a file: with Python 3.11 the torchrun of PyTorch 1.13 fails where nobody's does.
+  const std::string common = " -r 1:1 -t 1:1 --log_dir " + (folder() / "torch").string() + " --no_python";
+  check_job(run(bench, module + " --standalone --nproc_per_node 3" + common), 3);
+  // Two agents, as on two hosts: the processes meet beside their store.
+  const auto agent = [&](int node) {
+    return module + " --nnodes 2 --node_rank " + std::to_string(node) + " --master_addr 127.0.0.1 --master_port " +
+           std::to_string(20000 + ::getpid() % 10000) + " --nproc_per_node 2" + common;
+  };
+  background other;
+  other.start("timeout 60 " + agent(1) + " '" TROUPE_PROGRAM "' " + bench + " >/dev/null 2>&1");
+  check_job(run(bench, "timeout 60 " + agent(0)), 4);
+}
+
 TEST_CASE("launchers: the environments of srun and torchrun, without them") {
   const std::string out = (folder() / "out").string();
   const auto both = [&](const std::string& all, const std::string& number) {
