@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training that goes on when a worker is killed. Every process has the whole model and its share of every batch, as in 06_train_digits; one kills
-// itself, as kill −9 would, and the others go on without it, from the last step that all of them have done:
+// itself, as kill −9 would, and the others go on without it, from the last step that all of them have done. Some steps later a new process, which
+// the first of them starts, takes its place:
 //
 //   troupe launch -n 4 --keep-going build/release/examples/09_survive [STEP [RANK [path of digits.csv]]]
 //
-// At the end the weights are compared, bit by bit, with a run that nobody disturbed, in which the same ranks leave at the same step: here, with
-// threads instead of processes. determinism::topology_stable says that this makes no difference.
+// At the end the weights are compared, bit by bit, with a run that nobody disturbed, in which the same ranks leave and come at the same steps: here,
+// with threads instead of processes. determinism::topology_stable says that this makes no difference.
 
 #include <algorithm>
 #include <array>
@@ -16,14 +17,21 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <functional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <troupe.hpp>
 
 namespace {
 
-constexpr int steps = 200;
+constexpr int steps = 200, alone = 40;  ///< so many of them nobody takes the place of who is lost
 constexpr std::size_t pixels = 64, classes = 10, batch = 96, tests = 360;
 
 struct image {
@@ -72,30 +80,66 @@ void train(troupe::communicator& comm, weights& w, const std::vector<image>& ima
   for (std::size_t i = 0; i < w.size(); ++i) w[i] -= 0.002F * gradient[i];
 }
 
-struct survivors {
-  weights w;
-  std::vector<int> ranks;  // of the world
-  int since = 0;           // the step from which they were alone
+/// A process of this program that joins by an invitation.
+class replacement {
+public:
+  ~replacement() {
+    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
+  }
+  void start(const std::string& invitation, const std::string& images) {
+    std::vector<std::string> words{"09_survive", "--new", images}, variables{"TROUPE_JOIN=" + invitation};
+    for (char** v = environ; *v != nullptr; ++v)
+      if (const std::string_view each{*v}; !each.starts_with("TROUPE_JOIN=") && !each.starts_with("TROUPE_RANK"))
+        variables.emplace_back(each);  // but for those that say who this process is
+    const auto pointers = [](std::vector<std::string>& of) {
+      std::vector<char*> all;
+      for (std::string& text : of) all.push_back(text.data());
+      all.push_back(nullptr);
+      return all;
+    };
+    if (::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, pointers(words).data(), pointers(variables).data()) !=
+        0)
+      throw std::runtime_error("no new process can be started");
+  }
+
+private:
+  pid_t pid_ = 0;
 };
 
-/// What this example is about.
-survivors train_and_survive(troupe::communicator comm, const std::vector<image>& images, int victim, int at) {
-  const int me = comm.rank();
-  survivors result{weights(classes * (pixels + 1)), {}, 0};
-  weights before = result.w;  // of the step before
+struct history {
+  std::vector<int> left;            // ranks of the world that went on
+  int since = steps, back = steps;  // the steps from which they were alone, and were not any more
+};
+
+/// What this example is about. `me`: the rank in the world; −1: new. `invite` starts a new process.
+weights train_and_survive(troupe::communicator comm, const std::vector<image>& images, int me, int victim, int at,
+                          const std::function<void(const std::string&)>& invite, history& what_came) {
+  weights w(classes * (pixels + 1)), before = w;  // of the step before
   int done = 0;
-  for (bool agreed = true; done < steps;) try {
+  bool agreed = true, welcome = me < 0;
+  while (done < steps) try {
       if (!agreed) {
         // No all_reduce ends anywhere before all have come to it, so nobody is more than a step ahead.
         int least = done;
         comm.all_reduce(least, troupe::minimum);
-        if (least < done) result.w = before;
-        done = result.since = least;
+        if (least < done) w = before;
+        what_came = {std::vector<int>(static_cast<std::size_t>(comm.size())), done = least, steps};
+        comm.all_gather(std::array{me}, what_came.left);
         agreed = true;
       }
       if (me == victim && done == at) std::raise(SIGKILL);
-      const weights now = result.w;
-      train(comm, result.w, images, done);
+      if (me >= 0 && done == what_came.since + alone && what_came.back == steps) {
+        comm = comm.grow(1, {.invite = invite});
+        what_came.back = done;
+        welcome = true;
+      }
+      if (welcome) {  // whoever is new gets what all others have
+        comm.broadcast(done, 0);
+        comm.broadcast(w, 0);
+        welcome = false;
+      }
+      const weights now = w;
+      train(comm, w, images, done);
       before = now;
       ++done;
     } catch (const troupe::error& e) {
@@ -104,23 +148,23 @@ survivors train_and_survive(troupe::communicator comm, const std::vector<image>&
       comm = comm.shrink();
       agreed = false;
     }
-  result.ranks.resize(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::array{me}, result.ranks);
-  return result;
+  return w;
 }
 
 /// The same, without processes and without failures.
-weights train_undisturbed(int ranks, const survivors& like, const std::vector<image>& images) {
+weights train_undisturbed(int ranks, const history& like, const std::vector<image>& images) {
   weights result;
   troupe::engine engine;
   engine.run(ranks, [&](troupe::communicator& comm) {
     weights w(classes * (pixels + 1));
     for (int step = 0; step < like.since; ++step) train(comm, w, images, step);
-    const bool stays = std::count(like.ranks.begin(), like.ranks.end(), comm.rank()) > 0;
+    const bool stays = std::count(like.left.begin(), like.left.end(), comm.rank()) > 0;
     troupe::communicator rest = comm.split(stays ? 0 : -1, comm.rank());
-    if (!rest) return;
-    for (int step = like.since; step < steps; ++step) train(rest, w, images, step);
-    if (rest.rank() == 0) result = w;
+    for (int step = like.since; rest && step < like.back; ++step) train(rest, w, images, step);
+    troupe::communicator all = comm.split(0, stays ? 0 : 1);
+    all.broadcast(w, 0);
+    for (int step = like.back; step < steps; ++step) train(all, w, images, step);
+    if (all.rank() == 0) result = w;
   });
   return result;
 }
@@ -134,30 +178,37 @@ bool same_bits(const weights& a, const weights& b) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int at = argc > 1 ? std::atoi(argv[1]) : 80, victim = argc > 2 ? std::atoi(argv[2]) : 1;
-  const std::vector<image> images = read_images(argc > 3 ? argv[3] : "data/digits.csv");
+  const bool is_new = argc > 1 && std::string_view{argv[1]} == "--new";
+  const int at = argc > 1 && !is_new ? std::atoi(argv[1]) : 80, victim = argc > 2 && !is_new ? std::atoi(argv[2]) : 1;
+  const std::string path = argc > 2 && is_new ? argv[2] : argc > 3 ? argv[3] : "data/digits.csv";
+  const std::vector<image> images = read_images(path);
   if (images.size() != 1797) {
     std::fprintf(stderr,
                  "found %zu images, not 1797: run this in the folder examples, or give the path of digits.csv\n",
                  images.size());
     return 2;
   }
+  replacement fresh;  // waited for when the engine has ended
   try {
     troupe::engine engine;
     troupe::communicator world = engine.join();
-    const int rank = world.rank(), ranks = world.size();
-    const survivors left = train_and_survive(std::move(world), images, victim, at);
-    if (rank != left.ranks[0]) return 0;  // one of them tells
+    const int rank = is_new ? -1 : world.rank(), ranks = world.size();
+    history came;
+    const auto invite = [&](const std::string& invitation) { fresh.start(invitation, path); };
+    const weights w = train_and_survive(std::move(world), images, rank, victim, at, invite, came);
+    for (int r = 0; came.since == steps && r < ranks; ++r) came.left.push_back(r);
+    if (is_new || rank != came.left[0]) return 0;  // one of them tells
     std::printf("ranks that are left:");
-    for (const int r : left.ranks) std::printf(" %d", r);
+    for (const int r : came.left) std::printf(" %d", r);
+    std::printf("; then %s\n", came.back < steps ? "a new one came" : "nobody came");
     std::size_t right = 0;
     for (std::size_t n = images.size() - tests; n < images.size(); ++n) {
       std::array<float, classes> all{};
-      for (std::size_t digit = 0; digit < classes; ++digit) all[digit] = answer(left.w, images[n], digit);
+      for (std::size_t digit = 0; digit < classes; ++digit) all[digit] = answer(w, images[n], digit);
       right += static_cast<std::size_t>(std::max_element(all.begin(), all.end()) - all.begin()) == images[n].digit;
     }
-    const bool same = same_bits(left.w, train_undisturbed(ranks, left, images));
-    std::printf("\nright on images never seen: %s\n", right > tests * 3 / 4 ? "good" : "too few");
+    const bool same = same_bits(w, train_undisturbed(ranks, came, images));
+    std::printf("right on images never seen: %s\n", right > tests * 3 / 4 ? "good" : "too few");
     std::printf("the same weights as without the failure, bit by bit: %s\n", same ? "yes" : "no");
     return same && right > tests * 3 / 4 ? 0 : 1;
   } catch (const std::exception& e) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +38,19 @@ struct shrink_options {
   std::optional<std::chrono::nanoseconds> deadline{};
   /// Fewer ranks than this are an error on all of them: with more than half of all, only one side of a network that was cut goes on.
   int at_least = 1;
+};
+
+/// Of communicator::grow().
+struct grow_options {
+  /// Called on rank 0, when new processes can come, with the invitation: one word, which they join by (TROUPE_JOIN,
+  /// join_options::rendezvous). It holds the key of the new job: whoever reads it can join. It must not wait for this engine; what it throws ends
+  /// the grow on all ranks. Other ranks' is not looked at.
+  std::function<void(const std::string& invitation)> invite{};
+  /// Empty: the communicator's or the engine's, and if those name none a minute.
+  std::optional<std::chrono::nanoseconds> deadline{};
+  const std::atomic<bool>* cancel =
+      nullptr;           ///< set to true by any thread: it ends with error(cancelled), on all ranks
+  std::string listen{};  ///< of rank 0: where the new processes come, as in id_options
 };
 
 /// One rank's membership in a group of ranks.
@@ -265,6 +280,19 @@ public:                                                                         
   /// The same without exceptions.
   [[nodiscard]] std::error_code try_shrink(communicator& into, shrink_options options = {}) noexcept;
 
+  /// The communicator of these ranks, in their order, and of those of `processes` new processes behind them. The new ones get it by
+  /// engine::join(), whose options or environment name the invitation. Collective: every rank calls it, with the same number, also
+  /// several threads of a process; the communicator must be whole (shrink it first), and stays what it is. On these ranks
+  /// it succeeds on all or fails on all; after a failure they may go on, or grow again. It is a job of its own, with the options of the engine, by
+  /// which the new processes must have been made, too; it ends with the engine, whose allocate() is ordinary memory to it. Cost: some milliseconds,
+  /// threads and connections as a join has, until nobody uses what it grew to.
+  /// Throws error: timed_out with who is missing, cancelled, mismatch (other options, other numbers of processes), peer_lost (a process of this
+  /// communicator was lost meanwhile, or before), revoked or communicator_aborted (it was before), bad_config, io, engine_closed; if it failed on
+  /// one rank only, the others have its code, and its text. Blocks: a thread a rank.
+  communicator grow(int processes, grow_options options);
+  /// The same without exceptions.
+  [[nodiscard]] std::error_code try_grow(communicator& into, int processes, grow_options options) noexcept;
+
   /// Fails every operation under way and every later one on all ranks with errc::communicator_aborted and this reason. From any
   /// thread; returns at once.
   void abort(const std::string& reason = "abort was called");
@@ -286,6 +314,11 @@ private:
   request start_exchange(call_description incoming, call_description outgoing, bool replaces);
   request join_exchange(group& in, call_description incoming, call_description outgoing, bool replaces);
   persistent prepare_exchange(call_description incoming, call_description outgoing, bool replaces);
+  struct grow_call;
+  /// The communicator of the ranks of which `whole` are, by these keys.
+  static std::vector<communicator> ordered(std::vector<communicator> whole, const std::vector<int>& keys,
+                                           std::chrono::steady_clock::time_point until,
+                                           const std::function<bool()>& give_up);
   struct split_call;
   request divide(communicator& into, int color, int key, call_options options, group* in, bool waits);
   std::shared_ptr<impl> impl_;

@@ -90,7 +90,38 @@ void engine_core::will_wait(const std::shared_ptr<communicator_state>& which) {
   waiting.push_back(which);
 }
 
+void engine_core::adopt(const std::shared_ptr<engine_core>& grown) {
+  const std::lock_guard lock(waiting_mutex);
+  if (closing) refuse_closed();
+  grown_.push_back(grown);
+}
+
+void engine_core::end_unused() {
+  std::vector<std::shared_ptr<engine_core>> unused;
+  {
+    const std::lock_guard lock(waiting_mutex);
+    for (auto& each : grown_)
+      if (each.use_count() == 1 && each->runtime->job()->wait_for_others(std::chrono::steady_clock::now()))
+        unused.push_back(std::move(each));
+    std::erase(grown_, nullptr);
+  }
+  for (const auto& each : unused) each->close();
+}
+
+/// Whoever waits for this process in one of its jobs hears of the end before the end of another one is waited for.
 void engine_core::close() {
+  begin_close();
+  std::vector<std::shared_ptr<engine_core>> grown;
+  {
+    const std::lock_guard lock(waiting_mutex);
+    grown.swap(grown_);
+  }
+  for (const auto& each : grown) each->begin_close();
+  for (const auto& each : grown) each->end_close();
+  end_close();
+}
+
+void engine_core::begin_close() {
   door.shut();
   if (!runtime) return;
   std::vector<std::weak_ptr<communicator_state>> shrinking;
@@ -102,11 +133,14 @@ void engine_core::close() {
   for (const auto& one : shrinking)
     if (const auto of = one.lock())
       of->shrunk.close(*of, make_failure(errc::engine_closed, "the engine was destroyed with this shrink under way"));
-  if (runtime->job() != nullptr) {
+  if (runtime->job() != nullptr)
     runtime->abort_those_in_use(
         make_failure(errc::engine_closed, "the engine of a process was destroyed with this communicator in use"));
-    runtime->wait_for_others();
-  }
+}
+
+void engine_core::end_close() {
+  if (!runtime) return;
+  if (runtime->job() != nullptr) runtime->wait_for_others();
   runtime->abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
   door.wait_until_empty();  // whoever waits for an operation is released by its failure
   if (runtime->job() != nullptr) runtime->job()->end_shrinks();  // whose answers come to communicators of this engine
@@ -287,11 +321,26 @@ std::vector<troupe::communicator> engine::here(const std::shared_ptr<communicato
   return result;
 }
 
+namespace {
+constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
+}
+
 std::vector<troupe::communicator> engine::join_communicators(int ranks_here, const join_options& how) {
   const gate::pass inside{impl_->core->door};
   if (!inside) refuse_closing();
+  return joined(ranks_here, how, nullptr);
+}
+
+std::vector<troupe::communicator> engine::joined(int ranks_here, const join_options& how,
+                                                 const std::shared_ptr<actors::run_threads>& run) {
+  const auto until = std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(how.deadline, longest);
   join_job(*impl_->core, how, ranks_here);
-  return here(found_job_world(*impl_->core, nullptr));
+  const auto world = found_job_world(*impl_->core, run);
+  if (!impl_->core->has_grown) return here(world);
+  std::vector<int> order;  // new ranks stay where they are, behind the old ones
+  for (const auto& cell : world->table->cells()) order.push_back(cell->rank());
+  return troupe::communicator::ordered(here(world), order, until,
+                                       [&how] { return how.cancel != nullptr && how.cancel->load(); });
 }
 
 namespace {
@@ -324,8 +373,7 @@ void engine::join(int ranks_here, const std::function<void(troupe::communicator&
   {
     const gate::pass inside{impl_->core->door};
     if (!inside) refuse_closing();
-    join_job(*impl_->core, how, ranks_here);
-    comms = here(found_job_world(*impl_->core, run));
+    comms = joined(ranks_here, how, run);
   }
   run_on_threads(run, std::move(comms), body);
 }

@@ -46,7 +46,8 @@ public:
   std::vector<troupe::communicator> communicators(int ranks);
 
   /// The world communicator of a job of many processes, of which this one has one rank: started by troupe launch, mpirun, srun or torchrun, or
-  /// told by hand (join_options). Blocks until all processes have come. Once for an engine, whose end then waits until the others have left
+  /// told by hand (join_options); or, invited by communicator::grow(), the communicator that a running job has grown to. Blocks until all processes
+  /// have come. Once for an engine, whose end then waits until the others have left
   /// what they need this process for, as MPI_Finalize does. Throws error: bad_config (nothing says where to join), timed_out with who is missing,
   /// cancelled, mismatch (the processes do not fit together), io.
   troupe::communicator join(const join_options& how = {});
@@ -74,6 +75,8 @@ private:
   friend struct engine_access;
   static void confirm(troupe::communicator& of);
   static std::vector<troupe::communicator> here(const std::shared_ptr<communicator_state>& of);
+  std::vector<troupe::communicator> joined(int ranks_here, const join_options& how,
+                                           const std::shared_ptr<actors::run_threads>& run);
   static void run_on_threads(const std::shared_ptr<actors::run_threads>& run, std::vector<troupe::communicator> comms,
                              const std::function<void(troupe::communicator&)>& body);
   struct impl;

@@ -11,7 +11,9 @@ namespace troupe {
 /// TROUPE_RANKS, TROUPE_KEY), or of mpirun, srun or torchrun (docs/hosts.md).
 struct join_options {
   std::string
-      rendezvous{};  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already
+      rendezvous{};  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already. Or the
+  ///< invitation that communicator::grow() has given out, with the key in it; then the two numbers are of the new processes
+  ///< alone, and one that is invited alone needs none
   int process = -1;  ///< of this job: 0 … processes − 1
   int processes = 0;
   std::string

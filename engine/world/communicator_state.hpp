@@ -52,9 +52,24 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   std::unique_ptr<actors::runtime> runtime;
   std::atomic<int> worlds{0};
   int channels_of_job = 0;  ///< as all processes of the job have it; 0: it has joined none
+  join_options joined_by;   ///< what a job that this one grows into is joined by, too
+  bool has_grown = false;   ///< the job is one that another one has grown into
   std::mutex waiting_mutex;
   std::vector<std::weak_ptr<communicator_state>> waiting;  ///< see will_wait()
   bool closing = false;                                    ///< guarded by waiting_mutex
+
+  // -- jobs that its communicators have grown into: each has a core of its own, which ends with the engine --
+  std::weak_ptr<engine_core> grown_from;  ///< the engine's; empty: this one is
+  std::shared_ptr<engine_core> root() { return grown_from.lock() ? grown_from.lock() : shared_from_this(); }
+  /// It ends with this one. Throws error(engine_closed) when it is too late for that. @pre this is the engine's own
+  void adopt(const std::shared_ptr<engine_core>& grown);
+  /// Ends those that nobody uses any more, here and elsewhere.
+  void end_unused();
+
+private:
+  void begin_close();
+  void end_close();
+  std::vector<std::shared_ptr<engine_core>> grown_;  ///< guarded by waiting_mutex
 };
 
 /// Whether who calls waits for the end of the call. Then it calls for no other rank before.
@@ -87,6 +102,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
 
   divisions parts;
   shrinks shrunk;
+  bool part_has_name = false;  ///< its one split has its own name: it only orders the ranks
+  /// Ranks here, and what the communicator grew into for them: written by one of them before all meet, and taken by each of them then (grow.cpp).
+  std::vector<std::pair<rank_t, communicator>> grown;
   std::uint64_t id = 0;                   ///< the same in all processes that have ranks of it
   std::vector<std::uint32_t> process_of;  ///< by rank; empty: all ranks live here
 

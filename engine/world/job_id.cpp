@@ -2,6 +2,7 @@
 #include "engine/world/job_id.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,8 @@ struct packed_id {
   std::uint64_t build = 0;
   std::array<std::uint8_t, 32> key{};
   std::array<packed_address, most_addresses> addresses{};
-  std::array<std::uint8_t, 15> unused{};
+  std::array<std::uint8_t, 4> before{}, fresh{};  ///< of an invitation
+  std::array<std::uint8_t, 7> unused{};
   std::uint64_t check = 0;  ///< of what comes before
 };
 static_assert(sizeof(packed_id) == sizeof(job_id) && std::is_trivially_copyable_v<packed_id>);
@@ -127,7 +129,18 @@ std::vector<actors::socket_address> reached_at(const actors::socket_address& own
 }  // namespace
 
 job_id make_id(const id_options& options) {
-  const auto host = actors::addresses_of_host(interfaces_of_environment());
+  served_id made = serve_id(options, interfaces_of_environment(), 0, 0);
+  serve_in_background(std::move(made.service));
+  return made.id;
+}
+
+void serve_in_background(std::unique_ptr<actors::rendezvous_service> one) {
+  services::of_process().add(std::move(one));
+}
+
+served_id serve_id(const id_options& options, const std::string& interfaces, std::uint32_t before,
+                   std::uint32_t fresh) {
+  const auto host = actors::addresses_of_host(interfaces);
   std::string listen = options.listen;
   if (listen.empty()) {
     const bool v6 = std::any_of(host.begin(), host.end(), [](const auto& a) { return a.family() == AF_INET6; });
@@ -140,18 +153,19 @@ job_id make_id(const id_options& options) {
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
   const auto until = std::chrono::steady_clock::now() +
                      std::clamp<std::chrono::milliseconds>(options.serve_for, std::chrono::milliseconds{0}, longest);
-  auto service = std::make_unique<actors::rendezvous_service>(listen, 0, key, build_of_links(), until);
+  auto service = std::make_unique<actors::rendezvous_service>(listen, before + fresh, key, build_of_links(), until);
   packed_id id;
   id.build = build_of_links();
   id.key = bytes_of(key);
+  std::memcpy(id.before.data(), &before, sizeof before);
+  std::memcpy(id.fresh.data(), &fresh, sizeof fresh);
   const auto own = actors::socket_address::resolve(service->address()).front();
   std::size_t count = 0;
   for (const auto& at : reached_at(own, host)) id.addresses[count++] = pack(at);
   if (count == 0) throw error(errc::io, "make_id: nobody could reach " + service->address() + " from outside");
   id.check = check_of(id);
-  services::of_process().add(std::move(service));
-  job_id made;
-  std::memcpy(made.bytes.data(), &id, sizeof id);
+  served_id made{{}, std::move(service)};
+  std::memcpy(made.id.bytes.data(), &id, sizeof id);
   return made;
 }
 
@@ -164,6 +178,8 @@ meeting meeting_of(const job_id& which) {
     throw error(errc::mismatch, "the id was made by another build of Troupe; all processes of a job need the same");
   meeting m;
   m.key = hex_of(id.key);
+  std::memcpy(&m.before, id.before.data(), sizeof m.before);
+  std::memcpy(&m.fresh, id.fresh.data(), sizeof m.fresh);
   m.one_host = true;
   for (const packed_address& p : id.addresses) {
     if (p.family == 0) continue;
@@ -171,6 +187,46 @@ meeting meeting_of(const job_id& which) {
     m.one_host = m.one_host && at.is_local();
     m.rendezvous += (m.rendezvous.empty() ? "" : ",") + at.to_string();
   }
+  return m;
+}
+
+// -- invitations ------------------------------------------------------------------------------------------------------
+
+namespace {
+constexpr std::string_view invitation = "grow:";
+}
+
+std::string text_of_invitation(const job_id& which) {
+  std::array<std::uint8_t, sizeof which> bytes{};
+  std::memcpy(bytes.data(), which.bytes.data(), sizeof which);
+  return std::string{invitation} + hex_of(bytes);
+}
+
+bool is_invitation(std::string_view text) { return text.starts_with(invitation); }
+
+meeting meeting_of_invitation(std::string_view text) {
+  const std::string_view hex = text.substr(std::min(invitation.size(), text.size()));
+  job_id id;
+  bool whole = is_invitation(text) && hex.size() == 2 * sizeof id;
+  for (std::size_t i = 0; whole && i < sizeof id; ++i) {
+    std::uint8_t byte = 0;
+    const char* const from = hex.data() + 2 * i;
+    const auto [end, problem] = std::from_chars(from, from + 2, byte, 16);
+    whole = problem == std::errc{} && end == from + 2;
+    id.bytes[i] = std::byte{byte};
+  }
+  if (whole) {
+    packed_id packed;
+    std::memcpy(static_cast<void*>(&packed), id.bytes.data(), sizeof id);
+    whole = packed.magic == packed_id{}.magic && packed.check == check_of(packed);
+  }
+  if (!whole)
+    throw error(errc::bad_config, "this is no invitation of communicator::grow(), or not all of it arrived: it is \"" +
+                                      std::string{invitation} + "\" and " + std::to_string(2 * sizeof id) +
+                                      " hexadecimal digits");
+  const meeting m = meeting_of(id);
+  if (m.fresh == 0 || m.before == 0)
+    throw error(errc::bad_config, "this is the id of a job that begins, no invitation of communicator::grow()");
   return m;
 }
 

@@ -18,8 +18,7 @@
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
-#include "engine/world/job_id.hpp"
-#include "engine/world/launcher_environment.hpp"
+#include "engine/world/whereabouts.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
 
@@ -73,62 +72,8 @@ std::string settings_of(const engine_options& o) {
   return text;
 }
 
-struct whereabouts {
-  std::string rendezvous;
-  std::uint32_t process = 0, processes = 0;
-  actors::job_key key;
-  bool served = false;    ///< by somebody, for sure
-  bool one_host = false;  ///< all processes are on it
-};
-
 std::string host_told(const join_options& options) {
   return options.host.empty() ? variable("TROUPE_HOST") : options.host;
-}
-
-/// What the options leave open, the environment says.
-whereabouts find_job(const join_options& options) {
-  std::optional<launched> by;
-  if (options.rendezvous.empty() || options.process < 0 || options.processes <= 0 || options.key.empty())
-    by = launched_by(
-        [](const char* name) -> const char* {
-          return std::getenv(name);
-        },  // NOLINT(concurrency-mt-unsafe): nobody here changes it
-        facts_of_this_process());
-  whereabouts w;
-  w.rendezvous = !options.rendezvous.empty() ? options.rendezvous : by ? by->rendezvous : std::string{};
-  const int process = options.process >= 0 ? options.process : by ? by->process : -1;
-  const int processes = options.processes > 0 ? options.processes : by ? by->processes : -1;
-  if (process < 0 || processes < 0 || (w.rendezvous.empty() && processes > 1))
-    throw error(
-        errc::bad_config,
-        "join: nobody says which job this process belongs to; start it by troupe launch -n N PROGRAM, by mpirun, "
-        "srun or torchrun, or set TROUPE_JOIN (tcp://host:port), TROUPE_RANK and TROUPE_RANKS");
-  if (process >= processes)
-    throw error(errc::bad_config, "join: there is no process " + std::to_string(process) + " in a job of " +
-                                      std::to_string(processes) + "; numbers begin with 0");
-  if (w.rendezvous.empty()) w.rendezvous = "tcp://127.0.0.1:0";
-  w.process = static_cast<std::uint32_t>(process);
-  w.processes = static_cast<std::uint32_t>(processes);
-  if (!options.key.empty()) w.key = actors::job_key::from_hex(options.key);
-  else if (by) w.key = key_of(*by);
-  w.one_host = actors::socket_address::resolve(w.rendezvous).front().is_local();
-  return w;
-}
-
-/// What an id says.
-whereabouts find_job(const job_id& which, int ranks, int rank) {
-  if (ranks < 1 || rank < 0 || rank >= ranks)
-    throw error(errc::invalid_argument, "there is no rank " + std::to_string(rank) + " in a job of " +
-                                            std::to_string(ranks) + "; numbers begin with 0");
-  const meeting m = meeting_of(which);
-  whereabouts w;
-  w.rendezvous = m.rendezvous;
-  w.process = static_cast<std::uint32_t>(rank);
-  w.processes = static_cast<std::uint32_t>(ranks);
-  w.key = actors::job_key::from_hex(m.key);
-  w.served = true;
-  w.one_host = m.one_host;
-  return w;
 }
 
 /// Process 0 serves, unless troupe launch or somebody else does.
@@ -243,7 +188,12 @@ void check_join(const engine_core& core, const join_options& options, int ranks_
                                       " ms would leave the others waiting; 3600000 is the most");
 }
 
-void join_there(engine_core& core, whereabouts where, const join_options& options, int ranks_here) {
+std::function<bool()> cancel_of(const join_options& options) {
+  return [flag = options.cancel] { return flag != nullptr && flag->load(); };
+}
+
+void join_there(engine_core& core, whereabouts where, const join_options& options, int ranks_here,
+                std::function<bool()> give_up) {
   const std::uint64_t build = build_of_links();
   const auto service = serve(where, build);
   const std::string told = host_told(options);
@@ -261,13 +211,19 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   mine.settings = settings_of(core.options);
   mine.costs = costs_of(core.plans.machine());
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
-  const actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
-                                   [&] { return options.cancel != nullptr && options.cancel->load(); }};
+  actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
+                             std::move(give_up)};
+  if (where.first_new > 0) {
+    limits.served = true;
+    limits.first_new = where.first_new;
+  }
   const std::string rendezvous = service ? service->address() : where.rendezvous;
   actors::roster all = actors::enrol(rendezvous, where.key, build, mine, limits);
   actors::mesh_options links;
   links.silence = options.silence;
   links.build = build;
+  core.joined_by = options;
+  core.has_grown = where.first_new > 0;
   core.channels_of_job = channels_for(all);
   core.plans.agree_on(all.costs);
   std::shared_ptr<actors::host_segment> boards;
@@ -289,12 +245,18 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
 
 void join_job(engine_core& core, const join_options& options, int ranks_here) {
   check_join(core, options, ranks_here);
-  join_there(core, find_job(options), options, ranks_here);
+  join_there(core, find_job(options), options, ranks_here, cancel_of(options));
 }
 
 void join_job(engine_core& core, const job_id& which, int ranks, int rank, const join_options& options) {
   check_join(core, options, 1);
-  join_there(core, find_job(which, ranks, rank), options, 1);
+  join_there(core, find_job(which, ranks, rank), options, 1, cancel_of(options));
+}
+
+void join_grown(engine_core& core, const job_id& which, std::uint32_t process, int ranks_here,
+                const join_options& options, std::function<bool()> give_up) {
+  check_join(core, options, ranks_here);
+  join_there(core, find_grown(meeting_of(which), process), options, ranks_here, std::move(give_up));
 }
 
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run) {
@@ -312,7 +274,10 @@ std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shar
     }
   layout placement = layout_of(all);
   placement.copies = core.runtime->job()->copies();
-  return core.found("world", std::move(placement), std::move(places), std::move(run), &part);
+  auto world =
+      core.found(core.has_grown ? "grown" : "world", std::move(placement), std::move(places), std::move(run), &part);
+  world->part_has_name = core.has_grown;
+  return world;
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 // How an engine becomes a part of a job of many processes: where to go, whom to meet there, and the world communicator of all their ranks.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,10 +21,15 @@ void join_job(engine_core& core, const join_options& options, int ranks_here);
 /// The same for the job that an id names, which has one rank a process. What `options` say of where and who is not looked at.
 void join_job(engine_core& core, const job_id& which, int ranks, int rank, const join_options& options);
 
+/// The same for process `process` of the job that another one grows into. `give_up` is asked now and then: true ends it with error(cancelled).
+void join_grown(engine_core& core, const job_id& which, std::uint32_t process, int ranks_here,
+                const join_options& options, std::function<bool()> give_up);
+
 /// TROUPE_INTERFACE
 std::string interfaces_of_environment();
 
-/// The communicator of all ranks of the job. @pre join_job()
+/// The communicator of all ranks of the job. Of a job that another one has grown into it is the one that its ranks are ordered by (grow.cpp).
+/// @pre join_job()
 std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shared_ptr<actors::run_threads> run);
 
 /// What every process of a job must have been built as, to understand the others' frames and plan as they do.

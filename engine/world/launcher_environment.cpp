@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "engine/world/job_id.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -266,8 +267,12 @@ process_facts facts_of_this_process() {
 std::optional<launched> launched_by(const environment_lookup& environment, const process_facts& facts) {
   const variables in{environment};
   const std::string join = in.text("TROUPE_JOIN");
-  if (!join.empty()) check_address("TROUPE_JOIN", join);
+  const bool invited = is_invitation(join);
+  if (!join.empty() && !invited) check_address("TROUPE_JOIN", join);
   std::optional<launched> here = by_hand(in);
+  // Whoever starts one process more may itself have been started by a launcher, whose numbers that process inherits.
+  if (!here && invited && meeting_of_invitation(join).fresh == 1)
+    here = launched{.by = "TROUPE_JOIN", .rendezvous = join};
   if (!here) here = by_open_mpi(in, facts);
   if (!here) here = by_mpich(in, facts);
   if (!here) here = by_slurm(in, facts);

@@ -4,7 +4,8 @@
 // here sends a message. Whoever is found first counts:
 //
 //  by hand, troupe launch   TROUPE_JOIN (tcp://host:port, tcp://[v6]:port, unix:@name), TROUPE_RANK, TROUPE_RANKS. TROUPE_JOIN without the
-//                           other two says where the processes of one of the following meet.
+//                           other two says where the processes of one of the following meet. It may also be an invitation of
+//                           communicator::grow(); then the numbers are those of the new processes, and one needs none.
 //  Open MPI's mpirun        OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE
 //  MPICH's mpirun (Hydra)   PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
 //  Slurm's srun             SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_STEP_ID. A batch script has no SLURM_STEP_ID: it

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `troupe launch` with small shell programs, and what it is made of.
+#include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/launch/commands.hpp"
 #include "engine/tools/launch/hosts.hpp"
 #include "engine/tools/launch/lines.hpp"
+#include "engine/world/job_id.hpp"
 #include "tests/engine/program.hpp"
 
 #include <algorithm>
@@ -173,6 +175,20 @@ TEST_CASE("launch: the key is on no command line") {
   CHECK(here.environment == std::vector<std::string>{"TROUPE_ENGINE_CREDITS=4", "HOME=there",
                                                      "TROUPE_JOIN=tcp://192.0.2.1:7000", "TROUPE_RANK=1",
                                                      "TROUPE_RANKS=3", "TROUPE_KEY=5ec2e7"});
+
+  // Nor is an invitation, which has the key in it.
+  troupe::launch::job invited = job;
+  invited.rendezvous = "grow:5ec2e7";
+  invited.key.clear();
+  invited.invited = true;
+  const auto there = command_there(invited, 2, {.address = "node1", .command = {"ssh", "node1"}}, "/srv");
+  for (const std::string& word : there.words) CHECK((word.find("5ec2e7") == std::string::npos));
+  for (const std::string& variable : there.environment) CHECK((variable.find("5ec2e7") == std::string::npos));
+  CHECK(there.first_input == "grow:5ec2e7\n");
+  check_says(there.words[2], "read -r TROUPE_JOIN");
+  CHECK(command_here(invited, 1, "").environment == std::vector<std::string>{"TROUPE_ENGINE_CREDITS=4", "HOME=there",
+                                                                             "TROUPE_JOIN=grow:5ec2e7", "TROUPE_RANK=1",
+                                                                             "TROUPE_RANKS=3"});
 }
 
 // -- processes --
@@ -188,6 +204,20 @@ TEST_CASE("launch: each process knows where it belongs") {
   const auto lines = lines_of(same.out);
   CHECK(lines.size() == 3);
   CHECK(std::set<std::string>(lines.begin(), lines.end()).size() == 1);
+}
+
+TEST_CASE("launch: new processes of a running job") {
+  const auto made = troupe::serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, 2);
+  const std::string invitation = troupe::text_of_invitation(made.id), file = write("invitation", invitation + "\n");
+  const auto o = run("launch --no-prefix --join '" + file + "' " +
+                         sh("echo $TROUPE_RANK of $TROUPE_RANKS, ${#TROUPE_KEY} $TROUPE_JOIN"),
+                     "TROUPE_KEY=of_another_job");
+  CHECK(o.code == 0);
+  for (const char* rank : {"0", "1"}) check_says(o.out, rank + std::string{" of 2, 0 "} + invitation + "\n");
+  check_refused(run("launch -n 3 --join '" + file + "' true"), {"-n 3: the invitation is for 2 new processes"});
+  check_refused(run("launch --listen tcp://127.0.0.1:0 --join '" + file + "' true"), {"--listen", "--join"});
+  check_refused(run("launch --join '" + write("no_invitation", "tcp://127.0.0.1:7000") + "' true"),
+                {"this is no invitation"});
 }
 
 TEST_CASE("launch: both streams, whole lines, and a last one without an end") {

@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/ports/link/rendezvous.hpp"
 #include "engine/config/configuration.hpp"
+#include "engine/world/job_id.hpp"
 #include "memory/error.hpp"
 
 using namespace troupe;
@@ -278,4 +280,27 @@ TEST_CASE("the process that started this session is known, and stays the same") 
   CHECK(here.user == geteuid());
   CHECK(here.starter == again.starter);
   if (!here.starter.empty()) CHECK((here.starter.find('-') != std::string::npos));
+}
+
+TEST_CASE("an invitation is a place to meet; who comes alone needs no number, and none of whoever started it") {
+  const auto invitation = [](std::uint32_t fresh) {
+    return text_of_invitation(serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, fresh).id);
+  };
+  const std::string one = invitation(1), two = invitation(2);
+  const environment numbers{{"TROUPE_RANK", "1"}, {"TROUPE_RANKS", "2"}};
+  const environment torchrun{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
+  check_found({{"TROUPE_JOIN", one}}, "TROUPE_JOIN", 0, 1, one);
+  check_found(torchrun + environment{{"TROUPE_JOIN", one}}, "TROUPE_JOIN", 0, 1, one);
+  check_found(numbers + environment{{"TROUPE_JOIN", one}}, "TROUPE_JOIN", 1, 2, one);  // which the join refuses
+  check_found(torchrun + environment{{"TROUPE_JOIN", two}}, "torchrun", 1, 2, two);
+  check_found(numbers + environment{{"TROUPE_JOIN", two}}, "TROUPE_JOIN", 1, 2, two);
+  check_refused({{"TROUPE_JOIN", two}}, {"TROUPE_RANK and TROUPE_RANKS"});
+  check_refused({{"TROUPE_JOIN", one.substr(0, 100)}}, {"no invitation of communicator::grow()", "not all of it"});
+
+  const meeting m = meeting_of_invitation(two);
+  CHECK(m.before == 3);
+  CHECK(m.fresh == 2);
+  CHECK(m.rendezvous.starts_with("tcp://127.0.0.1:"));
+  const job_id begins = make_id({.listen = "tcp://127.0.0.1:0", .serve_for = std::chrono::milliseconds{0}});
+  check_refused({{"TROUPE_JOIN", text_of_invitation(begins)}}, {"of a job that begins"});
 }

@@ -45,14 +45,25 @@ constexpr std::size_t most_strangers = 256;
 constexpr std::uint32_t most_processes = 65536;
 constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addresses
 
-/// "0, 3–5 and 9 others".
-std::string list_of(const std::vector<std::uint32_t>& processes) {
+constexpr std::chrono::seconds most_unserved{3};  ///< where somebody served before
+
+/// "processes 0, 3, 5 and 9 others". @param from what is counted as 0
+std::string list_of(std::span<const std::uint32_t> processes, std::uint32_t from = 0) {
   constexpr std::size_t most = 16;
   std::string text;
   for (std::size_t i = 0; i < std::min(most, processes.size()); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(processes[i]);
+    text += (i == 0 ? "" : ", ") + std::to_string(processes[i] - from);
   if (processes.size() > most) text += " and " + std::to_string(processes.size() - most) + " others";
   return (processes.size() == 1 ? "process " : "processes ") + text;
+}
+
+/// The same of a job whose processes from `first_new` on are counted apart: "process 1 and new processes 0, 1".
+std::string list_of_both(const std::vector<std::uint32_t>& processes, std::uint32_t first_new) {
+  const auto middle = std::ranges::lower_bound(processes, first_new) - processes.begin();
+  const auto old = std::span(processes).first(static_cast<std::size_t>(middle));
+  const auto fresh = std::span(processes).subspan(static_cast<std::size_t>(middle));
+  if (fresh.empty()) return list_of(old);
+  return (old.empty() ? "" : list_of(old) + " and ") + "new " + list_of(fresh, first_new);
 }
 
 /// One end of a connection: the handshake, then messages. Non-blocking.
@@ -163,6 +174,8 @@ rendezvous_service::rendezvous_service(const std::string& listen, std::uint32_t 
   while (job_ == 0) fill_random(std::as_writable_bytes(std::span(&job_, 1)));
   thread_ = std::thread([this] {
     work();
+    listener_ = {};  // else who comes late would wait for an answer as long as this object lives
+    guests_.clear();
     over_.store(true);
   });
 }
@@ -173,6 +186,24 @@ void rendezvous_service::ask_to_stop() {
   stopping_.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
+}
+
+void rendezvous_service::refuse(const std::string& why, std::uint32_t first) {
+  {
+    const std::lock_guard lock(mutex_);
+    refusal_ = why;
+    refused_from_ = first;
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
+}
+
+/// Somebody outside wants something.
+void rendezvous_service::heed_bell() {
+  std::uint64_t rung = 0;
+  [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), &rung, sizeof rung);
+  const std::lock_guard lock(mutex_);
+  if (!refusal_.empty() && !done_.load()) refuse_all(refusal_, refused_from_);
 }
 
 void rendezvous_service::wait() {
@@ -207,6 +238,7 @@ void rendezvous_service::work() {
     for (const auto& g : guests_)
       waits.push_back({g->line.socket(), static_cast<short>(g->line.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
     ::poll(waits.data(), waits.size(), 1000);
+    if (waits.front().revents != 0) heed_bell();
     std::string why;
     while (descriptor s = accept_from(listener_.get(), why)) {
       if (!is_same_user(s.get())) continue;
@@ -258,6 +290,7 @@ bool rendezvous_service::take_message(guest& from) {
         "a job has at most " + std::to_string(most_processes) + " processes, not " + std::to_string(e.processes);
   else if (e.process >= e.processes)
     no.refused = "there is no process " + std::to_string(e.process) + " in a job of " + std::to_string(e.processes);
+  if (done_.load() && no.refused.empty()) no.refused = refused_;
   for (const auto& g : guests_)
     if (g->said && g->said->process == e.process && no.refused.empty())
       no.refused = "there is a process " + std::to_string(e.process) + " already: pid " +
@@ -285,11 +318,11 @@ void rendezvous_service::tell_all_who_came() {
   }
 }
 
-void rendezvous_service::refuse_all(const std::string& why) {
+void rendezvous_service::refuse_all(const std::string& why, std::uint32_t first) {
   answer no;
   no.refused = why;
   for (const auto& g : guests_) {
-    if (!g->said) continue;
+    if (!g->said || g->said->process < first) continue;
     g->line.say(no);
     static_cast<void>(g->line.go_on());
   }
@@ -365,6 +398,9 @@ public:
   roster run() {
     for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
       if (std::optional<roster> found = try_once()) return std::move(*found);
+      // A flood of strangers may cut a connection; but who has ended does not serve again.
+      if (limits_.served && clock::now() - spoke_ > most_unserved)
+        throw error(errc::peer_lost, "nobody serves at " + rendezvous_ + " any more (" + problem_ + ")");
       nap(pause);
     }
   }
@@ -425,10 +461,11 @@ private:
         if (!wire.complete()) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
         if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
         if (a.complete) return std::move(a.all);
-        missing_ = std::move(a.missing);
+        note_missing(std::move(a.missing));
       }
       if (!open) {
         problem_ = "the rendezvous at " + rendezvous_ + ": " + line.why();
+        if (said) spoke_ = clock::now();
         return std::nullopt;
       }
       if (line.known() && !std::exchange(said, true)) {
@@ -437,6 +474,15 @@ private:
       }
       wait_for(line.socket(), line.wants_to_write() ? POLLIN | POLLOUT : POLLIN);
     }
+  }
+
+  bool grows() const { return limits_.first_new < mine_.processes; }
+  /// Old processes of a job that grows have gone because of their own deadlines, if they had come before.
+  void note_missing(std::vector<std::uint32_t> now) {
+    if (std::exchange(told_, true))
+      std::erase_if(
+          now, [&](auto p) { return grows() && p < limits_.first_new && !std::ranges::binary_search(missing_, p); });
+    missing_ = std::move(now);
   }
 
   /// False: nothing yet.
@@ -452,11 +498,15 @@ private:
   void check() const {
     if (limits_.cancelled && limits_.cancelled()) throw error(errc::cancelled, "the join was cancelled");
     if (clock::now() < limits_.until) return;
-    const std::string who = "process " + std::to_string(mine_.process) + " of " + std::to_string(mine_.processes);
+    const bool is_new = mine_.process >= limits_.first_new;
+    const std::string who = (is_new ? "new process " : "process ") +
+                            std::to_string(is_new ? mine_.process - limits_.first_new : mine_.process) + " of " +
+                            std::to_string(is_new ? mine_.processes - limits_.first_new : mine_.processes);
     if (missing_.empty())
       throw error(errc::timed_out, who + " found no rendezvous at " + rendezvous_ + " in time" +
                                        (problem_.empty() ? "" : " (" + problem_ + ")"));
-    throw error(errc::timed_out, who + " waited in vain at " + rendezvous_ + ": " + list_of(missing_) +
+    throw error(errc::timed_out, who + " waited in vain at " + rendezvous_ + ": " +
+                                     list_of_both(missing_, limits_.first_new) +
                                      (missing_.size() == 1 ? " has" : " have") + " not come");
   }
 
@@ -466,6 +516,8 @@ private:
   const enrolment& mine_;
   const join_limits& limits_;
   std::vector<std::uint32_t> missing_;
+  bool told_ = false;                       ///< who is missing
+  clock::time_point spoke_ = clock::now();  ///< the last time that somebody was there
   std::string problem_;
 };
 

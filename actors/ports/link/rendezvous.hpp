@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +57,9 @@ public:
   void stop();
   /// The same, but does not wait for the thread. Any thread.
   void ask_to_stop();
+  /// If not all have come, it is over: those from process `first` on are refused with this sentence, also who comes yet; the others are expected to
+  /// know, and to go. Any thread.
+  void refuse(const std::string& why, std::uint32_t first);
   /// What came of the job: how many processes it has, and why they were refused; empty: they were not. @pre done()
   std::uint32_t came() const { return came_; }
   const std::string& refused() const { return refused_; }
@@ -67,7 +71,8 @@ private:
   void make_room();
   void tell_all_who_came();
   void finish();
-  void refuse_all(const std::string& why);
+  void refuse_all(const std::string& why, std::uint32_t first = 0);
+  void heed_bell();
   std::uint32_t processes() const;
   bool has_time() const;
 
@@ -83,12 +88,18 @@ private:
   std::string refused_;
   time_point done_at_{};
   std::atomic<bool> stopping_{false}, done_{false}, over_{false};
+  std::mutex mutex_;
+  std::string refusal_;  ///< asked for from outside
+  std::uint32_t refused_from_ = 0;
   std::thread thread_;
 };
 
 struct join_limits {
   std::chrono::steady_clock::time_point until;  ///< throws error(timed_out) then, with who is missing
   std::function<bool()> cancelled;              ///< asked now and then; true: throws error(cancelled)
+  bool served = false;  ///< somebody serves there already: if nobody does any more, throws error(peer_lost)
+  /// Of a job that grows: the processes from this number on are the new ones, and errors count them from 0.
+  std::uint32_t first_new = 0xffffffff;
 };
 
 /// Enrols the calling process. Waits also for the service itself to come. @param rendezvous several addresses may be said, separated by commas:

@@ -99,9 +99,11 @@ bool others_say(const error& failure);
 /// A job to start; `troupe launch` says what means what.
 struct launch_request {
   std::vector<std::string> program{};
-  int processes = 0;    ///< 0: as many as the hosts have slots
+  int processes = 0;    ///< 0: as many as the hosts have slots, or are invited
   std::string hosts{};  ///< a file; empty: here
   std::string listen{};
+  std::string
+      invitation{};  ///< of communicator::grow(): of a running job they become new processes; empty: their job begins
   launch::supervision how{};
   bool own = false;  ///< the program is this one: its process 0 writes for all
 };

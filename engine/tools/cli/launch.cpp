@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <memory>
+
+#include "memory/error.hpp"
 
 namespace troupe::cli {
 
@@ -14,6 +17,7 @@ constexpr const char* footer = R"(Examples:
   troupe launch -n 4 ./app --its --own=options
   troupe launch --hosts hosts.toml ./app           as many processes as the hosts have slots
   troupe launch -n 4 --no-prefix ./app > output
+  troupe launch --join invitation ./app            new processes for a running job, which has called grow()
 
 Each process finds in TROUPE_JOIN, TROUPE_RANK and TROUPE_RANKS where it belongs, and in TROUPE_KEY what proves that it does. What it
 writes comes line by line, with its number in front. Process 0 has the standard input, unless it is on another host.
@@ -38,7 +42,7 @@ constexpr double most_grace = 86400;
 
 struct arguments {
   int processes = 0;
-  std::string hosts, listen;
+  std::string hosts, listen, join;
   double grace = 5;
   bool no_prefix = false, keep_going = false;
   std::vector<std::string> program;
@@ -55,16 +59,31 @@ public:
 
 void check(const arguments& a) {
   if (a.program.empty()) usage_error("launch: name the program to start, for example troupe launch -n 4 ./app");
-  if (a.hosts.empty() && a.processes == 0)
+  if (!a.join.empty() && !a.listen.empty())
+    usage_error("--listen: with --join the processes meet where the invitation says; leave it out");
+  if (a.hosts.empty() && a.processes == 0 && a.join.empty())
     usage_error("launch: say how many processes, for example -n 4, or where with --hosts FILE");
   if (a.processes < 0 || a.processes > most_processes)
     usage_error("-n: there can be 1 … " + std::to_string(most_processes) + " processes");
   if (!(a.grace >= 0 && a.grace <= most_grace)) usage_error("--grace: write 0 … 86400 seconds");
 }
 
+/// The one word in it.
+std::string read_invitation(const std::string& path) {
+  std::ifstream file{path};
+  std::string word;
+  if (!file.is_open()) throw error(errc::io, "--join: " + path + " cannot be read");
+  file >> word;
+  return word;
+}
+
 int run(const arguments& a) {
   check(a);
   launch_request job{.program = a.program, .processes = a.processes, .hosts = a.hosts, .listen = a.listen};
+  if (!a.join.empty()) {
+    job.invitation = read_invitation(a.join);
+    if (job.invitation.empty()) throw error(errc::bad_config, "--join: " + a.join + " is empty");
+  }
   job.how.prefix = !a.no_prefix;
   job.how.keep_going = a.keep_going;
   job.how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
@@ -76,13 +95,17 @@ int run(const arguments& a) {
 void add_launch(CLI::App& program, action& chosen) {
   auto a = std::make_shared<arguments>();
   CLI::App* sub = program.add_subcommand("launch", "start the processes of a job, here or on several hosts");
-  sub->add_option("-n,--processes", a->processes, "how many; with --hosts: as many as it has slots if not given")
+  sub->add_option("-n,--processes", a->processes,
+                  "how many; as many as --hosts has slots, or as are invited, if not given")
       ->type_name("N");
   sub->add_option("--hosts", a->hosts, "TOML file of hosts, see below")->type_name("FILE");
   sub->add_option(
          "--listen", a->listen,
          "where the processes meet; the default is loopback, or with --hosts this machine's address on the way to them")
       ->type_name("ADDRESS");
+  sub->add_option("--join", a->join,
+                  "file with the invitation of a running job (communicator::grow), whose new processes these are")
+      ->type_name("FILE");
   sub->add_option("--grace", a->grace, "how long the others have when a process has failed")
       ->type_name("SECONDS")
       ->capture_default_str();

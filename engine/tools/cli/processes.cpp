@@ -12,6 +12,7 @@
 #include "engine/tools/launch/hosts.hpp"
 #include "engine/tools/launch/meeting_place.hpp"
 #include "engine/tools/launch/supervisor.hpp"
+#include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
@@ -69,17 +70,35 @@ void check_job_options(const engine_options& options) {
     usage_error("routes go through a layout's elements, which processes do not have: leave trace_routes out");
 }
 
+namespace {
+
+/// As many as are invited, neither more nor less.
+int invited_processes(const launch_request& what) {
+  const auto fresh = static_cast<int>(meeting_of_invitation(what.invitation).fresh);
+  if (what.processes != 0 && what.processes != fresh)
+    throw error(errc::bad_config, "-n " + std::to_string(what.processes) + ": the invitation is for " +
+                                      std::to_string(fresh) + " new process" + (fresh == 1 ? "" : "es"));
+  return fresh;
+}
+
+}  // namespace
+
 int start_job(launch_request what) {
   const std::vector<launch::host> hosts =
       what.hosts.empty() ? std::vector<launch::host>{} : launch::read_hosts(what.hosts);
+  const bool invited = !what.invitation.empty();
   launch::job job{.program = std::move(what.program),
-                  .processes = what.processes == 0 ? launch::slots_of(hosts) : what.processes};
+                  .processes = invited               ? invited_processes(what)
+                               : what.processes == 0 ? launch::slots_of(hosts)
+                                                     : what.processes,
+                  .rendezvous = what.invitation,
+                  .invited = invited};
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
     job.environment.emplace_back(*variable);
   const launch::held_signals signals;
   const launch::guardian guard;
   const actors::job_key key = actors::job_key::random();
-  job.key = key.to_hex();
+  if (!invited) job.key = key.to_hex();
   const std::string directory = std::filesystem::current_path().string();
   const auto places = hosts.empty() ? std::vector<std::size_t>{} : place_processes(hosts, job.processes, what.hosts);
   const auto commands_of = [&] {
@@ -94,6 +113,7 @@ int start_job(launch_request what) {
     return made;
   };
   std::vector<launch::command> commands = commands_of();  // for its errors: nobody listens before
+  if (invited) return supervise(commands, what.how, signals, guard);
   const actors::rendezvous_service place{what.listen.empty() ? launch::listen_for(hosts) : what.listen,
                                          static_cast<std::uint32_t>(job.processes), key, build_of_links()};
   job.rendezvous = place.address();

@@ -11,9 +11,10 @@ namespace {
 
 std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
 
+std::string join_of(const job& of) { return "TROUPE_JOIN=" + of.rendezvous; }
+
 std::vector<std::string> place_of(const job& of, int rank) {
-  return {"TROUPE_JOIN=" + of.rendezvous, "TROUPE_RANK=" + std::to_string(rank),
-          "TROUPE_RANKS=" + std::to_string(of.processes)};
+  return {"TROUPE_RANK=" + std::to_string(rank), "TROUPE_RANKS=" + std::to_string(of.processes)};
 }
 
 bool is_name(std::string_view text) {
@@ -37,8 +38,9 @@ command command_here(const job& of, int rank, const std::string& directory) {
   command made{.rank = rank, .words = of.program, .environment = {}, .directory = directory};
   for (const std::string& variable : of.environment)
     if (!concerns_launchers(name_of(variable))) made.environment.push_back(variable);
+  made.environment.push_back(join_of(of));
   for (std::string& variable : place_of(of, rank)) made.environment.push_back(std::move(variable));
-  made.environment.push_back("TROUPE_KEY=" + of.key);
+  if (!of.invited) made.environment.push_back("TROUPE_KEY=" + of.key);
   return made;
 }
 
@@ -47,9 +49,11 @@ command command_here(const job& of, int rank, const std::string& directory) {
 /// KILL. The helper is what runs in the background, because a shell has its background ignore interrupts. The outer shell is
 /// there to say the exit status, which of a signal is 128 + its number; what it has to say about that is nobody's error.
 command command_there(const job& of, int rank, const host& where, const std::string& directory) {
+  const std::string secret = of.invited ? "TROUPE_JOIN" : "TROUPE_KEY";
   std::string inner = "exec 3<&0 </dev/null\n"
-                      "IFS= read -r TROUPE_KEY <&3 || exit 255\n"
-                      "export TROUPE_KEY\n"
+                      "IFS= read -r " +
+                      secret + " <&3 || exit 255\nexport " + secret +
+                      "\n"
                       "{ trap '' HUP INT QUIT TERM USR1 USR2\n"
                       "while IFS= read -r signal; do kill -s \"$signal\" -- \"-$$\"; done\n"
                       "kill -s KILL -- \"-$$\"; } <&3 3<&- >/dev/null 2>&1 &\n"
@@ -57,6 +61,7 @@ command command_there(const job& of, int rank, const host& where, const std::str
                       "cd " +
                       quoted_for_shell(where.directory.empty() ? directory : where.directory) + " || exit 2\nexport";
   std::vector<std::string> variables = place_of(of, rank);
+  if (!of.invited) variables.insert(variables.begin(), join_of(of));
   for (const std::string& variable : of.environment)
     if (variable.starts_with("TROUPE_") && !concerns_launchers(name_of(variable)) && is_name(name_of(variable)))
       variables.push_back(variable);
@@ -73,7 +78,7 @@ command command_there(const job& of, int rank, const host& where, const std::str
                .environment = {},
                .directory = {},
                .host = where.address,
-               .first_input = of.key + "\n"};
+               .first_input = (of.invited ? of.rendezvous : of.key) + "\n"};
   made.words.push_back("exec sh -c " + quoted_for_shell(outer));
   for (const std::string& variable : of.environment)
     if (!concerns_launchers(name_of(variable))) made.environment.push_back(variable);

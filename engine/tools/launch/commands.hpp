@@ -14,8 +14,9 @@ namespace troupe::launch {
 struct job {
   std::vector<std::string> program{};  ///< and its arguments
   int processes = 1;
-  std::string rendezvous{};                ///< TROUPE_JOIN
-  std::string key{};                       ///< hexadecimal; only ever in an environment or on a pipe
+  std::string rendezvous{};  ///< TROUPE_JOIN
+  std::string key{};         ///< hexadecimal; only ever in an environment or on a pipe
+  bool invited = false;      ///< the rendezvous is an invitation: it is the secret then, and there is no key
   std::vector<std::string> environment{};  ///< of this process, "NAME=VALUE"
 };
 
@@ -37,7 +38,7 @@ struct command {
 
 command command_here(const job& of, int rank, const std::string& directory);
 
-/// On another host, by its command; TROUPE_… variables go with it, on the command line but for the key.
+/// On another host, by its command; TROUPE_… variables go with it, on the command line but for the key or invitation.
 /// @param directory of this process, where the host says nothing
 command command_there(const job& of, int rank, const host& where, const std::string& directory);
 
