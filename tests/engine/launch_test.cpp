@@ -209,6 +209,12 @@ TEST_CASE("launch: each process knows where it belongs") {
 TEST_CASE("launch: new processes of a running job") {
   const auto made = troupe::serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, 2);
   const std::string invitation = troupe::text_of_invitation(made.id), file = write("invitation", invitation + "\n");
+  check_refused(run("launch --join '" + file + "' true"), {"holds a key", "open to others than its owner"});
+  const auto owner_only = [](const std::string& path) {
+    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+    return path;
+  };
+  owner_only(file);
   const auto o = run("launch --no-prefix --join '" + file + "' " +
                          sh("echo $TROUPE_RANK of $TROUPE_RANKS, ${#TROUPE_KEY} $TROUPE_JOIN"),
                      "TROUPE_KEY=of_another_job");
@@ -216,7 +222,7 @@ TEST_CASE("launch: new processes of a running job") {
   for (const char* rank : {"0", "1"}) check_says(o.out, rank + std::string{" of 2, 0 "} + invitation + "\n");
   check_refused(run("launch -n 3 --join '" + file + "' true"), {"-n 3: the invitation is for 2 new processes"});
   check_refused(run("launch --listen tcp://127.0.0.1:0 --join '" + file + "' true"), {"--listen", "--join"});
-  check_refused(run("launch --join '" + write("no_invitation", "tcp://127.0.0.1:7000") + "' true"),
+  check_refused(run("launch --join '" + owner_only(write("no_invitation", "tcp://127.0.0.1:7000")) + "' true"),
                 {"this is no invitation"});
 }
 

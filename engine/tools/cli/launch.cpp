@@ -7,6 +7,8 @@
 #include <fstream>
 #include <memory>
 
+#include <sys/stat.h>
+
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -68,22 +70,25 @@ void check(const arguments& a) {
   if (!(a.grace >= 0 && a.grace <= most_grace)) usage_error("--grace: write 0 … 86400 seconds");
 }
 
-/// The one word in it.
+/// The one word in it. Whoever can read it can join.
 std::string read_invitation(const std::string& path) {
   std::ifstream file{path};
+  struct stat is {};
+  if (!file.is_open() || ::stat(path.c_str(), &is) != 0) throw error(errc::io, "--join: " + path + " cannot be read");
+  if ((is.st_mode & 077U) != 0)
+    throw error(errc::bad_config, "--join: the invitation " + path +
+                                      " holds a key, and is open to others than its owner; grow again, and write it to "
+                                      "a file that is not (umask 077)");
   std::string word;
-  if (!file.is_open()) throw error(errc::io, "--join: " + path + " cannot be read");
   file >> word;
+  if (word.empty()) throw error(errc::bad_config, "--join: " + path + " is empty");
   return word;
 }
 
 int run(const arguments& a) {
   check(a);
   launch_request job{.program = a.program, .processes = a.processes, .hosts = a.hosts, .listen = a.listen};
-  if (!a.join.empty()) {
-    job.invitation = read_invitation(a.join);
-    if (job.invitation.empty()) throw error(errc::bad_config, "--join: " + a.join + " is empty");
-  }
+  if (!a.join.empty()) job.invitation = read_invitation(a.join);
   job.how.prefix = !a.no_prefix;
   job.how.keep_going = a.keep_going;
   job.how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
