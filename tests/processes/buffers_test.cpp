@@ -40,7 +40,8 @@ std::size_t shared_kilobytes() {
   bool ours = false;
   while (std::fgets(line, sizeof line, maps) != nullptr) {
     const std::string text{line};
-    if (text.find('-') < 20 && text.find("-p ") == std::string::npos && text.find(" r") != std::string::npos)
+    // "7f0c5a000000-7f0c5a021000 rw-s 00000000 …" begins what the lines behind it say.
+    if (const auto dash = text.find('-'); dash < text.find(' ') && dash < text.find(':'))
       ours = text.find("troupe-boards") != std::string::npos;
     if (ours && text.rfind("Rss:", 0) == 0) sum += std::stoul(text.substr(4));
   }

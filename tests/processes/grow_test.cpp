@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "engine/tools/simulate/dice.hpp"
@@ -47,9 +48,13 @@ public:
         if (::write(out, invitation.data(), length) != static_cast<ssize_t>(length)) throw std::runtime_error("write");
     };
   }
-  std::string wait() const {
+  /// Whoever was to write it may be killed before.
+  std::string wait(std::chrono::seconds most = 40s) const {
     std::string invitation(length, ' ');
     for (std::size_t got = 0; got < length;) {
+      pollfd there{ends_[0], POLLIN, 0};
+      if (::poll(&there, 1, static_cast<int>(std::chrono::milliseconds{most}.count())) != 1)
+        throw std::runtime_error("no invitation came");
       const ssize_t more = ::read(ends_[0], invitation.data() + got, length - got);
       if (more <= 0) throw std::runtime_error("read");
       got += static_cast<std::size_t>(more);
@@ -339,7 +344,7 @@ TEST_CASE("whoever is killed at whatever moment of a grow, nobody waits for ever
           if (m.process == 3) {
             m.say("comes");
             const std::string why =
-                error_of([&] { comm = engine.join({.rendezvous = to_new.wait(), .deadline = 20s}); });
+                error_of([&] { comm = engine.join({.rendezvous = to_new.wait(5s), .deadline = 20s}); });
             return m.say(comm ? until_lost() : why);
           }
           comm = engine.join(one_of(m, 3));
