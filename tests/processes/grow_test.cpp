@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -215,6 +217,39 @@ TEST_CASE("a program of one process grows, and again when the first new ones hav
   CHECK(last_line(all[1]) == "0 1 2 ");
   CHECK(last_line(all[2]) == "0 1 3 ");
   CHECK(all[0].said.size() == 4);
+}
+
+TEST_CASE("what a job grew to is given back by the grows that follow") {
+  constexpr int rounds = 16;
+  const letter to_new;
+  const auto entries = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator{folder}, std::filesystem::directory_iterator{});
+  };
+  const auto all = run_processes(1 + rounds, [&](const member& m) {
+    troupe::engine engine(quiet());
+    if (m.process > 0) {
+      communicator comm = engine.join({.rendezvous = to_new.wait()});
+      return comm.barrier();
+    }
+    std::ptrdiff_t threads = 0, descriptors = 0;
+    engine.run(1, [&](communicator& comm) {
+      for (int round = 1; round <= rounds; ++round) {
+        comm.grow(1, {.invite = to_new.sender()}).barrier();
+        ::usleep(50'000);  // the other one leaves
+        if (round == rounds / 2) {
+          threads = entries("/proc/self/task");
+          descriptors = entries("/proc/self/fd");
+        }
+      }
+    });
+    m.say(std::to_string(threads) + " threads, then " + std::to_string(entries("/proc/self/task")));
+    m.say(std::to_string(descriptors) + " descriptors, then " + std::to_string(entries("/proc/self/fd")));
+    // Of the last one or two something may be left.
+    if (entries("/proc/self/task") > threads + 12 || entries("/proc/self/fd") > descriptors + 24)
+      throw std::runtime_error("they add up");
+  });
+  CHECK(trouble(all) == "");
+  for (const std::string& line : all[0].said) MESSAGE(line);
 }
 
 TEST_CASE("a grow names who has not come, and what was there goes on, and may try again") {
