@@ -344,18 +344,18 @@ pair_end pairs::make_end(row& in, const operation_key& key, const call& what, co
   const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
   const bool far = others_ != nullptr && !others_->is_here(key.peer);
   pair_far_end peer{far ? others_ : nullptr, key.peer};
-  if (far && key.sending) peer.stage = stage_for(key, input, bytes);
+  if (far && key.sending) peer.stage = stage_for(key, *in.lane, input, bytes);
   return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes, peer)
                      : pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
 }
 
 /// Null: it needs none, or there is none.
-std::byte* pairs::stage_for(const operation_key& key, const void* data, std::size_t bytes) {
+std::byte* pairs::stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes) {
   // Copying less is no more work than asking whether that is needed.
   constexpr std::size_t worth_asking = 2048;
-  if (bytes <= pair_slot::inline_bytes || bytes > stages_.longest()) return nullptr;
+  if (bytes <= pair_slot::inline_bytes) return nullptr;
   if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
-  return stages_.place(key.peer, number_of(key.epoch));
+  return stages_.place(key.peer, lane, number_of(key.epoch), bytes);
 }
 
 /// Where an operation that has its slot stands; null if it has none.

@@ -180,7 +180,7 @@ private:
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
   pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output);
-  std::byte* stage_for(const operation_key& key, const void* data, std::size_t bytes);
+  std::byte* stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
   /// If it has to be told.

@@ -60,6 +60,12 @@ struct pair_slot {
     std::atomic<std::uint64_t> tell{0};    ///< names the message about which the receiver wants to be told
     std::atomic<std::uint64_t> failed{0};  ///< names the message of which a claimed unit could not be copied
   } answer;
+
+  /// For the sender that has posted message n: nobody reads any more where that was. True at the latest when the slot is another one's (2).
+  bool is_over(std::uint64_t number) const {
+    return answer.finished.load(std::memory_order_acquire) == number + 1 ||
+           head.stamp.load(std::memory_order_relaxed) != number + 1;
+  }
 };
 
 struct pair_lane {

@@ -35,9 +35,10 @@ void pair_end::post() {
 }
 
 /// Where the receiver takes it from. One that is away does not: then this end copies.
-const std::byte* pair_end::stage_what_it_reads() const {
-  if (far_.stage == nullptr || is_away()) return data_;
-  troupe::copy(far_.stage, data_, bytes_);
+const std::byte* pair_end::stage_what_it_reads() {
+  if (far_.stage != nullptr && is_away()) far_.stage = nullptr;
+  if (far_.stage == nullptr) return data_;
+  troupe::copy(far_.stage, data_, bytes_, store_hint::cached);  // it is read at once
   return far_.stage;
 }
 

@@ -51,7 +51,7 @@ public:
     // Most looks find nothing, and whoever waits for a message looks as fast as it can.
     if (sending_) {
       if (finished()) return pair_status::performed;
-      return is_away() ? help() : pair_status::waiting;
+      return is_away() && !takes_from_stage() ? help() : pair_status::waiting;
     }
     if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
     return take();
@@ -86,11 +86,15 @@ private:
         far_(far),
         sending_(sending) {}
 
-  const std::byte* stage_what_it_reads() const;
+  const std::byte* stage_what_it_reads();
   pair_status help();
   pair_status take();
   /// From a sender: the receiver is not looking, or will not be for long.
   bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
+  /// From a sender: the receiver looks, and copies faster than the system would for this end.
+  bool takes_from_stage() const {
+    return far_.stage != nullptr && slot_->answer.tell.load(std::memory_order_seq_cst) != mark_;
+  }
   pair_status copy_units(std::byte* target, const std::byte* source);
   bool claim(std::uint64_t& unit);
   pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where a rank copies what it sends to ranks of other processes, so that they find it in memory that they map: a copy by a core costs a fraction
-// of one by the system, which is entered for it besides. Of a message that is longer than a place the system copies.
+// of one by the system, which is entered for it, and looks up every page. Two are still less than one of those.
 //
-// One place for each destination and slot of its lane. It is the message's for as long as the slot is (pair_board.hpp, 2). The receiver only
-// reads it; the sender's own buffer stays what the sender itself copies from where the receiver is away.
-// Owner: the sender's pairs, on its rank's turn. Memory: 2 MiB a rank at most, from its first such message on, of which the system gives what
-// is written to.
+// A place for each destination and slot of its lane, for short messages: it is the message's for as long as the slot is (pair_board.hpp, 2). And one
+// place for a long message, to whomever: while that has not been taken, the system copies further ones. The receiver only reads a place.
+// Owner: the sender's pairs, on its rank's turn. Memory: 2 MiB a rank at most for the short ones, from the first on, of which the system gives what is
+// written to; for the long ones as much as the longest has needed, up to 2 MiB.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,32 +19,47 @@ namespace troupe {
 
 class pair_stages {
 public:
-  /// From here on a message is worth it that two copies take longer than the system's one, which both ends share then (pair_port.hpp).
-  static constexpr std::size_t longest_place = 64 * 1024;
-  static constexpr std::size_t most_bytes = 2 * 1024 * 1024;
+  static constexpr std::size_t longest_place = 64 * 1024;     ///< of those for short messages
+  static constexpr std::size_t most_short = 2 * 1024 * 1024;  ///< of all of them
+  /// Message that is staged at all. A longer one is not found in a cache any more by who takes it: then the system's one copy is faster.
+  static constexpr std::size_t longest = 2 * 1024 * 1024;
 
   /// @param others of the board's ranks, which outlive it; null: none in other processes
   pair_stages(process_memory* others, int ranks)
-      : memory_(others),
+      : short_(others),
+        long_(others),
         ranks_(static_cast<std::size_t>(ranks)),
-        place_(std::min(longest_place, most_bytes / (ranks_ * pair_lane::depth) / 64 * 64)) {}
+        place_(std::min(longest_place, most_short / (ranks_ * pair_lane::depth) / 64 * 64)) {}
 
-  /// Longer messages have no place. 0: none has.
-  std::size_t longest() const { return place_; }
-  /// Null: the system gives no such memory. @pre the slot is the message's
-  std::byte* place(rank_t to, std::uint64_t number) {
-    if (!tried_) {
-      tried_ = true;
-      memory_.grow(ranks_ * pair_lane::depth * place_);
-    }
-    if (memory_.get() == nullptr) return nullptr;
-    return memory_.get() + (static_cast<std::size_t>(to) * pair_lane::depth + number % pair_lane::depth) * place_;
+  /// For the message that is posted next in the lane. Null: there is none. @pre the slot is the message's
+  std::byte* place(rank_t to, pair_lane& lane, std::uint64_t number, std::size_t bytes) {
+    return bytes <= place_    ? short_place(to, number)
+           : bytes <= longest ? long_place(lane.at(number), number, bytes)
+                              : nullptr;
   }
 
 private:
-  stage_memory memory_;
+  std::byte* short_place(rank_t to, std::uint64_t number) {
+    if (!tried_) {
+      tried_ = true;
+      short_.grow(ranks_ * pair_lane::depth * place_);
+    }
+    if (short_.get() == nullptr) return nullptr;
+    return short_.get() + (static_cast<std::size_t>(to) * pair_lane::depth + number % pair_lane::depth) * place_;
+  }
+  std::byte* long_place(pair_slot& slot, std::uint64_t number, std::size_t bytes) {
+    if (user_ != nullptr && !user_->is_over(user_number_)) return nullptr;
+    std::byte* const at = long_.grow(bytes);
+    user_ = at != nullptr ? &slot : nullptr;
+    user_number_ = number;
+    return at;
+  }
+
+  stage_memory short_, long_;
   std::size_t ranks_, place_;
   bool tried_ = false;
+  pair_slot* user_ = nullptr;  ///< whose message has the long place
+  std::uint64_t user_number_ = 0;
 };
 
 }  // namespace troupe
