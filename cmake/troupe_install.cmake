@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --install: the library, its public headers, the program with its man page and completions, the config presets with their JSON Schema, and the files by which find_package and
-# pkg-config find it.
+# cmake --install: the library, its public headers, the files by which find_package and pkg-config find it; and, unless TROUPE_PROGRAM is
+# off, the program with its man page and completions, the config presets and their JSON Schema.
 #
 # Public headers are the entry headers below and what they include; no others are installed. They keep their folders under
 # include/troupe/, and a one-line troupe.hpp beside them leads to the entry header (a copy would be defined twice): with that one
@@ -47,15 +47,17 @@ foreach(header IN LISTS public_headers)
 endforeach()
 file(CONFIGURE OUTPUT troupe.hpp CONTENT "#pragma once\n#include \"engine/api/troupe.hpp\"\n" @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/troupe.hpp DESTINATION ${header_dir})
-install(TARGETS troupe_cli COMPONENT program)
-install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
-install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.bash RENAME troupe
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
-install(FILES ${PROJECT_BINARY_DIR}/generated/_troupe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
-  COMPONENT program)
-install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe
-  COMPONENT program)
-install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config COMPONENT program OPTIONAL)
+if(TROUPE_PROGRAM)
+  install(TARGETS troupe_cli COMPONENT program)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.bash RENAME troupe
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/_troupe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+    COMPONENT program)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/troupe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe
+    COMPONENT program)
+  install(DIRECTORY config/ DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/config COMPONENT program OPTIONAL)
+endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 install(EXPORT troupe_targets NAMESPACE troupe:: DESTINATION ${package_dir})

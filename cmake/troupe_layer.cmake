@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# troupe_layer(<name> [ON <lower layer>...] [USES <outside target>...] [WITHOUT <folder>...])
+# troupe_layer(<name> [ON <lower layer>...] [USES <outside target>...] [OF <folder>...] [WITHOUT <folder>...])
 #
-# One object library troupe_<name> of all sources in the calling folder, but for the folders named by WITHOUT. ON names the layers
+# One object library troupe_<name> of all sources in the calling folder, or in its folders named by OF, but for those named by WITHOUT. ON names the layers
 # below it whose headers it may include; USES is what it takes from outside, invisible to the layers above. Objects rather than
 # archives: a test can link the lower layers alone, and the linker is told exactly what a library or program consists of.
 function(troupe_layer name)
-  cmake_parse_arguments(layer "" "" "ON;USES;WITHOUT" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  cmake_parse_arguments(layer "" "" "ON;USES;OF;WITHOUT" ${ARGN})
+  set(folders ${CMAKE_CURRENT_SOURCE_DIR})
+  if(layer_OF)
+    list(TRANSFORM layer_OF PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE folders)
+  endif()
+  list(TRANSFORM folders APPEND /*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folders})
   foreach(folder IN LISTS layer_WITHOUT)
     file(GLOB_RECURSE others CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
     list(REMOVE_ITEM sources ${others})

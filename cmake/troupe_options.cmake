@@ -4,10 +4,19 @@
 
 set(TROUPE_SANITIZE "" CACHE STRING "Build with a sanitizer: address (ASan + UBSan), thread, fuzzer (address, and libFuzzer for tests/fuzz; clang), or empty")
 set_property(CACHE TROUPE_SANITIZE PROPERTY STRINGS "" address thread fuzzer)
-option(TROUPE_TESTS "Build tests, examples and benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(TROUPE_PROGRAM "Build the program `troupe`; who embeds the library needs neither it nor CLI11" ${PROJECT_IS_TOP_LEVEL})
+set(tests_by_default OFF)
+if(PROJECT_IS_TOP_LEVEL AND TROUPE_PROGRAM)
+  set(tests_by_default ON)
+endif()
+option(TROUPE_TESTS "Build tests, examples and benchmarks; they run the program, too" ${tests_by_default})
 option(TROUPE_WITHOUT_CAF "Build only what needs no CAF (the lower layers and the ports) and its tests; no library" OFF)
 option(TROUPE_WERROR "Treat warnings in our own code as errors; our presets do" OFF)
 option(TROUPE_CCACHE "Compile through ccache where it is installed and no CMAKE_CXX_COMPILER_LAUNCHER is set" ${PROJECT_IS_TOP_LEVEL})
+
+if(TROUPE_TESTS AND NOT TROUPE_PROGRAM)
+  message(FATAL_ERROR "TROUPE_TESTS=ON needs TROUPE_PROGRAM=ON: the tests run the program")
+endif()
 
 # A library that is a file of its own unless BUILD_SHARED_LIBS says otherwise; nobody else's default is touched.
 if(NOT DEFINED BUILD_SHARED_LIBS)

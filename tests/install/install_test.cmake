@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs a build tree to a fresh prefix, moves it, then builds and runs tests/install/app against it twice: through find_package
 # and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation. Without build_dir the
-# tree is built here first, as people do who know nothing of our presets.
+# library alone is built here first, as people do who embed it and know nothing of our presets.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -12,10 +12,12 @@ function(run)
 endfunction()
 
 set(tools -G ${generator} -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_CXX_COMPILER_LAUNCHER=${launcher})
+set(own_tree OFF)
 if(NOT build_dir)
+  set(own_tree ON)
   set(build_dir ${work_dir}/build)
   run(${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} ${tools}
-    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_TESTS=OFF)
+    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_PROGRAM=OFF)
   run(${CMAKE_COMMAND} --build ${build_dir} --parallel)
 endif()
 
@@ -40,17 +42,23 @@ if(tellers)
 endif()
 
 run(${CMAKE_COMMAND} -S ${outside} -B ${outside}/build ${tools} -DCMAKE_PREFIX_PATH=${prefix})
-run(${CMAKE_COMMAND} --build ${outside}/build)
+run(${CMAKE_COMMAND} --build ${outside}/build --parallel)
 foreach(program IN ITEMS app author actors card)
   run(${outside}/build/${program})
 endforeach()
-run(${prefix}/bin/troupe --help)
-foreach(file IN ITEMS man/man1/troupe.1 bash-completion/completions/troupe zsh/site-functions/_troupe troupe/troupe.schema.json)
-  file(SIZE ${prefix}/share/${file} size)
-  if(size LESS 1000)
-    message(FATAL_ERROR "share/${file} has ${size} bytes")
+if(own_tree)
+  if(EXISTS ${prefix}/bin)
+    message(FATAL_ERROR "TROUPE_PROGRAM is off, and something is installed in bin")
   endif()
-endforeach()
+else()
+  run(${prefix}/bin/troupe --help)
+  foreach(file IN ITEMS man/man1/troupe.1 bash-completion/completions/troupe zsh/site-functions/_troupe troupe/troupe.schema.json)
+    file(SIZE ${prefix}/share/${file} size)
+    if(size LESS 1000)
+      message(FATAL_ERROR "share/${file} has ${size} bytes")
+    endif()
+  endforeach()
+endif()
 
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${lib_dir}/pkgconfig)
 execute_process(COMMAND ${pkg_config} --cflags --libs troupe OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
