@@ -44,7 +44,7 @@ constexpr const char* help =
 
 What allocating on a card's tier costs, and how much of the tier can be used, beside jemalloc, mimalloc and std::pmr's pools. Each has a range of --mib (256)
 for itself, which is touched first.
-  time    --operations (400000) requests and returns in random order at about half of the range, --rounds (5) times; ns a call: median and
+  time    --operations (400000) requests and returns in random order at about half of the range (at most 20 000 blocks), --rounds (5) times; ns a call: median and
           99th percentile of each round, and of those the median. Allocators take turns.
   share   requests (6 of 10) and returns (4 of 10) in random order, until the first request fails: what users hold then, of the range, %.
   threads (2; 1 leaves it out) requests and returns of 64 B to 4 KiB on each, ns a pair, all threads at once.

@@ -5,21 +5,26 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "memory/error.hpp"
+#include "memory/tiers/block_head.hpp"
 
 namespace troupe {
 
 namespace {
 
-// Before every tier lies a page, in whose last bytes the first block has its head: so whole pages fit into a tier, and the first payload is at one.
+// Before every tier lies a page of the system, in whose last bytes the first block has its head: so whole pages fit into a tier, and the first
+// payload is at one.
 constexpr std::size_t front = 4096;
-constexpr std::size_t head = 16;
-constexpr std::size_t most_hbm = std::size_t{1} << 38;
+constexpr std::size_t head = sizeof(detail::block_head);
+// Of all core groups. L2 can be all of it, and one heap manages not quite 256 GiB.
+constexpr std::size_t most_hbm = std::size_t{1} << 37;
+constexpr std::size_t most_l0 = std::size_t{1} << 32;  // thousands of times what a core group has
 
 constexpr std::size_t window_of(std::size_t bytes) { return front + (bytes + front - 1) / front * front; }
 
@@ -33,8 +38,8 @@ card_options checked(card_options o) {
       refuse(std::string{name} + " is " + std::to_string(bytes) + "; it must be whole pages of " +
              std::to_string(tier_heap::page) + " bytes, at most " + std::to_string(most));
   };
-  whole("l0_bytes", o.l0_bytes, std::size_t{1} << 32);
-  whole("hbm_bytes", o.hbm_bytes, most_hbm / static_cast<std::size_t>(o.core_groups) / 2);
+  whole("l0_bytes", o.l0_bytes, most_l0);
+  whole("hbm_bytes", o.hbm_bytes, most_hbm / static_cast<std::size_t>(o.core_groups));
   whole("l1_bytes", o.l1_bytes, o.hbm_bytes);
   return o;
 }
@@ -102,7 +107,7 @@ tier_heap& card_memory::l1(int core_group) {
 }
 
 void card_memory::require_l0(std::size_t bytes, std::string_view who) const {
-  const std::size_t most = std::max<std::size_t>(options_.l0_bytes, 24) - 24;
+  const std::size_t most = std::max(options_.l0_bytes, detail::extra_bytes) - detail::extra_bytes;
   if (bytes > most)
     throw error{errc::out_of_memory, std::string{who} + " needs " + std::to_string(bytes) +
                                          " bytes of L0; a core group has " + std::to_string(most)};
@@ -179,18 +184,25 @@ std::size_t card_memory::offset_of(const void* block) const {
 
 namespace {
 
-/// A block that goes back at the end.
+/// A block for the time of a transfer.
 class lent {
 public:
   lent(tier_heap& heap, void* block) : heap_{heap}, block_{block} {}
-  ~lent() { heap_.deallocate(block_); }
+  /// Where give_back() was not reached something else is being told already.
+  ~lent() {
+    try {
+      give_back();
+    } catch (const error&) {}
+  }
   lent(const lent&) = delete;
   lent& operator=(const lent&) = delete;
+  /// At the end. Throws as tier_heap::deallocate(): somebody may have overwritten what stands around the block meanwhile.
+  void give_back() { heap_.deallocate(std::exchange(block_, nullptr)); }
   std::byte* data() const noexcept { return static_cast<std::byte*>(block_); }
 
 private:
   tier_heap& heap_;
-  void* const block_;
+  void* block_;
 };
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
@@ -216,12 +228,13 @@ void card_memory::through_l0(int core_group, const std::byte* from, std::byte* t
   std::size_t tile = std::min<std::size_t>(bytes, 64 * 1024);
   void* block = tiles.try_allocate(tile);
   while (block == nullptr && tile > 64) block = tiles.try_allocate(tile /= 2);
-  const lent room{tiles, block != nullptr ? block : tiles.allocate(tile)};  // which says what there is
+  lent room{tiles, block != nullptr ? block : tiles.allocate(tile)};  // which says what there is
   for (std::size_t at = 0; at < bytes; at += tile) {
     const std::size_t now = std::min(tile, bytes - at);
     copy_bytes(room.data(), from + at, now);
     copy_bytes(to + at, room.data(), now);
   }
+  room.give_back();
 }
 
 host_transfer card_memory::upload(std::span<const std::byte> host, std::span<void* const> local, host_way way) {
@@ -231,10 +244,11 @@ host_transfer card_memory::upload(std::span<const std::byte> host, std::span<voi
     for (void* const to : local) copy_bytes(static_cast<std::byte*>(to), host.data(), host.size());
     return {all, 0};
   }
-  const lent published{l2_, l2_.allocate(host.size())};
+  lent published{l2_, l2_.allocate(host.size())};
   copy_bytes(published.data(), host.data(), host.size());
   for (int g = 0; g < core_groups(); ++g)
     through_l0(g, published.data(), static_cast<std::byte*>(local[static_cast<std::size_t>(g)]), host.size());
+  published.give_back();
   return {host.size(), all};
 }
 
@@ -249,12 +263,13 @@ host_transfer card_memory::download(std::span<void* const> local, std::span<std:
       copy_bytes(host.data() + g * part, static_cast<const std::byte*>(local[g]), part);
     return {host.size(), 0};
   }
-  const lent gathered{l2_, l2_.allocate(host.size())};
+  lent gathered{l2_, l2_.allocate(host.size())};
   for (int g = 0; g < core_groups(); ++g) {
     const auto at = static_cast<std::size_t>(g);
     through_l0(g, static_cast<const std::byte*>(local[at]), gathered.data() + at * part, part);
   }
   copy_bytes(host.data(), gathered.data(), host.size());
+  gathered.give_back();
   return {host.size(), host.size()};
 }
 

@@ -79,8 +79,13 @@ public:
   card_memory& operator=(const card_memory&) = delete;
 
   // -- the four calls ------------------------------------------------------------------------------
+  /// At least `bytes` of a core group's L1, at a cache line (64 bytes), until free_local(). Throws errc::out_of_memory, with what is left there;
+  /// errc::size_overflow; errc::invalid_argument for a core group that is none; errc::aborted when a head of the tier was overwritten.
   void* malloc_local(int core_group, std::size_t bytes) { return l1(core_group).allocate(bytes); }
+  /// nullptr is nothing. Throws errc::invalid_argument: given back before, of L2, or no block; somebody wrote behind its end (it then stays out of
+  /// use). errc::aborted as above.
   void free_local(void* block);
+  /// The same of L2, which all core groups share.
   void* malloc_cross(std::size_t bytes) { return l2_.allocate(bytes); }
   void free_cross(void* block);
 
@@ -100,10 +105,13 @@ public:
 
   // -- host and card -------------------------------------------------------------------------------
   /// Puts the host's bytes into a block of every core group's L1, `local[g]`, by the caller's thread. one_copy needs as much L2 for the
-  /// time, and a tile in each L0. Throws errc::invalid_argument unless there is a block of the size in the L1 of each core group.
+  /// time, and a tile in each L0. Throws errc::invalid_argument unless there is a block of the size in the L1 of each core group,
+  /// errc::out_of_memory if L2 or an L0 has no room. Nobody else may write to these blocks meanwhile.
+  /// @param host any length; `local`: core_groups() blocks, each of at least that length
   host_transfer upload(std::span<const std::byte> host, std::span<void* const> local,
                        host_way way = host_way::one_copy);
-  /// Puts together at the host what each core group has a part of, `local[g]` the g-th.
+  /// Puts together at the host what each core group has a part of, `local[g]` the g-th. @param host a multiple of core_groups() bytes, of which each
+  /// block of `local` has as many as its part. By the caller's thread; errors and room as upload()'s.
   host_transfer download(std::span<void* const> local, std::span<std::byte> host, host_way way = host_way::one_copy);
 
   // -- other processes -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Private to memory/tiers: the blocks that one thread keeps of one heap, in classes of sizes. Its owner alone takes and gives, behind a quiet door;
-// who has the heap's lock may close the door and take everything.
+// who has the heap's lock may close the door and take everything. Nothing here locks, allocates or throws. Lengths are in lines of 64 bytes, heads included.
 
 #include <algorithm>
 #include <array>
@@ -53,6 +53,7 @@ public:
     }
   }
 
+  /// Blocks of that kind that are kept at once; kinds are numbered by `classes.of`, and behind those by large_of(). Any thread.
   std::uint32_t most(std::size_t c) const noexcept { return most_[c]; }
 
   /// Of blocks beyond the classes, which come in any length, up to this: kept by the power of two and the eighth of it that they reach.
@@ -66,6 +67,7 @@ public:
   }
 
   // -- of the owner, behind the door ---------------------------------------------------------------
+  /// The last one that was given back; nullptr: none is kept. Its word says `cached`.
   block_head* pop(std::size_t c) noexcept {
     block_head* const top = tops_[c];
     if (top == nullptr) return nullptr;
@@ -80,7 +82,7 @@ public:
     const std::size_t c = large_of(lines);
     return tops_[c] != nullptr && tops_[c]->lines >= lines ? pop(c) : nullptr;
   }
-  /// False: the class is full.
+  /// False: as many as may be are kept already. @pre the block is of that kind, and its word says `cached`
   bool push(std::size_t c, block_head* block) noexcept {
     const std::uint16_t count = counts_[c].load(std::memory_order_relaxed);
     if (count >= most_[c]) return false;

@@ -31,7 +31,7 @@ std::uint32_t tier_core::fragment_at(std::uint32_t line) const noexcept {
 std::uint32_t tier_core::fragment_before(std::uint32_t line) const noexcept {
   const std::uint32_t lines = before(line);
   if (lines == 0 || (lines <= line && lines <= most_fragment && fragment_at(line - lines) == lines)) return lines;
-  spoiled_ = line < total_ ? head_of(line) : nullptr;
+  spoiled_ = line < total_ ? static_cast<const void*>(head_of(line)) : first_ + std::size_t{total_} * line_bytes;
   return 0;
 }
 
@@ -51,9 +51,13 @@ void tier_core::insert(std::uint32_t line, std::uint32_t lines) {
 void tier_core::remove(std::uint32_t line, std::uint32_t lines) {
   free_block* const block = fragment(line);
   const free_links links = block->links;
-  const auto leads = [&](std::uint32_t to) { return to == no_line || fragment_at(to) == lines; };
+  const bool next_leads_back =
+      links.next == no_line || (fragment_at(links.next) == lines && fragment(links.next)->links.previous == line);
+  const bool previous_leads_here =
+      links.previous == no_line ? lists_[lines] == line
+                                : fragment_at(links.previous) == lines && fragment(links.previous)->links.next == line;
   const std::uint64_t word = block->head.word.load(std::memory_order_relaxed);
-  if (!words_.is(&block->head, lines, word, block_state::free) || !leads(links.next) || !leads(links.previous)) {
+  if (!words_.is(&block->head, lines, word, block_state::free) || !next_leads_back || !previous_leads_here) {
     spoiled_ = &block->head;
     return;
   }
@@ -81,10 +85,10 @@ block_head* tier_core::taken(std::uint32_t line, std::uint32_t lines) noexcept {
 }
 
 block_head* tier_core::take(std::uint32_t lines) {
-  if (spoiled_ != nullptr) return nullptr;
+  if (spoiled()) return nullptr;
   if (lines <= most_fragment)
     if (block_head* const head = take_fragment(lines)) return head;
-  return spoiled_ == nullptr && lines <= total_ ? take_pages(lines) : nullptr;
+  return !spoiled() && lines <= total_ ? take_pages(lines) : nullptr;
 }
 
 block_head* tier_core::take_fragment(std::uint32_t lines) {
@@ -95,7 +99,7 @@ block_head* tier_core::take_fragment(std::uint32_t lines) {
   const auto found = static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::countr_zero(rest));
   const std::uint32_t line = lists_[found];
   remove(line, found);
-  if (spoiled_ != nullptr) return nullptr;
+  if (spoiled()) return nullptr;
   settle(line + lines, line + found);
   return taken(line, lines);
 }
@@ -112,16 +116,16 @@ block_head* tier_core::take_pages(std::uint32_t lines) {
   stretch free{};
   for (; run.count > 0; run = map_.find(run.first + run.count, least, enough)) {
     free = around(run);
-    if (spoiled_ != nullptr || free.to - free.from >= lines) break;
+    if (spoiled() || free.to - free.from >= lines) break;
   }
-  if (run.count == 0 || spoiled_ != nullptr) return nullptr;
+  if (run.count == 0 || spoiled()) return nullptr;
   const std::uint32_t first = run.first * page_lines, behind = first + run.count * page_lines, end = free.from + lines;
   // No more pages than the block touches. What it leaves of the last one is a fragment, with the one behind if that touches it.
   const std::uint32_t pages = std::min(run.count, (end - first + page_lines - 1) / page_lines);
   const std::uint32_t rest_to = pages == run.count ? free.to : first + pages * page_lines;
   if (free.from < first) remove(free.from, first - free.from);
   if (rest_to > behind) remove(behind, rest_to - behind);
-  if (spoiled_ != nullptr) return nullptr;
+  if (spoiled()) return nullptr;
   map_.take(run.first, pages);
   settle(end, rest_to);
   return taken(free.from, lines);
@@ -136,7 +140,7 @@ block_head* tier_core::cut(block_head* block, std::uint32_t lines) {
 // -- giving ---------------------------------------------------------------------------------------
 
 void tier_core::give(block_head* block) {
-  if (spoiled_ != nullptr) return;
+  if (spoiled()) return;
   const std::uint32_t line = line_of(block);
   std::uint32_t from = line, to = line + block->lines;
   if (const std::uint32_t lines = fragment_before(line); lines > 0) remove(from -= lines, lines);
@@ -144,7 +148,7 @@ void tier_core::give(block_head* block) {
     remove(to, lines);
     to += lines;
   }
-  if (spoiled_ != nullptr) return;
+  if (spoiled()) return;
   // The head may come to lie within a fragment: a pointer to this block is still recognised as one that was given back.
   block->word.store(words_.make(block, block->lines, 0, block_state::free), std::memory_order_relaxed);
   const std::uint32_t page = (from + page_lines - 1) / page_lines, end = to / page_lines;
@@ -187,7 +191,7 @@ std::uint64_t tier_core::largest() const {
 }
 
 const char* tier_core::fault() const {
-  if (spoiled_ != nullptr) return "a head was overwritten";
+  if (spoiled()) return "a head was overwritten";
   std::uint64_t seen_free = 0;
   std::uint32_t before_this = 0;  // lines of the fragment that ends at `line`
   bool was_page = false;
@@ -206,14 +210,29 @@ const char* tier_core::fault() const {
     if (free > 0 && before_this > 0) return "two fragments touch";
     if (free > 0 && (line + page_lines - 1) / page_lines < (line + free) / page_lines)
       return "a fragment has a page in it";
-    if (free > 0 && (lists_with_[free / 64] >> free % 64 & 1) == 0) return "a fragment is in no list";
     seen_free += free;
     before_this = free;
     was_page = false;
     line += lines;
   }
   if (before_end_ != (was_page ? 0 : before_this)) return "the end does not know what is before it";
-  return seen_free == free_lines() ? nullptr : "what is free is not what is counted";
+  return seen_free == free_lines() ? list_fault() : "what is free is not what is counted";
+}
+
+/// Every fragment is in the list of its length, once. Ends, as every member must lead back to the one before it.
+const char* tier_core::list_fault() const {
+  std::uint64_t in_lists = 0;
+  for (std::uint32_t lines = 1; lines <= most_fragment; ++lines) {
+    if ((lists_[lines] != no_line) != ((lists_with_[lines / 64] >> lines % 64 & 1) != 0))
+      return "the bitmap does not know which lists have any";
+    std::uint32_t previous = no_line;
+    for (std::uint32_t at = lists_[lines]; at != no_line; previous = at, at = fragment(at)->links.next) {
+      if (fragment_at(at) != lines) return "a list leads to what is no fragment of its length";
+      if (fragment(at)->links.previous != previous) return "a list does not lead back";
+      in_lists += lines;
+    }
+  }
+  return in_lists == fragment_lines_ ? nullptr : "a fragment is in no list";
 }
 
 }  // namespace troupe::detail

@@ -11,6 +11,7 @@
 // So 1 MiB costs 1 MiB and a line, not a page more.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -51,8 +52,9 @@ public:
   }
   /// A head of a free block was overwritten: by who wrote before or behind its block, or into one that it had given back.
   /// The heap gives out no more, since nothing it knows can be trusted.
-  bool spoiled() const noexcept { return spoiled_ != nullptr; }
-  const void* spoiled_at() const noexcept { return spoiled_; }
+  /// These two may be asked by any thread, without the lock.
+  bool spoiled() const noexcept { return spoiled_at() != nullptr; }
+  const void* spoiled_at() const noexcept { return spoiled_.load(std::memory_order_relaxed); }
 
   /// Of the tests: looks at everything, and says what is wrong, or nullptr. Cost: every block.
   const char* fault() const;
@@ -68,6 +70,7 @@ private:
   std::uint32_t fragment_before(std::uint32_t line) const noexcept;
   void insert(std::uint32_t line, std::uint32_t lines);
   void remove(std::uint32_t line, std::uint32_t lines);
+  const char* list_fault() const;
   /// Who begins at `line` is told that the fragment in front of it has so many lines.
   void tell(std::uint32_t line, std::uint32_t lines) noexcept {
     if (line < total_) head_of(line)->before = lines;
@@ -96,7 +99,8 @@ private:
   page_map map_;
   std::array<std::uint32_t, most_fragment + 1> lists_;
   std::array<std::uint64_t, most_fragment / 64 + 1> lists_with_{};
-  mutable const void* spoiled_ = nullptr;
+  // In a line of its own, which is written once at most: every request reads it.
+  alignas(line_bytes) mutable std::atomic<const void*> spoiled_{nullptr};
 };
 
 }  // namespace troupe::detail

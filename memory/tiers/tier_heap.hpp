@@ -57,21 +57,23 @@ public:
   /// At least `bytes`, of whole cache lines or `align` if that is larger (a power of two). 0 bytes are a block, too.
   /// Throws errc::out_of_memory with what there is, errc::size_overflow if no range could hold it, errc::aborted when a head was overwritten.
   void* allocate(std::size_t bytes, std::size_t align = alignment);
-  /// The same; nullptr if there is no room, or ever could be.
+  /// The same; nullptr wherever allocate() would throw.
   void* try_allocate(std::size_t bytes, std::size_t align = alignment) noexcept;
   /// nullptr is nothing. Throws errc::invalid_argument: given back before, no block of this heap, or somebody wrote behind its
-  /// end (then it stays out of use).
+  /// end (then it stays out of use); errc::aborted when a head was overwritten.
   void deallocate(void* block);
-  /// The bytes that were asked for. Throws as deallocate().
+  /// The bytes that were asked for. Throws errc::invalid_argument as deallocate(), but does not look behind the block's end.
   std::size_t size_of(const void* block) const;
   /// Whether the address lies in the range: of a block of this heap or not.
   bool contains(const void* address) const noexcept;
 
-  /// Moves the end of what is given out, in whole pages. False, and nothing happens, while something is allocated behind it. @pre capacity <= bytes
+  /// Moves the end of what is given out to so many bytes from the beginning, in whole pages (rounded down; at most the range). False, and nothing
+  /// happens, while something is allocated behind it.
   bool resize(std::size_t capacity);
-  /// Looks at the whole map.
+  /// Of this moment: other threads go on. Looks at the whole map, under the lock.
   usage use() const;
-  /// Gives back what threads keep. For tests, and before resize() is refused.
+  /// Gives back what threads keep, unless the system refuses the barrier that it needs (memory/process_barrier.hpp). For tests; a request that finds no
+  /// room, and a resize(), do so themselves.
   void collect();
   /// Of tests: nullptr, or what is wrong with the heap. Looks at every block; nobody else may use the heap meanwhile.
   const char* fault() const;

@@ -118,10 +118,12 @@ void tier_state::empty_locked(thread_cache& cache) noexcept {
 
 void tier_state::collect_locked() noexcept {
   for (const auto& cache : caches_) cache->door.close();
-  process_barrier::pass();
+  const bool all_see = process_barrier(barrier_of::this_process);
   for (const auto& cache : caches_) {
-    cache->door.await();
-    empty_locked(*cache);
+    if (all_see || !cache->door.needs_barrier()) {
+      cache->door.await();
+      empty_locked(*cache);
+    }
     cache->door.open();
   }
 }

@@ -39,6 +39,8 @@ public:
 
   /// nullptr: no room. @pre align is a power of two
   void* take(std::size_t bytes, std::size_t align) noexcept {
+    if (core_.spoiled()) [[unlikely]]
+      return nullptr;  // also of what threads keep: some of that may be what was overwritten
     const auto lines = static_cast<std::uint32_t>((bytes + extra_bytes + line_bytes - 1) / line_bytes);
     if (bytes <= line_classes::most_lines * line_bytes - extra_bytes && align <= line_bytes) [[likely]] {
       const std::size_t c = classes.of[lines];
@@ -66,6 +68,8 @@ public:
 
   /// Of a block that is live and whole. False: the heap came upon a head that was overwritten.
   bool give(block_head* head) noexcept {
+    if (core_.spoiled()) [[unlikely]]
+      return false;
     const std::uint32_t lines = head->lines;
     if (lines <= thread_cache::most_large) [[likely]] {
       const bool large = lines > line_classes::most_lines;
@@ -87,7 +91,7 @@ public:
     return !core_.spoiled();
   }
 
-  /// Takes back what threads keep.
+  /// Takes back what threads keep, unless the system refuses the barrier that this needs.
   void collect() {
     const std::lock_guard lock{mutex_};
     collect_locked();
@@ -95,10 +99,7 @@ public:
   bool resize(std::size_t capacity);
   tier_heap::usage use() const;
   /// The head that was overwritten, or nullptr.
-  const void* spoiled_at() const {
-    const std::lock_guard lock{mutex_};
-    return core_.spoiled_at();
-  }
+  const void* spoiled_at() const noexcept { return core_.spoiled_at(); }
   const char* fault() const {
     const std::lock_guard lock{mutex_};
     return core_.fault();

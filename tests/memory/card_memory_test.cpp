@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <csignal>
 #include <cstring>
 #include <memory_resource>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,6 +206,43 @@ TEST_CASE("another process maps the segment and finds a block at the same offset
   CHECK(code_of([&] { (void)card.offset_of(&outside); }) == errc::invalid_argument);
   CHECK(card_memory{small()}.descriptor() == -1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space of their own
+TEST_CASE("what the system does not give is an error, and nothing is left of it") {
+  rlimit none{};
+  int kind = RLIMIT_AS;
+  bool shared = true;
+  SUBCASE("address space") {
+    none = {std::size_t{1} << 30, std::size_t{1} << 30};
+    shared = false;
+  }
+  SUBCASE("a descriptor") { kind = RLIMIT_NOFILE; }
+  SUBCASE("a file of the size") { kind = RLIMIT_FSIZE; }
+  SUBCASE("address space for what is shared") { none = {std::size_t{1} << 30, std::size_t{1} << 30}; }
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    if (::setrlimit(static_cast<__rlimit_resource_t>(kind), &none) != 0) ::_exit(2);
+    bool told = false;
+    try {
+      card_options options;
+      options.shared = shared;
+      card_memory card{options};
+    } catch (const error& e) {
+      told = e.code_value() == errc::out_of_memory &&
+             std::string{e.what()}.find("the system gives no") != std::string::npos;
+    }
+    ::_exit(told && (kind == RLIMIT_NOFILE || ::dup(0) == lowest) ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+#endif
 
 TEST_CASE("a tier is a memory resource of containers") {
   card_memory card{small()};

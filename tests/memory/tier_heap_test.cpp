@@ -2,6 +2,7 @@
 // The allocator of a tier: against a reference that knows every block, with all that it must refuse, and from several threads.
 // TROUPE_TIER_OPERATIONS=100000000 build/release/tests/test_memory -tc="*reference*" is the long run.
 #include "memory/tiers/page_map.hpp"
+#include "memory/tiers/tier_core.hpp"
 #include "memory/tiers/tier_heap.hpp"
 #include "tests/memory/values.hpp"
 
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace troupe;
 using memory_tests::below;
@@ -233,6 +235,60 @@ TEST_CASE("a heap that comes upon an overwritten head stops, and says where") {
   for (int i = 0; said.empty() && i < 1000; ++i) said = message_of([&] { heap.allocate(7000); });
   CHECK(said.find("overwritten") != std::string::npos);
   CHECK(code_of([&] { heap.allocate(1); }) == errc::aborted);
+}
+
+TEST_CASE("a heap that has stopped gives nothing of what threads keep, and takes nothing back") {
+  memory range{2 * MiB};
+  tier_heap heap{range.at, range.bytes};
+  void* const small = heap.allocate(100);
+  void* const kept_small = heap.allocate(100);
+  void* const front = heap.allocate(600'000);  // no thread keeps one as large
+  auto* const block = static_cast<std::byte*>(heap.allocate(600'000));
+  heap.deallocate(kept_small);
+  heap.deallocate(block);
+  block[-1] ^= std::byte{1};  // of the check in its head
+  REQUIRE(code_of([&] { heap.deallocate(front); }) == errc::aborted);
+  REQUIRE(heap.use().kept > 0);
+  CHECK(heap.try_allocate(100) == nullptr);
+  CHECK(code_of([&] { heap.allocate(100); }) == errc::aborted);
+  CHECK(code_of([&] { heap.deallocate(small); }) == errc::aborted);
+}
+
+TEST_CASE("links of free blocks that do not lead back are not followed") {
+  memory range{MiB};
+  const detail::head_words words{7};
+  detail::tier_core core{static_cast<std::byte*>(range.at) + 48, 64, 64, words};
+  std::vector<detail::block_head*> used, free;
+  for (int i = 0; i < 8; ++i) (i % 2 == 0 ? free : used).push_back(core.take(5));
+  for (detail::block_head* const head : used) head->word = words.make(head, 5, 0, detail::block_state::live);
+  for (detail::block_head* const head : free) core.give(head);
+  REQUIRE(core.fault() == nullptr);
+  const auto links = [&](std::size_t i) -> detail::free_links& {
+    return reinterpret_cast<detail::free_block*>(free[i])->links;
+  };
+  // The list begins with the last one that was given: 3, 2, 1, 0.
+  SUBCASE("the next one is a fragment of this length, but another one's next") {
+    links(2).next = core.line_of(free[0]);
+    CHECK(core.fault() == std::string{"a list does not lead back"});
+    core.give(used[2]);  // between 2 and 3
+  }
+  SUBCASE("the previous one likewise") {
+    links(1).previous = core.line_of(free[3]);
+    CHECK(core.fault() == std::string{"a list does not lead back"});
+    core.give(used[1]);
+  }
+  SUBCASE("it says that it is the first one") {
+    links(1).previous = detail::no_line;
+    CHECK(core.fault() == std::string{"a list does not lead back"});
+    core.give(used[1]);
+  }
+  SUBCASE("the list ends before its end") {
+    links(2).next = detail::no_line;
+    CHECK(core.fault() == std::string{"a fragment is in no list"});
+    core.give(used[0]);  // 1 says that 2 leads to it
+  }
+  CHECK(core.spoiled());
+  CHECK(core.take(5) == nullptr);
 }
 
 TEST_CASE("containers live in a heap, through std::pmr") {

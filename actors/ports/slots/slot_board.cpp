@@ -9,11 +9,11 @@
 #include <utility>
 
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "memory/error.hpp"
+#include "memory/process_barrier.hpp"
 
 namespace troupe {
 
@@ -38,32 +38,10 @@ int futex(int operation, bool between_processes) {
   return between_processes ? operation : operation | FUTEX_PRIVATE_FLAG;
 }
 
-/// Whether the system has this command, for which a process has to register.
-bool ask_for_membarrier([[maybe_unused]] int command, [[maybe_unused]] int registration) {
-#if defined(TROUPE_SLOTS_UNDER_TSAN)
-  return false;
-#else
-  const long offered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
-  return offered >= 0 && (offered & command) != 0 && ::syscall(SYS_membarrier, registration, 0, 0) == 0;
-#endif
-}
-
-std::atomic<bool>& membarrier_works() {
-  static std::atomic<bool> works{
-      ask_for_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)};
-  return works;
-}
-
-std::atomic<bool>& global_membarrier_works() {
-  static std::atomic<bool> works{
-      ask_for_membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)};
-  return works;
-}
-
 }  // namespace
 
-bool slots_have_membarrier() { return membarrier_works().load(std::memory_order_relaxed); }
-bool slots_have_global_membarrier() { return global_membarrier_works().load(std::memory_order_relaxed); }
+bool slots_have_membarrier() { return process_barrier_works(barrier_of::this_process); }
+bool slots_have_global_membarrier() { return process_barrier_works(barrier_of::all_processes); }
 
 // -- slot_channel -----------------------------------------------------------------------------------------------------
 
@@ -245,11 +223,8 @@ void slot_board::sleep::want_finished(rank_t of, std::uint64_t bound) {
 }
 
 void slot_board::sleep::fence() {
-  const bool global = board_.between_processes();
-  const int command = global ? MEMBARRIER_CMD_GLOBAL_EXPEDITED : MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-  if (!board_.membarrier_ || ::syscall(SYS_membarrier, command, 0, 0) == 0) return;
-  sure_ = false;
-  (global ? global_membarrier_works() : membarrier_works()).store(false, std::memory_order_relaxed);
+  const barrier_of whose = board_.between_processes() ? barrier_of::all_processes : barrier_of::this_process;
+  if (board_.membarrier_ && !process_barrier(whose)) sure_ = false;
 }
 
 void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {

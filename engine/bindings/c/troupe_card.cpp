@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/bindings/c/troupe_card.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
 #include <new>
-#include <string>
 
 #include "memory/error.hpp"
 #include "memory/tiers/card_memory.hpp"
@@ -13,24 +16,44 @@ struct troupe_card {
 
 namespace {
 
-thread_local std::string last_message;
+// No std::string: that memory has run out must be sayable without any.
+thread_local std::array<char, 1024> last_message{};
+
+/// What is longer is cut.
+void keep(const char* message) noexcept {
+  const std::size_t length = std::min(std::strlen(message), last_message.size() - 1);
+  std::memcpy(last_message.data(), message, length);
+  last_message[length] = '\0';
+}
+
+constexpr bool same(troupe_card_error number, troupe::errc code) {
+  return static_cast<int>(number) == static_cast<int>(code);
+}
+static_assert(same(TROUPE_CARD_OK, troupe::errc::ok));
+static_assert(same(TROUPE_CARD_INVALID_ARGUMENT, troupe::errc::invalid_argument));
+static_assert(same(TROUPE_CARD_SIZE_OVERFLOW, troupe::errc::size_overflow));
+static_assert(same(TROUPE_CARD_ABORTED, troupe::errc::aborted));
+static_assert(same(TROUPE_CARD_OUT_OF_MEMORY, troupe::errc::out_of_memory));
 
 /// No exception leaves for C.
 template <class Work>
 int code_of(const void* needed, Work work) noexcept {
   try {
-    if (needed == nullptr) throw troupe::error{troupe::errc::invalid_argument, "troupe_card: a pointer is NULL"};
+    if (needed == nullptr) {
+      keep("troupe_card: a pointer is NULL");
+      return TROUPE_CARD_INVALID_ARGUMENT;
+    }
     work();
     return 0;
   } catch (const troupe::error& problem) {
-    last_message = problem.what();
+    keep(problem.what());
     return static_cast<int>(problem.code_value());
   } catch (const std::bad_alloc&) {
-    last_message = "troupe_card: out of memory";
-    return static_cast<int>(troupe::errc::out_of_memory);
+    keep("troupe_card: out of memory");
+    return TROUPE_CARD_OUT_OF_MEMORY;
   } catch (const std::exception& problem) {
-    last_message = problem.what();
-    return static_cast<int>(troupe::errc::aborted);
+    keep(problem.what());
+    return TROUPE_CARD_ABORTED;
   }
 }
 
@@ -52,7 +75,7 @@ int troupe_card_create(const troupe_card_options* options, troupe_card** card) {
 }
 
 void troupe_card_destroy(troupe_card* card) { delete card; }
-const char* troupe_card_message(void) { return last_message.c_str(); }
+const char* troupe_card_message(void) { return last_message.data(); }
 
 int troupe_malloc_local(troupe_card* card, int core_group, void** block, size_t bytes) {
   return code_of(block == nullptr ? nullptr : card, [&] { *block = card->memory.malloc_local(core_group, bytes); });

@@ -10,8 +10,8 @@
  *   troupe_free_local(card, weights);
  *   troupe_card_destroy(card);
  *
- * All but troupe_card_destroy may be called by any thread at any time. They return 0, or an error of troupe::errc, whose text is troupe_card_message()'s in
- * the same thread until its next failure. What they were to write is then untouched.
+ * All but troupe_card_destroy may be called by any thread at any time. They return TROUPE_CARD_OK, or what troupe_card_error names; the text is
+ * troupe_card_message()'s in the same thread until its next failure. What they were to write is then untouched.
  */
 #ifndef TROUPE_CARD_H
 #define TROUPE_CARD_H
@@ -25,6 +25,15 @@ extern "C" {
 #endif
 
 typedef struct troupe_card troupe_card;
+
+/* The numbers of troupe::errc. */
+typedef enum troupe_card_error {
+  TROUPE_CARD_OK = 0,
+  TROUPE_CARD_INVALID_ARGUMENT = 1, /* a pointer, a size or a core group that cannot be; given back before; overwritten behind its end */
+  TROUPE_CARD_SIZE_OVERFLOW = 3,    /* no memory could hold it */
+  TROUPE_CARD_ABORTED = 11,         /* the heap came upon a head that was overwritten, and gives out and takes back no more */
+  TROUPE_CARD_OUT_OF_MEMORY = 20    /* no room in the tier, or no memory of the system; a split that cannot move */
+} troupe_card_error;
 
 /* Bytes are whole pages of 8 KiB. */
 typedef struct troupe_card_options {
