@@ -147,7 +147,7 @@ public:
   void pass_on(rank_t to, int channel, chunk&& what) {
     if (killed_) return;
     if (!members_.is_here(to)) {
-      // One that is lost or late here could not be waited for if it were settled.
+      // Only with faults that are injected: the one that is dropped or late must have a sender that waits for it.
       static_cast<void>(members_.links->send(members_, to, channel, what, mesh::may_settle::no));
       return;
     }

@@ -457,7 +457,7 @@ private:
     if (ended_.wait_for(lock, limit_, [this] { return over_; })) return;
     const std::lock_guard active{of_.active_mutex_};
     of_.timed_out_ = true;
-    if (of_.active_ != nullptr) of_.active_->abort("it has taken too long");
+    if (of_.active_ != nullptr) of_.active_->abort(of_.too_long());
   }
 
   bench_runner& of_;
@@ -575,6 +575,12 @@ void bench_runner::describe_plan(job_result& result, bool in_place) {
   result.protocol = name(decided->protocol());
 }
 
+/// In a job the process that comes to it first tells the others so, by the reason of its abort.
+std::string bench_runner::too_long() const {
+  return "the test has taken more than " + plural(static_cast<std::size_t>(settings_.timeout.count()), "second") +
+         " (-T); take fewer iterations or a smaller size";
+}
+
 measurement bench_runner::measure(const job_result& result, bool in_place, std::uint64_t& out_of_bounds) {
   stop_if_interrupted();
   pass one{result, in_place, settings_, world_.empty() ? 0 : world_.front().rank()};
@@ -583,10 +589,7 @@ measurement bench_runner::measure(const job_result& result, bool in_place, std::
     perform(one);
   } catch (const error&) {
     stop_if_interrupted();
-    if (timed_out_)
-      throw error(errc::timed_out, "the test has taken more than " +
-                                       plural(static_cast<std::size_t>(settings_.timeout.count()), "second") +
-                                       " (-T); take fewer iterations or a smaller size");
+    if (timed_out_) throw error(errc::timed_out, too_long());
     throw;
   }
   out_of_bounds += one.out_of_bounds();
@@ -597,7 +600,7 @@ void bench_runner::perform(pass& one) {
   const auto activate = [this](communicator* comm) {
     const std::lock_guard lock{active_mutex_};
     active_ = comm;
-    if (comm != nullptr && (interrupted_ || timed_out_)) comm->abort("interrupted");
+    if (comm != nullptr && (interrupted_ || timed_out_)) comm->abort(interrupted_ ? "interrupted" : too_long());
   };
   struct deactivate {
     decltype(activate)& set;

@@ -78,6 +78,7 @@ private:
   void perform(pass& one);
   void perform_in_job(pass& one);
   void stop_if_interrupted() const;
+  std::string too_long() const;
 
   engine& engine_;
   workload settings_;

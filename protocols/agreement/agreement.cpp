@@ -52,9 +52,11 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
     for (rank_t other = 0; other < ranks_; ++other)
       if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
-  // They wait for each other, or for somebody who has run ahead and says nothing by himself.
-  r.differ = r.differ || differs_from_another(r, rank, epoch);
-  if (r.called < ranks_ && r.differ) out.ask(epoch);
+  // They wait for each other, or for somebody who has run ahead and says nothing by himself. Asked once: who has not come yet remembers it.
+  if (!r.differ && differs_from_another(r, rank, epoch)) {
+    r.differ = true;
+    if (r.called < ranks_) out.ask(epoch);
+  }
   conclude_if_known(epoch, r, out);
 }
 

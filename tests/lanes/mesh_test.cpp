@@ -45,7 +45,7 @@ struct listener_of_test final : mesh_receiver {
     if (!right) ++wrong;
     bytes += what.bytes;
     const std::lock_guard lock(mutex);
-    if (held.size() < 64) held.push_back(std::move(what));  // some are read late
+    if (held.size() < 64 && what.bytes <= holds_up_to.load()) held.push_back(std::move(what));  // some are read late
     ++chunks;
     return true;
   }
@@ -67,6 +67,7 @@ struct listener_of_test final : mesh_receiver {
   std::atomic<mesh*> at{nullptr};
   std::atomic<int> announced{0};
   bool says_clear = true;
+  std::atomic<std::size_t> holds_up_to{~std::size_t{0}};  ///< bytes of a chunk
   std::mutex mutex;
   std::vector<chunk> held;
   std::vector<std::string> lost;
@@ -216,8 +217,45 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
   CHECK(job.heard[1]->wrong.load() == 0);
 }
 
+TEST_CASE("nothing is settled before there is a connection") {
+  meshes_of_test job{both_ways(), 2};
+  const std::vector<std::byte> made = payload(100, 0);
+  CHECK(!job.each[0]->send_chunk(1, {}, some_chunk(made, 5, 0), mesh::may_settle::yes));
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
+  CHECK(job.each[0]->send_chunk(1, {}, some_chunk(payload(100, 1), 5, 1), mesh::may_settle::yes));
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 2; }));
+  CHECK(job.went_well());
+}
+
+TEST_CASE("settled chunks that wait for long keep no more memory than the window has bytes") {
+  meshes_of_test job{both_ways(), 2};
+  job.heard[1]->holds_up_to = 100;
+  std::uint32_t sequence = 0;
+  const std::vector<std::byte> first = payload(100'000, sequence);
+  job.each[0]->send_chunk(1, {}, some_chunk(first, 5, sequence++));
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
+  const std::size_t before = job.memory.usage().in_use;
+  // Each of these lies among what others have sent: 10 KB that are consumed at once.
+  std::vector<std::vector<std::byte>> kept;
+  constexpr int rounds = 60;
+  for (int i = 0; i < rounds * 7; ++i) {
+    const bool short_one = i % 7 == 0;
+    auto made = payload(short_one ? 100 : 10'000, sequence);
+    const bool settled = job.each[0]->send_chunk(1, {}, some_chunk(made, 5, sequence++),
+                                                 short_one ? mesh::may_settle::yes : mesh::may_settle::no);
+    CHECK(settled == short_one);
+    kept.push_back(std::move(made));
+  }
+  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1 + rounds * 7; }));
+  CHECK(job.heard[1]->held.size() == rounds);
+  CHECK(job.memory.usage().in_use < before + settled_window);
+  CHECK(job.went_well());
+}
+
 TEST_CASE("settled chunks are their sender's no more, and as many as the window holds") {
   meshes_of_test job{both_ways(), 2};
+  job.each[0]->send_credit(1, {}, {});
+  CHECK(comes([&] { return job.heard[1]->credits.load() == 1; }));
   frame_head head;
   head.communicator = 9;
   std::uint32_t sequence = 0;
@@ -230,7 +268,7 @@ TEST_CASE("settled chunks are their sender's no more, and as many as the window 
     return settled;
   };
   CHECK(!send(most_settled + 1));
-  // The receiver holds the first 64 that come, so what lies beside them, too; the connection is not even open when some of these are sent.
+  // The receiver holds the first 64 that come, so what lies beside them, too.
   int settled = 0;
   while (send(30'000)) ++settled;
   CHECK(settled == static_cast<int>(settled_window / padded(sizeof(frame_head) + sizeof(chunk_body) + 30'000)));
@@ -270,16 +308,24 @@ TEST_CASE("a caller sleeps where it hears the others, until something comes, or 
     while (!over.load())
       if (here.sleep(second, never) == mesh::slept::not_here && !here.rest()) std::this_thread::yield();
   });
+  const auto heard = [&] { return job.heard[1]->credits.load() + job.heard[1]->chunks.load(); };
   for (int i = 0; i < 2000; ++i) {
-    job.each[0]->send_credit(1, {}, {});
-    if (i % 100 == 0) CHECK(comes([&] { return job.heard[1]->credits.load() == i + 2; }));
+    if (i % 2 == 0) job.each[0]->send_credit(1, {}, {});
+    else {
+      const auto sequence = static_cast<std::uint32_t>(i);
+      CHECK(job.each[0]->send_chunk(1, {}, some_chunk(payload(64, sequence), 5, sequence), mesh::may_settle::yes));
+    }
+    if (i % 100 == 0) CHECK(comes([&] { return heard() == i + 2; }));
   }
-  CHECK(comes([&] { return job.heard[1]->credits.load() == 2001; }));
+  CHECK(comes([&] { return heard() == 2001; }));
   waker.join();
+  CHECK(comes([&] {
+    place.wake();
+    return woken.load() > 0;
+  }));
   over.store(true);
   sleeper.join();
   other.join();
-  CHECK(woken.load() > 0);
   // A wake-up that comes before the sleep counts; and one that comes in it.
   CHECK(comes([&] { return here.sleep(place, never) == mesh::slept::in_vain; }));
   // Where the mesh's thread is at work there is no place to sleep for a moment.

@@ -110,8 +110,8 @@ private:
     void stopped(epoch_t e, std::vector<std::string> waits, presence came) override {
       to.member_.post([this, e, waits, came] { to.state_.stopped(e, rank, waits, to, came); });
     }
-    void left(epoch_t n, call last, sends_ptr) override {
-      to.member_.post([this, n, last] { to.state_.left(rank, n, to, last); });
+    void left(epoch_t n, call last, sends_ptr sent) override {
+      to.member_.post([this, n, last, sent] { to.state_.left(rank, n, to, last, sent); });
     }
     void quiet() override {}
     void abort(const failure_ptr& why) override {
@@ -175,8 +175,8 @@ private:
     tell_all([e, why](rank_state& s, rank_outbox& o) { s.failed(e, why, o); });
   }
   void broken(const failure_ptr& why) override { table_.broken(why); }
-  void peer_left(rank_t left, const sends_ptr&) override {
-    tell_all([left](rank_state& s, rank_outbox& o) { s.peer_left(left, nullptr, o); });
+  void peer_left(rank_t left, const sends_ptr& sent) override {
+    tell_all([left, sent](rank_state& s, rank_outbox& o) { s.peer_left(left, sent, o); });
   }
   void peer_lost(rank_t) override {}
 

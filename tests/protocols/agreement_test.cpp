@@ -24,6 +24,7 @@ struct said {
   failure_ptr why;
   counts_ptr counts;
   rank_t rank = -1;
+  sends_ptr sent{};
 };
 
 struct recording final : agreement::audience {
@@ -32,7 +33,7 @@ struct recording final : agreement::audience {
   void stop(epoch_t e) override { all.push_back({"stop", e, nullptr, nullptr, -1}); }
   void failed(epoch_t e, const failure_ptr& why) override { all.push_back({"failed", e, why, nullptr, -1}); }
   void broken(const failure_ptr& why) override { all.push_back({"broken", 0, why, nullptr, -1}); }
-  void peer_left(rank_t r, const sends_ptr&) override { all.push_back({"peer_left", 0, nullptr, nullptr, r}); }
+  void peer_left(rank_t r, const sends_ptr& s) override { all.push_back({"peer_left", 0, nullptr, nullptr, r, s}); }
   void peer_lost(rank_t r) override { all.push_back({"peer_lost", 0, nullptr, nullptr, r}); }
 
   std::string words() const {
@@ -70,6 +71,19 @@ TEST_CASE("agreed when all have called the same, in any order, and forgotten the
   CHECK(out.words() == "agreed");
   CHECK(out.all[0].counts == nullptr);
   CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("calls that differ: the others are asked once, however many come after that") {
+  agreement a{5, "world"};
+  recording out;
+  a.called(0, 2, some_call(), out);
+  a.called(0, 0, some_call(9), out);
+  CHECK(out.words() == "ask");
+  a.called(0, 1, some_call(), out);
+  a.called(0, 4, some_call(9), out);
+  CHECK(out.words() == "ask");
+  a.called(0, 3, some_call(), out);
+  CHECK(out.words() == "ask stop");
 }
 
 TEST_CASE("operations are agreed on independently of each other's order") {
@@ -172,9 +186,11 @@ TEST_CASE("a rank that leaves after its calls harms nobody") {
   agreement a{2, "world"};
   recording out;
   a.called(0, 1, some_call(), out);
-  a.left(1, 1, out);
+  const auto sent = std::make_shared<std::vector<sends_made>>(1);
+  a.left(1, 1, out, {}, sent);
   a.called(0, 0, some_call(), out);
   CHECK(out.words() == "peer_left agreed");
+  CHECK(out.all.front().sent == sent);
 }
 
 TEST_CASE("operations are said when they take long, and withdrawn when they are performed") {

@@ -154,7 +154,9 @@ bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_
   outgoing& way = *out_[to];
   const std::lock_guard lock(way.mutex);
   const std::uint64_t bytes = padded(sizeof head + head.bytes);
-  const bool settled = may == may_settle::yes && what.bytes <= most_settled && way.window() >= bytes;
+  // Before the connection is open nobody knows whether it ever will be; who settles has been told that all is well.
+  const bool settled =
+      may == may_settle::yes && way.now == outgoing::phase::open && what.bytes <= most_settled && way.window() >= bytes;
   body.settled = settled ? 1 : 0;
   piece p{head, &body, sizeof body};
   p.settled = settled;
@@ -293,6 +295,12 @@ bool mesh::rings_fall_asleep() {
   return any;
 }
 
+/// Nobody need ring: somebody looks.
+void mesh::rings_wake_up() {
+  for (const auto& way : in_)
+    if (way->ring) way->ring.wake_up();
+}
+
 bool mesh::read_rings() {
   bool any = false;
   for (std::size_t i = 0; i < in_.size(); ++i) {
@@ -346,17 +354,17 @@ void mesh::look_from_here() {
   polled_ = true;
   attend_streams(false);  // which a caller that went to rest has asked for, perhaps
   if (!std::exchange(resting_, false)) return;
-  for (const auto& way : in_)
-    if (way->ring) way->ring.wake_up();
+  rings_wake_up();
   wake();
 }
 
 /// What comes after this wakes who waits for streams_. False: something has come already, and was read.
 bool mesh::begin_sleep() {
   look_from_here();
-  const bool any = rings_fall_asleep();
-  if (any) read_rings();
-  return !any;
+  if (!rings_fall_asleep()) return true;
+  rings_wake_up();
+  read_rings();
+  return false;
 }
 
 mesh::slept mesh::sleep(parker& place, steady_time until) noexcept {
@@ -384,8 +392,7 @@ mesh::slept mesh::sleep(parker& place, steady_time until) noexcept {
   caller_sleeps_ = false;
   try {
     look_from_here();
-    for (const auto& way : in_)
-      if (way->ring) way->ring.wake_up();
+    rings_wake_up();
     for (int i = 0; i < n; ++i)
       handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
     if (rings_ > 0) read_rings();

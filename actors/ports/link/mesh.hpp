@@ -91,7 +91,7 @@ public:
   mesh(const mesh&) = delete;
   mesh& operator=(const mesh&) = delete;
 
-  /// Whether a chunk may be settled (frames.hpp), where there is room in the window.
+  /// Whether a chunk may be settled (frames.hpp), where the connection is open and there is room in the window.
   enum class may_settle : std::uint8_t { no, yes };
   /// Any thread. To a process that is lost or has left: nothing happens. True: settled, and the bytes are the sender's own again.
   bool send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_settle may = may_settle::no);
@@ -157,6 +157,7 @@ private:
   int pause_before_look();
   bool fall_asleep();
   bool rings_fall_asleep();
+  void rings_wake_up();
   bool read_rings();
   bool read_streams();
   void look_from_here();
@@ -181,8 +182,10 @@ private:
   bool parse(incoming& way);
   bool begin_large(incoming& way, const frame_head& head);
   bool arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep);
+  std::pair<const std::byte*, std::shared_ptr<const void>> set_aside(incoming& way, const std::byte* payload,
+                                                                     std::size_t bytes, std::size_t total);
   bool announced(incoming& way, const frame_head& head, const std::byte* body);
-  bool freed(std::uint32_t by, const freed_body& what);
+  bool freed_arrived(std::uint32_t by, const freed_body& what);
   void say_freed(incoming& way);
   void cleared(std::uint32_t by, const frame_head& head, const credit_body& what);
   bool process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body);

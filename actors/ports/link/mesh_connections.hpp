@@ -24,6 +24,8 @@ namespace troupe::actors {
 
 /// What is read at once. Small chunks stay where they were received, so a block lives as long as the last chunk in it.
 inline constexpr std::size_t block_bytes = 64 * 1024;
+/// Settled chunks up to this are copied out of where they were received: many may wait for long, among others that do not.
+inline constexpr std::size_t most_set_aside = 1024;
 /// Longer frames get memory of their own, and are received straight into it.
 inline constexpr std::size_t large_frame = 16 * 1024;
 /// Of a ring: what is published or given back at once, so that its two ends copy at the same time.
@@ -189,7 +191,7 @@ struct mesh::outgoing {
   std::string tried;
 };
 
-/// What was received, until the last chunk that lies there is consumed. Counts then what was settled.
+/// What was received, or set aside, until the last chunk that lies there is consumed. Counts then what was settled.
 struct mesh::received_block {
   using counter = std::shared_ptr<std::atomic<std::uint64_t>>;
   received_block(scratch_block block, counter all) : memory(std::move(block)), freed(std::move(all)) {}
@@ -222,6 +224,9 @@ struct mesh::incoming {
   // What was received and not read yet.
   std::shared_ptr<received_block> block;
   std::size_t begin = 0, end = 0;
+  // Short settled chunks.
+  std::shared_ptr<received_block> aside;
+  std::size_t aside_end = 0;
   // A frame with memory of its own.
   std::optional<frame_head> large;
   chunk_body large_chunk;

@@ -23,9 +23,9 @@ bool mesh::can_hear(std::uint32_t process) { return out_[process]->phase_now() =
 void mesh::beat(std::uint32_t to) {
   outgoing& way = *out_[to];
   std::unique_lock lock(way.mutex);
-  const bool silent = way.now == outgoing::phase::open && way.waiting.empty() && !std::exchange(way.spoke, false);
+  const bool said_nothing = way.now == outgoing::phase::open && way.waiting.empty() && !std::exchange(way.spoke, false);
   lock.unlock();
-  if (silent) tell(to, beat_word{});
+  if (said_nothing) tell(to, beat_word{});
 }
 
 descriptor mesh::shared_by_host(steady_time until) {

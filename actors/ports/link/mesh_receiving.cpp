@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who connects to a mesh, and what comes from there.
+#include <tuple>
+#include <utility>
+
 #include <sys/epoll.h>
 
 #include "actors/ports/link/mesh_connections.hpp"
@@ -222,13 +225,35 @@ bool mesh::parse(incoming& way) {
     if (there < total) return true;
     way.begin += total;
     ++way.next_number;
-    if (head.kind == frame_kind::chunk) {
-      std::memcpy(&way.large_chunk, at + sizeof head, sizeof(chunk_body));
-      if (way.large_chunk.settled != 0) way.block->settled += total;
+    if (head.kind != frame_kind::chunk) {
+      if (!arrived(way, head, at + sizeof head, way.block)) return false;
+      continue;
     }
-    const std::size_t fixed = head.kind == frame_kind::chunk ? sizeof(chunk_body) : 0;
-    if (!arrived(way, head, at + sizeof head + fixed, way.block)) return false;
+    std::memcpy(&way.large_chunk, at + sizeof head, sizeof(chunk_body));
+    const std::byte* payload = at + sizeof head + sizeof(chunk_body);
+    std::shared_ptr<const void> keep = way.block;
+    if (way.large_chunk.settled != 0) {
+      const std::size_t bytes = static_cast<std::size_t>(head.bytes) - sizeof(chunk_body);
+      if (bytes <= most_set_aside) std::tie(payload, keep) = set_aside(way, payload, bytes, total);
+      else way.block->settled += total;
+    }
+    if (!arrived(way, head, payload, std::move(keep))) return false;
   }
+}
+
+/// Into a block that has nothing but such chunks, with as much room as their frames had: so what a chunk that comes early keeps from being
+/// used again is never more than the window has counted.
+std::pair<const std::byte*, std::shared_ptr<const void>> mesh::set_aside(incoming& way, const std::byte* payload,
+                                                                         std::size_t bytes, std::size_t total) {
+  if (!way.aside || way.aside_end + total > block_bytes) {
+    way.aside = std::make_shared<received_block>(memory_.acquire(block_bytes), way.freed);
+    way.aside_end = 0;
+  }
+  std::byte* const to =
+      static_cast<std::byte*>(way.aside->data()) + std::exchange(way.aside_end, way.aside_end + total);
+  if (bytes > 0) std::memcpy(to, payload, bytes);
+  way.aside->settled += total;
+  return {to, way.aside};
 }
 
 /// False: its beginning is not there yet.
@@ -283,7 +308,7 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
     case frame_kind::freed: {
       freed_body f;
       std::memcpy(&f, body, sizeof f);
-      if (freed(way.process, f)) return true;
+      if (freed_arrived(way.process, f)) return true;
       break;
     }
     case frame_kind::process: return process_word_arrived(way, head, {body, static_cast<std::size_t>(head.bytes)});
@@ -305,7 +330,7 @@ bool mesh::announced(incoming& way, const frame_head& head, const std::byte* bod
 }
 
 /// False: it cannot be so many.
-bool mesh::freed(std::uint32_t by, const freed_body& what) {
+bool mesh::freed_arrived(std::uint32_t by, const freed_body& what) {
   outgoing& way = *out_[by];
   const std::lock_guard lock(way.mutex);
   if (what.bytes < way.freed || what.bytes > way.settled) return false;

@@ -265,7 +265,7 @@ void channel_state::keep(chunk&& what) {
     if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   }
   // NOLINTEND(bugprone-use-after-move)
-  // Allocates only when more chunks than ever before wait at once; credits bound how often that can happen.
+  // Allocates only when more chunks than ever before wait at once; credits, and the window of settled ones, bound how often that can happen.
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
   early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
   static_cast<void>(early_.back()->put(key, std::move(what)));
@@ -277,7 +277,7 @@ chunk* channel_state::find_early(const packet_key& key) {
   return nullptr;
 }
 
-/// True: it was settled.
+/// True: it was settled, so its sender waits for no credit.
 bool channel_state::drop_early(const packet_key& key) {
   for (auto& buffer : early_)
     if (const auto gone = buffer->take(key)) return gone->settled;

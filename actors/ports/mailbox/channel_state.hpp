@@ -68,7 +68,7 @@ public:
   virtual void withdraw_place(const expected_chunk&) {}
   /// The chunk that `to` has announced may come. The names are those that its credit will have.
   virtual void clear(rank_t /*to*/, const credit&) {}
-  /// All lanes are performed and all credits have come back: nobody reads the operation's buffers on our behalf any more.
+  /// All lanes are performed and all credits have come back, of what was not settled: nobody reads the operation's buffers on our behalf any more.
   virtual void performed(const operation_key& which) = 0;
   /// A chunk of `from` carries another fingerprint or size: that rank called something else.
   virtual void mismatch(const operation_key& which, rank_t from) = 0;
