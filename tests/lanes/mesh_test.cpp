@@ -75,11 +75,12 @@ struct listener_of_test final : mesh_receiver {
 
 struct meshes_of_test {
   /// @param local over memory that both ends map; else over sockets alone
-  meshes_of_test(bool local, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000}) {
+  /// @param made of the processes so many have a mesh; the others' doors stay shut
+  meshes_of_test(bool local, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000},
+                 std::uint32_t made = ~std::uint32_t{0}) {
     static std::atomic<int> number{0};
     roster all;
     all.job = 42;
-    std::vector<descriptor> doors;
     for (std::uint32_t p = 0; p < n; ++p) {
       const std::string name = "unix:@troupe-mesh-test-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
       doors.push_back(listen_at(socket_address::resolve(local ? name : "tcp://127.0.0.1:0").front()));
@@ -94,7 +95,7 @@ struct meshes_of_test {
     mesh_options options;
     options.silence = silence;
     options.build = 7;
-    for (std::uint32_t p = 0; p < n; ++p) {
+    for (std::uint32_t p = 0; p < std::min(n, made); ++p) {
       heard.push_back(std::make_unique<listener_of_test>());
       std::vector<descriptor> door;
       door.push_back(std::move(doors[p]));
@@ -114,6 +115,7 @@ struct meshes_of_test {
                        [](const auto& h) { return h->wrong.load() == 0 && h->losses.load() == 0; });
   }
   arena memory;
+  std::vector<descriptor> doors;
   std::vector<std::unique_ptr<listener_of_test>> heard;
   std::vector<std::unique_ptr<mesh>> each;
 };
@@ -218,13 +220,11 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
 }
 
 TEST_CASE("nothing is settled before there is a connection") {
-  meshes_of_test job{both_ways(), 2};
+  // The other one can be called, and never answers.
+  meshes_of_test job{both_ways(), 2, std::chrono::milliseconds{3000}, 1};
   const std::vector<std::byte> made = payload(100, 0);
   CHECK(!job.each[0]->send_chunk(1, {}, some_chunk(made, 5, 0), mesh::may_settle::yes));
-  CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
-  CHECK(job.each[0]->send_chunk(1, {}, some_chunk(payload(100, 1), 5, 1), mesh::may_settle::yes));
-  CHECK(comes([&] { return job.heard[1]->chunks.load() == 2; }));
-  CHECK(job.went_well());
+  CHECK(job.each[0]->waiting_bytes() > 0);
 }
 
 TEST_CASE("settled chunks that wait for long keep no more memory than the window has bytes") {
