@@ -213,62 +213,62 @@ int bench(const arguments& a) {
 
 }  // namespace
 
-void add_bench(CLI::App& program, action& chosen) {
+void add_bench(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("bench", "measure collectives, with the flags and columns of nccl-tests");
-  sub->add_option("--collective", a->collectives, "one, several with commas, or all (default all_reduce)")
-      ->type_name("COLLECTIVES");
-  sub->add_option("-b,--minbytes", a->least, "smallest size (default 8)")->type_name("BYTES");
-  sub->add_option("-e,--maxbytes", a->most, "largest size (default 64M)")->type_name("BYTES");
-  auto* factor = sub->add_option("-f,--stepfactor", a->factor, "each size is so many times the one before (default 2)")
-                     ->check(CLI::Range(2, 1 << 20));
-  sub->add_option("-i,--stepbytes", a->step, "each size is so much more than the one before")
-      ->type_name("BYTES")
-      ->excludes(factor);
-  sub->add_option("-n,--iters", a->iterations, "timed iterations (default 20)")->check(CLI::Range(1, 1000000000));
-  sub->add_option("-w,--warmup_iters", a->warmup,
-                  "iterations before them, at least: then until times settle; 0: none (default 5)")
-      ->check(CLI::Range(0, 1000000000));
-  sub->add_option("-m,--agg_iters", a->aggregated,
-                  "calls of a rank that are started and waited for together (default 1)")
-      ->check(CLI::Range(1, 1024));
-  sub->add_option("-N,--run_cycles", a->cycles, "run all rows so often; 0: until an interrupt (default 1)")
-      ->check(CLI::Range(0, 1000000000));
-  sub->add_option(
+  const command sub = program.add_command("bench", "measure collectives, with the flags and columns of nccl-tests");
+  sub.add_option("--collective", a->collectives, "one, several with commas, or all (default all_reduce)")
+      .type_name("COLLECTIVES");
+  sub.add_option("-b,--minbytes", a->least, "smallest size (default 8)").type_name("BYTES");
+  sub.add_option("-e,--maxbytes", a->most, "largest size (default 64M)").type_name("BYTES");
+  const option factor =
+      sub.add_option("-f,--stepfactor", a->factor, "each size is so many times the one before (default 2)")
+          .within(2, 1 << 20);
+  sub.add_option("-i,--stepbytes", a->step, "each size is so much more than the one before")
+      .type_name("BYTES")
+      .excludes(factor);
+  sub.add_option("-n,--iters", a->iterations, "timed iterations (default 20)").within(1, 1000000000);
+  sub.add_option("-w,--warmup_iters", a->warmup,
+                 "iterations before them, at least: then until times settle; 0: none (default 5)")
+      .within(0, 1000000000);
+  sub.add_option("-m,--agg_iters", a->aggregated,
+                 "calls of a rank that are started and waited for together (default 1)")
+      .within(1, 1024);
+  sub.add_option("-N,--run_cycles", a->cycles, "run all rows so often; 0: until an interrupt (default 1)")
+      .within(0, 1000000000);
+  sub.add_option(
          "-a,--average", a->average,
          "time of 0: rank 0, 1: the average rank, 2: the fastest, 3: the slowest (default: from the first rank's "
          "begin to the last rank's end)")
-      ->check(CLI::Range(0, 3));
-  sub->add_option("-z,--blocking", a->blocking, "1: calls block (default, and all there is)")->check(CLI::Range(0, 1));
-  sub->add_option("-T,--timeout", a->timeout, "a row's test may take so many seconds (default 0: any)")
-      ->check(CLI::Range(0, 1000000));
-  sub->add_option("-C,--report_cputime", a->cpu_time,
-                  "1: CPU time of the process, all threads, instead of the time that passes")
-      ->check(CLI::Range(0, 1));
-  sub->add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")
-      ->check(CLI::Range(1, 1000000).description(""));
-  sub->add_option(
+      .within(0, 3);
+  sub.add_option("-z,--blocking", a->blocking, "1: calls block (default, and all there is)").within(0, 1);
+  sub.add_option("-T,--timeout", a->timeout, "a row's test may take so many seconds (default 0: any)")
+      .within(0, 1000000);
+  sub.add_option("-C,--report_cputime", a->cpu_time,
+                 "1: CPU time of the process, all threads, instead of the time that passes")
+      .within(0, 1);
+  sub.add_option("-t,--nthreads", a->ranks, "ranks, a thread each (default: one a core, at least 2)")
+      .within(1, 1000000, option::in_help::no);
+  sub.add_option(
          "--processes", a->processes,
          "processes of this host, each with -t ranks (then default 1); what a launcher has started joins by itself")
-      ->type_name("N")
-      ->check(CLI::Range(1, most_processes_here).description(""));
-  sub->add_option("-d,--datatype", a->type, "element type, or all (default f32)")->type_name("TYPE");
-  sub->add_option("-o,--op", a->op, "reduction, or all (default sum)")->type_name("OP");
-  sub->add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)")->type_name("RANK");
-  sub->add_option("-c,--check", a->check, "0: do not check results (default 1)")->check(CLI::Range(0, 1));
-  sub->add_option("--choreography", a->choreography, "force one; see `troupe list`")->type_name("CHOREOGRAPHY");
-  sub->add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
-      ->type_name("PROTOCOL")
-      ->check(CLI::IsMember({"auto", "simple", "direct", "ll", "ll128"}).description(""));
-  a->config.add_to(*sub, "take the engine's options from this file");
-  sub->add_option("-J,--json,--output_file", a->json, "write the rows as JSON; - for standard output")
-      ->type_name("FILE");
-  sub->add_flag("--stats", a->stats, "columns for the least, median, 99th percentile and largest time of a repetition");
-  sub->add_flag("--one-thread", a->one_thread, "one thread drives all ranks, with groups");
-  sub->footer(footer);
-  sub->callback([a, sub, &chosen] {
-    a->root_said = sub->count("--root") > 0;
-    a->op_said = sub->count("--op") > 0;
+      .type_name("N")
+      .within(1, most_processes_here, option::in_help::no);
+  sub.add_option("-d,--datatype", a->type, "element type, or all (default f32)").type_name("TYPE");
+  sub.add_option("-o,--op", a->op, "reduction, or all (default sum)").type_name("OP");
+  sub.add_option("-r,--root", a->root, "root; -1 or all: every rank in turn (default 0)").type_name("RANK");
+  sub.add_option("-c,--check", a->check, "0: do not check results (default 1)").within(0, 1);
+  sub.add_option("--choreography", a->choreography, "force one; see `troupe list`").type_name("CHOREOGRAPHY");
+  sub.add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
+      .type_name("PROTOCOL")
+      .one_of({"auto", "simple", "direct", "ll", "ll128"});
+  a->config.add_to(sub, "take the engine's options from this file");
+  sub.add_option("-J,--json,--output_file", a->json, "write the rows as JSON; - for standard output").type_name("FILE");
+  sub.add_flag("--stats", a->stats, "columns for the least, median, 99th percentile and largest time of a repetition");
+  sub.add_flag("--one-thread", a->one_thread, "one thread drives all ranks, with groups");
+  sub.footer(footer);
+  sub.when_named([a, sub, &chosen] {
+    a->root_said = sub.came("--root");
+    a->op_said = sub.came("--op");
     chosen = [a] { return bench(*a); };
   });
 }

@@ -8,9 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "engine/config/configuration.hpp"
+#include "engine/tools/cli/command.hpp"
 #include "engine/tools/launch/supervisor.hpp"
 #include "engine/tools/workload.hpp"
 #include "memory/error.hpp"
@@ -27,20 +26,20 @@ inline constexpr int exit_interrupted = 130;
 /// Set by the subcommand that was named; main calls it when the whole command line has been read.
 using action = std::function<int()>;
 
-void add_run(CLI::App& program, action& chosen);
-void add_list(CLI::App& program, action& chosen);
-void add_show(CLI::App& program, action& chosen);
-void add_verify(CLI::App& program, action& chosen);
-void add_explain(CLI::App& program, action& chosen);
-void add_route(CLI::App& program, action& chosen);
-void add_bench(CLI::App& program, action& chosen);
-void add_study(CLI::App& program, action& chosen);
-void add_compare(CLI::App& program, action& chosen);
-void add_tune(CLI::App& program, action& chosen);
-void add_simulate(CLI::App& program, action& chosen);
-void add_launch(CLI::App& program, action& chosen);
-void add_rendezvous(CLI::App& program, action& chosen);
-void add_generate(CLI::App& program, action& chosen);
+void add_run(command program, action& chosen);
+void add_list(command program, action& chosen);
+void add_show(command program, action& chosen);
+void add_verify(command program, action& chosen);
+void add_explain(command program, action& chosen);
+void add_route(command program, action& chosen);
+void add_bench(command program, action& chosen);
+void add_study(command program, action& chosen);
+void add_compare(command program, action& chosen);
+void add_tune(command program, action& chosen);
+void add_simulate(command program, action& chosen);
+void add_launch(command program, action& chosen);
+void add_rendezvous(command program, action& chosen);
+void add_generate(command program, action& chosen);
 
 /// The words that the program was called with, as main set them; for results.
 std::vector<std::string>& command_line();
@@ -62,7 +61,7 @@ struct configuration_options {
   std::vector<std::string> assignments;
   bool dump = false;
   /// @param file_help empty: FILE is an argument, and there is no --config
-  void add_to(CLI::App& command, const char* file_help);
+  void add_to(command to, const char* file_help);
 };
 
 /// "ring=4" on the command line of a study means study.ring there, not the engine's or the workload's key of that name.

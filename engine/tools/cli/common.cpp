@@ -62,13 +62,10 @@ int dump(const configuration& config) {
   return exit_ok;
 }
 
-void configuration_options::add_to(CLI::App& command, const char* file_help) {
-  if (*file_help != '\0') command.add_option("--config", file, file_help)->type_name("FILE");
-  command.add_option("--set", assignments, "override a value: key=value; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  command.add_flag("--dump-config", dump, "print every value and where it came from, and do nothing else");
+void configuration_options::add_to(command to, const char* file_help) {
+  if (*file_help != '\0') to.add_option("--config", file, file_help).type_name("FILE");
+  to.add_option("--set", assignments, "override a value: key=value; may be repeated").type_name("KEY=VALUE").repeated();
+  to.add_flag("--dump-config", dump, "print every value and where it came from, and do nothing else");
 }
 
 std::vector<int> parse_ranks(const std::string& text) {

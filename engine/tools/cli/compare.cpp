@@ -83,26 +83,25 @@ int run(const arguments& of) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, action& chosen) {
+void add_compare(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("compare", "two studies in virtual time, side by side");
-  sub->add_option("a", a->a, "TOML file with a [study] (docs/config.md)")->type_name("FILE")->required();
-  sub->add_option("b", a->b, "another one; without it, A again, changed by --set-b")->type_name("FILE");
+  const command sub = program.add_command("compare", "two studies in virtual time, side by side");
+  sub.add_option("a", a->a, "TOML file with a [study] (docs/config.md)").type_name("FILE").required();
+  sub.add_option("b", a->b, "another one; without it, A again, changed by --set-b").type_name("FILE");
   const auto settings = [&](const char* option, std::vector<std::string>& list, const char* what) {
-    sub->add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")
-        ->type_name("KEY=VALUE")
-        ->expected(1)
-        ->take_all();
+    sub.add_option(option, list, std::string{"override a value "} + what + ": key=value; may be repeated")
+        .type_name("KEY=VALUE")
+        .repeated();
   };
   settings("--set", a->both, "in both");
   settings("--set-a", a->only_a, "in A");
   settings("--set-b", a->only_b, "in B");
-  sub->add_flag("--dump-config", a->dump, "print every value of both and where it came from, and do nothing else");
-  sub->add_option("--report", a->report, "write one HTML page with both runs on one clock")->type_name("FILE");
-  sub->add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
-      ->type_name("FILE");
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+  sub.add_flag("--dump-config", a->dump, "print every value of both and where it came from, and do nothing else");
+  sub.add_option("--report", a->report, "write one HTML page with both runs on one clock").type_name("FILE");
+  sub.add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
+      .type_name("FILE");
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }
 
 }  // namespace troupe::cli

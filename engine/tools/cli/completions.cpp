@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "engine/config/configuration.hpp"
 #include "engine/tools/config_json_schema.hpp"
 #include "engine/tools/study/this_machine.hpp"

@@ -187,40 +187,40 @@ int explain_call(const arguments& a) {
 
 }  // namespace
 
-void add_explain(CLI::App& program, action& chosen) {
+void add_explain(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub =
-      program.add_subcommand("explain", "why a call is performed as it is: all candidates, predicted times, who wins");
-  sub->add_option("collective", a->collective, "all_reduce, all_gather, all_to_all_v … (v-forms: with equal blocks)")
-      ->required()
-      ->type_name("COLLECTIVE");
-  sub->add_option("--ranks", a->ranks, "number of ranks")->check(CLI::Range(1, most_ranks_of_a_score));
-  sub->add_option("--bytes", a->bytes, "size as nccl-tests counts it (default 1M)")->type_name("BYTES");
-  sub->add_option("--type", a->type, "element type (default f32)")->type_name("TYPE");
-  sub->add_option("--op", a->op, "reduction (default sum)")->type_name("OP");
-  sub->add_option("--root", a->root, "default 0")->check(CLI::Range(0, most_ranks_of_a_score - 1));
-  sub->add_option("--layout", a->placement, "such as 2x4")->type_name("LAYOUT");
-  sub->add_option("--processes", a->processes, "ranks live in so many processes: 4, or hosts x processes of each: 2x4")
-      ->type_name("N");
-  sub->add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable")->type_name("LEVEL");
-  sub->add_flag("--in-place", a->in_place, "input and output are one buffer");
-  a->config.add_to(*sub, "take the options from this file");
-  sub->add_option("--on", a->preset,
-                  "on this modelled machine, in virtual time, instead of here; --set then takes keys of [study]")
-      ->type_name("PRESET");
-  auto* measure = sub->add_flag("--measure", a->measure,
-                                "perform every candidate, and show what was measured beside what was predicted");
-  sub->add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")
-      ->check(CLI::Range(1, 1000))
-      ->needs(measure);
-  sub->add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")
-      ->check(CLI::Range(0.1, 10000.0))
-      ->needs(measure);
-  sub->add_flag("--json", a->as_json, "as JSON");
-  sub->footer(footer);
-  sub->callback([a, sub, &chosen] {
-    a->root_said = sub->count("--root") > 0;
-    a->op_said = sub->count("--op") > 0;
+  const command sub =
+      program.add_command("explain", "why a call is performed as it is: all candidates, predicted times, who wins");
+  sub.add_option("collective", a->collective, "all_reduce, all_gather, all_to_all_v … (v-forms: with equal blocks)")
+      .required()
+      .type_name("COLLECTIVE");
+  sub.add_option("--ranks", a->ranks, "number of ranks").within(1, most_ranks_of_a_score);
+  sub.add_option("--bytes", a->bytes, "size as nccl-tests counts it (default 1M)").type_name("BYTES");
+  sub.add_option("--type", a->type, "element type (default f32)").type_name("TYPE");
+  sub.add_option("--op", a->op, "reduction (default sum)").type_name("OP");
+  sub.add_option("--root", a->root, "default 0").within(0, most_ranks_of_a_score - 1);
+  sub.add_option("--layout", a->placement, "such as 2x4").type_name("LAYOUT");
+  sub.add_option("--processes", a->processes, "ranks live in so many processes: 4, or hosts x processes of each: 2x4")
+      .type_name("N");
+  sub.add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable").type_name("LEVEL");
+  sub.add_flag("--in-place", a->in_place, "input and output are one buffer");
+  a->config.add_to(sub, "take the options from this file");
+  sub.add_option("--on", a->preset,
+                 "on this modelled machine, in virtual time, instead of here; --set then takes keys of [study]")
+      .type_name("PRESET");
+  const option measure = sub.add_flag("--measure", a->measure,
+                                      "perform every candidate, and show what was measured beside what was predicted");
+  sub.add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")
+      .within(1, 1000)
+      .needs(measure);
+  sub.add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")
+      .within(0.1, 10000.0)
+      .needs(measure);
+  sub.add_flag("--json", a->as_json, "as JSON");
+  sub.footer(footer);
+  sub.when_named([a, sub, &chosen] {
+    a->root_said = sub.came("--root");
+    a->op_said = sub.came("--op");
     chosen = [a] { return explain_call(*a); };
   });
 }

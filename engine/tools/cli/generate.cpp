@@ -30,16 +30,17 @@ int generate(const CLI::App& program, const std::string& what) {
 
 }  // namespace
 
-void add_generate(CLI::App& program, action& chosen) {
+void add_generate(command program, action& chosen) {
   auto what = std::make_shared<std::string>();
-  CLI::App* sub = program.add_subcommand(
+  const command sub = program.add_command(
       "generate", "print the man page, completions for a shell, or the configuration's JSON Schema");
-  sub->add_option("what", *what, "man, bash, zsh or schema")
-      ->required()
-      ->type_name("WHAT")
-      ->check(CLI::IsMember({"man", "bash", "zsh", "schema"}).description(""));
-  sub->footer(footer);
-  sub->callback([&program, what, &chosen] { chosen = [&program, what] { return generate(program, *what); }; });
+  sub.add_option("what", *what, "man, bash, zsh or schema")
+      .required()
+      .type_name("WHAT")
+      .one_of({"man", "bash", "zsh", "schema"});
+  sub.footer(footer);
+  sub.when_named(
+      [program, what, &chosen] { chosen = [program, what] { return generate(program.description(), *what); }; });
 }
 
 }  // namespace troupe::cli

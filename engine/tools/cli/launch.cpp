@@ -50,15 +50,6 @@ struct arguments {
   std::vector<std::string> program;
 };
 
-/// CLI11 knows no program with words of its own.
-class launch_help : public CLI::Formatter {
-public:
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    static_cast<void>(app);
-    return "Usage: " + name + " [OPTIONS] PROGRAM [ARGUMENTS...]\n";
-  }
-};
-
 void check(const arguments& a) {
   if (a.program.empty()) usage_error("launch: name the program to start, for example troupe launch -n 4 ./app");
   if (!a.join.empty() && !a.listen.empty())
@@ -97,32 +88,31 @@ int run(const arguments& a) {
 
 }  // namespace
 
-void add_launch(CLI::App& program, action& chosen) {
+void add_launch(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("launch", "start the processes of a job, here or on several hosts");
-  sub->add_option("-n,--processes", a->processes,
-                  "how many; as many as --hosts has slots, or as are invited, if not given")
-      ->type_name("N");
-  sub->add_option("--hosts", a->hosts, "TOML file of hosts, see below")->type_name("FILE");
-  sub->add_option(
+  const command sub = program.add_command("launch", "start the processes of a job, here or on several hosts");
+  sub.add_option("-n,--processes", a->processes,
+                 "how many; as many as --hosts has slots, or as are invited, if not given")
+      .type_name("N");
+  sub.add_option("--hosts", a->hosts, "TOML file of hosts, see below").type_name("FILE");
+  sub.add_option(
          "--listen", a->listen,
          "where the processes meet; the default is loopback, or with --hosts this machine's address on the way to them")
-      ->type_name("ADDRESS");
-  sub->add_option("--join", a->join,
-                  "file with the invitation of a running job (communicator::grow), whose new processes these are")
-      ->type_name("FILE");
-  sub->add_option("--grace", a->grace, "how long the others have when a process has failed")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  sub->add_flag("--keep-going", a->keep_going, "leave the others alone when a process fails");
-  sub->add_flag("--no-prefix", a->no_prefix, "no [2] before the lines of process 2");
-  sub->prefix_command();
-  sub->formatter(std::make_shared<launch_help>());
-  sub->footer(footer);
-  sub->callback([a, sub, &chosen] {
-    a->program = sub->remaining();
+      .type_name("ADDRESS");
+  sub.add_option("--join", a->join,
+                 "file with the invitation of a running job (communicator::grow), whose new processes these are")
+      .type_name("FILE");
+  sub.add_option("--grace", a->grace, "how long the others have when a process has failed")
+      .type_name("SECONDS")
+      .shows_default();
+  sub.add_flag("--keep-going", a->keep_going, "leave the others alone when a process fails");
+  sub.add_flag("--no-prefix", a->no_prefix, "no [2] before the lines of process 2");
+  sub.takes_program();
+  sub.footer(footer);
+  sub.when_named([a, sub, &chosen] {
+    a->program = sub.rest();
     // An option that there is not stops nothing: what looks like one before the program is a mistake.
-    if (!a->program.empty() && a->program.front().starts_with('-')) throw CLI::ExtrasError("launch", a->program);
+    if (!a->program.empty() && a->program.front().starts_with('-')) sub.refuse(a->program);
     chosen = [a] { return run(*a); };
   });
 }

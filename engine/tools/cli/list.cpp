@@ -55,12 +55,12 @@ int list(bool as_json) {
 
 }  // namespace
 
-void add_list(CLI::App& program, action& chosen) {
+void add_list(command program, action& chosen) {
   auto as_json = std::make_shared<bool>(false);
-  CLI::App* sub = program.add_subcommand("list", "choreographies, and the collectives that each offers");
-  sub->add_flag("--json", *as_json, "as JSON");
-  sub->footer(footer);
-  sub->callback([as_json, &chosen] { chosen = [as_json] { return list(*as_json); }; });
+  const command sub = program.add_command("list", "choreographies, and the collectives that each offers");
+  sub.add_flag("--json", *as_json, "as JSON");
+  sub.footer(footer);
+  sub.when_named([as_json, &chosen] { chosen = [as_json] { return list(*as_json); }; });
 }
 
 }  // namespace troupe::cli

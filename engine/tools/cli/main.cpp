@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include "memory/error.hpp"
@@ -185,7 +186,7 @@ int run(std::vector<std::string> words) {
   action chosen;
   for (const auto add : {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study,
                          add_compare, add_tune, add_simulate, add_launch, add_rendezvous, add_generate})
-    add(program, chosen);
+    add(command{program}, chosen);
   if (words.empty()) {
     std::cerr << program.help();
     return exit_usage;

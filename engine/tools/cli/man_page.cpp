@@ -5,6 +5,8 @@
 #include <cctype>
 #include <sstream>
 
+#include <CLI/CLI.hpp>
+
 #include "engine/config/configuration.hpp"
 
 namespace troupe::cli {

@@ -100,21 +100,21 @@ int run(const arguments& a) {
 
 }  // namespace
 
-void add_rendezvous(CLI::App& program, action& chosen) {
+void add_rendezvous(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("rendezvous", "serve the place where processes of a job meet (TROUPE_JOIN)");
-  sub->add_option("--listen", a->listen, "tcp://host:port, tcp://[v6]:port or unix:@name; port 0: any")
-      ->required()
-      ->type_name("ADDRESS");
-  sub->add_option("--ranks", a->ranks, "processes of a job, as TROUPE_RANKS says; 0: what the first one says")
-      ->type_name("N")
-      ->capture_default_str();
-  sub->add_option("--key-file", a->key_file,
-                  "file with the job's key, 64 hexadecimal digits; the default is TROUPE_KEY_FILE's, or TROUPE_KEY")
-      ->type_name("FILE");
-  sub->add_flag("--once", a->once, "end when all processes of a job have come, or were refused");
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+  const command sub = program.add_command("rendezvous", "serve the place where processes of a job meet (TROUPE_JOIN)");
+  sub.add_option("--listen", a->listen, "tcp://host:port, tcp://[v6]:port or unix:@name; port 0: any")
+      .required()
+      .type_name("ADDRESS");
+  sub.add_option("--ranks", a->ranks, "processes of a job, as TROUPE_RANKS says; 0: what the first one says")
+      .type_name("N")
+      .shows_default();
+  sub.add_option("--key-file", a->key_file,
+                 "file with the job's key, 64 hexadecimal digits; the default is TROUPE_KEY_FILE's, or TROUPE_KEY")
+      .type_name("FILE");
+  sub.add_flag("--once", a->once, "end when all processes of a job have come, or were refused");
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }
 
 }  // namespace troupe::cli

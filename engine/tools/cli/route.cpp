@@ -33,18 +33,18 @@ int route_text(const arguments& a) {
 
 }  // namespace
 
-void add_route(CLI::App& program, action& chosen) {
+void add_route(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("route", "print the elements that a chunk passes between two ranks");
-  sub->add_option("from", a->from, "rank")->required()->type_name("A");
-  sub->add_option("to", a->to, "rank")->required()->type_name("B");
-  sub->add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
-      ->required()
-      ->type_name("LAYOUT");
-  sub->add_option("--channel", a->channel, "default 0")->check(CLI::Range(0, 63));
-  sub->add_option("--nic-ports", a->nic_ports, "per server (default 1)")->check(CLI::Range(1, 64));
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return route_text(*a); }; });
+  const command sub = program.add_command("route", "print the elements that a chunk passes between two ranks");
+  sub.add_option("from", a->from, "rank").required().type_name("A");
+  sub.add_option("to", a->to, "rank").required().type_name("B");
+  sub.add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
+      .required()
+      .type_name("LAYOUT");
+  sub.add_option("--channel", a->channel, "default 0").within(0, 63);
+  sub.add_option("--nic-ports", a->nic_ports, "per server (default 1)").within(1, 64);
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return route_text(*a); }; });
 }
 
 }  // namespace troupe::cli

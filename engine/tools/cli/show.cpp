@@ -95,26 +95,26 @@ int show(const arguments& a) {
 
 }  // namespace
 
-void add_show(CLI::App& program, action& chosen) {
+void add_show(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub =
-      program.add_subcommand("show", "print a choreography's score: who sends what to whom, in which order");
-  sub->add_option("choreography", a->choreography, "see `troupe list`")->required()->type_name("CHOREOGRAPHY");
-  sub->add_option("--collective", a->collective, "default all_reduce")->type_name("COLLECTIVE");
-  sub->add_option("--ranks", a->ranks, "default 4, or the layout's")->check(CLI::Range(1, most_ranks_of_a_score));
-  sub->add_option("--root", a->root, "default 0")->check(CLI::Range(0, most_ranks_of_a_score - 1));
-  sub->add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
-      ->type_name("LAYOUT");
-  sub->add_option("--streams", a->streams, "of direct_full_mesh (default 4)")->check(CLI::Range(1, 64));
-  sub->add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
-  sub->add_flag("--v", a->v_form, "blocks of different sizes");
-  sub->add_flag("--through-scratch", a->through_scratch, "pairwise: BCopy instead of ZCopy");
-  sub->add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
-  sub->add_flag("--json", a->as_json, "as a score file");
-  sub->footer(footer);
-  sub->callback([a, sub, &chosen] {
-    a->root_said = sub->count("--root") > 0;
-    a->streams_said = sub->count("--streams") > 0;
+  const command sub =
+      program.add_command("show", "print a choreography's score: who sends what to whom, in which order");
+  sub.add_option("choreography", a->choreography, "see `troupe list`").required().type_name("CHOREOGRAPHY");
+  sub.add_option("--collective", a->collective, "default all_reduce").type_name("COLLECTIVE");
+  sub.add_option("--ranks", a->ranks, "default 4, or the layout's").within(1, most_ranks_of_a_score);
+  sub.add_option("--root", a->root, "default 0").within(0, most_ranks_of_a_score - 1);
+  sub.add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
+      .type_name("LAYOUT");
+  sub.add_option("--streams", a->streams, "of direct_full_mesh (default 4)").within(1, 64);
+  sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
+  sub.add_flag("--v", a->v_form, "blocks of different sizes");
+  sub.add_flag("--through-scratch", a->through_scratch, "pairwise: BCopy instead of ZCopy");
+  sub.add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
+  sub.add_flag("--json", a->as_json, "as a score file");
+  sub.footer(footer);
+  sub.when_named([a, sub, &chosen] {
+    a->root_said = sub.came("--root");
+    a->streams_said = sub.came("--streams");
     chosen = [a] { return show(*a); };
   });
 }

@@ -253,30 +253,27 @@ int run(const arguments& a) {
 
 }  // namespace
 
-void add_simulate(CLI::App& program, action& chosen) {
+void add_simulate(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("simulate", "the protocol under simulated faults, from seeds");
-  auto* seeds = sub->add_option("--seeds", a->seeds, "which runs")->type_name("A-B")->capture_default_str();
-  sub->add_option("--seed", a->seed, "one run")->type_name("N")->excludes(seeds);
-  sub->add_flag("--trace", a->trace, "with --seed: tell everything that happens");
-  auto* ranks =
-      sub->add_option("--ranks", a->ranks, "ranks of a communicator")->type_name("A-B")->capture_default_str();
-  sub->add_option("--processes", a->processes, "a job of so many simulated processes")
-      ->type_name("A-B")
-      ->excludes(ranks);
-  sub->add_option("--operations", a->operations, "most calls of a rank")->type_name("N")->capture_default_str();
-  sub->add_option("--faults", a->faults, "what may go wrong")->type_name("LIST")->capture_default_str();
-  sub->add_option("--mutant", a->mutant, "break the protocol on purpose; \"list\" names all ways")->type_name("NAME");
-  sub->add_option("--failures", a->failures, "stop after so many failing seeds; 0: never")
-      ->type_name("N")
-      ->capture_default_str();
-  sub->add_option("--jobs", a->jobs, "threads; 0: one a core")->type_name("N")->capture_default_str();
-  sub->add_flag("--strict", a->strict,
-                "look at all buffers that were given back after every event, not only at the end");
-  sub->add_flag("--no-shrink", a->no_shrink, "do not make a failing run smaller");
-  sub->add_option("--json", a->json, "write what was found as JSON; - for standard output")->type_name("FILE");
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+  const command sub = program.add_command("simulate", "the protocol under simulated faults, from seeds");
+  const option seeds = sub.add_option("--seeds", a->seeds, "which runs").type_name("A-B").shows_default();
+  sub.add_option("--seed", a->seed, "one run").type_name("N").excludes(seeds);
+  sub.add_flag("--trace", a->trace, "with --seed: tell everything that happens");
+  const option ranks = sub.add_option("--ranks", a->ranks, "ranks of a communicator").type_name("A-B").shows_default();
+  sub.add_option("--processes", a->processes, "a job of so many simulated processes").type_name("A-B").excludes(ranks);
+  sub.add_option("--operations", a->operations, "most calls of a rank").type_name("N").shows_default();
+  sub.add_option("--faults", a->faults, "what may go wrong").type_name("LIST").shows_default();
+  sub.add_option("--mutant", a->mutant, "break the protocol on purpose; \"list\" names all ways").type_name("NAME");
+  sub.add_option("--failures", a->failures, "stop after so many failing seeds; 0: never")
+      .type_name("N")
+      .shows_default();
+  sub.add_option("--jobs", a->jobs, "threads; 0: one a core").type_name("N").shows_default();
+  sub.add_flag("--strict", a->strict,
+               "look at all buffers that were given back after every event, not only at the end");
+  sub.add_flag("--no-shrink", a->no_shrink, "do not make a failing run smaller");
+  sub.add_option("--json", a->json, "write what was found as JSON; - for standard output").type_name("FILE");
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }
 
 }  // namespace troupe::cli

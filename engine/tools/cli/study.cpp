@@ -219,51 +219,50 @@ std::string in_study(const std::string& assignment) {
   return "study." + assignment;
 }
 
-void add_study(CLI::App& program, action& chosen) {
+void add_study(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("study", "perform a collective in virtual time, on modelled hardware");
-  sub->add_option("file", a->config.file, "TOML file with a [study] (docs/config.md)")->type_name("FILE");
-  a->config.add_to(*sub, "");
-  sub->add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
-      ->type_name("KEY=A,B,C")
-      ->expected(1)
-      ->take_all();
-  sub->add_flag("--path", a->path, "print the critical path of the last size");
-  sub->add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
-      ->type_name("FILE");
-  sub->add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output")->type_name("FILE");
-  sub->add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
-      ->type_name("FILE");
-  sub->add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
-      ->type_name("FILE");
-  sub->add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
-  auto* published =
-      sub->add_flag("--published", a->published,
-                    "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
-  auto* calibrate =
-      sub->add_flag("--calibrate", a->calibrate,
-                    "the model of this machine beside measurements; reads [engine] of FILE, if there is one");
-  sub->add_option("--ranks", a->ranks, "with --calibrate (default 2,4)")
-      ->delimiter(',')
-      ->check(CLI::Range(2, most_ranks_of_a_process))
-      ->needs(calibrate)
-      ->type_name("N,…");
-  sub->add_option("--sizes", a->sizes, "with --calibrate (default 64K,256K,1M,4M)")
-      ->delimiter(',')
-      ->needs(calibrate)
-      ->type_name("BYTES,…");
-  sub->add_option("--rounds", a->rounds, "of --calibrate: interleaved repetitions, the median counts (default 5)")
-      ->check(CLI::Range(1, 1000))
-      ->needs(calibrate);
-  sub->add_option("--budget-ms", a->budget_ms, "of --calibrate: timed part of a repetition (default 20)")
-      ->check(CLI::Range(0.1, 10000.0))
-      ->needs(calibrate);
-  sub->add_option("--studies", a->studies, "with --published: where the studies lie")
-      ->type_name("FOLDER")
-      ->needs(published)
-      ->capture_default_str();
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return run(*a); }; });
+  const command sub = program.add_command("study", "perform a collective in virtual time, on modelled hardware");
+  sub.add_option("file", a->config.file, "TOML file with a [study] (docs/config.md)").type_name("FILE");
+  a->config.add_to(sub, "");
+  sub.add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
+      .type_name("KEY=A,B,C")
+      .repeated();
+  sub.add_flag("--path", a->path, "print the critical path of the last size");
+  sub.add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
+      .type_name("FILE");
+  sub.add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output").type_name("FILE");
+  sub.add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
+      .type_name("FILE");
+  sub.add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
+      .type_name("FILE");
+  sub.add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
+  const option published =
+      sub.add_flag("--published", a->published,
+                   "run and print the published figures; FILE then begins their ids: spec1, spec1.fig14");
+  const option calibrate =
+      sub.add_flag("--calibrate", a->calibrate,
+                   "the model of this machine beside measurements; reads [engine] of FILE, if there is one");
+  sub.add_option("--ranks", a->ranks, "with --calibrate (default 2,4)")
+      .separated_by(',')
+      .within(2, most_ranks_of_a_process)
+      .needs(calibrate)
+      .type_name("N,…");
+  sub.add_option("--sizes", a->sizes, "with --calibrate (default 64K,256K,1M,4M)")
+      .separated_by(',')
+      .needs(calibrate)
+      .type_name("BYTES,…");
+  sub.add_option("--rounds", a->rounds, "of --calibrate: interleaved repetitions, the median counts (default 5)")
+      .within(1, 1000)
+      .needs(calibrate);
+  sub.add_option("--budget-ms", a->budget_ms, "of --calibrate: timed part of a repetition (default 20)")
+      .within(0.1, 10000.0)
+      .needs(calibrate);
+  sub.add_option("--studies", a->studies, "with --published: where the studies lie")
+      .type_name("FOLDER")
+      .needs(published)
+      .shows_default();
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }
 
 }  // namespace troupe::cli

@@ -196,17 +196,17 @@ int tune(const arguments& a) {
 
 }  // namespace
 
-void add_tune(CLI::App& program, action& chosen) {
+void add_tune(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand(
+  const command sub = program.add_command(
       "tune", "measure what this machine costs, for the planner; writes the file that engines load");
-  sub->add_option("--output", a->output,
-                  "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")
-      ->type_name("FILE");
-  sub->add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
-  sub->add_flag("--peer", a->peer)->group("");  // of `tune` itself
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return tune(*a); }; });
+  sub.add_option("--output", a->output,
+                 "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")
+      .type_name("FILE");
+  sub.add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
+  sub.add_flag("--peer", a->peer).hidden();  // of `tune` itself
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return tune(*a); }; });
 }
 
 }  // namespace troupe::cli

@@ -373,17 +373,17 @@ int verify_all(const arguments& a) {
 
 }  // namespace
 
-void add_verify(CLI::App& program, action& chosen) {
+void add_verify(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
-  CLI::App* sub = program.add_subcommand("verify", "prove scores right under every interleaving, and say how many");
-  sub->add_option("file", a->file, "a score (JSON), or a configuration whose workload is meant")->type_name("FILE");
-  sub->add_flag("--all", a->all, "all built-in choreographies");
-  sub->add_option("--ranks", a->ranks, "with --all: such as 1-17,24,31 (default 1-17)")->type_name("LIST");
-  sub->add_option("--collective", a->collective, "with --all: only this one")->type_name("COLLECTIVE");
-  sub->add_option("--choreography", a->choreography, "with --all: only this one")->type_name("CHOREOGRAPHY");
-  a->config.add_to(*sub, "");
-  sub->footer(footer);
-  sub->callback([a, &chosen] { chosen = [a] { return verify_all(*a); }; });
+  const command sub = program.add_command("verify", "prove scores right under every interleaving, and say how many");
+  sub.add_option("file", a->file, "a score (JSON), or a configuration whose workload is meant").type_name("FILE");
+  sub.add_flag("--all", a->all, "all built-in choreographies");
+  sub.add_option("--ranks", a->ranks, "with --all: such as 1-17,24,31 (default 1-17)").type_name("LIST");
+  sub.add_option("--collective", a->collective, "with --all: only this one").type_name("COLLECTIVE");
+  sub.add_option("--choreography", a->choreography, "with --all: only this one").type_name("CHOREOGRAPHY");
+  a->config.add_to(sub, "");
+  sub.footer(footer);
+  sub.when_named([a, &chosen] { chosen = [a] { return verify_all(*a); }; });
 }
 
 }  // namespace troupe::cli
