@@ -16,7 +16,7 @@ layers=(memory topology protocols actors engine)
 inner=(
   "memory/types memory/kernels"
   "topology/layout topology/machine topology/presets"
-  "protocols/score+protocols/choreographies protocols/verify protocols/lower protocols/program protocols/perform"
+  "protocols/score+protocols/choreographies protocols/verify protocols/lower protocols/program protocols/perform protocols/offload"
   "protocols/score+protocols/choreographies protocols/agreement"
   "actors/rank+actors/ports+actors/waiting+actors/elements actors/caf actors/virtual"
   "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/bindings"
