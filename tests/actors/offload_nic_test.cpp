@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// NICs that perform collectives on real bytes: whatever order packets come in, with losses, small buffers and few counters.
+#include "actors/elements/offload/offload_nic.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "protocols/lower/lowering.hpp"
+#include "tests/actors/offload_network.hpp"
+#include "tests/seed.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+score written(const char* name, collective what, int ranks, rank_t root = 0) {
+  return lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks, root)));
+}
+
+/// Small packets, so that short messages have several.
+offload_config small() {
+  offload_config c;
+  c.units = 2;
+  c.packet_bytes = 32;
+  c.buffer_bytes = 4096;
+  c.window = 16;
+  c.reduction_elements = 16;
+  c.pulses = 2;
+  return c;
+}
+
+void check_empty(offload_network& net, int nodes) {
+  for (int n = 0; n < nodes; ++n) {
+    const offload_statistics s = net.nic(static_cast<std::size_t>(n)).statistics();
+    CHECK(s.sequences == 0);
+    CHECK(s.waiting == 0);
+    CHECK(s.counters == 0);
+  }
+}
+
+/// Whether a NIC can perform it; and no choreography of cards.
+bool can(const choreography& who, const stage& on) {
+  return refusal(who, on).empty() && offload::why_not_offloaded(lower_syncs(write_score(who, on)), {}).empty();
+}
+
+/// All orders in which a node's packets can come, each once. Returns how many there are.
+std::size_t for_every_order(const std::function<void(const std::function<std::size_t(std::size_t)>&)>& act) {
+  std::vector<std::size_t> choice, options;
+  for (std::size_t orders = 1;; ++orders) {
+    std::size_t at = 0;
+    act([&](std::size_t n) {
+      if (at == choice.size()) choice.push_back(0), options.push_back(n);
+      REQUIRE(options[at] == n);
+      return choice[at++];
+    });
+    while (!choice.empty() && choice.back() + 1 == options.back()) choice.pop_back(), options.pop_back();
+    if (choice.empty()) return orders;
+    ++choice.back();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("offload nic: every collective of every choreography, on bytes") {
+  std::size_t calls = 0;
+  for (const choreography* who : all_choreographies())
+    for (const collective what : who->collectives)
+      for (const int ranks : {2, 5, 8})
+        for (const std::size_t count : {std::size_t{1}, std::size_t{37}}) {
+          const rank_t root = has_root(what) ? ranks - 1 : 0;
+          if (!can(*who, flat_stage(what, ranks, root))) continue;
+          INFO(who->name << " " << name(what) << ", " << ranks << " ranks, " << count << " elements");
+          const score s = lower_syncs(write_score(*who, flat_stage(what, ranks, root)));
+          offloaded_call call{s, count, small()};
+          if (is_reduction(what)) call.use_floats();
+          offload_network net{ranks, small(), seed() + calls};
+          net.post_all(call, {7, 1});
+          CHECK(net.run());
+          CHECK(net.completions.size() == static_cast<std::size_t>(ranks));
+          CHECK(call.wrong() == 0);
+          check_empty(net, ranks);
+          ++calls;
+        }
+  CHECK(calls > 150);
+}
+
+TEST_CASE("offload nic: the same bits for every order in which packets can come") {
+  struct {
+    const char* name;
+    collective what;
+    int ranks;
+    std::size_t count;
+    std::size_t packets_of_buffer;
+    std::size_t orders;
+  } const cases[]{
+      {"binomial", collective::reduce, 8, 7, 100, 720},      // three children, two packets each
+      {"binomial", collective::reduce, 8, 7, 1, 100},        // and room for one
+      {"one_shot", collective::all_reduce, 4, 7, 100, 720},  //
+      {"recursive_doubling", collective::all_reduce, 4, 7, 1, 2},
+      {"halving_doubling", collective::all_reduce, 4, 8, 100, 1},
+      {"pairwise", collective::all_to_all, 4, 7, 100, 10},
+  };
+  for (const auto& c : cases) {
+    INFO(std::string{c.name} << ", room for " << c.packets_of_buffer);
+    offload_config config = small();
+    config.buffer_bytes = c.packets_of_buffer * config.packet_bytes;
+    const score s = written(c.name, c.what, c.ranks);
+    const std::size_t orders = for_every_order([&](const std::function<std::size_t(std::size_t)>& choose) {
+      offloaded_call call{s, c.count, config};
+      if (is_reduction(c.what)) call.use_floats();
+      offload_network net{c.ranks, config, 1, {0, 0, true}};
+      net.choose = choose;
+      net.post_all(call, {0, 1});
+      REQUIRE(net.run());
+      REQUIRE(net.completions.size() == static_cast<std::size_t>(c.ranks));
+      REQUIRE(call.wrong() == 0);
+    });
+    MESSAGE(std::string{c.name} << ": " << orders << " orders");
+    CHECK(orders >= c.orders);
+  }
+}
+
+TEST_CASE("offload nic: lost, doubled and late, with little room and few counters") {
+  std::mt19937_64 random{seed()};
+  std::size_t refused = 0, again = 0, pulses = 0;
+  for (int round = 0; round < 80; ++round) {
+    const choreography& who = *all_choreographies()[random() % all_choreographies().size()];
+    const offer& of = who.collectives[random() % who.collectives.size()];
+    const int ranks = 2 + static_cast<int>(random() % 9);
+    const rank_t root = has_root(of) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
+    if (!can(who, flat_stage(of, ranks, root))) continue;
+    offload_config config = small();
+    config.units = 1 + static_cast<int>(random() % 3);
+    config.buffer_bytes = config.packet_bytes * (1 + random() % 12);
+    config.counters = 1 + static_cast<int>(random() % 4);
+    config.window = 1 + random() % 20;
+    config.longest_counter_wait = std::chrono::seconds{1000};
+    const std::size_t count = random() % 200;
+    INFO(who.name << " " << name(of) << ", " << ranks << " ranks, root " << root << ", " << count << " elements, round "
+                  << round);
+    offloaded_call call{lower_syncs(write_score(who, flat_stage(of, ranks, root))), count, config};
+    if (is_reduction(of)) call.use_floats();
+    offload_network net{ranks, config, random(), {0.1, 0.05, false}};
+    // Some ranks come late: what was sent to them has to be asked for.
+    std::vector<rank_t> late;
+    for (rank_t r = 0; r < ranks; ++r)
+      if (random() % 3 == 0) late.push_back(r);
+      else REQUIRE(net.post(call, {9, 3}, r) == "");
+    CHECK(net.run([&] { return net.steps > 40; }));
+    for (const rank_t r : late) REQUIRE(net.post(call, {9, 3}, r) == "");
+    CHECK(net.run([&] { return net.completions.size() == static_cast<std::size_t>(ranks); }));
+    REQUIRE(net.completions.size() == static_cast<std::size_t>(ranks));
+    for (const auto& c : net.completions) CHECK(c.error == "");
+    CHECK(call.wrong() == 0);
+    check_empty(net, ranks);
+    for (int n = 0; n < ranks; ++n) {
+      const offload_statistics s = net.nic(static_cast<std::size_t>(n)).statistics();
+      CHECK(s.most_waiting <= s.capacity + (s.capacity + 8) / 9);
+      CHECK(s.most_counters <= config.counters);
+      refused += s.refused, again += s.again, pulses += static_cast<std::size_t>(s.most_counters);
+    }
+  }
+  CHECK(refused > 0);
+  CHECK(again > 0);
+  CHECK(pulses > 0);
+}
+
+TEST_CASE("offload nic: 256 jobs of 8 ranks on one NIC at once, and none starves") {
+  offload_config config = small();
+  config.units = 8;
+  config.buffer_bytes = 64 * config.packet_bytes;
+  config.counters = 16;
+  const score s = written("ring", collective::all_reduce, 8);
+  std::vector<offload::endpoint> places;
+  for (std::uint16_t r = 0; r < 8; ++r) places.push_back({0, r});
+  offload_network net{1, config, seed(), {0, 0, true}};
+  std::vector<std::unique_ptr<offloaded_call>> calls;
+  for (int job = 0; job < offload::most_jobs; ++job) {
+    calls.push_back(std::make_unique<offloaded_call>(s, 300, config, places));
+    net.post_all(*calls.back(), {static_cast<std::uint8_t>(job), 1});
+  }
+  REQUIRE(net.run());
+  REQUIRE(net.completions.size() == 256 * 8);
+  std::map<int, std::uint64_t> end;
+  for (std::size_t i = 0; i < net.completions.size(); ++i) {
+    CHECK(net.completions[i].error == "");
+    std::uint64_t& at = end[net.completions[i].job.id];
+    at = std::max(at, net.steps_at_completion[i]);
+  }
+  std::uint64_t shortest = ~std::uint64_t{0}, longest = 0;
+  for (const auto& [job, at] : end) shortest = std::min(shortest, at), longest = std::max(longest, at);
+  MESSAGE("longest / shortest completion " << static_cast<double>(longest) / static_cast<double>(shortest));
+  CHECK(longest <= 2 * shortest);
+  for (const auto& call : calls) CHECK(call->wrong() == 0);
+  check_empty(net, 1);
+  const offload_statistics stats = net.nic(0).statistics();
+  CHECK(stats.most_waiting <= 64 + 8);
+  CHECK(stats.most_counters == 16);
+}
+
+TEST_CASE("offload nic: a job that dies frees what it had, and no other notices") {
+  offload_config config = small();
+  config.buffer_bytes = 8 * config.packet_bytes;
+  config.counters = 4;
+  const score s = written("ring", collective::all_reduce, 4);
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    offload_network net{4, config, seed() + round, {0.05, 0.05, false}};
+    std::vector<std::unique_ptr<offloaded_call>> calls;
+    for (std::uint8_t job = 0; job < 4; ++job) {
+      calls.push_back(std::make_unique<offloaded_call>(s, 200, config));
+      net.post_all(*calls.back(), {job, 1});
+    }
+    CHECK(net.run([&] { return net.steps > 100 + 50 * round; }));
+    for (std::size_t n = 0; n < 4; ++n) net.nic(n).abort({2, 1}, net.now());
+    const auto ended = [&] { return net.completions.size() >= 12; };
+    CHECK(net.run(ended));
+    std::set<int> jobs;
+    for (const auto& c : net.completions) CHECK(c.error == ""), jobs.insert(c.job.id);
+    CHECK(jobs.count(2) == 0);
+    for (const std::size_t job : {0, 1, 3}) CHECK(calls[job]->wrong() == 0);
+    check_empty(net, 4);
+    // Its number is used again; what is still under way of the dead one is nobody's.
+    offloaded_call next{s, 200, config};
+    net.post_all(next, {2, 2});
+    CHECK(net.run([&] { return net.completions.size() >= 16; }));
+    CHECK(next.wrong() == 0);
+    check_empty(net, 4);
+  }
+}
+
+TEST_CASE("offload nic: who finds no counter waits, and in the end fails with a sentence") {
+  offload_config config = small();
+  config.counters = 1;
+  config.longest_counter_wait = std::chrono::milliseconds{10};
+  const score s = written("binomial", collective::reduce, 2);
+  offload_network net{2, config, 1, {0, 0, true}};
+  offloaded_call first{s, 100, config}, second{s, 100, config};
+  // The root of the first job does not come, so its sender keeps the only counter.
+  CHECK(net.post(first, {1, 1}, 1) == "");
+  CHECK(net.run([&] { return net.nic(1).statistics().counters == 1; }));
+  net.post_all(second, {2, 1});
+  CHECK(net.run([&] { return !net.completions.empty(); }));
+  REQUIRE(net.completions.size() == 1);
+  CHECK(net.completions[0].job.id == 2);
+  CHECK(net.completions[0].rank == 1);
+  CHECK(net.completions[0].error ==
+        "rank 1 found none of the NIC's 1 pulse counters free for as long as it may wait; others hold them");
+  net.nic(0).abort({2, 1}, net.now());
+  CHECK(net.post(first, {1, 1}, 0) == "");
+  CHECK(net.run([&] { return net.completions.size() == 3; }));
+  CHECK(first.wrong() == 0);
+  check_empty(net, 2);
+}
+
+TEST_CASE("offload nic: ranks that perform different calls end with a sentence") {
+  const score s = written("binomial", collective::reduce, 2);
+  offload_network net{2, small(), 1, {0, 0, true}};
+  offloaded_call three{s, 3, small()}, four{s, 4, small()};
+  CHECK(net.post(three, {1, 1}, 0) == "");
+  CHECK(net.post(four, {1, 1}, 1) == "");
+  CHECK(net.run([&] { return !net.completions.empty(); }));
+  REQUIRE(net.completions.size() == 1);
+  CHECK(net.completions[0].error == "rank 0, port 0, descriptor 0: a packet of 32 bytes came where one of 24 was to "
+                                    "come; the ranks perform different "
+                                    "calls");
+}
+
+TEST_CASE("offload nic: postings that are refused, and why") {
+  const score s = written("ring", collective::all_reduce, 2);
+  offload_config config = small();
+  config.most_sequences = 3;
+  offload_nic nic{config};
+  offloaded_call call{s, 100, config};
+  const auto post = [&](auto change) {
+    offload_posting p = call.posting({1, 5}, 0);
+    change(p);
+    return nic.post(p);
+  };
+  CHECK(nic.post(call.posting({1, 5}, 1)) == "the descriptors are for node 1, this is node 0");
+  CHECK(post([](auto& p) { p.reduction = average; }) == "a NIC has no avg; it reduces by operations of its own");
+  CHECK(post([](auto& p) { p.type = datatype::f32; }) == "the descriptors are for elements of 8 bytes, f32 has 4");
+  CHECK(post([](auto& p) { p.type = datatype::f64, p.reduction = band; }).find("band") != std::string::npos);
+  offload_config other = config;
+  other.packet_bytes = 1024;
+  offloaded_call large{s, 100, other};
+  CHECK(nic.post(large.posting({1, 5}, 0)) ==
+        "port 0 of job 1: the descriptors were compiled for packets of another size than 32 bytes");
+  CHECK(post([](auto&) {}) == "");
+  CHECK(post([](auto&) {}) == "port 0 of job 1 has a sequence under way");
+  nic.abort({1, 5}, {});
+  CHECK(post([](auto&) {}) == "port 0 of job 1 has had epoch 5; the next one must be later");
+  for (std::uint8_t job = 2; job < 5; ++job) CHECK(nic.post(call.posting({job, 1}, 0)) == "");
+  CHECK(post([](auto& p) {
+          p.job = {9, 1};
+        }) == "the NIC has 3 sequences at most, and 3 under way; post again when some have ended");
+  config.packet_bytes = 8;
+  CHECK_THROWS_AS(offload_nic{config}, error);
+}
+
+TEST_CASE("offload nic: a sequence stays on the unit with the fewest, and units take their sequences in turn") {
+  offload_config config = small();
+  config.units = 3;
+  const score s = written("ring", collective::all_reduce, 2);
+  offload_nic nic{config};
+  std::vector<std::unique_ptr<offloaded_call>> calls;
+  for (std::uint8_t job = 0; job < 6; ++job) {
+    calls.push_back(std::make_unique<offloaded_call>(s, 100, config));
+    REQUIRE(nic.post(calls.back()->posting({job, 1}, 0)) == "");
+  }
+  for (int unit = 0; unit < 3; ++unit) {
+    std::vector<int> jobs;
+    while (auto done = nic.work(unit, {})) jobs.push_back(done->job.id);
+    // Each sends, and then lacks a packet.
+    CHECK(jobs == std::vector<int>{unit, unit + 3});
+  }
+}
