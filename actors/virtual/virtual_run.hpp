@@ -134,6 +134,8 @@ struct virtual_outcome {
   std::uint64_t events = 0;
   std::int64_t waited_chunk_ps = 0;  ///< lanes' time, summed over ranks
   std::int64_t waited_credit_ps = 0;
+  double buffer_fill =
+      -1;  ///< where NICs perform: mean fill of the root's hash buffers, 1 is all but the reserve; −1: they do not
   bool by_states = false;   ///< performed_by: who it was
   std::uint64_t trace = 0;  ///< hash over every event in order: equal runs have equal traces
 };

@@ -5,10 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -64,7 +66,7 @@ TEST_CASE("published figures: every row is complete, from a study that exists, a
   }
   for (const auto& entry : std::filesystem::directory_iterator{studies}) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("spec1") && !name.starts_with("spec5")) continue;
+    if (!name.starts_with("spec1") && !name.starts_with("spec3") && !name.starts_with("spec5")) continue;
     CAPTURE(name);
     CHECK(files.count(name) == 1);
   }
@@ -183,6 +185,39 @@ TEST_CASE("published figures: the program prints those that are asked for") {
   CHECK(call("spec1.model3 --studies nowhere") == 1);
   CHECK(text("out").find("failed: ") != std::string::npos);
   fs::remove_all(folder);
+}
+
+TEST_CASE("spec 3: what NICs gain grows with a reduction and falls with a broadcast, for any number of jobs") {
+  for (const char* jobs : {"1", "8", "32"}) {
+    CAPTURE(jobs);
+    const std::string small = std::string{"spec3.reduce.small."} + jobs,
+                      large = std::string{"spec3.reduce.large."} + jobs;
+    CHECK(ours_of(small) > 1.2);
+    CHECK(ours_of(large) > ours_of(small));
+    CHECK(ours_of(std::string{"spec3.all_reduce."} + jobs) == doctest::Approx(1).epsilon(0.02));
+  }
+  CHECK(ours_of("spec3.broadcast.small") > 1.7);
+  CHECK(ours_of("spec3.broadcast.large") < ours_of("spec3.broadcast.small"));
+}
+
+TEST_CASE("spec 3: hash buffers fill with size and with jobs, and beyond 100 % only into their reserve") {
+  std::map<std::string, double> before;  // by size: of fewer jobs
+  double most = 0;
+  for (const char* jobs : {"1", "8", "32"}) {
+    double smaller = -1;
+    for (const published_row& row : all_rows()) {
+      const std::string prefix = std::string{"spec3.fill."} + jobs + '.';
+      if (!row.figure.id.starts_with(prefix)) continue;
+      CAPTURE(row.figure.id);
+      const std::string size = row.figure.id.substr(prefix.size());
+      CHECK(row.ours.value >= smaller);
+      CHECK(row.ours.value > before[size]);
+      CHECK(row.ours.value < 100.0 * 10 / 9 + 1);
+      smaller = before[size] = row.ours.value;
+      most = std::max(most, row.ours.value);
+    }
+  }
+  CHECK(most > 90);
 }
 
 TEST_CASE("published figures: golden values") {

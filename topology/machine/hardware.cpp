@@ -144,6 +144,27 @@ std::string protocol_field(protocol_costs& p, std::string_view field, const fiel
   return {};
 }
 
+constexpr std::array<std::string_view, 12> nics_fields{
+    "cpu",    "io",     "poll",   "trigger", "unit_rate",          "units",
+    "buffer", "packet", "window", "pulses",  "reduction_elements", "counters"};
+
+std::string nics_field(nic_collectives& n, std::string_view field, const field_access& access) {
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 30, most = 1 << 20;
+  if (field == "cpu") return access.time(n.cpu);
+  if (field == "io") return access.time(n.io);
+  if (field == "poll") return access.time(n.poll);
+  if (field == "trigger") return access.time(n.trigger);
+  if (field == "unit_rate") return access.rate(n.unit_rate);
+  if (field == "units") return access.integer(n.units, 1, 1024);
+  if (field == "buffer") return access.integer(n.buffer, 1024, most_bytes);
+  if (field == "packet") return access.integer(n.packet, 16, most);
+  if (field == "window") return access.integer(n.window, 1, most - 1);
+  if (field == "pulses") return access.integer(n.pulses, 1, most);
+  if (field == "reduction_elements") return access.integer(n.reduction_elements, 1, most_bytes);
+  if (field == "counters") return access.integer(n.counters, 1, most);
+  return {};
+}
+
 /// Calls `visit(key, text of the value)` for every key; with `value`, assigns it to `wanted` alone. Returns whether `wanted` was
 /// met.
 template <class Visit>
@@ -162,6 +183,9 @@ bool each_setting(hardware& h, std::string_view wanted, const std::string_view* 
   }
   for (const std::string_view f : host_fields)
     one("host." + std::string{f}, [&](const field_access& a) { return host_field(h.host, f, a, value); });
+  if (h.nics)
+    for (const std::string_view f : nics_fields)
+      one("nics." + std::string{f}, [&](const field_access& a) { return nics_field(*h.nics, f, a); });
   for (protocol_costs& p : h.protocols)
     for (const std::string_view f : protocol_fields)
       one("protocol." + p.name + "." + std::string{f}, [&](const field_access& a) { return protocol_field(p, f, a); });
@@ -202,7 +226,8 @@ std::string_view name(element_role role) noexcept {
 // -- building ---------------------------------------------------------------------------------------------------------
 
 class_id hardware::add_class(element_class of) {
-  if (of.name.empty() || of.name == "host" || of.name == "protocol" || of.name.find('.') != std::string::npos)
+  if (of.name.empty() || of.name == "host" || of.name == "protocol" || of.name == "nics" ||
+      of.name.find('.') != std::string::npos)
     wrong(name + ": \"" + of.name + "\" cannot name a class of elements");
   for (const element_class& c : classes)
     if (c.name == of.name) wrong(name + ": there are two element classes " + of.name);
@@ -281,6 +306,9 @@ void hardware::validate() const {
   for (const element_class& c : classes) check_class(c, name);
   for (const hardware_element& e : elements)
     if (e.of >= classes.size()) wrong(name + ": element " + e.name + " is of no class");
+  if (nics && nics->buffer < nics->packet)
+    wrong(name + ": nics.buffer is " + std::to_string(nics->buffer) + ", less than a packet of " +
+          std::to_string(nics->packet) + " bytes");
 }
 
 // -- reading ----------------------------------------------------------------------------------------------------------

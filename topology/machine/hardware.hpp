@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,7 @@
 
 #include "topology/machine/graph.hpp"
 #include "topology/machine/links.hpp"
+#include "topology/machine/nic_collectives.hpp"
 
 namespace troupe {
 
@@ -191,6 +193,7 @@ public:
   router way;
   memory_router memory_way;  ///< empty: ranks share no memory, and choreographies that need it are refused
   host_costs host;
+  std::optional<nic_collectives> nics;    ///< collectives are performed as it says (actors/virtual/offload_run.hpp)
   std::vector<protocol_costs> protocols;  ///< plain_protocols() unless replaced
 
 private:

@@ -41,7 +41,7 @@ const std::vector<preset>& all_presets() {
       {"gh200_16", "16 nodes of 4 GH200: 150 GB/s inside, 25 GB/s per direction between (spec 5)", "",
        presets::gh200_16},
       {"dgx_h100", "servers of 8 H100 on NVSwitch, 8 NICs each", "", presets::dgx_h100},
-      {"tianhe_32", "32 nodes whose NICs perform collectives, or leave them to the hosts (spec 3)", "offload",
+      {"tianhe_32", "32 nodes whose NICs perform collectives, or leave them to the hosts (spec 3)", "offload|jobs",
        presets::tianhe_32},
       {"fat_tree", "hosts under leaf and spine switches, with the contention of every port",
        "hosts|radix|oversubscription", presets::fat_tree},

@@ -1,56 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// 32 nodes whose NICs perform collectives (spec 3, Tianhe). The source prints speed-ups and the shape of its models, (1) and (2),
-// but none
-// of their constants. Assumed here: L_CPU 0.2 µs, L_IO 0.5 µs (PCIe, one way), L_network 1 µs, 12.5 GB/s (100 Gbit/s). L_poll
-// follows from
-// its one published end, 2.11× for a broadcast of 256 B: by (1), L_poll = 1.11 · 2 · (L_CPU + 2·L_IO + L_network) = 4.9 µs. So that
-// figure
-// shows nothing about the model here; how the speed-up falls with size does.
+// 32 nodes whose NICs perform collectives (spec 3, Tianhe), by the very state of protocols/offload and actors/elements/offload.
 //
-// structure.offload: 1 (default), the NICs perform the steps; 0, the hosts do. A hop is in both cases a control descriptor and an
-// RDMA
-// descriptor, each L_CPU + 2·L_IO + L_network, as (1) has it; the host polls besides, and reduces in software at T_soft. (The
-// source's (2) counts
-// neither descriptor for an offloaded reduction, only L_network + T_nic; one preset cannot be both, and (1) is the one with a
-// measured end.)
-// A rank is one job on one offload unit; the other units of a NIC would serve other jobs.
-#include "topology/presets/presets.hpp"
-
+// structure.offload: 1 (default), the NICs perform; 0, the hosts do. structure.jobs: so many call at once, each with a process a node.
+//
+// The source prints speed-ups and the terms of its models, (1) and (2), but hardly any of their constants. It says 8 units, 512 KB of hash
+// buffer each, for 16 incoming nodes of a job at most: which makes 32 KB, 16 packets, of window a channel. Assumed, once for everything:
+// L_network 1 us, 12.5 GB/s (100 Gbit/s), L_IO 0.25 us (a posted write over PCIe), L_CPU 0.1 us, a trigger of 20 cycles at 250 MHz, units
+// that reduce at the rate of the port, packets of 2 KiB, C = 8192, k = 4, and 20 GB/s that a node's memory gives its processors. L_poll alone
+// follows from a figure: by (1), 2.11 for a broadcast of 256 B makes it 1.11 (2 (L_CPU + 2 L_IO + L_network) + T_msg) = 3.6 us.
+//
+// Where the text leaves it open: (1) is for collectives that do not reduce, and (2) for those that do, in their second half, too. What
+// processors do passes the memory of the node, which its processes share, since the source has the same speed-ups for 1, 8 and 32 jobs.
 #include <string>
 
 #include "memory/error.hpp"
+#include "topology/presets/presets.hpp"
 
 namespace troupe::presets {
 
 namespace {
 using std::chrono::nanoseconds;
 
-host_costs costs(bool offload) {
-  host_costs c;
-  c.send = nanoseconds{
-      3400};  // L_CPU + 2·L_IO + L_network, and again L_CPU + 2·L_IO; the second L_network is the NICs' latency
-  if (!offload) c.receive = nanoseconds{4900};
-  c.reduce_rate = offload ? 12'500'000'000 : 5'000'000'000;
-  c.source = offload ? "spec 3, (1) without L_poll; L_CPU 0.2, L_IO 0.5, L_network 1 us assumed; the NIC reduces in a "
-                       "few cycles: at line rate"
-                     : "spec 3, (1): L_CPU 0.2, L_IO 0.5, L_network 1 us assumed, L_poll 4.9 us from its 2.11x at 256 "
-                       "B; T_soft: 5 GB/s "
-                       "assumed";
-  return c;
+nic_collectives constants(const preset_request& wanted) {
+  nic_collectives n;
+  n.offload = wanted.number("offload", 1, 0, 1) == 1;
+  n.jobs = wanted.number("jobs", 1, 1, 256);
+  n.cpu = nanoseconds{100};
+  n.io = nanoseconds{250};
+  n.poll = nanoseconds{3570};
+  n.trigger = nanoseconds{80};
+  n.unit_rate = 12'500'000'000;
+  n.packet = 2048;
+  n.window = 16;
+  n.source = "spec 3: 8 units, 512 KB a unit for 16 nodes; L_CPU 0.1, L_IO 0.25 us, a trigger of 20 cycles at 250 MHz, "
+             "packets of 2 "
+             "KiB, C 8192, "
+             "k 4 assumed; L_poll by (1) from 2.11x at 256 B";
+  return n;
 }
 }  // namespace
 
 hardware tianhe_32(const preset_request& wanted) {
   if (!wanted.layout.empty())
-    throw error(errc::bad_config, "preset tianhe_32 has one process a node and no layout; say ranks");
+    throw error(errc::bad_config, "preset tianhe_32 has one process of a job on a node and no layout; say ranks");
   const int nodes = wanted.ranks > 0 ? wanted.ranks : 32;
-  const bool offload = wanted.number("offload", 1, 0, 1) == 1;
   hardware h{"tianhe_32", nodes};
-  h.about =
-      std::string{"nodes with FPGA NICs, collectives driven by the "} + (offload ? "NICs" : "hosts") + " (spec 3)";
+  h.nics = constants(wanted);
+  h.about = std::string{"nodes with FPGA NICs, collectives performed by the "} + (h.nics->offload ? "NICs" : "hosts") +
+            (h.nics->jobs > 1 ? ", " + std::to_string(h.nics->jobs) + " jobs at once" : "") + " (spec 3)";
   h.arrangement = layout::grid(nodes, 1);
   h.protocols = {plain_protocols().front()};
-  h.host = costs(offload);
   const class_id nic =
       h.add_class({.name = "nic",
                    .role = element_role::nic,
@@ -59,6 +58,12 @@ hardware tianhe_32(const preset_request& wanted) {
                    .source = "not published: 100 Gbit/s, L_network = 1 us (half in each NIC) assumed"});
   for (int r = 0; r < nodes; ++r)
     h.add_pair(nic, "nic " + std::to_string(r) + " out", "nic " + std::to_string(r) + " in", r);
+  const class_id memory =
+      h.add_class({.name = "memory",
+                   .role = element_role::core,
+                   .bytes_per_second = 20'000'000'000,
+                   .source = "not published: 20 GB/s assumed, read or written by a node's processors"});
+  for (int r = 0; r < nodes; ++r) h.add(memory, "memory " + std::to_string(r), r);
   h.way = [](int from, int to, int, std::vector<element_index>& way) { way.assign({2 * from, 2 * to + 1}); };
   return h;
 }

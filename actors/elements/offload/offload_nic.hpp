@@ -59,6 +59,7 @@ struct offload_work {
   bool reduces = false;
   bool stores = false;    ///< to the host's memory
   std::size_t bytes = 0;  ///< reduced, or stored
+  bool takes = false;     ///< a packet
 };
 
 struct offload_statistics {

@@ -74,6 +74,7 @@ int list_presets() {
       if (value != "0" && value != "unlimited") std::cout << "  " << key << " = " << value << '\n';
     for (const element_class& c : h.classes) std::cout << "  # " << c.name << ": " << c.source << '\n';
     if (!h.host.source.empty()) std::cout << "  # host: " << h.host.source << '\n';
+    if (h.nics) std::cout << "  # nics: " << h.nics->source << '\n';
     for (const protocol_costs& c : h.protocols) std::cout << "  # protocol." << c.name << ": " << c.source << '\n';
     std::cout << '\n';
   }

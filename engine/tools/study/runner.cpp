@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "actors/virtual/offload_run.hpp"
 #include "engine/planning/cost_model.hpp"
 #include "engine/planning/score_library.hpp"
 #include "engine/tools/crafted_values.hpp"
@@ -400,7 +401,7 @@ private:
   study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape) {
     const attempt whole = attempt_of(choreography, protocol, shape);
     study_row best = row_of(whole, shape, nullptr);
-    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0;
+    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0 && !on_->nics;
     if (!free || protocol.slot_payload > 0 || scenario_.kind.v_form) return best;
     const std::uint64_t cells =
         static_cast<std::uint64_t>(whole.what->notes->parts) * static_cast<std::uint64_t>(scenario_.channels);
@@ -451,7 +452,12 @@ private:
 
     study_row row;
     const auto begin = clock_type::now();
-    row.outcome = perform_virtually(*a.what->notes, call_of(shape), a.cut, *on_, o);
+    if (on_->nics) {
+      if (const std::string why = why_not_by_nics(*on_, a.cut, o); !why.empty()) throw error(errc::bad_config, why);
+      row.outcome = perform_by_nics(*a.what->notes, call_of(shape), *on_, o);
+    } else {
+      row.outcome = perform_virtually(*a.what->notes, call_of(shape), a.cut, *on_, o);
+    }
     row.wall_seconds = std::chrono::duration<double>(clock_type::now() - begin).count();
     row.bytes = shape.bytes;
     row.count = shape.count;
@@ -475,6 +481,11 @@ private:
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
   void record(study_row& row, std::size_t bytes, study_result& result) {
+    if (on_->nics) {
+      remarks_.push_back(
+          "not recorded: what NICs do is not; there are spans, moves and the critical path where hosts' ranks perform");
+      return;
+    }
     if (row.outcome.steps > most_recorded_steps) {
       remarks_.push_back("not recorded: " + std::to_string(row.outcome.steps) + " steps are more than " +
                          std::to_string(most_recorded_steps) +

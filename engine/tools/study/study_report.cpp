@@ -91,6 +91,14 @@ void print_rows(std::ostream& to, const study_result& r) {
   }
 }
 
+/// Of NICs that perform: how full the root's hash buffers were.
+void print_fills(std::ostream& to, const study_result& r) {
+  for (const study_row& row : r.rows)
+    if (row.outcome.buffer_fill >= 0)
+      to << format("# %s: hash buffers of node %d %.2f %% full on average\n", bytes_text(row.bytes).c_str(),
+                   has_root(r.scenario.kind.what) ? r.scenario.root : 0, 100 * row.outcome.buffer_fill);
+}
+
 }  // namespace
 
 void print_study(std::ostream& to, const study_result& r) {
@@ -100,6 +108,7 @@ void print_study(std::ostream& to, const study_result& r) {
   print_path(to, r);
   to << "#\n";
   for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
+  print_fills(to, r);
   std::uint64_t steps = 0, events = 0;
   double wall = 0;
   std::size_t by_states = 0;
@@ -107,9 +116,10 @@ void print_study(std::ostream& to, const study_result& r) {
     steps += row.outcome.steps, events += row.outcome.events, wall += row.wall_seconds;
     by_states += row.outcome.by_states ? 1 : 0;
   }
-  const char* const by = by_states == r.rows.size() ? "the ranks' states"
-                         : by_states == 0           ? "the player"
-                                                    : "the ranks' states, larger rows by the player";
+  const char* const by = r.on->nics                   ? "the NICs' state"
+                         : by_states == r.rows.size() ? "the ranks' states"
+                         : by_states == 0             ? "the player"
+                                                      : "the ranks' states, larger rows by the player";
   to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s by %s\n",
                static_cast<unsigned long long>(steps), static_cast<unsigned long long>(events), wall, by);
 }
@@ -169,7 +179,10 @@ json rows_json(const study_result& r) {
                     {"channels", row.cut.channels},
                     {"slices", row.cut.slices},
                     {"verified", row.verified},
-                    {"performed_by", row.outcome.by_states ? "states" : "player"},
+                    {"performed_by", r.on->nics              ? "nics"
+                                     : row.outcome.by_states ? "states"
+                                                             : "player"},
+                    {"buffer_fill", row.outcome.buffer_fill < 0 ? json(nullptr) : json(row.outcome.buffer_fill)},
                     {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)}});
   return rows;
 }

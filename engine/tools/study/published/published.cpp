@@ -92,7 +92,7 @@ const study_row& study_lookup::row(const std::string& set, std::size_t bytes) co
 
 std::vector<published_figure> all_published_figures() {
   std::vector<published_figure> all;
-  for (auto* const of : {spec1_figures, spec2_figures, spec4_figures, spec5_figures})
+  for (auto* const of : {spec1_figures, spec2_figures, spec3_figures, spec4_figures, spec5_figures})
     for (published_figure& f : of()) all.push_back(std::move(f));
   return all;
 }

@@ -81,6 +81,7 @@ struct published_figure {
 
 std::vector<published_figure> spec1_figures();
 std::vector<published_figure> spec2_figures();
+std::vector<published_figure> spec3_figures();
 std::vector<published_figure> spec4_figures();
 std::vector<published_figure> spec5_figures();
 /// All of them, in this order.
