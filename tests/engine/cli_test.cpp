@@ -235,6 +235,34 @@ TEST_CASE("list") {
   CHECK(all[0]["collectives"].size() >= 5);
 }
 
+TEST_CASE("show --descriptors: what NICs would be given, for people and for programs") {
+  const outcome o = run("show halving_doubling --ranks 4 --descriptors");
+  CHECK(o.code == 0);
+  check_says(o.out, "0   send                input+512 → 1:0#0, 512 B");
+  check_says(o.out, "[C CH CP SwapRemoteData]");
+  check_says(o.out, "[C CT CollEndFlag]");
+  check_says(o.out, "proved: the descriptors perform the score; 32 descriptors for 32 steps");
+  check_says(run("show binomial --collective reduce --ranks 8 --descriptors").out, "CPCount=3]");
+  const json all = json::parse(run("show binomial --collective reduce --ranks 8 --descriptors --block 8K --json").out);
+  REQUIRE(all.size() == 8);
+  const json& gather = all[0]["sequences"][0]["descriptors"][0];
+  CHECK(gather["kind"] == "gather");
+  CHECK(gather["CPCount"] == 3);
+  CHECK(gather["ReduceFlag"] == true);
+  CHECK(gather["awaits"].size() == 3);
+  CHECK(gather["awaits"][2]["NodeID"] == 4);
+  CHECK(gather["bytes"] == 8192);
+  // Longer than a packet, so its packets say where they belong.
+  CHECK(all[1]["sequences"][0]["descriptors"][0]["SwapRemoteAddr"] == true);
+  check_refused(run("show ring --ranks 4 --block 1K"), {"--block is the size of the blocks of --descriptors"});
+  check_refused(run("show ring --ranks 4 --descriptors --block 1001"), {"no multiple"});
+  check_refused(run("show ring --ranks 4 --descriptors --lowered"), {"--lowered would do nothing"});
+  check_refused(run("show ring --collective all_gather --v --ranks 4 --descriptors"), {"need sizes"});
+  const outcome fused = run("show fused --ranks 4 --descriptors");
+  CHECK(fused.code != 0);
+  check_says(fused.err, "NICs cannot perform fused's all_reduce");
+}
+
 TEST_CASE("show") {
   const outcome o = run("show ring --ranks 3");
   CHECK(o.code == 0);

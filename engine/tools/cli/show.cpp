@@ -5,10 +5,13 @@
 #include <iostream>
 #include <memory>
 
+#include "actors/elements/offload/offload_messages.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/offload/offload_compiler.hpp"
+#include "protocols/offload/offload_proof.hpp"
 #include "protocols/verify/verifier.hpp"
 
 namespace troupe::cli {
@@ -19,6 +22,7 @@ constexpr const char* footer = R"(Examples:
   troupe show ring --collective all_reduce --ranks 4
   troupe show hierarchical --collective all_gather --layout 2x4
   troupe show binomial --collective broadcast --ranks 8 --root 3 --lowered
+  troupe show halving_doubling --collective all_reduce --ranks 4 --descriptors           (what NICs would be given: docs/offload.md)
   troupe show double_binary_tree --collective all_reduce --ranks 8 --json > mine.json    (edit it, and run it: docs/config.md))";
 
 struct arguments {
@@ -26,6 +30,8 @@ struct arguments {
   int ranks = 0, root = 0, streams = 4;
   bool in_place = false, v_form = false, through_scratch = false, lowered = false, as_json = false;
   bool root_said = false, streams_said = false;
+  bool descriptors = false;
+  std::string block;  ///< bytes; empty: not said
 };
 
 stage stage_of(const arguments& a) {
@@ -63,14 +69,66 @@ void check_said(const arguments& a, const choreography& which, const stage& on, 
   if (a.through_scratch) check("--through-scratch", [](stage& other) { other.through_scratch = false; });
 }
 
+// -- descriptors ------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t element_bytes = 8;
+constexpr int offload_credits = 8;
+/// Beyond, the proof on symbols takes more than a moment.
+constexpr int most_ranks_to_prove = 128;
+
+/// What NICs would be given, and the proof that it is the score. The proof is for short blocks: sizes only move what it has found.
+int show_descriptors(const arguments& a, const score& s) {
+  const std::size_t bytes = a.block.empty() ? 1024 : parse_size("--block", a.block);
+  if (bytes % element_bytes != 0)
+    usage_error("--block " + a.block + ": blocks are shown as of elements of " + std::to_string(element_bytes) +
+                " bytes, of which it is no multiple");
+  const actors::offload_config nic;
+  const offload::compile_options how{offload_credits, {}, nic.packet_bytes / element_bytes};
+  const verdict v = verify(s, {offload_credits, 1});
+  if (!v.ok()) {
+    std::cerr << "troupe: does not verify: " << to_string(*v.first_fault) << '\n';
+    return exit_wrong;
+  }
+  const auto programs = offload::compile(s, {bytes / element_bytes, {}, {}, {}, element_bytes}, how);
+  std::string proved = "not proved here: more than " + std::to_string(most_ranks_to_prove) + " ranks";
+  if (s.ranks <= most_ranks_to_prove) {
+    const call_shape few{static_cast<std::size_t>(s.parts) + 1, {}, {}, {}, element_bytes};
+    const std::string difference = offload::why_not_the_score({s, v, few}, offload::compile(s, few, how));
+    if (!difference.empty()) {
+      std::cerr << "troupe: the descriptors are not the score: " << difference << '\n';
+      return exit_wrong;
+    }
+    proved = "proved: the descriptors perform the score";
+  }
+  if (a.as_json) {
+    std::cout << offload::to_json(programs) << '\n';
+    return exit_ok;
+  }
+  std::size_t total = 0;
+  for (const offload::rank_program& p : programs) {
+    std::cout << offload::to_text(p);
+    for (const offload::sequence& q : p.sequences) total += q.descriptors.size();
+  }
+  std::cout << '\n' << proved << "; " << plural(total, "descriptor") << " for " << plural(v.steps, "step") << '\n';
+  return exit_ok;
+}
+
+void check_descriptor_options(const arguments& a) {
+  if (!a.block.empty() && !a.descriptors) usage_error("--block is the size of the blocks of --descriptors");
+  if (a.descriptors && a.lowered) usage_error("--lowered would do nothing: descriptors are made of the lowered score");
+  if (a.descriptors && a.v_form) usage_error("--descriptors need sizes, and --v leaves the blocks' open");
+}
+
 int show(const arguments& a) {
   const interrupt_guard guard;
+  check_descriptor_options(a);
   const choreography& which = find(a.choreography);
   const stage on = stage_of(a);
   if (const std::string why = too_many_steps(which, on, bytes_of_a_printed_step); !why.empty())
     throw error(errc::out_of_memory, why);
   score s = write_score(which, on);
   check_said(a, which, on, s);
+  if (a.descriptors) return show_descriptors(a, lower_syncs(std::move(s)));
   if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
   if (a.as_json) {
     std::cout << to_json(s) << '\n';
@@ -110,7 +168,9 @@ void add_show(command program, action& chosen) {
   sub.add_flag("--v", a->v_form, "blocks of different sizes");
   sub.add_flag("--through-scratch", a->through_scratch, "pairwise: BCopy instead of ZCopy");
   sub.add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
-  sub.add_flag("--json", a->as_json, "as a score file");
+  sub.add_flag("--descriptors", a->descriptors, "what each rank gives a NIC that performs its part");
+  sub.add_option("--block", a->block, "with --descriptors: bytes of a block (default 1K)").type_name("BYTES");
+  sub.add_flag("--json", a->as_json, "as a score file; with --descriptors, those");
   sub.footer(footer);
   sub.when_named([a, sub, &chosen] {
     a->root_said = sub.came("--root");
