@@ -120,6 +120,9 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
     wake(*r);  // a credit, or its end
   }
   c->deadline = c->waits_for_response() ? now + c->silence : picoseconds{0};
+  // What it sends next is still to come, perhaps by way of those that wait for a counter.
+  if (!c->waits_for_response() && c->what_next(config_.window, config_.pulses) == outgoing_channel::next::nothing)
+    give_back(c->let_go());
   activate(c);
 }
 

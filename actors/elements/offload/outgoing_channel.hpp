@@ -88,6 +88,10 @@ public:
   int rewind() {
     sent_ = taken_;
     allowed_ = 1;
+    return let_go();
+  }
+  /// A pulse that is cut short goes on with a counter of its own. Returns how many come back: all.
+  int let_go() {
     const int back = counters();
     pulse_ends_.clear();
     return back;
