@@ -26,7 +26,7 @@ constexpr std::size_t host_packets = 1024;
 class nic_world {
 public:
   nic_world(const score& notes, const call_shape& shape, const hardware& on, const virtual_options& options)
-      : notes_(notes), on_(on), path_(*on.nics), options_(options), element_size_(shape.element_size) {
+      : notes_(notes), on_(on), path_(*on.nics), options_(options) {
     if (shape.element_size > path_.packet)
       throw error(errc::bad_config,
                   "nics.packet is less than an element of " + std::to_string(shape.element_size) + " bytes");
@@ -253,7 +253,7 @@ private:
   void send(std::uint32_t who, std::int64_t later) {
     offload_nic& nic = *at(who).state;
     while (auto r = nic.next_response()) {
-      const auto slot = keep(responses_, free_responses_, std::move(*r));
+      const auto slot = keep(responses_, free_responses_, *r);
       events_.push(now_ + later + network(), {kind::respond, slot, 0});
     }
     while (auto p = nic.next_packet(now())) {
@@ -270,7 +270,7 @@ private:
   }
 
   template <class T>
-  static std::uint32_t keep(std::vector<T>& all, std::vector<std::uint32_t>& free, T&& what) {
+  static std::uint32_t keep(std::vector<T>& all, std::vector<std::uint32_t>& free, T what) {
     if (free.empty()) {
       all.push_back(std::move(what));
       return static_cast<std::uint32_t>(all.size() - 1);
@@ -331,7 +331,6 @@ private:
   const hardware& on_;
   const nic_collectives& path_;
   const virtual_options& options_;
-  std::size_t element_size_;
   std::vector<std::shared_ptr<const offload::rank_program>> programs_;
   int each_ = 1;  ///< performers of a node
   std::vector<performer> performers_;

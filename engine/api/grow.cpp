@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "actors/ports/link/rendezvous.hpp"
+#include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/job_id.hpp"
@@ -101,7 +102,7 @@ struct TROUPE_INTERNAL communicator::grow_call {
   const std::shared_ptr<communicator_state> of;
   const rank_t rank;
   const int processes;
-  const grow_options& options;
+  const grow_options options;
   const clock::time_point until;
   communicator watch{};
   std::unique_ptr<actors::rendezvous_service> service{};  ///< on rank 0
@@ -257,20 +258,11 @@ communicator communicator::grow(int processes, grow_options options) {
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
   const auto time = of->deadline_for(impl_->rank, {.deadline = options.deadline}).value_or(usual_deadline);
-  return grow_call{of, impl_->rank, processes, options, clock::now() + time}.run(*this);
+  return grow_call{of, impl_->rank, processes, std::move(options), clock::now() + time}.run(*this);
 }
 
 std::error_code communicator::try_grow(communicator& into, int processes, grow_options options) noexcept {
-  try {
-    into = grow(processes, std::move(options));
-    return {};
-  } catch (const error& e) {
-    return e.code();
-  } catch (const std::bad_alloc&) {
-    return make_error_code(errc::out_of_memory);
-  } catch (...) {
-    return make_error_code(errc::aborted);
-  }
+  return code_of_call([&] { into = grow(processes, std::move(options)); }, errc::aborted);
 }
 
 std::vector<communicator> communicator::ordered(std::vector<communicator> whole, const std::vector<int>& keys,

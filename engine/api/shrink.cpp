@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/caf/job_links.hpp"
+#include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
@@ -94,16 +95,7 @@ communicator communicator::shrink(shrink_options options) {
 }
 
 std::error_code communicator::try_shrink(communicator& into, shrink_options options) noexcept {
-  try {
-    into = shrink(options);
-    return {};
-  } catch (const error& e) {
-    return e.code();
-  } catch (const std::bad_alloc&) {
-    return make_error_code(errc::out_of_memory);
-  } catch (...) {
-    return make_error_code(errc::invalid_argument);
-  }
+  return code_of_call([&] { into = shrink(options); }, errc::invalid_argument);
 }
 
 void communicator::revoke(const std::string& reason) {

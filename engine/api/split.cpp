@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/caf/job_links.hpp"
+#include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
@@ -133,16 +134,7 @@ communicator communicator::split(int color, int key, call_options options) {
 }
 
 std::error_code communicator::try_split(communicator& into, int color, int key, call_options options) noexcept {
-  try {
-    into = split(color, key, std::move(options));
-    return {};
-  } catch (const error& e) {
-    return e.code();
-  } catch (const std::bad_alloc&) {
-    return make_error_code(errc::out_of_memory);
-  } catch (...) {
-    return make_error_code(errc::invalid_argument);
-  }
+  return code_of_call([&] { into = split(color, key, std::move(options)); }, errc::invalid_argument);
 }
 
 request communicator::split_async(communicator& into, int color, int key, call_options options) {

@@ -224,7 +224,7 @@ meeting meeting_of_invitation(std::string_view text) {
     throw error(errc::bad_config, "this is no invitation of communicator::grow(), or not all of it arrived: it is \"" +
                                       std::string{invitation} + "\" and " + std::to_string(2 * sizeof id) +
                                       " hexadecimal digits");
-  const meeting m = meeting_of(id);
+  meeting m = meeting_of(id);
   if (m.fresh == 0 || m.before == 0)
     throw error(errc::bad_config, "this is the id of a job that begins, no invitation of communicator::grow()");
   return m;

@@ -39,7 +39,7 @@ void offload_nic::arrive(offload_packet&& came, picoseconds now) {
   note_fill(u, now);
   if (!u.buffer.put(key, std::move(kept))) {
     ++refused_;
-    if (needed) r->landed = std::move(kept);
+    if (needed) r->landed = std::move(kept);  // NOLINT(bugprone-use-after-move): what is refused was not taken
     else c->first_refused = std::min(c->first_refused, came.number);
   }
   if (needed) wake(*r);
