@@ -72,8 +72,8 @@ void check_refused(const std::vector<ended>& all) {
 }  // namespace
 
 TEST_CASE("sends fail on both sides when a process may not copy any more") {
-  // Small enough to be copied by the receiver alone, and large enough for both.
-  for (const std::size_t count : {5'000u, 300'000u})
+  // Longer than what is staged, so that the system has to copy it.
+  for (const std::size_t count : {600'000u, 3'000'000u})
     check_refused(fails_without_copies(2, [&](communicator& comm) {
       std::vector<int> out(count, comm.rank()), in(count, -1);
       comm.send_recv(out, 1 - comm.rank(), in, 1 - comm.rank());
