@@ -130,9 +130,9 @@ std::uint32_t page_map::begin_of(std::uint32_t page, std::uint32_t enough) const
 }
 
 page_map::run page_map::find(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const {
-  if (least >= 2 * pages_of_block - 1) return find_blocks(from, least, enough);
   if (from >= most_) return {};
   if (is_free(from)) from = begin_of(from, most_);
+  if (least >= 2 * pages_of_block - 1) return find_blocks(from, least, enough);
   // A word at a time, however many short runs are in it. `carried` pages are free right before it.
   std::uint32_t carried = 0;
   std::uint64_t ignored = mask(0, from % 64 + 1) >> 1;
@@ -155,7 +155,7 @@ page_map::run page_map::find(std::uint32_t from, std::uint32_t least, std::uint3
 }
 
 page_map::run page_map::find_blocks(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const {
-  // A run of so many pages has a whole block in it; one that reaches behind `from` has one that ends there, or later.
+  // A run of so many pages has a whole block in it. No run began before `from`.
   for (std::uint32_t block = from / pages_of_block;;) {
     std::size_t word = block / 64;
     std::uint64_t rest = word < block_words_ ? blocks_[word] & (all << block % 64) : 0;
@@ -167,7 +167,7 @@ page_map::run page_map::find_blocks(std::uint32_t from, std::uint32_t least, std
     block = static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::countr_zero(rest));
     const std::uint32_t first = begin_of(block * pages_of_block, most_);
     const std::uint32_t end = next_taken(block * pages_of_block, enough);
-    if (end > from && end - first >= least) return {first, end - first};
+    if (end - first >= least) return {first, end - first};
     block = std::max(block + 1, end / pages_of_block);
   }
 }

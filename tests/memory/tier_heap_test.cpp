@@ -153,6 +153,16 @@ TEST_CASE("the page map finds every run that is there, and the first one") {
   }
 }
 
+TEST_CASE("the page map finds a run whose whole blocks lie before the pages that were given last") {
+  detail::page_map map{1000};
+  map.give(10, 250);
+  CHECK(map.find_from_hint(256, 256).count == 0);  // the hint is behind all pages now
+  map.give(260, 40);                               // in block 2, of which they are a part; whole is block 1
+  const detail::page_map::run found = map.find_from_hint(256, 256);
+  CHECK(found.first == 10);
+  CHECK(found.count == 290);
+}
+
 TEST_CASE("neighbours coalesce: whatever the order in which blocks go back, all is one block again") {
   random_engine random{seed()};
   memory range{4 * MiB};
