@@ -10,6 +10,7 @@
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "memory/error.hpp"
+#include "memory/exception_text.hpp"
 
 namespace troupe::actors {
 
@@ -39,15 +40,6 @@ bool takes_long(const operation& op, int ranks) {
 constexpr int eager_pair_looks = 8 * eager_looks;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
-std::string text_of(const std::exception_ptr& problem) {
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "a function threw something that is no std::exception";
-  }
-}
 
 /// Made with the first rank, as long as there is some.
 const failure_ptr& out_of_memory() {
@@ -583,10 +575,8 @@ bool rank_cell::sleep_on_board(steady_time until) {
     try {
       wait_slots(state_.port()->performer(), how);
       learn(clock::now() - asleep);
-    } catch (const std::exception& e) {
-      state_.stall_on_board(e.what(), *out_);
     } catch (...) {
-      state_.stall_on_board("a function threw something that is no std::exception", *out_);
+      state_.stall_on_board(text_of(std::current_exception()), *out_);
     }
   });
   return !tired.tired() || clock::now() >= until;

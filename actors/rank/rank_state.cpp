@@ -5,23 +5,13 @@
 #include <new>
 
 #include "memory/error.hpp"
+#include "memory/exception_text.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 operation_key collective_key(epoch_t epoch) { return {epoch, -1, false}; }
-
-/// For catch (...): a user's function may throw anything.
-std::string reason_of_exception() {
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "a function threw something that is no std::exception";
-  }
-}
 
 failure_ptr refused_by(rank_t rank, const operation& op) {
   return make_failure(errc::peer_refused, "rank " + std::to_string(rank) + " refused its call: " + op.refusal->text);
@@ -283,7 +273,7 @@ void rank_state::begin_on_board(rank_outbox& out) {
     if (!port.recall(op.what) || port.last().how != op.plan) port.remember(op.what, op.plan);
     port.start(op.buffers(), op.epoch, op.ahead, op.what.history);
   } catch (...) {
-    return stall(op, reason_of_exception(), out);
+    return stall(op, text_of(std::current_exception()), out);
   }
   advance(out);
 }
@@ -395,7 +385,7 @@ bool rank_state::advance(rank_outbox& out) {
     try {
       status = port_->advance();
     } catch (...) {
-      stall(op, reason_of_exception(), out);
+      stall(op, text_of(std::current_exception()), out);
       return true;
     }
     moved = moved || port_->steps_taken() != before;

@@ -15,6 +15,7 @@
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
+#include "memory/exception_text.hpp"
 #include "topology/layout/placement.hpp"
 #include "topology/reach.hpp"
 
@@ -378,20 +379,6 @@ void engine::join(int ranks_here, const std::function<void(troupe::communicator&
   run_on_threads(run, std::move(comms), body);
 }
 
-namespace {
-
-std::string text_of_current_exception() {
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception ended it";
-  }
-}
-
-}  // namespace
-
 /// The last calls that ran ahead are compared now: nothing comes after them that could.
 void engine::confirm(troupe::communicator& of) {
   if (!of) return;
@@ -446,7 +433,7 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      mine.abort(text_of_current_exception());
+      mine.abort(text_of(std::current_exception()));
     }
     mine = {};
     actors::runtime::leave_run();

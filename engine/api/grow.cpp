@@ -27,6 +27,7 @@
 #include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
+#include "memory/exception_text.hpp"
 
 namespace troupe {
 
@@ -52,16 +53,6 @@ std::optional<error> error_from(const std::string& text) {
   if (problem != std::errc{} || end - behind < 2 || code <= 0 || code > static_cast<int>(last_errc))
     return std::nullopt;
   return error(static_cast<errc>(code), std::string{behind + 2, end});
-}
-
-std::string text_of(const std::exception_ptr& what) {
-  try {
-    std::rethrow_exception(what);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception";
-  }
 }
 
 /// Until it goes out of scope it is done as soon as the communicator has ended.
