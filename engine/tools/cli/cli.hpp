@@ -64,6 +64,14 @@ struct configuration_options {
   void add_to(command to, const char* file_help);
 };
 
+/// Adds --rounds and --budget-ms, as the commands have them that measure something beside what they predict.
+struct repetition_options {
+  int rounds = 5;         ///< interleaved, of which the median counts
+  double budget_ms = 20;  ///< the timed part of each
+  /// @param of the option `measures`, without which they do nothing
+  void add_to(command to, const std::string& of, option measures);
+};
+
 /// "ring=4" on the command line of a study means study.ring there, not the engine's or the workload's key of that name.
 std::string in_study(const std::string& assignment);
 

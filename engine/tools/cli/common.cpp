@@ -68,6 +68,15 @@ void configuration_options::add_to(command to, const char* file_help) {
   to.add_flag("--dump-config", dump, "print every value and where it came from, and do nothing else");
 }
 
+void repetition_options::add_to(command to, const std::string& of, option measures) {
+  to.add_option("--rounds", rounds, "of " + of + ": interleaved repetitions, the median counts (default 5)")
+      .within(1, 1000)
+      .needs(measures);
+  to.add_option("--budget-ms", budget_ms, "of " + of + ": timed part of a repetition (default 20)")
+      .within(0.1, 10000.0)
+      .needs(measures);
+}
+
 std::vector<int> parse_ranks(const std::string& text) {
   const auto number = [&](const std::string& digits) {
     if (digits.empty() || digits.size() > 5 || digits.find_first_not_of("0123456789") != std::string::npos ||

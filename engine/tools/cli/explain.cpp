@@ -32,8 +32,7 @@ struct arguments {
   configuration_options config;
   int ranks = 0, root = 0;
   bool in_place = false, as_json = false, measure = false, root_said = false, op_said = false;
-  double budget_ms = 20;
-  int rounds = 5;
+  repetition_options times;
 };
 
 job_kind kind_of(const std::string& text) {
@@ -178,7 +177,8 @@ int explain_call(const arguments& a) {
   if (a.measure) {
     engine on{options};
     progress_line line;
-    measure_candidates(e, on, one, {a.budget_ms, a.rounds}, [&](const std::string& text) { line.show(text); });
+    measure_candidates(e, on, one, {a.times.budget_ms, a.times.rounds},
+                       [&](const std::string& text) { line.show(text); });
   }
   std::cout << (a.as_json ? to_json(e) : to_text(e));
   if (a.as_json) std::cout << '\n';
@@ -210,12 +210,7 @@ void add_explain(command program, action& chosen) {
       .type_name("PRESET");
   const option measure = sub.add_flag("--measure", a->measure,
                                       "perform every candidate, and show what was measured beside what was predicted");
-  sub.add_option("--rounds", a->rounds, "of --measure: interleaved repetitions, the median counts (default 5)")
-      .within(1, 1000)
-      .needs(measure);
-  sub.add_option("--budget-ms", a->budget_ms, "of --measure: timed part of a repetition (default 20)")
-      .within(0.1, 10000.0)
-      .needs(measure);
+  a->times.add_to(sub, "--measure", measure);
   sub.add_flag("--json", a->as_json, "as JSON");
   sub.footer(footer);
   sub.when_named([a, sub, &chosen] {

@@ -40,8 +40,7 @@ struct arguments {
   bool presets = false, path = false, published = false, calibrate = false;
   std::vector<int> ranks;  // of --calibrate, as what follows
   std::vector<std::string> sizes;
-  double budget_ms = 20;
-  int rounds = 5;
+  repetition_options times;
 };
 
 study_sweep parse_sweep(const std::string& text) {
@@ -109,7 +108,7 @@ int compare_with_machine(const arguments& a) {
   if (!a.ranks.empty()) wanted.ranks = a.ranks;
   if (!a.sizes.empty()) wanted.sizes.clear();
   for (const std::string& size : a.sizes) wanted.sizes.push_back(parse_size("--sizes", size));
-  wanted.limits = {a.budget_ms, a.rounds};
+  wanted.limits = {a.times.budget_ms, a.times.rounds};
   if (!a.json.empty()) check_writable(a.json);
   const interrupt_guard guard;
   progress_line progress;
@@ -252,12 +251,7 @@ void add_study(command program, action& chosen) {
       .separated_by(',')
       .needs(calibrate)
       .type_name("BYTES,…");
-  sub.add_option("--rounds", a->rounds, "of --calibrate: interleaved repetitions, the median counts (default 5)")
-      .within(1, 1000)
-      .needs(calibrate);
-  sub.add_option("--budget-ms", a->budget_ms, "of --calibrate: timed part of a repetition (default 20)")
-      .within(0.1, 10000.0)
-      .needs(calibrate);
+  a->times.add_to(sub, "--calibrate", calibrate);
   sub.add_option("--studies", a->studies, "with --published: where the studies lie")
       .type_name("FOLDER")
       .needs(published)
