@@ -5,11 +5,12 @@
 // Per ordered pair (source → destination) a *lane*: a ring of slots, laid down when either end first uses it. The message of number
 // n of the pair has slot n mod depth at both ends; the numbers are the pair's own, so they are its *epochs*.
 //   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. What fits lies in the
-//   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs.
+//   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs. Where the receiver's process
+//   does not map that memory, what the head names may be a copy that it does map (pair_stages.hpp).
 //   A *credit* is the word `finished` of the slot's answer: message n was taken. It gives the sender its buffer and the slot back.
 //   A sender has at most `depth` messages in slots; further ones wait at their rank.
 // A receiver that does not look says where its message belongs (`offered`). Then the sender copies. Of a large message both copy:
-// whoever is there claims units.
+// whoever is there claims units. What is staged the receiver copies alone, as long as it looks.
 //
 // Invariants (mark(n) = n + 1; a word *names* n if it holds mark(n)):
 //   1. A rank's turn writes its end; one thread at a time has it.

@@ -22,8 +22,8 @@ enum class pair_status : std::uint8_t { waiting, performed, mismatch, failed };
 struct pair_far_end {
   process_memory* memory = nullptr;  ///< null: its addresses are this process's
   rank_t rank = -1;
-  std::byte* stage =
-      nullptr;  ///< of a sender: where the receiver finds what is copied there (pair_stages.hpp); as long as the message
+  /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_stages.hpp). Null: there is none.
+  std::byte* stage = nullptr;
 };
 
 class pair_end {
