@@ -20,6 +20,7 @@ enum class reach : std::uint8_t {
   segment,  ///< through what both processes map; what does not lie there the system copies, if it may
   network,  ///< not at all
 };
+inline constexpr int reach_count = 3;
 
 /// A value; any thread.
 class TROUPE_API reach_map {
@@ -33,8 +34,14 @@ public:
   reach farthest() const noexcept { return farthest_; }
   /// The same of each other's buffers, which the system may copy from and to between the processes of a host.
   const std::string& why_no_buffers() const noexcept;
-  /// What messages go through, at worst: a layout without homes is a model, and its messages stay in the process.
+  /// What their messages go through: a layout without homes is a model, and its messages stay in the process. Throws as between().
+  reach link_between(int a, int b) const { return layout_.homes.empty() ? reach::process : between(a, b); }
+  /// The same at worst.
   reach farthest_link() const noexcept { return layout_.homes.empty() ? reach::process : farthest_; }
+  /// And at best: of the two ranks that are nearest to each other. @pre two ranks at least
+  reach nearest_link() const noexcept { return layout_.homes.empty() ? reach::process : nearest_; }
+  /// Of the host that has most; of a layout without homes all ranks.
+  int most_ranks_of_host() const noexcept { return ranks_of_host_; }
   /// What one rank sends to another may have to go through elements of the layout: it is a model, not what a join found.
   bool routed() const noexcept { return routed_; }
   /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.
@@ -42,7 +49,8 @@ public:
 
 private:
   layout layout_;
-  reach farthest_ = reach::process;
+  reach farthest_ = reach::process, nearest_ = reach::process;
+  int ranks_of_host_ = 0;
   bool routed_ = false;
   std::string why_apart_;
 };

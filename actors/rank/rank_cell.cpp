@@ -541,6 +541,7 @@ bool rank_cell::help_one() noexcept {
 bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
   wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
+  bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;
     if (board && advance()) return true;
@@ -548,14 +549,15 @@ bool rank_cell::look_again() noexcept {
     const int i = course.taken() - 1;
     if (i == eager_looks && state_.port() != nullptr && state_.port()->board().cores().is_shared(rank())) return false;
     if (i % 16 == 0 || step == wait_course::step::yield) {
-      if (help_one()) return true;
+      if (!helped && help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
     // What comes in frames may come from a process of which nobody knows that it shares this core.
     const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
     if (gives_way) std::this_thread::yield();
     else if (step == wait_course::step::pause) pause_core();
-    if (gives_way && !board && help_one()) return true;
+    helped = gives_way && !board;
+    if (helped && help_one()) return true;
   }
   return false;
 }

@@ -86,7 +86,8 @@ class Hosts:
         path = os.path.join(self.folder, f"hosts-{each}.toml")
         with open(path, "w") as file:
             for h in range(self.count):
-                shell = "[]" if h == 0 else f'["ip", "netns", "exec", "{self.name(h)}", "sh", "-c"]'
+                # Also the first one's by a shell: a process that is started so has a session of its own, and Linux shares these cores among sessions.
+                shell = f'["ip", "netns", "exec", "{self.name(h)}", "sh", "-c"]'
                 file.write(f'[[host]]\naddress = "{self.address(h)}"\nslots = {each}\ncommand = {shell}\n')
         return self._on_first([troupe, "launch", "--hosts", path, *words])
 

@@ -39,12 +39,15 @@ std::size_t size_class(std::size_t bytes) {
   return bytes >> drop << drop;
 }
 
-timing_sheet::timing_sheet(const score& s) {
+timing_sheet::timing_sheet(const score& s, const reach_map* where) {
   const std::size_t total = step_total(s);
   flat_index queues(total / 2);
   const auto queue = [&](rank_t from, rank_t to, std::size_t l) {
     const auto [at, fresh] = queues.try_emplace(queue_key(from, to, l), static_cast<std::int32_t>(queues.size()));
-    if (fresh) receiver_.push_back(-1), sender_.push_back(-1), first_message_.push_back(0);
+    if (fresh) {
+      receiver_.push_back(-1), sender_.push_back(-1), first_message_.push_back(0);
+      way_.push_back(where != nullptr ? where->link_between(from, to) : reach::process);
+    }
     return at;
   };
   steps_.reserve(total);
@@ -90,8 +93,7 @@ public:
         machine_(machine),
         per_cell_copy_(bytes / machine.copy_rate),
         per_cell_reduce_(bytes / machine.reduce_rate),
-        per_cell_send_(bytes * machine.send_byte),
-        per_cell_receive_(bytes * machine.receive_byte),
+        bytes_(bytes),
         slices_(slices),
         credits_(static_cast<std::size_t>(credits)),
         at_(sheet.lanes_.size()),
@@ -99,7 +101,8 @@ public:
         queues_(sheet.receiver_.size()),
         arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(slices)),
         taken_(arrivals_.size()),
-        busy_(sheet.first_lane_.size(), 0) {}
+        busy_(sheet.first_lane_.size(), 0),
+        sent_(sheet.first_lane_.size(), 0) {}
 
   /// Whether every lane came to its end.
   bool run() {
@@ -176,24 +179,33 @@ private:
       if (wanted >= out->taken) return false;
       start = std::max(start, taken_[message(s.sends, wanted)]);
     }
+    static constexpr message_costs none{0, 0, 0, 0};
+    const message_costs& receiving = in ? costs_of(s.receives) : none;
+    const message_costs& sending = out ? costs_of(s.sends) : none;
     const double share = s.continues ? machine_.operand_share : 1;
     const double cost = (s.continues ? machine_.operand : machine_.step) +
                         s.cells * (share * (s.copied * per_cell_copy_ + s.reduced * per_cell_reduce_) +
-                                   (in ? per_cell_receive_ : 0) + (out ? per_cell_send_ : 0));
-    p.clock = ends_[offset + index] = start + cost;
-    work_ += cost + (out ? machine_.message * machine_.message_share : 0);
-    busy_[static_cast<std::size_t>(lane.rank)] += cost;
+                                   bytes_ * (receiving.receive_byte + sending.send_byte));
+    const auto rank = static_cast<std::size_t>(lane.rank);
+    double end = start + cost;
+    if (sending.sending > 0) end = sent_[rank] = std::max(end, sent_[rank]) + sending.sending;
+    p.clock = ends_[offset + index] = end;
+    work_ += cost + sending.message * machine_.message_share;
+    busy_[rank] += cost + sending.sending;
     if (in) {
       taken_[message(s.receives, in->taken++)] = p.clock;
       wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
     }
     if (out) {
-      arrivals_[message(s.sends, out->sent++)] = p.clock + machine_.message;
+      arrivals_[message(s.sends, out->sent++)] = p.clock + (sending.message - sending.sending);
       wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
     }
     return true;
   }
 
+  const message_costs& costs_of(std::int32_t queue) const {
+    return machine_.over(sheet_.way_[static_cast<std::size_t>(queue)]);
+  }
   /// Of a queue: where it stands among all messages.
   std::size_t message(std::int32_t queue, std::size_t number) const {
     return sheet_.first_message_[static_cast<std::size_t>(queue)] * static_cast<std::size_t>(slices_) + number;
@@ -201,7 +213,7 @@ private:
 
   const timing_sheet& sheet_;
   const machine_constants& machine_;
-  double per_cell_copy_, per_cell_reduce_, per_cell_send_, per_cell_receive_;
+  double per_cell_copy_, per_cell_reduce_, bytes_;
   int slices_;
   std::size_t credits_;
   std::vector<position> at_;
@@ -210,6 +222,7 @@ private:
   std::vector<double> arrivals_;  ///< of messages …
   std::vector<double> taken_;     ///< … and when the receiver gave the credit back
   std::vector<double> busy_;      ///< by rank: one thread at a time performs a rank's channel
+  std::vector<double> sent_;      ///< by rank: when its last message was handed out, in whatever lane
   std::vector<std::int32_t> ready_;
   std::array<double, longest_rehearsal> slice_ends_{};
   double work_ = 0;
@@ -233,13 +246,14 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
 
 double timing_sheet::hops(int credits) const {
   machine_constants only_messages;
-  only_messages.message = 1;
+  only_messages.messages.fill({1, 0, 0, 0});
   only_messages.message_share = only_messages.step = only_messages.operand = 0;
   return predict(0, {}, credits, only_messages);
 }
 
 least_time least_of(const score_tally& of, double cell_bytes, const machine_constants& machine, double staging_bytes,
-                    int most_channels) {
+                    int most_channels, reach nearest) {
+  const message_costs& messages = machine.over(nearest);
   // A local step may turn out to be one more operand of the pass before it.
   const double local = std::min(machine.step, machine.operand), share = std::min(1.0, machine.operand_share);
   const double copy = cell_bytes / machine.copy_rate, reduce = cell_bytes / machine.reduce_rate;
@@ -249,13 +263,13 @@ least_time least_of(const score_tally& of, double cell_bytes, const machine_cons
     const double busy = n(each.steps) * machine.step + n(each.locals) * local +
                         (n(each.copied) + share * n(each.local_copied)) * copy +
                         (n(each.reduced) + share * n(each.local_reduced)) * reduce +
-                        cell_bytes * (n(each.sent) * machine.send_byte + n(each.received) * machine.receive_byte);
-    total += count * (busy + n(each.messages) * machine.message * machine.message_share);
+                        cell_bytes * (n(each.sent) * messages.send_byte + n(each.received) * messages.receive_byte);
+    total += count * (busy + n(each.messages) * messages.message * machine.message_share);
     busiest = std::max(busiest, busy / most_channels);  // who performs a rank's channels need not be one thread
     ranks += count;
   }
   const double staging = staging_bytes / machine.copy_rate;
-  const double path = static_cast<double>(of.hops) * machine.message;
+  const double path = static_cast<double>(of.hops) * messages.message;
   // Sums of the same numbers in another order differ in their last bits.
   constexpr double rounded = 1 - 1e-9;
   return {rounded * std::max(busiest + staging, (total + staging * ranks) / std::max(1, machine.cores)),

@@ -5,6 +5,7 @@
 //
 // The prediction is only used to choose among candidates and to tell people; nothing depends on its being right.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,29 +13,39 @@
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
 #include "protocols/score/score_tally.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
+
+/// What a message costs besides its steps. Seconds.
+struct message_costs {
+  double message = 0.5e-6;  ///< one chunk and its credit through two channels, until the receiver runs
+  double sending = 0;       ///< of it: while the sender's rank can do nothing else, nor send in another lane
+  double send_byte = 0;     ///< a byte that a sender takes besides …
+  double receive_byte = 0;  ///< … and a receiver
+};
 
 /// What a machine costs. Times in seconds, rates in bytes of result per second and core.
 /// The defaults are round figures; the planner takes them from engine/planning/tuning.hpp.
 struct machine_constants {
-  double message = 0.5e-6;     ///< one chunk and its credit through two channels, until the receiver runs
-  double step = 0.05e-6;       ///< one instruction of a performer, without its bytes
+  std::array<message_costs, reach_count> messages;  ///< by what they go through
+  double step = 0.05e-6;                            ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
-  double message_share = 1;    ///< of `message`: how much of it a core works
-  double send_byte = 0;        ///< seconds a byte that a sender takes besides …
-  double receive_byte = 0;     ///< … and a receiver
+  double message_share = 1;    ///< of message_costs::message: how much of it a core works
   double copy_rate = 12e9;     ///< one read, one write
   double reduce_rate = 10e9;   ///< two reads, one write
   int cores = 1;               ///< that can really run at once
+
+  const message_costs& over(reach way) const { return messages[static_cast<std::size_t>(way)]; }
 };
 
 /// A score's steps reduced to what they cost. Independent of the size; immutable, so freely shared by threads.
 class timing_sheet {
 public:
   /// @pre `s` has no sync. Wrong indices in `s` are not looked at: whoever performs a score has it verified.
-  explicit timing_sheet(const score& s);
+  /// @param where null: all ranks are in one process
+  explicit timing_sheet(const score& s, const reach_map* where = nullptr);
 
   /// Seconds until the last rank is done.
   /// @param cell_bytes of one cell (block bytes / parts), before cutting.
@@ -69,18 +80,19 @@ private:
   std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
   std::vector<std::int32_t> sender_;
+  std::vector<reach> way_;                    ///< by queue
   std::vector<std::uint32_t> first_message_;  ///< by queue, of all queues' messages of a slice; one more at the end
 };
 
 /// No more than what timing_sheet::predict() says of any score with that tally, however lowered, cut into so many channels at most and any
-/// number of slices.
+/// number of slices. All messages cost what they cost over `nearest`, the cheapest way that there is.
 struct least_time {
   double work = 0;  ///< of the busiest rank, or of all ranks by all cores
   double path = 0;  ///< messages that follow one another
   double seconds() const { return work > path ? work : path; }
 };
 least_time least_of(const score_tally& of, double cell_bytes, const machine_constants& machine,
-                    double staging_bytes = 0, int most_channels = 1);
+                    double staging_bytes = 0, int most_channels = 1, reach nearest = reach::process);
 
 /// `bytes` rounded down to two leading fractional bits (… 64 K, 80 K, 96 K, 112 K, 128 K …): such a class shares its predictions.
 std::size_t size_class(std::size_t bytes);

@@ -95,9 +95,11 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
   const double staging = staging_bytes(form, task), parts = std::max(1, tally.parts);
   if (how == message_protocol::simple) {
     const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
-    return least_of(tally, static_cast<double>(bytes) / parts,
-                    costs(task).through_actors(bytes_a_core(task, bytes), form.work_type, task.where.farthest_link()),
-                    class_of_staging(staging), options_.channels > 0 ? options_.channels : most_channels);
+    return least_of(
+        tally, static_cast<double>(bytes) / parts,
+        costs(task).through_actors(bytes_a_core(task, bytes), form.work_type, task.where.most_ranks_of_host()),
+        class_of_staging(staging), options_.channels > 0 ? options_.channels : most_channels,
+        task.where.nearest_link());
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);
   return least_of(tally, static_cast<double>(block) / parts,
@@ -129,9 +131,12 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
     double& known = c.least[static_cast<std::size_t>(how)];
     known = std::min(known, least);
   };
-  const double by_actors = costs(task).actor_operation_seconds(task.ranks()) +
-                           seconds(message_protocol::simple,
-                                   costs(task).through_actors(1, form.work_type, task.where.farthest_link()).message);
+  const double by_actors =
+      costs(task).actor_operation_seconds(task.ranks()) +
+      seconds(message_protocol::simple, costs(task)
+                                            .through_actors(1, form.work_type, task.where.most_ranks_of_host())
+                                            .over(task.where.nearest_link())
+                                            .message);
   lower(message_protocol::simple, by_actors);
   const bool touches = tallies.back()->touches_other_ranks;
   // As price_direct(): a barrier is what ranks do at the board anyway.
@@ -141,7 +146,8 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
   for (const slot_format format : {slot_format::ll128, slot_format::ll})
     lower(protocol_of(format),
           costs(task).slot_operation_seconds() +
-              seconds(protocol_of(format), costs(task).over_slots(format, task.ranks(), 1, form.work_type).message));
+              seconds(protocol_of(format),
+                      costs(task).over_slots(format, task.ranks(), 1, form.work_type).over(reach::process).message));
 }
 
 std::vector<contender> plan_choice::all_contenders(const planning_task& task) {

@@ -200,9 +200,9 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
   const machine_constants machine =
-      costs(task).through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.farthest_link());
-  const double seconds =
-      lowered->predict(bytes, cut, staging_bytes(c, task), machine) + costs(task).actor_operation_seconds(task.ranks());
+      costs(task).through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.most_ranks_of_host());
+  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine, &task.where) +
+                         costs(task).actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;

@@ -53,11 +53,12 @@ public:
   /// digest(*notes), computed once.
   std::uint64_t digest();
 
-  /// Predicted seconds, shared by all sizes of a class (size_class).
-  /// @param machine its latencies are always the same
   /// timing_sheet::hops().
   double hops();
-  double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine);
+  /// Predicted seconds, shared by all sizes of a class (size_class).
+  /// @param machine its latencies are always the same @param where as timing_sheet's, and always the same
+  double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine,
+                 const reach_map* where = nullptr);
 
 private:
   using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates

@@ -87,6 +87,7 @@ struct tuning {
   // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;
   double socket_message_ns = 15'000, socket_kilobyte_ns = 400;
+  double frame_turn_ns = 3000;  ///< of a process that looks for frames and yields its core, until the next one's turn
 
   // Threads, ns. For people; the model has what follows from them above.
   double flag_exchange_ns = 56;  ///< two threads on two cores, each sees the other's flag
@@ -111,9 +112,9 @@ struct tuning {
   /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
   std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
 
-  /// What a score through the actors costs that keeps every core busy with `bytes_a_core`. @param farthest how two ranks reach each other that are
-  /// farthest apart
-  machine_constants through_actors(double bytes_a_core, datatype type, reach farthest = reach::process) const;
+  /// What a score through the actors, and in frames between processes, costs that keeps every core busy with `bytes_a_core`.
+  /// @param ranks_of_host of several processes: that share its cores
+  machine_constants through_actors(double bytes_a_core, datatype type, int ranks_of_host = 1) const;
   /// What a score over slots costs.
   machine_constants over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const;
   /// What an operation by the direct port takes: two meetings, the passes by as many cores as there are, and the lines that come from other

@@ -31,12 +31,16 @@ direct_program made_direct(const score& notes, std::size_t bytes) {
 }  // namespace
 
 calibration_model::calibration_model(const calibration& of) : of_(of) {
+  layout all_apart = layout::flat(of.ranks);
+  for (int r = 0; r < of.ranks && of.between != reach::process; ++r)
+    all_apart.homes.push_back({of.between == reach::network ? r : 0, r});
+  const reach_map where{std::move(all_apart)};
   const score notes =
       lower_syncs(write_score(*find_choreography(of.choreography), flat_stage(collective::all_reduce, of.ranks)));
   parts_ = std::max(1, notes.parts);
   if (of.protocol == message_protocol::direct)
     direct_ = std::make_shared<const direct_program>(made_direct(notes, of.bytes));
-  else sheet_ = std::make_shared<const timing_sheet>(notes);
+  else sheet_ = std::make_shared<const timing_sheet>(notes, &where);
 }
 
 double calibration_model::predict(const tuning& t) const {
@@ -46,7 +50,7 @@ double calibration_model::predict(const tuning& t) const {
   if (direct_) return t.direct_seconds(*direct_, shape_of(of_.bytes), bytes_a_core, datatype::f32);
   if (of_.protocol == message_protocol::simple)
     return t.actor_operation_seconds(of_.ranks) +
-           sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32, of_.between));
+           sheet_->predict(cell, {}, credits, t.through_actors(bytes_a_core, datatype::f32));
   const auto format = of_.protocol == message_protocol::ll ? slot_format::ll : slot_format::ll128;
   return t.slot_operation_seconds() +
          sheet_->predict(cell, {}, no_limit, t.over_slots(format, of_.ranks, bytes_a_core, datatype::f32));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <doctest/doctest.h>
 
+#include "engine/planning/tuning.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/score/score_tally.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 machine_constants round_machine(int cores) {
   machine_constants m;
-  m.message = 100;
+  m.messages.fill({100, 0, 0, 0});
   m.step = 1;
   m.operand = 0.25;
   m.copy_rate = 10;  // bytes a second
@@ -75,12 +76,72 @@ TEST_CASE("messages that are under way together share their latency; credits lim
 TEST_CASE("ranks share the cores") {
   const timing_sheet sheet{two_ranks({sending(1, 1)}, {receiving(0, 1)})};
   machine_constants m = round_machine(1);
-  m.message = 0;
+  m.messages.fill({0, 0, 0, 0});
   // 1 + 1 + copy of 2000 bytes, on one core as on two, because nothing overlaps; staging does.
   CHECK(sheet.predict(2000, {}, 8, m) == doctest::Approx(202));
   CHECK(sheet.predict(2000, {}, 8, m, 2000) == doctest::Approx(202 + 2 * 200));
   m.cores = 2;
   CHECK(sheet.predict(2000, {}, 8, m, 2000) == doctest::Approx(202 + 200));
+}
+
+namespace {
+/// Four ranks on two hosts, a process each.
+reach_map two_hosts() {
+  layout on = layout::flat(4);
+  on.homes = {{0, 0}, {0, 1}, {1, 2}, {1, 3}};
+  return reach_map{on};
+}
+
+machine_constants apart(double ring, double socket, double sending) {
+  machine_constants m = round_machine(16);
+  m.messages = {message_costs{1, 0, 0, 0}, message_costs{ring, 0, 0, 0}, message_costs{socket, sending, 0, 0}};
+  m.message_share = 0;
+  return m;
+}
+
+score four_ranks(lane first) {
+  score s = two_ranks(std::move(first), {receiving(0, 0)});
+  s.ranks = 4;
+  s.players.resize(4);
+  return s;
+}
+}  // namespace
+
+TEST_CASE("a message costs what it goes through") {
+  const reach_map where = two_hosts();
+  score s = four_ranks({sending(1, 0)});
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 10 + 1));
+  CHECK(timing_sheet{s}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 1 + 1));
+  s.players[0].lanes = {{sending(3, 0)}};
+  s.players[1].lanes = {};
+  s.players[3].lanes = {{receiving(0, 0)}};
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 100 + 1));
+}
+
+TEST_CASE("a rank hands out one message after the other, whatever their lanes") {
+  const reach_map where = two_hosts();
+  score s = four_ranks({});
+  s.players[1].lanes = {};
+  s.players[0].lanes = {{sending(2, 0)}, {sending(3, 0)}};
+  s.players[2].lanes = {{receiving(0, 0)}};
+  s.players[3].lanes = {{}, {receiving(0, 0)}};
+  // 40 of the 100 are the sender's.
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 40)) == doctest::Approx(1 + 40 + 100 + 1));
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 100 + 1));
+}
+
+TEST_CASE("between hosts one small message is not cut in two") {
+  // Two halves in two lanes take as long on the way as one, but their sender twice as long.
+  layout apart = layout::flat(2);
+  apart.homes = {{0, 0}, {1, 1}};
+  const reach_map where{apart};
+  const machine_constants m = tuning{}.through_actors(1, datatype::f32);
+  const auto of = [&](const char* name) {
+    const score s =
+        one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(collective::reduce, 2))));
+    return timing_sheet{s, &where}.predict(8.0 / s.parts, {}, 8, m);
+  };
+  CHECK(of("binomial") < of("double_binary_tree"));
 }
 
 TEST_CASE("further slices take as long as the fourth") {
@@ -133,10 +194,8 @@ TEST_CASE("no score takes less than its tally says") {
     for (const double message : {0.1, 100.0})
       for (const double share : {0.0, 1.0}) {
         m.cores = cores;
-        m.message = message;
+        m.messages.fill({message, 0, share / 7, share / 9});
         m.message_share = share;
-        m.send_byte = share / 7;
-        m.receive_byte = share / 9;
         for (const choreography* which : all_choreographies())
           for (const collective what : which->collectives)
             for (const int ranks : {2, 3, 8, 13}) {

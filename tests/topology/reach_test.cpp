@@ -49,10 +49,14 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   CHECK(joined.between(2, 3) == reach::network);
   CHECK(joined.between(3, 3) == reach::process);
   CHECK(joined.farthest() == reach::network);
+  CHECK(joined.farthest_link() == reach::network);
+  CHECK(joined.nearest_link() == reach::process);
+  CHECK(joined.most_ranks_of_host() == 3);
   CHECK(joined.why_apart() == "ranks 0 and 3 are on different hosts, which share no memory");
 
   const reach_map host{with_homes(layout::flat(3), {{7, 3}, {7, 3}, {7, 9}})};
   CHECK(host.farthest() == reach::segment);
+  CHECK(host.nearest_link() == reach::process);
   CHECK(host.why_apart() == "ranks 0 and 2 are in different processes, which share no memory");
   CHECK_FALSE(host.routed());
 
@@ -60,6 +64,16 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   const reach_map hosts{with_homes(layout::parse("2x2"), {{0, 0}, {0, 1}, {1, 2}, {1, 3}})};
   CHECK_FALSE(hosts.routed());
   CHECK(hosts.between(0, 1) == reach::segment);
+  CHECK(hosts.link_between(0, 1) == reach::segment);
+  CHECK(hosts.nearest_link() == reach::segment);
+  CHECK(hosts.most_ranks_of_host() == 2);
+  CHECK(reach_map{with_homes(layout::flat(2), {{0, 0}, {1, 1}})}.nearest_link() == reach::network);
+
+  // A model's servers are apart, and its messages stay here.
+  const reach_map model{layout::parse("2x2")};
+  CHECK(model.between(0, 3) == reach::network);
+  CHECK(model.link_between(0, 3) == reach::process);
+  CHECK(model.most_ranks_of_host() == 4);
   CHECK_THROWS_WITH_AS(reach_map(with_homes(layout::flat(4), {{0, 0}})), doctest::Contains("the homes of 1 ranks"),
                        error);
 }
