@@ -119,6 +119,8 @@ void mesh::go_on_connecting(outgoing& way) {
     if (!send_descriptor(way.socket.get(), way.ring ? way.ring.get() : -1))
       return try_next_address(way, lock, at + ": its memory cannot be passed: " + text_of_errno(errno));
     way.ring.passed();
+  } else {
+    keep_flight_short(way.socket.get());
   }
   stop_watching(epoll_.get(), way.socket.get());
   way.stream = true;

@@ -220,6 +220,7 @@ struct mesh::incoming {
   bool over = false;   ///< closed; goes when its event has been handled
   std::uint32_t process = 0;
   std::uint64_t next_number = 0;
+  std::uint64_t acknowledged = 0;  ///< next_number, when the system was last told to do so
   steady_time began;
   // What was received and not read yet.
   std::shared_ptr<received_block> block;

@@ -3,7 +3,10 @@
 #include <tuple>
 #include <utility>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "actors/ports/link/mesh_connections.hpp"
 #include "memory/error.hpp"
@@ -76,11 +79,28 @@ void mesh::incoming_event(incoming& way) {
     if (way.local && !take_bells(way, open)) return;
     for (std::size_t budget = budget_of_turn; budget > 0 && !way.over;)
       if (!read_some(way, budget)) break;
+    if (way.stream && !way.ring && !way.over) acknowledge(way);
     say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
     ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
   }
+}
+
+/// A connection carries frames one way only, so that no data can carry its acknowledgements. Linux would then send one in every read of a small
+/// frame, which takes a third of an exchange's time (perf record: tcp_recvmsg as long as tcp_sendmsg). So it is asked to wait for data, and
+/// every few frames not to. Frames of several segments it acknowledges anyway, and what is left over after its delay.
+void mesh::acknowledge(incoming& way) noexcept {
+#ifdef TCP_QUICKACK
+  // Fewer than the segments that a sender may have under way at first (RFC 6928: 10): it never waits for that delay.
+  constexpr std::uint64_t most_unacknowledged = 8;
+  if (way.acknowledged != 0 && way.next_number - way.acknowledged < most_unacknowledged) return;
+  way.acknowledged = way.next_number;
+  for (const int at_once : {1, 0})
+    static_cast<void>(::setsockopt(way.socket.get(), IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once));
+#else
+  static_cast<void>(way);
+#endif
 }
 
 /// What the processes of the host share, to one that has just called. False: it cannot be passed, and the connection has ended.

@@ -83,6 +83,9 @@ descriptor begin_connect(const socket_address& to);
 int connect_error(int socket);
 /// Small messages go at once; what is not answered for `timeout_ms` ends the connection; loopback buffers as the system has them.
 void tune_socket(int socket, int timeout_ms);
+/// Of a connection that is open: to a host that is near, no more bytes are under way than stay in a core's cache. Of others as the system
+/// thinks best, and of what is no TCP.
+void keep_flight_short(int socket) noexcept;
 
 /// "Connection refused" …
 std::string text_of_errno(int error);
