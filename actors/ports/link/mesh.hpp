@@ -165,7 +165,7 @@ private:
   void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
-  static void acknowledge(incoming& way) noexcept;
+  static void acknowledge(incoming& way, std::size_t bytes) noexcept;
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
   void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();

@@ -221,6 +221,7 @@ struct mesh::incoming {
   std::uint32_t process = 0;
   std::uint64_t next_number = 0;
   std::uint64_t acknowledged = 0;  ///< next_number, when the system was last told to do so
+  bool waits_to_acknowledge = false;
   steady_time began;
   // What was received and not read yet.
   std::shared_ptr<received_block> block;

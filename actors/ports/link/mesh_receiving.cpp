@@ -77,9 +77,10 @@ void mesh::incoming_event(incoming& way) {
     if (!way.known && !shake_hands(way)) return;
     bool open = true;
     if (way.local && !take_bells(way, open)) return;
-    for (std::size_t budget = budget_of_turn; budget > 0 && !way.over;)
+    std::size_t budget = budget_of_turn;
+    while (budget > 0 && !way.over)
       if (!read_some(way, budget)) break;
-    if (way.stream && !way.ring && !way.over) acknowledge(way);
+    if (way.stream && !way.ring && !way.over) acknowledge(way, budget_of_turn - budget);
     say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
@@ -89,17 +90,28 @@ void mesh::incoming_event(incoming& way) {
 
 /// A connection carries frames one way only, so that no data can carry its acknowledgements. Linux would then send one in every read of a small
 /// frame, which takes a third of an exchange's time (perf record: tcp_recvmsg as long as tcp_sendmsg). So it is asked to wait for data, and
-/// every few frames not to. Frames of several segments it acknowledges anyway, and what is left over after its delay.
-void mesh::acknowledge(incoming& way) noexcept {
+/// every few frames not to. As long as frames are small: the sender of a long one may not go on before its last bytes are acknowledged.
+/// @param bytes that were just read
+void mesh::acknowledge(incoming& way, std::size_t bytes) noexcept {
 #ifdef TCP_QUICKACK
-  // Fewer than the segments that a sender may have under way at first (RFC 6928: 10): it never waits for that delay.
+  constexpr std::size_t small = 1024;  // less than two segments
+  // Fewer than the segments that a sender may have under way at first (RFC 6928: 10): it never waits for the system's delay.
   constexpr std::uint64_t most_unacknowledged = 8;
-  if (way.acknowledged != 0 && way.next_number - way.acknowledged < most_unacknowledged) return;
-  way.acknowledged = way.next_number;
-  for (const int at_once : {1, 0})
-    static_cast<void>(::setsockopt(way.socket.get(), IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once));
+  const auto at_once = [&](int on) {
+    static_cast<void>(::setsockopt(way.socket.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on));
+  };
+  if (bytes > small) {
+    if (std::exchange(way.waits_to_acknowledge, false)) at_once(1);
+    way.acknowledged = way.next_number;
+  } else if (way.next_number - way.acknowledged >= most_unacknowledged) {
+    way.acknowledged = way.next_number;
+    at_once(1);
+    at_once(0);
+    way.waits_to_acknowledge = true;
+  }
 #else
   static_cast<void>(way);
+  static_cast<void>(bytes);
 #endif
 }
 
