@@ -25,6 +25,7 @@
 namespace troupe::actors {
 
 using plan_ptr = std::shared_ptr<const plan>;
+class operation_parts;
 
 /// A caller's memory, and where blocks lie in it; the lists are in elements, and empty where blocks are packed.
 struct call_buffers {
@@ -53,6 +54,7 @@ struct operation {
   failure_ptr refusal;  ///< its caller was told so: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
   std::function<failure_ptr(const operation&, failure_ptr)> last_step;
+  std::shared_ptr<operation_parts> parts;        ///< of a partitioned call; else null
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
