@@ -188,8 +188,25 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
   return entered;
 }
 
+void shared_spaces::await_pieces(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  ++awaited_[epoch];
+}
+
+void shared_spaces::pieces_came(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  const auto at = awaited_.find(epoch);
+  if (at != awaited_.end() && --at->second == 0) awaited_.erase(at);
+}
+
+bool shared_spaces::awaits_pieces(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  return awaited_.contains(epoch);
+}
+
 void shared_spaces::forget(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
+  awaited_.erase(epoch);
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 

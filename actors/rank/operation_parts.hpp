@@ -44,6 +44,7 @@ public:
   std::atomic<bool> queued{false};  ///< `wake` is in the rank's inbox
 
   // -- the rank's turn --
+  bool awaited = false;                          ///< see shared_spaces::await_pieces()
   epoch_t epoch = 0;                             ///< of the repetition under way
   std::atomic<bool> listed{false};               ///< in the rank's list of those that have something to tell …
   std::shared_ptr<operation_parts> next_listed;  ///< … and the next there

@@ -7,13 +7,24 @@
 namespace troupe::actors {
 
 /// What comes before the operation has begun, or when it is over, moves nothing: who begins looks at the board itself.
-void rank_state::announced(const operation_parts& which, rank_outbox& out) {
+void rank_state::announced(operation_parts& which, rank_outbox& out) {
   if (dead_) return;
+  pieces_came(which, false);
   const auto at = under_way_.find(which.epoch);
   if (at == under_way_.end() || at->second->parts.get() != &which || !at->second->launched) return;
   const operation_key key{which.epoch, -1, false};
   const int channels = at->second->channels;  // the operation may end with the last of them
   for (int c = 0; c < channels; ++c) advance_channel(c, key, out);
+}
+
+void rank_state::await_pieces(operation_parts& of) {
+  spaces_->await_pieces(of.epoch);
+  of.awaited = true;
+  pieces_came(of, false);
+}
+
+void rank_state::pieces_came(operation_parts& of, bool over) {
+  if ((over || of.all_ready()) && std::exchange(of.awaited, false)) spaces_->pieces_came(of.epoch);
 }
 
 void rank_state::note_arrival(epoch_t epoch) {

@@ -191,6 +191,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     ended_.append(std::move(op), std::move(why));
     return when_idle(out);
   }
+  if (op->parts) await_pieces(*op->parts);
   const epoch_t epoch = op->epoch;
   // Behind others it keeps its place, so that numbers begin in order. Its caller need not wait for that.
   if (why) {
@@ -208,6 +209,7 @@ void rank_state::number(operation& op, const failure_ptr& early) {
   const bool may = op.plan && op.plan->may_run_ahead();
   if (may) ahead_.make_room();
   op.epoch = next_++;
+  if (op.parts) op.parts->epoch = op.epoch;
   op.ahead = may && ahead_.may_run_ahead();
   op.what.history = 0;
   op.what.report = nullptr;
@@ -303,7 +305,6 @@ void rank_state::launch(operation& op, rank_outbox& out) {
   } catch (const std::exception& e) {
     return fail(errc::out_of_memory, e.what());
   }
-  if (op.parts) op.parts->epoch = op.epoch;
   op.launched = true;
   op.channels = what->code->channels;
   if (op.channels == 0) {
@@ -456,6 +457,7 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(under_way_.extract(epoch).mapped());
+  if (op->parts) pieces_came(*op->parts, true);
   if (!why && op->plan) {
     try {
       conclude(*op, options_.rank, options_.ranks);
@@ -722,8 +724,7 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
   const auto why =
       make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
   for (auto& [epoch, op] : under_way_)
-    // Of a partitioned one nobody sees whether some rank's caller will still say that a piece is ready.
-    if (op->agreed && !op->parts && !stopping_.contains(epoch) && !has_moved(*op) &&
+    if (op->agreed && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) && !has_moved(*op) &&
         confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);

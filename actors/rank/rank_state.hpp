@@ -78,7 +78,7 @@ public:
   void enqueue(operation_ptr op, rank_outbox& out);
   void begin(rank_outbox& out) { begin_queued(out); }
   void end(const operation_ptr& op, failure_ptr why, rank_outbox& out);  ///< cancel
-  void announced(const operation_parts& which, rank_outbox& out);
+  void announced(operation_parts& which, rank_outbox& out);
   void leave(rank_outbox& out);
 
   // -- a blocking operation on the boards, without an operation object --
@@ -198,6 +198,8 @@ private:
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);
   void note_arrival(epoch_t epoch);
+  void await_pieces(operation_parts& of);
+  void pieces_came(operation_parts& of, bool over);
   void advance_channel(int channel, const operation_key& which, rank_outbox& out);
   bool has_moved(operation& op) const;
   void enroll(operation& op, rank_outbox& out);

@@ -58,7 +58,11 @@ struct TROUPE_INTERNAL partitioned::prepared {
 
 partitioned::partitioned() = default;
 partitioned::partitioned(partitioned&&) noexcept = default;
-partitioned& partitioned::operator=(partitioned&&) noexcept = default;
+partitioned& partitioned::operator=(partitioned&& other) noexcept {
+  const partitioned before{std::move(*this)};  // ends what is under way
+  what_ = std::move(other.what_);
+  return *this;
+}
 partitioned::partitioned(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
 
 partitioned::~partitioned() {
@@ -202,7 +206,7 @@ partitioned communicator::prepare(call_description what, const partitions& how) 
                                        " cannot be performed in place at the root piece by piece; use two buffers");
   const auto code = made->plan->program_of(impl_->rank);
   made->has_input = input_blocks(first.what.what, impl_->of->ranks, first.what.root, impl_->rank).count > 0;
-  made->parts = std::make_shared<actors::operation_parts>(how.count, code->arrivals_needed);
+  made->parts = std::make_shared<actors::operation_parts>(made->has_input ? how.count : 0, code->arrivals_needed);
   return partitioned{std::move(made)};
 }
 

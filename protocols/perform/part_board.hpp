@@ -17,8 +17,10 @@ namespace troupe {
 
 class part_board {
 public:
+  /// @param inputs pieces of the rank's input; 0: it has none @param needed program::arrivals_needed
   part_board(int inputs, std::vector<std::int32_t> needed)
       : inputs_(inputs),
+        unready_(inputs),
         needed_(std::move(needed)),
         left_(needed_),
         order_(needed_.size()),
@@ -33,18 +35,18 @@ public:
     left_ = needed_;
     for (int p = 0; p < inputs_; ++p) ready_[static_cast<std::size_t>(p)].store(false, std::memory_order_relaxed);
     for (int p = 0; p < outputs(); ++p) there_[static_cast<std::size_t>(p)].store(false, std::memory_order_relaxed);
+    unready_.store(inputs_, std::memory_order_relaxed);
     arrived_.store(0, std::memory_order_relaxed);
   }
 
   /// False: it was ready before. Sequentially consistent, as the wake-up that follows (rank_cell.hpp).
-  bool announce(int piece) { return !ready_[static_cast<std::size_t>(piece)].exchange(true); }
-  bool ready(int piece) const { return ready_[static_cast<std::size_t>(piece)].load(); }
-  /// The first that is not; −1: all are.
-  int first_unready() const {
-    for (int p = 0; p < inputs_; ++p)
-      if (!ready(p)) return p;
-    return -1;
+  bool announce(int piece) {
+    if (ready_[static_cast<std::size_t>(piece)].exchange(true)) return false;
+    unready_.fetch_sub(1);
+    return true;
   }
+  bool ready(int piece) const { return ready_[static_cast<std::size_t>(piece)].load(); }
+  bool all_ready() const { return unready_.load() == 0; }
 
   /// One of the steps that the piece needs. True: it was the last.
   bool performed(int piece) {
@@ -63,6 +65,7 @@ public:
 
 private:
   int inputs_;
+  std::atomic<int> unready_;
   std::vector<std::int32_t> needed_, left_, order_;
   std::unique_ptr<std::atomic<bool>[]> ready_, there_;
   std::atomic<int> arrived_{0};
