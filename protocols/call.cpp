@@ -101,6 +101,15 @@ std::optional<agreement_time> parse_agreement_time(std::string_view text) {
   return std::nullopt;
 }
 
+void partition_call(call& c, std::uint32_t pieces, std::vector<std::size_t> sizes) {
+  c.pieces = pieces;
+  c.counts = std::move(sizes);
+  word_hash h;
+  h.add(pieces);
+  for (const std::size_t n : c.counts) h.add(n);
+  c.pieces_mark = std::max<std::uint64_t>(h.state, 1);
+}
+
 std::uint64_t fingerprint(const call& c, std::uint64_t sequence, std::uint64_t plan) {
   word_hash h;
   h.add(sequence);
@@ -130,6 +139,8 @@ std::string to_string(const call& c) {
   }
   if (has_root(c.what)) text += ", root " + std::to_string(c.root);
   if (c.in_place) text += ", in place";
+  if (c.pieces > 0)
+    text += c.counts.empty() ? ", partitions " + std::to_string(c.pieces) : ", partitions of " + join(c.counts);
   if (c.level != determinism::run_stable) text += ", " + std::string{name(c.level)};
   if (!c.choreography.empty()) text += ", choreography " + c.choreography;
   if (c.protocol != message_protocol::unset) text += ", protocol " + std::string{name(c.protocol)};

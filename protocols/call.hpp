@@ -86,8 +86,11 @@ struct call {
   std::string choreography;                             ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
+  /// A partitioned call, whose blocks are uniform: the elements of each piece, or empty where pieces are equal.
   std::vector<std::size_t> counts;
   std::vector<std::size_t> receive_counts;  ///< all_to_all_v: the n blocks that it receives
+  std::uint32_t pieces = 0;                 ///< of a block that get ready one by one; 0: not partitioned …
+  std::uint64_t pieces_mark = 0;            ///< … else a hash of their number and sizes: set by partition_call()
   /// No data: all ranks learn how an operation ended on each of them. Then `what` is barrier, and not uniform.
   std::optional<ended_call> outcome_of;
   /// Of the rank's calls before it that may have run ahead: a sum of their hashes, which every message carries with the rest.
@@ -98,11 +101,14 @@ struct call {
   bool ahead() const { return report && report->ahead; }
 };
 
+/// Makes it a partitioned one. @param sizes of the pieces of a block, in elements; empty: `pieces` equal ones @pre uniform
+void partition_call(call& c, std::uint32_t pieces, std::vector<std::size_t> sizes);
+
 /// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
 /// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {
-  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement
+  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement, pieces
   std::uint64_t operation = 0;  ///< of reductions
   std::uint64_t root = 0;       ///< of rooted collectives
   std::uint64_t count = 0;
@@ -130,6 +136,7 @@ inline call_identity identity_of(const call& c) {
             static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
             static_cast<std::uint64_t>(c.protocol) << 32 | static_cast<std::uint64_t>(c.agreement) << 40 |
             (c.outcome_of ? std::uint64_t{1} << 48 : 0);
+  id.kind ^= c.pieces_mark;  // 0 of nearly all calls; no branch, since every small call comes by here
   if (is_reduction(c.what))
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
                    (c.reduction.associative ? 0x200u : 0u);

@@ -6,6 +6,7 @@
 
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
+#include "protocols/program/arrivals.hpp"
 #include "protocols/program/completion.hpp"
 
 namespace troupe {
@@ -71,6 +72,7 @@ bool plan::shares_memory() const {
 program plan::compiled(rank_t rank) const {
   program made = compile(*notes, rank, shape(), cut(), work());
   made.shares_memory = shares_memory();
+  if (notes->partitions > 0) mark_arrivals(made, *notes, rank);
   made.sums.scales_inputs = scales_reads;
   if (divides) {
     made.sums.divisor = static_cast<std::size_t>(notes->ranks);

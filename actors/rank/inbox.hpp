@@ -32,9 +32,13 @@ struct credit_message {
 /// Whatever comes seldom: control, failure, the end.
 using rank_order = std::function<void(rank_state&, rank_outbox&)>;
 
+/// Pieces of a partitioned operation are ready.
+using parts_message = std::shared_ptr<operation_parts>;
+
 struct rank_message {
-  std::variant<chunk_message, credit_message, operation_ptr, rank_order> what;
+  std::variant<chunk_message, credit_message, operation_ptr, rank_order, parts_message> what;
   rank_message* next = nullptr;
+  bool lent = false;  ///< it belongs to the operation_parts that it names, and is in one inbox at a time
 };
 
 class inbox {
@@ -49,7 +53,10 @@ public:
   /// Any thread. Throws std::bad_alloc before anything is changed; takes memory that this thread has given back, if there is any.
   template <class What>
   void push(What&& what) {
-    rank_message* const m = make(std::forward<What>(what));
+    add(make(std::forward<What>(what)));
+  }
+  /// The same of one that is made already.
+  void add(rank_message* m) noexcept {
     rank_message* head = head_.load(std::memory_order_relaxed);
     // Sequentially consistent, like what rank_cell does afterwards: see there why no message is overlooked.
     do m->next = head;
@@ -71,6 +78,7 @@ public:
     return oldest;
   }
   static void give_back(rank_message* m) noexcept {
+    if (m->lent) return static_cast<void>(take(*m));
     m->what = chunk_message{};  // lets go of what it held
     store& mine = of_thread();
     if (mine.count == most_stored) return delete m;
@@ -78,6 +86,9 @@ public:
     mine.first = m;
     ++mine.count;
   }
+
+  /// What a lent message names, which may be all that keeps it. From then on the message may be sent again.
+  static parts_message take(rank_message& m) noexcept;
 
 private:
   static constexpr int most_stored = 256;

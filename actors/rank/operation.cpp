@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "actors/rank/operation_parts.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -18,6 +19,7 @@ call_shape shape_of(const operation& op, std::size_t element_size) {
   call_shape shape;
   shape.count = op.what.count;
   if (!op.what.uniform) shape.counts = op.counts ? *op.counts : op.what.counts;
+  else if (op.what.pieces > 0) shape.pieces = op.what.counts;
   shape.element_size = element_size;
   return shape;
 }
@@ -152,7 +154,10 @@ void operation::end(failure_ptr why) noexcept {
       why = make_failure(errc::out_of_memory, "there was no memory left to end it");
     }
   }
+  const std::shared_ptr<operation_parts> told = parts;  // the operation may be gone when its end is known
   done->complete(std::move(why));
+  if (told) [[unlikely]]
+    told->ended();
 }
 
 failure_ptr deadline_passed(const operation& op, rank_t rank) {
@@ -183,8 +188,25 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
   return entered;
 }
 
+void shared_spaces::await_pieces(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  ++awaited_[epoch];
+}
+
+void shared_spaces::pieces_came(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  const auto at = awaited_.find(epoch);
+  if (at != awaited_.end() && --at->second == 0) awaited_.erase(at);
+}
+
+bool shared_spaces::awaits_pieces(epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  return awaited_.contains(epoch);
+}
+
 void shared_spaces::forget(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
+  awaited_.erase(epoch);
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 
@@ -202,6 +224,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->any_order = p.mailbox()->any_order;
   result->credits = p.mailbox()->credits;
   result->work = p.work();
+  result->parts = op.parts;
   const auto code = [&] {
     call_shape shape = shape_of(op, size_of(p.work_type));
     shape.input_displacements = op.input_displacements;

@@ -25,6 +25,7 @@
 namespace troupe::actors {
 
 using plan_ptr = std::shared_ptr<const plan>;
+class operation_parts;
 
 /// A caller's memory, and where blocks lie in it; the lists are in elements, and empty where blocks are packed.
 struct call_buffers {
@@ -53,6 +54,7 @@ struct operation {
   failure_ptr refusal;  ///< its caller was told so: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
   std::function<failure_ptr(const operation&, failure_ptr)> last_step;
+  std::shared_ptr<operation_parts> parts;        ///< of a partitioned call; else null
   std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
@@ -114,12 +116,18 @@ public:
   /// operations (`fingerprint`) get different spaces, because each writes to L2 before anybody has compared the calls.
   std::shared_ptr<space> enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const peer_memory& mine,
                                std::size_t l2_bytes, arena& from);
+  /// A rank's caller has still to make pieces of its input ready: while one does, who does not move has lost no message.
+  void await_pieces(epoch_t epoch);
+  /// It has, or the operation is over there.
+  void pieces_came(epoch_t epoch);
+  bool awaits_pieces(epoch_t epoch);
   /// The operation failed and no rank will enter any more.
   void forget(epoch_t epoch);
 
 private:
   int ranks_;
-  std::mutex mutex_;  // once per rank and operation that shares memory
+  std::mutex mutex_;                // once per rank and operation that shares memory, and twice if it is partitioned
+  std::map<epoch_t, int> awaited_;  ///< ranks
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
 

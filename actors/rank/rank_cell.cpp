@@ -7,6 +7,7 @@
 #include <new>
 #include <thread>
 
+#include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "memory/error.hpp"
@@ -80,6 +81,11 @@ rank_cell::~rank_cell() {
 template <class What>
 void rank_cell::push(What&& what, bool urgent) {
   inbox_.push(std::forward<What>(what));
+  notify(urgent);
+}
+
+/// A message was left. @pre W1
+void rank_cell::notify(bool urgent) {
   if (urgent) urgent_.store(true);
   if (held_.load()) return wake_holder();
   if (urgent || pending_.load()) summon();
@@ -181,14 +187,24 @@ void rank_cell::read(rank_message& what) noexcept {
   });
 }
 
+void rank_cell::read_lent(rank_message& what) noexcept {
+  const parts_message named =
+      inbox::take(what);  // before its board is looked at: what is announced from here on comes with a message
+  transit([&] { state_.announced(*named, *out_); });
+}
+
 bool rank_cell::drain() noexcept {
   if (urgent_.load(std::memory_order_relaxed)) urgent_.store(false);
   rank_message* m = inbox_.take_all();
   if (m == nullptr) return false;
   while (m != nullptr) {
     rank_message* const next = m->next;
-    read(*m);
-    inbox::give_back(m);
+    if (m->lent) {
+      read_lent(*m);
+    } else {
+      read(*m);
+      inbox::give_back(m);
+    }
     m = next;
   }
   return true;
@@ -231,6 +247,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   const bool pending = state_.pending();
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
   ended_operations ended = state_.take_ended();
+  std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
   const bool again = broke_down_;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
@@ -241,7 +258,21 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
   else if (pending && of_rest == care::left) host_->unattended(*this);
+  if (arrivals != nullptr) [[unlikely]]
+    tell(std::move(arrivals));
   if (!ended.empty()) tell(std::move(ended));
+}
+
+void rank_cell::announce(const std::shared_ptr<operation_parts>& which) noexcept {
+  if (place.gathering == nullptr && !in_callback() && try_turn()) {
+    drain();
+    transit([&] { state_.announced(*which, *out_); });
+    return end_turn();
+  }
+  if (which->queued.exchange(true)) return;  // who reads it sees what was ready before
+  which->wake.what = which;
+  inbox_.add(&which->wake);
+  notify(false);
 }
 
 /// What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
@@ -251,6 +282,23 @@ void rank_cell::tell(ended_operations ended) noexcept {
   here.telling = &ended;
   while (const operation_ptr op = ended.take()) op->end(std::move(op->why_ended));
   here.telling = nullptr;
+}
+
+/// In a callback, too: what it makes ready is told by whoever reads that.
+void rank_cell::tell(std::shared_ptr<operation_parts> arrivals) noexcept {
+  ended_operations later;
+  thread_place& here = place;
+  const bool outermost = here.telling == nullptr;
+  if (outermost) here.telling = &later;  // callbacks must not wait
+  while (arrivals) {
+    const std::shared_ptr<operation_parts> one = std::exchange(arrivals, nullptr);
+    arrivals = std::move(one->next_listed);
+    one->listed.store(false);  // from here on it may be in the list again
+    one->tell();
+  }
+  if (!outermost) return;
+  here.telling = nullptr;
+  if (!later.empty()) tell(std::move(later));
 }
 
 /// Nearly always nobody else is here, and nobody need be woken.
@@ -516,7 +564,7 @@ bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> o
   bool later = false;
   while (true) {
     turn();
-    const bool ended = ops.empty() ? state_.has_ended() : state_.have_ended(ops);
+    const bool ended = state_.has_arrivals() || (ops.empty() ? state_.has_ended() : state_.have_ended(ops));
     if (ended || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
     if (look_again()) continue;
     later = state_.on_board() == nullptr || !sleep_on_board(until);

@@ -75,6 +75,8 @@ public:
   void leave_word(rank_order&& what);
   /// Submits an operation in the order of the calling thread's calls, and begins it if nobody else has the turn.
   void submit(operation_ptr op);
+  /// Pieces of an operation that was submitted are ready: what waited for them is done here if nobody has the turn. Allocates nothing. Any thread.
+  void announce(const std::shared_ptr<operation_parts>& which) noexcept;
   /// The caller's handle is gone. @pre nothing is submitted afterwards
   void leave();
   /// Takes the turn if it is free, and does what there is to do.
@@ -204,8 +206,11 @@ private:
   void break_down() noexcept;
   void enter(const operation_ptr& op) noexcept;
   static void tell(ended_operations ended) noexcept;
+  static void tell(std::shared_ptr<operation_parts> arrivals) noexcept;
   void read(rank_message& what) noexcept;
   bool drain() noexcept;
+  void read_lent(rank_message& what) noexcept;
+  void notify(bool urgent);
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "actors/rank/operation_parts.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
 
@@ -34,6 +35,7 @@ struct rank_state::channel_port final : channel_outbox {
   void withdraw_place(const expected_chunk& what) override { out.withdraw_place(channel, what); }
   void clear(rank_t to, const credit& what) override { out.clear(to, channel, what); }
   void performed(const operation_key& which) override { self.performed(which, out); }
+  void arrived(const operation_key& which) override { self.note_arrival(which.epoch); }
   void mismatch(const operation_key& which, rank_t from) override {
     if (which.peer >= 0) return self.pairs_.mismatch(which, from, out);
     // The membership sees all calls and tells every rank the same table. Who is ahead does not come to it by itself.
@@ -189,6 +191,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     ended_.append(std::move(op), std::move(why));
     return when_idle(out);
   }
+  if (op->parts) await_pieces(*op->parts);
   const epoch_t epoch = op->epoch;
   // Behind others it keeps its place, so that numbers begin in order. Its caller need not wait for that.
   if (why) {
@@ -206,6 +209,7 @@ void rank_state::number(operation& op, const failure_ptr& early) {
   const bool may = op.plan && op.plan->may_run_ahead();
   if (may) ahead_.make_room();
   op.epoch = next_++;
+  if (op.parts) op.parts->epoch = op.epoch;
   op.ahead = may && ahead_.may_run_ahead();
   op.what.history = 0;
   op.what.report = nullptr;
@@ -426,6 +430,11 @@ void rank_state::transferred(const operation_key& which, int channel, int lane, 
   channels_[static_cast<std::size_t>(channel)].transferred(which, lane, port);
 }
 
+void rank_state::advance_channel(int channel, const operation_key& which, rank_outbox& out) {
+  channel_port port{*this, channel, out};
+  channels_[static_cast<std::size_t>(channel)].announced(which, port);
+}
+
 /// Chunks of it are nobody's.
 bool rank_state::is_over(const operation_key& which) const {
   if (which.peer >= 0) return pairs_.is_over(which);
@@ -448,6 +457,7 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   operation_ptr op = std::move(under_way_.extract(epoch).mapped());
+  if (op->parts) pieces_came(*op->parts, true);
   if (!why && op->plan) {
     try {
       conclude(*op, options_.rank, options_.ranks);
@@ -500,7 +510,12 @@ operation* rank_state::find(epoch_t epoch) {
 void rank_state::stop(epoch_t epoch, rank_outbox& out) {
   if (dead_) return;
   std::vector<std::string> waits;
-  for (const lane_wait& wait : drop(collective_key(epoch))) waits.push_back(to_string(wait));
+  const operation* const known = find(epoch);
+  if (known != nullptr && known->parts) waits = unready_pieces(*known->parts);
+  const bool unready = !waits.empty();
+  // Lanes that lack no piece of this rank's input wait for what follows from that, or for what the other ranks say.
+  for (const lane_wait& wait : drop(collective_key(epoch)))
+    if (!unready) waits.push_back(to_string(wait));
   stopping_[epoch] = std::move(waits);
   if (operation* const op = find(epoch)) op->stalled = true;  // it must not succeed any more, whatever still comes
   if (!out.flush(collective_key(epoch))) answer_stop(epoch, out);
@@ -709,7 +724,8 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
   const auto why =
       make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
   for (auto& [epoch, op] : under_way_)
-    if (op->agreed && !stopping_.contains(epoch) && !has_moved(*op) && confirm(op->suspected, look, latest))
+    if (op->agreed && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) && !has_moved(*op) &&
+        confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);
 }

@@ -7,6 +7,7 @@
 // Owner: whoever has the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
 //   submit(operation)              from the caller, in the order of its calls
 //   chunk / credit                 from a peer's channel (channel_state.hpp)
+//   announced(operation)           from a caller: pieces of its input are ready
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
 //   broken / peer_left / peer_lost from the membership; `rehomed` when it was lost, before anything from the next one
 //   tick / end                     from the clock or the caller; ignored when the operation is over
@@ -77,6 +78,7 @@ public:
   void enqueue(operation_ptr op, rank_outbox& out);
   void begin(rank_outbox& out) { begin_queued(out); }
   void end(const operation_ptr& op, failure_ptr why, rank_outbox& out);  ///< cancel
+  void announced(operation_parts& which, rank_outbox& out);
   void leave(rank_outbox& out);
 
   // -- a blocking operation on the boards, without an operation object --
@@ -156,6 +158,9 @@ public:
   /// Somebody has to be told: all of these have ended, or another one has.
   bool have_ended(std::span<const operation_ptr> ops) const;
   ended_operations take_ended() { return std::move(ended_); }
+  /// Pieces of partitioned operations have arrived: to be told when the turn is given back, before what has ended.
+  bool has_arrivals() const { return arrivals_ != nullptr; }
+  std::shared_ptr<operation_parts> take_arrivals() { return std::move(arrivals_); }
 
   // -- the end of the actor --
   /// It answers nothing more, and tells nothing; its operations stay until bury(), because peers may refer to their buffers.
@@ -192,6 +197,10 @@ private:
   void sizes_differ(const operation& op, rank_outbox& out);
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);
+  void note_arrival(epoch_t epoch);
+  void await_pieces(operation_parts& of);
+  void pieces_came(operation_parts& of, bool over);
+  void advance_channel(int channel, const operation_key& which, rank_outbox& out);
   bool has_moved(operation& op) const;
   void enroll(operation& op, rank_outbox& out);
   void tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out);
@@ -231,7 +240,8 @@ private:
   ended_epochs failed_;      ///< before we called them
   std::set<epoch_t> asked_;  ///< the membership asked before we called them; of those that were open in some look
   ended_operations ended_;
-  rank_outbox* speaking_ = nullptr;  ///< during a transition: where its channels' messages go
+  std::shared_ptr<operation_parts> arrivals_;  ///< a list, by next_listed
+  rank_outbox* speaking_ = nullptr;            ///< during a transition: where its channels' messages go
   failure_ptr broken_, buried_;
   calls_ahead ahead_;
   std::uint64_t inline_history_ = 0;  ///< of that operation

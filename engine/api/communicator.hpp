@@ -12,6 +12,7 @@
 
 #include "engine/api/arguments.hpp"
 #include "engine/api/calls.hpp"
+#include "engine/api/partitioned.hpp"
 #include "engine/api/persistent.hpp"
 #include "engine/api/range_calls.hpp"
 #include "engine/api/request.hpp"
@@ -60,6 +61,7 @@ struct grow_options {
 ///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
+/// and, those that move data in equal blocks, partitioned (partitioned.hpp): all_reduce_init(args…, partitions(k)).
 /// The last three outlive the call, so they take no temporaries that own what they refer to: name the range, or pass a std::span.
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
@@ -106,6 +108,11 @@ public:
   [[nodiscard]] persistent NAME##_init(TROUPE_LIST PARAMETERS) {                                                       \
     return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                             \
   }
+#define TROUPE_PARTITIONED(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                         \
+  template <TROUPE_LIST TYPES>                                                                                         \
+  [[nodiscard]] partitioned NAME##_init(TROUPE_LIST PARAMETERS, partitions how, call_options o = {}) {                 \
+    return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS, std::move(o)), how);                                          \
+  }
 #define TROUPE_COLLECTIVE(NAME)                                                                                        \
 private:                                                                                                               \
   template <class... A>                                                                                                \
@@ -151,7 +158,20 @@ public:                                                                         
   TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3, class A4, class A5),                                     \
                (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, A5 && a5, call_options o),                           \
                (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),                \
-                std::forward<A4>(a4), std::forward<A5>(a5), std::move(o)))
+                std::forward<A4>(a4), std::forward<A5>(a5), std::move(o)))                                             \
+  TROUPE_PARTITIONED(NAME, (class A0), (A0 && a0), (std::forward<A0>(a0)))                                             \
+  TROUPE_PARTITIONED(NAME, (class A0, class A1), (A0 && a0, A1 && a1), (std::forward<A0>(a0), std::forward<A1>(a1)))   \
+  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2), (A0 && a0, A1 && a1, A2 && a2),                             \
+                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2)))                               \
+  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2, class A3), (A0 && a0, A1 && a1, A2 && a2, A3 && a3),         \
+                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3)))         \
+  TROUPE_PARTITIONED(                                                                                                  \
+      NAME, (class A0, class A1, class A2, class A3, class A4), (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4),    \
+      (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3), std::forward<A4>(a4)))  \
+  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2, class A3, class A4, class A5),                               \
+                     (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, A5 && a5),                                     \
+                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),          \
+                      std::forward<A4>(a4), std::forward<A5>(a5)))
 
 // An int is a count, too: it is converted here, where its caller could not silence the warning.
 #pragma GCC diagnostic push
@@ -181,6 +201,7 @@ public:                                                                         
   [[nodiscard]] persistent barrier_init(call_options o) { return prepare(calls::barrier(std::move(o))); }
 #undef TROUPE_COLLECTIVE
 #undef TROUPE_FORMS
+#undef TROUPE_PARTITIONED
 #undef TROUPE_LIST
 
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
@@ -243,6 +264,7 @@ public:                                                                         
   [[nodiscard]] request start(call_description what);
   request join(group& in, call_description what);
   [[nodiscard]] persistent prepare(call_description what);
+  [[nodiscard]] partitioned prepare(call_description what, const partitions& how);
 
   // -- communicators --------------------------------------------------------------------------------------------------
 
@@ -305,6 +327,7 @@ public:                                                                         
 private:
   friend class engine;
   friend class group;
+  friend class partitioned;
   friend class persistent;
   friend struct communicator_access;
   struct impl;

@@ -66,6 +66,7 @@ public:
 private:
   friend class communicator;
   friend class group;
+  friend class partitioned;
   friend class persistent;
   struct state;
   struct started;

@@ -8,6 +8,7 @@
 #include "engine/api/engine.hpp"
 #include "engine/api/job_id.hpp"
 #include "engine/api/options.hpp"
+#include "engine/api/partitioned.hpp"
 #include "engine/api/request.hpp"
 #include "memory/error.hpp"
 #include "memory/types/types.hpp"

@@ -9,6 +9,7 @@
 #include "engine/planning/planner.hpp"
 #include "memory/error.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/lower/partition.hpp"
 #include "protocols/program/slot_program.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 
@@ -139,6 +140,17 @@ void plan_choice::write(contender& c, const planning_task& task) {
   if (c.lowered->uses_l2) why = task.where.why_apart();
   else if (c.lowered->touches_other_ranks) why = task.where.why_no_buffers();
   if (!why.empty()) c.why_rejected = "it reads or writes memory that all ranks reach, but " + why;
+  else if (task.what.pieces > 0) c.why_rejected = why_not_in_pieces(c, task);
+}
+
+/// What goes over whole buffers before the first step or after the last one cannot be done piece by piece.
+std::string plan_choice::why_not_in_pieces(const contender& c, const planning_task& task) {
+  const std::string type{name(task.what.type)};
+  if (c.widened) return "its sums of " + type + " are kept in f32, and rounded when all of them are complete; use f32";
+  if (task.rules.scaled) return "pre_mul_sum scales the input before the operation begins; scale it yourself";
+  if (c.on.in_place != (task.what.in_place && agrees_on_place(task.what.what, true)))
+    return "it brings input and output together before the operation begins";
+  return why_not_partitioned(*c.lowered->notes);
 }
 
 void plan_choice::frame(contender& c, const planning_task& task, bool widened, bool scales_reads) {

@@ -143,6 +143,7 @@ private:
                            const planning_task& task) const;
   double fewest_hops(const contender& form, const planning_task& task);
   void write(contender& c, const planning_task& task);
+  static std::string why_not_in_pieces(const contender& c, const planning_task& task);
   struct extent {
     double steps = 0;       ///< 0: unknown
     std::string too_large;  ///< for the verifier: the end of a sentence

@@ -377,6 +377,11 @@ struct planner::impl {
       return c.over(format_of(o.way)).lowered;
     }
     bool agrees = false;
+    if (task.what.pieces > 0) {
+      auto pieces = in_pieces(agrees, c, task);
+      made.port = mailbox_plan{{}, options.credits, false, agrees};  // any_order would give nobody anything
+      return pieces;
+    }
     auto as = o.counts_told ? c.lowered : agree_by_mailbox(agrees, c, task);
     made.port = mailbox_plan{c.cut, options.credits, task.rules.any_order, agrees};
     return as;
@@ -477,12 +482,53 @@ struct planner::impl {
   }
 
   std::shared_ptr<plan> make_plan(const planning_task& task) {
+    if (task.what.pieces > 0) return make_partitioned_plan(task);
     outcome o = choose(task, false);
     o.counts_told = !knows_all_blocks(task.what);
     if (!o.chosen) refuse(task, o);
     for (const contender& c : o.all)
       if (c.faulty) log->warn("{}: {} is not used: {}", to_string(task.what), c.choreography, c.why_rejected);
     return make_plan(task, o);
+  }
+
+  /// The whole call's choreography, by mailbox, cut into the caller's pieces and no further.
+  std::shared_ptr<plan> make_partitioned_plan(planning_task task) {
+    message_protocol& wanted = task.what.protocol;
+    if (wanted != message_protocol::unset && wanted != message_protocol::automatic &&
+        wanted != message_protocol::simple)
+      throw error(errc::unsupported, to_string(task.what) + ": the call wants protocol " + std::string{name(wanted)} +
+                                         ", but pieces travel by messages between the ranks only (protocol simple)");
+    wanted = message_protocol::simple;
+    outcome o = choose(task, false);
+    if (!o.chosen) refuse(task, o);
+    o.chosen->cut = {};
+    auto made = make_plan(task, o);
+    if (task.what.reduction.kind == op_kind::avg && is_reduction(task.what.what) && task.ranks() > 1 && !made->divides)
+      throw error(errc::unsupported, to_string(task.what) + ": " + made->choreography +
+                                         " divides averages at the end only; use sum, or another choreography");
+    return made;
+  }
+
+  /// Tokens once an operation, beside the pieces.
+  std::shared_ptr<lowered_score> in_pieces(bool& agrees, const contender& c, const planning_task& task) {
+    const bool split = c.rank_order_fold;
+    score_key key{
+        c.choreography, c.on, split, c.rank_order_fold, agreement_form::none, static_cast<int>(task.what.pieces)};
+    const auto plain = library.get(key);
+    if (const verdict& v = *plain->verified(1); !v.ok())
+      throw error(v.first_fault->rank < 0 ? errc::unsupported : errc::bad_score,
+                  to_string(task.what) + ": " + c.choreography + ": " + to_string(*v.first_fault));
+    agrees = traits_of(task.what.what).data_tell_all || plain->agrees();
+    for (const agreement_form form : agreement_forms) {
+      if (agrees) break;
+      if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
+      key.agreement = form;
+      auto with = library.get(key);
+      if (!with || !with->verified(1)->ok()) continue;
+      agrees = true;
+      return with;
+    }
+    return plain;
   }
 
   /// By the direct port, where ranks read each other's lists; null: the call has to wait for all ranks' counts.

@@ -12,6 +12,7 @@
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/lower/partition.hpp"
 
 namespace troupe {
 
@@ -72,7 +73,8 @@ std::size_t hash_of(const score_key& key) {
   h.add(static_cast<std::uint64_t>(key.on.ranks));
   h.add(static_cast<std::uint64_t>(key.on.root));
   h.add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
-        (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4);
+        (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4 |
+        static_cast<std::uint64_t>(key.pieces) << 8);
   return static_cast<std::size_t>(h.state);
 }
 
@@ -80,7 +82,8 @@ bool same(const score_key& a, const score_key& b) {
   return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks &&
          a.on.root == b.on.root && a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform &&
          a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch && a.one_cell == b.one_cell &&
-         a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.on.placement == b.on.placement;
+         a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.pieces == b.pieces &&
+         a.on.placement == b.on.placement;
 }
 
 }  // namespace
@@ -209,6 +212,10 @@ score_library::score_library(const std::map<std::string, std::string>& files, in
     } catch (const error& e) {
       throw error(errc::bad_score, path + ": " + e.what());
     }
+    if (s.partitions > 0)
+      throw error(errc::bad_score,
+                  path + " is partitioned already; a score that is performed is written for whole blocks, "
+                         "and calls with partitions cut it");
     if (const verdict v = verify(credits_ == 1 ? pace_sends(s, 1) : s, {credits_, 1}); !v.ok())
       throw error(errc::bad_score, path + " does not verify: " + to_string(*v.first_fault));
     own_.emplace(name, std::move(s));
@@ -279,6 +286,7 @@ std::optional<score> score_library::draft(const score_key& key) const {
   s.choreography = key.choreography;
   if (key.rank_order_fold) s = fold_in_rank_order(s);
   if (key.one_cell) s = one_cell_per_step(s);
+  if (key.pieces > 0) s = partition(s, key.pieces);
   if (key.agreement != agreement_form::none) {
     auto agreeing = with_agreement(s, key.agreement);
     if (!agreeing) return std::nullopt;

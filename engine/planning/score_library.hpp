@@ -80,6 +80,7 @@ struct score_key {
   bool one_cell = false;
   bool rank_order_fold = false;
   agreement_form agreement = agreement_form::none;  ///< of scores for slots
+  int pieces = 0;                                   ///< of a partitioned call; else 0
 };
 
 /// Not synchronised: the planner uses it under its lock.

@@ -148,7 +148,7 @@ step_map unmoved(const score& s) {
 }
 
 std::size_t first_wait(const lane& steps) {
-  const auto waits = [](const step& at) { return receives(at.kind) || at.after.lane >= 0; };
+  const auto waits = [](const step& at) { return receives(at.kind) || at.after.lane >= 0 || at.ready_part >= 0; };
   return static_cast<std::size_t>(std::find_if(steps.begin(), steps.end(), waits) - steps.begin());
 }
 

@@ -10,6 +10,7 @@
 #include "memory/arena.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/chunk.hpp"
+#include "protocols/perform/part_board.hpp"
 #include "protocols/perform/performer.hpp"
 #include "protocols/program/program.hpp"
 
@@ -43,7 +44,8 @@ struct assignment {
   op reduction{};
   bool any_order = false;  ///< determinism `fast`
   step_work work = step_work::at_once;
-  int credits = 8;  ///< chunks under way per (source, destination, lane)
+  std::shared_ptr<part_board> parts;  ///< of a partitioned operation; else null
+  int credits = 8;                    ///< chunks under way per (source, destination, lane)
 };
 
 }  // namespace troupe

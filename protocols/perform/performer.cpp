@@ -12,6 +12,7 @@ std::string to_string(const lane_wait& wait) {
     case lane_wait::reason::chunk: return where + " waits for a chunk from rank " + std::to_string(wait.peer);
     case lane_wait::reason::credit: return where + " waits for a credit from rank " + std::to_string(wait.peer);
     case lane_wait::reason::lane: return where + " waits for lane " + std::to_string(wait.peer) + " of its own rank";
+    case lane_wait::reason::piece: return "part " + std::to_string(wait.peer) + " was not made ready";
     case lane_wait::reason::transfer: return where + " waits for its DMA engine";
   }
   return where;

@@ -12,6 +12,8 @@
 //   bool can_send(lane, to)                   is there a credit?
 //   void send(lane, to, data, bytes)          hands out a reference @pre can_send
 //   std::byte* slot(lane, to, bytes)          memory for the next message of this lane to `to` @pre can_send
+//   bool piece_ready(piece)                   of partitioned programs: is that piece of the input ready?
+//   void performed(lane, index)               the same: an instruction that has `arrives` was performed
 //   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
 // A port whose chunks come from far away may offer besides:
 //   void expect(lane, from, place, bytes)     the lane waits for that chunk and for nothing else; it will be kept at `place` as it is, or
@@ -77,10 +79,10 @@ struct memory_map {
 
 /// What a lane lacks, for verdicts that name it.
 struct lane_wait {
-  enum class reason : std::uint8_t { nothing, chunk, credit, lane, transfer };
+  enum class reason : std::uint8_t { nothing, chunk, credit, lane, transfer, piece };
   reason why = reason::nothing;
   int lane = -1;
-  rank_t peer = -1;
+  rank_t peer = -1;        ///< lane: the other lane; piece: the piece
   std::int32_t step = -1;  ///< position in the score's lane
 };
 std::string to_string(const lane_wait& wait);
@@ -141,6 +143,8 @@ private:
   void expect(Port& port, int lane, const instruction& i) const;
   template <class Port>
   void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries, bool completes);
+  template <class Port>
+  static void tell(Port& port, int lane, std::size_t index);
   bool ready(const instruction& i) const;
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
@@ -185,8 +189,18 @@ typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& p
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
   if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
   const outcome result = perform(port, lane, i, i.completes);
-  if (result == outcome::moved) go_on(l);
+  if (result != outcome::moved) return result;
+  if (i.arrives) [[unlikely]]
+    tell(port, lane, l.next);
+  go_on(l);
   return result;
+}
+
+/// That output has come.
+template <class Code>
+template <class Port>
+void basic_performer<Code>::tell(Port& port, int lane, std::size_t index) {
+  if constexpr (requires { port.performed(lane, index); }) port.performed(lane, index);
 }
 
 /// Performs whichever member of the fan has its chunk.
@@ -237,6 +251,9 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     if (incoming->bytes != bytes) return outcome::mismatch;
   }
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
+  if constexpr (requires { port.piece_ready(0); })
+    if (i.ready_part >= 0 && !port.piece_ready(i.ready_part))
+      return stuck(l, lane_wait::reason::piece, i.ready_part, lane);
   bool carries = true;
   if constexpr (timed_port<Port>) {
     if (l.transfer == transfer_state::none && !port.begin_work(lane, i, l.wait.why))

@@ -84,6 +84,7 @@ cell_places::cell_places(const score& s, rank_t rank, const cutting& cut)
       ranks_(s.ranks),
       root_(s.root),
       part_count_(static_cast<std::size_t>(s.parts)),
+      piece_count_(static_cast<std::size_t>(s.partitions)),
       cut_(cut),
       input_run_(input_blocks(s.what, s.ranks, s.root, rank)),
       output_run_(output_blocks(s.what, s.ranks, s.root, rank)),
@@ -95,7 +96,8 @@ void cell_places::set(const call_shape& shape) {
   shape_ = shape;
   const bool equal = shape.counts.empty();
   plain_ = equal && cut_ == cutting{} && shape.input_displacements.empty() && shape.output_displacements.empty();
-  if (equal) part_begins(shape.count, part_count_, parts_);
+  if (piece_count_ > 0) lay_out_pieces();
+  else if (equal) part_begins(shape.count, part_count_, parts_);
   if (plain_) {
     const int most = std::max(input_run_.count, output_run_.count);
     checked_multiply(checked_multiply(shape.count, static_cast<std::size_t>(most)), shape.element_size);
@@ -107,6 +109,21 @@ void cell_places::set(const call_shape& shape) {
   l2_bytes = pack(l2_cells_, l2_);
   l0_bytes = 0;
   if (!l0_cells_.empty()) lay_out_l0();
+}
+
+/// A caller has to know where its pieces begin, so they lie where it says, and only their parts are aligned.
+void cell_places::lay_out_pieces() {
+  const std::size_t parts = part_count_ / piece_count_, each = shape_.count / piece_count_,
+                    rest = shape_.count % piece_count_;
+  parts_.resize(part_count_ + 1);
+  std::size_t begin = 0;
+  for (std::size_t p = 0; p < piece_count_; ++p) {
+    const std::size_t end =
+        shape_.pieces.empty() ? (p + 1) * each + (p + 1) * rest / piece_count_ : begin + shape_.pieces[p];
+    for (std::size_t k = 0; k < parts; ++k) parts_[p * parts + k] = begin + part_begin(end - begin, parts, k);
+    begin = end;
+  }
+  parts_[part_count_] = begin;
 }
 
 element_range cell_places::part_of(std::int64_t block, std::int32_t part) const {

@@ -69,6 +69,7 @@ private:
   element_range part_of(std::int64_t block, std::int32_t part) const;
   std::size_t pack(const std::vector<extent>& cells, std::vector<std::size_t>& begins) const;
   void lay_out_l0();
+  void lay_out_pieces();
   void block_begins(const block_run& run, std::span<const std::size_t> displacements,
                     std::vector<std::size_t>& begins) const;
 
@@ -76,6 +77,7 @@ private:
   int ranks_ = 0;
   rank_t root_ = 0;
   std::size_t part_count_ = 1;
+  std::size_t piece_count_ = 0;
   cutting cut_;
   block_run input_run_, output_run_;
   std::vector<extent> scratch_cells_, l0_cells_, l2_cells_;

@@ -22,6 +22,8 @@ struct call_shape {
   /// Where a rank knows only what it sends and what it receives (v_counts::every_pair): `counts` are the blocks that it sends, and these
   /// those that it receives. Only the direct port makes do with that.
   std::span<const std::size_t> received{};
+  /// Elements of each piece of a block, of partitioned calls; empty: piece p of k has the elements [⌊p·count/k⌋, ⌊(p+1)·count/k⌋).
+  std::span<const std::size_t> pieces{};
 
   std::size_t elements(std::int64_t block) const {
     return counts.empty() ? count : counts[static_cast<std::size_t>(block)];

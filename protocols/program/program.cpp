@@ -66,6 +66,7 @@ private:
       next.channel = channel;
       next.source_cells = cells_of(score_, rank_, from.source);
       next.target_cells = cells_of(score_, rank_, from.target);
+      next.ready_part = from.ready_part;
       result_.shares_memory = result_.shares_memory || is_shared(next.source_cells) || is_shared(next.target_cells);
       next.after_lane = from.after.lane;
       next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);

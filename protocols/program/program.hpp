@@ -39,6 +39,16 @@ struct instruction {
   std::int32_t score_step = -1;  ///< position in the score's lane, for messages to people
   std::int32_t slice = 0;
   std::int32_t channel = 0;
+  std::int32_t ready_part = -1;  ///< of a wait: see step::ready_part
+  bool arrives = false;          ///< see program::arrivals
+};
+
+/// Of a partitioned program: the lane's last instruction that brings something of that piece of the output, see arrivals.hpp.
+struct arrival {
+  std::int32_t lane = 0;
+  std::int32_t index = 0;  ///< of the instruction
+  std::int32_t piece = 0;
+  auto operator<=>(const arrival&) const = default;
 };
 
 /// What performing a step means. In virtual time its work takes time, so each step stays an instruction of its own. Where only times are
@@ -67,6 +77,9 @@ struct program {
   std::size_t slot_bytes = 0;  ///< largest intermediate result of a recv_reduce_send; 0: no slot is needed
   bool shares_memory = false;  ///< touches l2 or another rank's buffers; of a plan: some rank's program does
   sum_handling sums;
+  std::vector<arrival> arrivals;              ///< of a partitioned program, in their order
+  std::vector<std::int32_t> arrivals_needed;  ///< by piece of the output: how many of them
+  int pieces = 0;                             ///< of the input; 0: not partitioned
 
   std::span<const instruction> lane(int channel, int l) const {
     return lanes[static_cast<std::size_t>(channel * lanes_per_channel + l)];

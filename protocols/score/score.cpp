@@ -81,6 +81,16 @@ place canonical(const score& s, rank_t rank, const place& at) {
   return named;
 }
 
+bool touches_own_input(const score& s, rank_t rank, const place& at) {
+  if (at.count == 0 || (at.owner != self && at.owner != rank)) return false;
+  if (at.buffer == buffer_kind::input) return true;
+  const std::int32_t inputs = cell_count(s, rank, buffer_kind::input);
+  if (at.buffer != buffer_kind::output || inputs == 0) return false;
+  // In place the input is one stretch of the larger buffer.
+  const place first = canonical(s, rank, {buffer_kind::input, self, 0, 1}), named = canonical(s, rank, at);
+  return named.buffer == first.buffer && named.cell < first.cell + inputs && first.cell < named.cell + at.count;
+}
+
 std::size_t step_total(const score& s) {
   std::size_t total = 0;
   for (const part& player : s.players)
@@ -110,6 +120,7 @@ void add_step(word_hash& h, const step& s) {
   add_place(h, s.target);
   h.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.after.lane)) << 32 |
         static_cast<std::uint32_t>(s.after.step));
+  if (s.ready_part >= 0) h.add(static_cast<std::uint32_t>(s.ready_part));
 }
 
 }  // namespace
@@ -118,6 +129,7 @@ std::uint64_t digest(const score& s) {
   word_hash h;
   h.add(static_cast<std::uint64_t>(s.what) | (s.in_place ? 0x100u : 0u) | (s.uniform ? 0x200u : 0u));
   for (const int number : {s.ranks, static_cast<int>(s.root), s.parts}) h.add(static_cast<std::uint32_t>(number));
+  if (s.partitions > 0) h.add(static_cast<std::uint32_t>(s.partitions));
   add_extents(h, s.l2);
   for (const part& player : s.players) {
     add_extents(h, player.scratch);
@@ -153,6 +165,7 @@ std::string to_string(const step& s) {
   if (writes(s.kind)) text += " → " + to_string(s.target);
   if (sends(s.kind)) text += " → rank " + std::to_string(s.to);
   if (s.fan != 0) text += ", fan " + std::to_string(s.fan);
+  if (s.ready_part >= 0) text += " until piece " + std::to_string(s.ready_part) + " is ready";
   if (s.after.lane >= 0)
     text += std::string{text.size() == bare ? " after" : ", after"} + " lane " + std::to_string(s.after.lane) +
             " step " + std::to_string(s.after.step);

@@ -13,6 +13,10 @@
 // ordered only by `step::after`. A message goes from a lane to the lane of the same number at the peer, first in, first out
 // per (source, destination, lane). A send hands out a *reference*: the cells must not change until the receiver has performed
 // the matching receive. At most `credits` messages per (source, destination, lane) are under way; a further send waits.
+//
+// Partitions. A partitioned score (lower/partition.hpp) begins before its input is complete. Every block is in `partitions` neighbouring
+// pieces of parts/partitions cells each; the caller says of each piece, on every rank for itself and in any order, when its input is
+// ready. A `wait` with `ready_part` waits for that, and what touches input of a piece comes after such a step.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +66,7 @@ enum class step_kind : std::uint8_t {
   dma_get,                ///< copy towards the core: source (input, l2) → target (l0), by the DMA engine
   dma_put,                ///< copy away from the core: source (l0) → target (output, l2), by the DMA engine
   sync,                   ///< barrier of all ranks' lane of this number; lowered to tokens
-  wait,                   ///< nothing but `after`
+  wait,                   ///< nothing but `after` and `ready_part`
 };
 inline constexpr int step_kind_count = 13;
 TROUPE_API std::string_view name(step_kind kind);
@@ -109,6 +113,7 @@ struct step {
   place source;
   place target;
   step_ref after;
+  std::int32_t ready_part = -1;  ///< of a wait: until the caller has made this piece of its input ready; −1: none
   bool operator==(const step&) const = default;
 };
 
@@ -140,6 +145,7 @@ struct score {
   int parts = 1;              ///< cells per block
   std::vector<part> players;  ///< one per rank
   std::vector<extent> l2;
+  int partitions = 0;  ///< pieces of a block that get ready one by one; 0: the input is complete at the beginning
   bool operator==(const score&) const = default;
 };
 
@@ -154,6 +160,11 @@ TROUPE_API bool same_size(const score& s, const extent& a, const extent& b);
 /// buffer (output for all_gather and gather, input for reduce_scatter and scatter), input where both are equal.
 /// `at.owner` is resolved (never `self`, except for l2). Only the first cell of `at` is named.
 TROUPE_API place canonical(const score& s, rank_t rank, const place& at);
+
+/// The piece that a cell of part `part` of its block belongs to. @pre s.partitions > 0
+inline int partition_of(const score& s, std::int32_t part) { return part / (s.parts / s.partitions); }
+/// Some of the place's cells are the rank's own input, by whatever name. @pre the place is in range
+bool touches_own_input(const score& s, rank_t rank, const place& at);
 
 /// The steps of all lanes of all ranks.
 TROUPE_API std::size_t step_total(const score& s);

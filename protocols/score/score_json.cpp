@@ -2,9 +2,10 @@
 // to_json and from_json. Format (every key that is not marked optional must be there; others are errors):
 //
 //   {"troupe_score": 1, "choreography": "ring"?, "collective": "all_reduce", "ranks": 2, "root": 0?, "in_place": false?,
-//    "uniform": true?, "parts": 2?, "l2": [[block, part], …]?,
+//    "uniform": true?, "parts": 2?, "partitions": 2?, "l2": [[block, part], …]?,
 //    "players": [{"scratch": [[block, part], …]?, "l0": …?, "lanes": [[step, …], …]}, …]}     one player a rank
 //   step: {"do": "recv_reduce_send", "from": 0, "source": "input[1]", "to": 0, "after": [lane, step]?, "swapped": true?}
+//   a wait in a partitioned score: {"do": "wait", "ready": 1, "after": [lane, step]?}
 //   place: "input[3]", "scratch[0..4)", "output[1]@2" for rank 2's output
 //
 // A step has the keys that its kind uses: "from" if it receives, "to" if it sends, "source" if it reads one, "target" if it
@@ -64,6 +65,7 @@ std::string step_json(const step& s) {
   if (sends(s.kind)) add("to", std::to_string(s.to));
   if (reduces(s.kind) && s.swapped) add("swapped", "true");
   if (s.kind == step_kind::recv_reduce && s.fan != 0) add("fan", std::to_string(s.fan));
+  if (s.ready_part >= 0) add("ready", std::to_string(s.ready_part));
   if (s.after.lane >= 0) add("after", '[' + std::to_string(s.after.lane) + ", " + std::to_string(s.after.step) + ']');
   return text + '}';
 }
@@ -171,8 +173,8 @@ public:
       fail(top.at("troupe_score"), "version " + std::to_string(version) + " is not known; this program reads version " +
                                        std::to_string(score::version));
     keys(document, top,
-         {"troupe_score", "choreography", "collective", "ranks", "root", "in_place", "uniform", "parts", "l2",
-          "players"});
+         {"troupe_score", "choreography", "collective", "ranks", "root", "in_place", "uniform", "parts", "partitions",
+          "l2", "players"});
     head(document, top);
     const json& players = list(need(document, "players", top), top.at("players"));
     if (players.size() != static_cast<std::size_t>(score_.ranks))
@@ -268,6 +270,8 @@ private:
     if (document.contains("uniform")) score_.uniform = flag(document["uniform"], top.at("uniform"));
     if (document.contains("parts"))
       score_.parts = static_cast<int>(number(document["parts"], top.at("parts"), 1, max_parts));
+    if (document.contains("partitions"))
+      score_.partitions = static_cast<int>(number(document["partitions"], top.at("partitions"), 0, score_.parts));
   }
 
   void limit_cells(const json_path& top) const {
@@ -328,6 +332,7 @@ private:
       made.target = where(need(value, "target", at), at.at("target"));
     if (value.contains("swapped")) made.swapped = flag(value["swapped"], at.at("swapped"));
     if (value.contains("fan")) made.fan = static_cast<std::uint16_t>(number(value["fan"], at.at("fan"), 0, 0xffff));
+    if (value.contains("ready")) made.ready_part = index(value["ready"], at.at("ready"), max_parts);
     if (value.contains("after")) made.after = reference(value["after"], at.at("after"), lanes);
     return made;
   }
@@ -350,6 +355,7 @@ private:
     if (sends(kind)) known.push_back("to");
     if (reduces(kind)) known.push_back("swapped");
     if (kind == step_kind::recv_reduce) known.push_back("fan");
+    if (kind == step_kind::wait) known.push_back("ready");
     known.push_back("after");
     for (const auto& item : value.items()) {
       if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
@@ -436,6 +442,7 @@ std::string to_json(const score& s, int indent) {
                                   std::string{"\"in_place\": "} + (s.in_place ? "true" : "false"),
                                   std::string{"\"uniform\": "} + (s.uniform ? "true" : "false"),
                                   "\"parts\": " + std::to_string(s.parts)};
+  if (s.partitions > 0) fields.push_back("\"partitions\": " + std::to_string(s.partitions));
   if (!s.l2.empty()) fields.push_back("\"l2\": " + extents_json(s.l2));
   fields.push_back("\"players\": " + out.list(players, 2, '[', ']'));
   return out.list(fields, 1, '{', '}') + (indent < 0 ? "" : "\n");

@@ -34,6 +34,8 @@ std::string header(const score& s) {
                      plural(static_cast<std::size_t>(std::max(0, s.ranks)), "rank");
   if (has_root(s.what)) text += ", root " + std::to_string(s.root);
   text += ", " + plural(static_cast<std::size_t>(std::max(0, s.parts)), "part") + " a block";
+  if (s.partitions > 0)
+    text += " (" + plural(static_cast<std::size_t>(s.partitions), "piece") + " that get ready one by one)";
   text += s.in_place ? ", in place" : ", out of place";
   if (!s.uniform) text += ", blocks of different sizes";
   return text + ", " + plural(step_total(s), "step") + '\n';

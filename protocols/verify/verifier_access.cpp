@@ -21,6 +21,15 @@ std::string symbolic_run::step_name(epoch e) const {
   return text;
 }
 
+/// The end of a sentence about an access that nothing orders with `other`.
+std::string symbolic_run::unordered(epoch other, bool reads) const {
+  if (index(other.lane) < players_.size())
+    return ", which " + step_name(other) + (reads ? " reads" : " writes") + ", and nothing orders the two";
+  const std::int32_t which = other.lane - static_cast<std::int32_t>(players_.size());
+  return ", which is input of rank " + std::to_string(which / score_.partitions) + ", before piece " +
+         std::to_string(which % score_.partitions) + " of it is known to be ready";
+}
+
 std::string symbolic_run::cell_name(const place& at, std::int32_t i) const {
   return to_string(place{at.buffer, at.owner, at.cell + i, 1});
 }
@@ -81,8 +90,7 @@ bool symbolic_run::load(player& me, const place& from, std::vector<node_id>& int
   for (std::int32_t i = 0; i < from.count; ++i) {
     const std::size_t at = table_.location(cell + index(i), me.slice);
     if (const epoch other = memory_.read(at, known(me), now(me)); other.time != 0)
-      return wrong(me, "reads " + cell_name(from, i) + ", which " + step_name(other) +
-                           " writes, and nothing orders the two");
+      return wrong(me, "reads " + cell_name(from, i) + unordered(other));
     const node_id value = memory_.value(at);
     if (value == reduction_forest::none)
       return wrong(me, "reads " + cell_name(from, i) + ", which nothing has written");
@@ -119,8 +127,7 @@ bool symbolic_run::receive(player& me, message& m) {
     const std::size_t at = table_.location(m.cell + i, m.slice);
     memory_.give_back(at);
     if (const epoch other = memory_.read(at, known(me), now(me)); other.time != 0)
-      return wrong(me, "reads what " + sender() + " sent, which " + step_name(other) +
-                           " writes, and nothing orders the two");
+      return wrong(me, "reads what " + sender() + " sent" + unordered(other));
     incoming_.push_back(memory_.value(at));
   }
   if (!writes(me.now().kind) || m.count < 2) return true;
@@ -182,14 +189,29 @@ bool symbolic_run::store(player& me) {
   const step& s = me.now();
   if (!writes(s.kind) || s.target.count == 0) return true;
   if (!check_foreign(me, s.target)) return false;
+  if (score_.partitions > 1 && s.target.buffer == buffer_kind::output && !independent(me, s.target)) return false;
   const std::size_t cell = table_.number(me.rank, s.target);
   for (std::int32_t i = 0; i < s.target.count; ++i) {
     const std::size_t at = table_.location(cell + index(i), me.slice);
     bool read = false;
     if (const epoch other = memory_.write(at, known(me), now(me), result_[index(i)], read); other.time != 0)
-      return wrong(me, "writes " + cell_name(s.target, i) + ", which " + step_name(other) +
-                           (read ? " reads" : " writes") + ", and nothing orders the two");
+      return wrong(me, "writes " + cell_name(s.target, i) + unordered(other, read));
     if (memory_.lent(at)) return overwrites_lent(me, at, i);
+  }
+  return true;
+}
+
+/// A piece of the output waits for nothing but the same piece of the inputs: else it could not arrive before the others are ready.
+bool symbolic_run::independent(const player& me, const place& target) {
+  const clock_view mine = known(me);
+  for (std::int32_t i = 0; i < target.count; ++i) {
+    const int piece = partition_of(score_, (target.cell + i) % score_.parts);
+    for (rank_t r = 0; r < score_.ranks; ++r)
+      for (int other = 0; other < score_.partitions; ++other)
+        if (other != piece && mine[index(announcement(r, other))] > 0)
+          return wrong(me, "writes " + cell_name(target, i) + " of piece " + std::to_string(piece) +
+                               " only after piece " + std::to_string(other) + " of rank " + std::to_string(r) +
+                               " was made ready");
   }
   return true;
 }

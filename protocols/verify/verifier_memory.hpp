@@ -68,7 +68,11 @@ public:
   explicit cell_memory(std::size_t locations) : cells_(locations) {}
 
   node_id value(std::size_t location) const { return cells_[location].value; }
-  void fill(std::size_t location, node_id value) { cells_[location].value = value; }
+  /// @param by when it is so only after that; else it is from the beginning
+  void fill(std::size_t location, node_id value, epoch by) {
+    cells_[location].value = value;
+    cells_[location].last_write = by;
+  }
 
   /// Notes a read by `now`. Returns the last write if that is not ordered before, else an epoch of time 0.
   epoch read(std::size_t location, clock_view known, epoch now);

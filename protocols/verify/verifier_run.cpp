@@ -45,7 +45,7 @@ void join(std::span<ticks> into, clock_view from) {
 namespace {
 std::size_t lane_total(const score& s) {
   std::size_t total = 0;
-  for (const part& p : s.players) total += p.lanes.size();
+  for (const part& p : s.players) total += p.lanes.size() + static_cast<std::size_t>(s.partitions);
   return total;
 }
 }  // namespace
@@ -140,8 +140,10 @@ void symbolic_run::fill_inputs() {
   for (rank_t r = 0; r < score_.ranks; ++r)
     for (std::int32_t c = 0, n = cell_count(score_, r, buffer_kind::input); c < n; ++c) {
       const std::size_t cell = table_.number(r, {buffer_kind::input, r, c, 1});
+      const epoch by =
+          score_.partitions == 0 ? epoch{} : epoch{announcement(r, partition_of(score_, c % score_.parts)), 1};
       for (int k = 0; k < limits_.slices; ++k)
-        memory_.fill(table_.location(cell, k), forest_->new_leaf(r, table_.chunk(cell, k)));
+        memory_.fill(table_.location(cell, k), forest_->new_leaf(r, table_.chunk(cell, k)), by);
     }
 }
 
@@ -199,6 +201,10 @@ void symbolic_run::begin_step(player& me) {
   if (me.clock < 0) me.clock = pool_.zero();
   clock(me)[index(me.number)] = ++me.time;
   begin_fan(me);
+  if (const std::int32_t piece = me.now().ready_part; piece >= 0) {
+    forget_copy(me);
+    clock(me)[index(announcement(me.rank, piece))] = 1;
+  }
   if (me.after[me.at] < 0) return;
   awaited& earlier = awaited_at(me.after[me.at], me.slice);
   learn(me, pool_[earlier.clock]);

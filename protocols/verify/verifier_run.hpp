@@ -8,6 +8,7 @@
 //   - a send comes after the receive that gave its credit back: receive i before send i + credits of a channel;
 //   - a step that receives and sends needs its message and its credit before it begins (so it can get stuck for either),
 //     but what it receives may be read and written before its credit is known: only its send comes after the credit;
+//   - input of a piece is written by its announcement (partitioned scores), which is a lane of its own with that one event;
 //   - the steps of a fan come after what is before the fan, in any order among themselves.
 
 #include <memory>
@@ -173,6 +174,11 @@ private:
   void learn(player& me, clock_view from);
   void forget_copy(player& me);
   bool names_foreign_memory() const;
+  /// The lane of that announcement, behind all others.
+  std::int32_t announcement(rank_t rank, int piece) const {
+    return static_cast<std::int32_t>(players_.size()) + rank * score_.partitions + piece;
+  }
+  bool independent(const player& me, const place& target);
   void give_credit(player& me, channel& c);
   void take_credit(player& me, channel& c);
   std::optional<fault> at_end();
@@ -200,6 +206,7 @@ private:
   // words
   bool wrong(const player& me, std::string what);
   std::string step_name(epoch e) const;
+  std::string unordered(epoch other, bool reads = false) const;
   std::string cell_name(const place& at, std::int32_t i) const;
   std::string value_name(node_id n) const;
 

@@ -136,6 +136,7 @@ private:
   }
 
   void dependency(const step& s) {
+    if (s.ready_part != -1) announcement(s);
     const step_ref after = s.after;
     if (after.lane == -1) return;
     if (after.lane < 0 || static_cast<std::size_t>(after.lane) >= player_.lanes.size())
@@ -151,6 +152,16 @@ private:
     if (other[awaited].fan != 0 && awaited + 1 != end_of_fan(other, awaited))
       wrong("waits for lane " + to_string(after.lane) + " step " + to_string(after.step) +
             ", which is inside a fan: wait for the last step of the fan");
+  }
+
+  void announcement(const step& s) {
+    if (s.kind != step_kind::wait)
+      wrong(std::string{name(s.kind)} + " waits for a piece to be ready: put a wait before it");
+    else if (s.ready_part < 0 || s.ready_part >= score_.partitions)
+      wrong("waits for piece " + to_string(s.ready_part) + " to be ready, but there are " +
+            number_of(score_.partitions, "piece"));
+    else if (cell_count(score_, rank_, buffer_kind::input) == 0)
+      wrong("waits for piece " + to_string(s.ready_part) + " to be ready, but this rank has no input");
   }
 
   void fan(const step& s) {
@@ -208,6 +219,9 @@ std::optional<fault> check_head(const score& s, const performing_limits& limits)
     return about_score("the root " + to_string(s.root) + " is none of the ranks 0–" + to_string(s.ranks - 1));
   if (s.parts < 1 || s.parts > max_parts)
     return about_score("cuts blocks into " + to_string(s.parts) + " parts, allowed are 1–" + to_string(max_parts));
+  if (s.partitions < 0 || (s.partitions > 0 && s.parts % s.partitions != 0))
+    return about_score("has " + to_string(s.partitions) + " pieces of a block, which do not divide its " +
+                       number_of(s.parts, "part"));
   return std::nullopt;
 }
 
@@ -216,7 +230,7 @@ std::optional<fault> check_totals(const score& s, const performing_limits& limit
   auto cells = static_cast<std::int64_t>(s.l2.size());
   for (rank_t r = 0; r < s.ranks; ++r) {
     const part& player = s.players[static_cast<std::size_t>(r)];
-    lanes += static_cast<std::int64_t>(player.lanes.size());
+    lanes += static_cast<std::int64_t>(player.lanes.size()) + s.partitions;
     cells += static_cast<std::int64_t>(player.scratch.size() + player.l0.size());
     const auto buffers =
         std::int64_t{input_blocks(s.what, s.ranks, s.root, r).count} + output_blocks(s.what, s.ranks, s.root, r).count;

@@ -30,7 +30,7 @@ static void describe(auto& wire, op& o) {
 }
 static void describe(auto& wire, call& c) {
   wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement,
-       c.choreography, c.counts, c.receive_counts, c.outcome_of, c.history, c.report);
+       c.choreography, c.counts, c.receive_counts, c.pieces, c.pieces_mark, c.outcome_of, c.history, c.report);
 }
 static void describe(auto& wire, presence& p) { wire(p.what, p.performed, p.ahead); }
 static void describe(auto& wire, sends_made& s) { wire(s.to, s.next); }

@@ -113,6 +113,16 @@ struct channel_state::port {
     return l.slots + index * slot_bytes;
   }
 
+  bool piece_ready(int piece) const { return a.what->parts->ready(piece); }
+  void performed(int lane, std::size_t index) {
+    const auto& all = a.what->code->arrivals;
+    bool news = false;
+    for (auto at = std::lower_bound(all.begin(), all.end(), arrival{lane, static_cast<std::int32_t>(index), 0});
+         at != all.end() && at->lane == lane && at->index == static_cast<std::int32_t>(index); ++at)
+      news = a.what->parts->performed(at->piece) || news;
+    if (news) outbox.arrived(key);
+  }
+
   bool transfer(int lane, std::byte* target, const std::byte* source, std::size_t bytes) {
     return outbox.transfer(key, lane, target, source, bytes);
   }
@@ -166,6 +176,10 @@ void channel_state::came_back(active& a, link& l, std::uint32_t ahead) {
   l.came_back = in_order == 64 ? 0 : l.came_back >> in_order;
   l.returned += static_cast<std::uint32_t>(in_order);
   --a.outstanding;
+}
+
+void channel_state::announced(const operation_key& which, channel_outbox& out) {
+  if (const auto at = active_.find(which); at != active_.end()) advance(at, out);
 }
 
 void channel_state::transferred(const operation_key& which, int lane, channel_outbox& out) {

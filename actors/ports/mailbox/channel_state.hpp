@@ -12,6 +12,7 @@
 //   chunk                      from a peer     readable until we answer with a credit; one that is only `announced` cannot be read yet:
 //                                              when a step waits for it and for nothing else, we say `clear`, and it comes once more
 //   credit                     from a peer     our chunk has been consumed
+//   announced(epoch)           from a caller   pieces of a partitioned operation's input are ready (assignment::parts)
 //   transferred(epoch, lane)   from a DMA engine; in virtual time also when the work of a lane's step has ended
 //   stop(operation)            drops the operation, and what came of it; afterwards nothing here refers to its buffers
 // A chunk that comes before its operation waits in `early_`, named by (epoch, source, lane, sequence) and taken in the order of
@@ -70,6 +71,8 @@ public:
   virtual void clear(rank_t /*to*/, const credit&) {}
   /// All lanes are performed and all credits have come back, of what was not settled: nobody reads the operation's buffers on our behalf any more.
   virtual void performed(const operation_key& which) = 0;
+  /// Of a partitioned operation: a piece of the output has arrived.
+  virtual void arrived(const operation_key& /*which*/) {}
   /// A chunk of `from` carries another fingerprint or size: that rank called something else.
   virtual void mismatch(const operation_key& which, rank_t from) = 0;
   /// Performing threw: a user's reduction, or no memory for a slot. The operation waits to be stopped.
@@ -94,6 +97,7 @@ public:
   void start(std::shared_ptr<const assignment> what, channel_outbox& out);
   void on_chunk(chunk&& what, channel_outbox& out);
   void on_credit(const credit& what, channel_outbox& out);
+  void announced(const operation_key& which, channel_outbox& out);
   void transferred(const operation_key& which, int lane, channel_outbox& out);
   /// Drops the operation, also one that has not started here, with every chunk that waits for it. Returns what its lanes
   /// waited for.

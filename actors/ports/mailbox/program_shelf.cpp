@@ -7,7 +7,8 @@ namespace troupe::actors {
 
 std::shared_ptr<const program> program_shelf::take(const std::shared_ptr<const plan>& how, rank_t rank,
                                                    const call_shape& shape) {
-  const bool plain = shape.counts.empty() && shape.input_displacements.empty() && shape.output_displacements.empty();
+  const bool plain = shape.counts.empty() && shape.pieces.empty() && shape.input_displacements.empty() &&
+                     shape.output_displacements.empty();
   if (plain && shape.count == how->count) return how->program_of(rank);
   copy* spare = nullptr;
   for (copy& c : copies_) {

@@ -133,6 +133,7 @@ private:
       // Calls that are alike are planned alike, so only a call of its own may change.
       if (!it.what.uniform || it.what.count <= 1) continue;
       it.what.count = 1;
+      if (it.what.pieces > 0) partition_call(it.what, it.what.pieces, {});
       const auto alike = [&](const item& other) {
         return !other.pair && other.id != it.id && fingerprint(other.what, 0) == fingerprint(it.what, 0) &&
                !(other.how == it.how);

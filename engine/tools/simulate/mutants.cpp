@@ -68,6 +68,9 @@ constexpr std::array entries{
                  "a blocking caller never reads its rank's messages"},
     mutant_entry{mutant::no_tick, "no_tick", "nobody looks at the clock for a rank"},
     mutant_entry{mutant::no_advance, "no_advance", "nobody advances what is on the board"},
+    mutant_entry{mutant::drop_announced, "drop_announced", "nobody looks at what waited for a piece that is ready"},
+    mutant_entry{mutant::announced_early, "announced_early", "a piece counts as ready before its elements are written"},
+    mutant_entry{mutant::arrived_early, "arrived_early", "a piece of the output is taken for arrived before it is"},
 };
 }  // namespace
 

@@ -72,6 +72,10 @@ enum class mutant : std::uint8_t {
   // Around a rank.
   no_tick,
   no_advance,
+  // Of partitioned operations.
+  drop_announced,
+  announced_early,
+  arrived_early,
 };
 
 struct mutant_entry {

@@ -6,6 +6,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/lower/partition.hpp"
 #include "protocols/program/completion.hpp"
 #include "protocols/program/direct_program.hpp"
 #include "protocols/verify/verifier.hpp"
@@ -59,8 +60,18 @@ plan_source::score_key plan_source::key_of(const call& what, int ranks, const wa
   const int paced = how.credits == 1 && how.port == port_kind::mailbox ? 1 : 8;
   const rank_t root = has_root(what.what) ? what.root : 0;
   const bool in_place = what.in_place && !widens(what);  // what is widened is performed apart
-  return {how.choreography,       what.what, ranks, root, in_place, what.uniform, split, how.fold, how.agreement, paced,
-          std::min(how.slices, 3)};
+  return {how.choreography,
+          what.what,
+          ranks,
+          root,
+          in_place,
+          what.uniform,
+          split,
+          how.fold,
+          how.agreement,
+          paced,
+          std::min(how.slices, 3),
+          static_cast<int>(what.pieces)};
 }
 
 std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, const way& how,
@@ -81,13 +92,15 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
 const plan_source::prepared& plan_source::score_for(const score_key& key) {
   const auto [at, fresh] = scores_.try_emplace(key);
   if (!fresh) return at->second;
-  const auto& [index, what, ranks, root, in_place, uniform, split, fold, agreement, paced, slices] = key;
+  const auto& [index, what, ranks, root, in_place, uniform, split, fold, agreement, paced, slices, pieces] = key;
   const choreography& who = *all_choreographies()[static_cast<std::size_t>(index)];
   const stage on = flat_stage(what, ranks, root, in_place, uniform);
   if (!refusal(who, on).empty()) return at->second;
   score s = lower_syncs(write_score(who, on));
   if (fold) s = fold_in_rank_order(s);
   if (split) s = one_cell_per_step(s);
+  if (pieces > 0 && !why_not_partitioned(s).empty()) return at->second;
+  if (pieces > 0) s = partition(s, pieces);
   if (agreement != agreement_form::none) {
     auto with = with_agreement(s, agreement);
     if (!with) return at->second;
@@ -114,6 +127,12 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   made->work_type = made->widened ? datatype::f32 : what.type;
   const bool over_slots = how.port == port_kind::ll || how.port == port_kind::ll128;
   made->divides = !over_slots && divides_in_steps(what, ranks, *made->verified);
+  if (what.pieces > 0) {  // as the planner makes them
+    const bool divides_late =
+        is_reduction(what.what) && what.reduction.kind == op_kind::avg && ranks > 1 && !made->divides;
+    if (how.port != port_kind::mailbox || how.channels != 1 || how.slices != 1 || made->widened || divides_late)
+      return nullptr;
+  }
   if (how.port == port_kind::mailbox) {
     if (how.own_blocks && !needs_only_own_blocks(*from.notes)) return nullptr;
     const bool agrees = (what.uniform || how.own_blocks) && from.agrees && !how.ask;

@@ -52,7 +52,7 @@ private:
     std::shared_ptr<const verdict> verified;
     bool agrees = false;
   };
-  using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int>;
+  using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int, int>;
   using plan_key = std::tuple<score_key, way, datatype, op_kind, std::size_t, std::vector<std::size_t>>;
 
   static score_key key_of(const call& what, int ranks, const way& how);

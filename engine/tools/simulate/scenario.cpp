@@ -73,6 +73,23 @@ bool can_perform(const item& it, int ranks, plan_source& plans) {
   return plans.plan_for(c, ranks, it.how, it.what.uniform ? nullptr : &it.counts) != nullptr;
 }
 
+/// Makes some of those that can be partitioned so.
+void draw_pieces(item& it, int ranks, plan_source& plans, dice& d) {
+  if (!it.what.uniform || !moves_data(it.what.what) || it.how.port != port_kind::mailbox || !d.one_in(2)) return;
+  item cut = it;
+  cut.what.agreement = agreement_time::strict;
+  cut.how.eager = cut.how.any_order = false;
+  cut.how.channels = cut.how.slices = 1;
+  const auto pieces = static_cast<std::uint32_t>(d.between(1, 5));
+  std::vector<std::size_t> sizes;
+  if (d.one_in(3)) {
+    sizes.assign(pieces, 0);
+    for (std::size_t i = 0; i < it.what.count; ++i) ++sizes[d.index(pieces)];
+  }
+  partition_call(cut.what, pieces, std::move(sizes));
+  if (can_perform(cut, ranks, plans)) it = std::move(cut);
+}
+
 item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& d) {
   item it;
   it.id = id;
@@ -96,7 +113,9 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   }
   for (int attempt = 0; attempt < 40; ++attempt) {
     it.how = draw_way(it, channels, d);
-    if (can_perform(it, ranks, plans)) return it;
+    if (!can_perform(it, ranks, plans)) continue;
+    draw_pieces(it, ranks, plans, d);
+    return it;
   }
   it = item{};
   it.id = id;
@@ -187,6 +206,7 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
       other = draw_collective(at.id, s.ranks, s.channels, plans, d);
     } else {
       other.what.count = at.what.uniform && at.what.what != collective::barrier ? at.what.count + 1 : 0;
+      if (other.what.pieces > 0) partition_call(other.what, other.what.pieces, {});
       if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
         other = draw_collective(at.id, s.ranks, s.channels, plans, d);
     }
@@ -210,7 +230,7 @@ std::string describe(const item& it) {
            (it.tag != 0 ? ", tag " + std::to_string(it.tag) : "");
   if (it.what.outcome_of) return "outcome of item " + std::to_string(it.asks_about);
   call shown = it.what;
-  shown.counts = it.counts;
+  if (!shown.uniform) shown.counts = it.counts;
   std::string text = to_string(shown) + " by " + std::string{name(it.how.port)} + ", " +
                      std::string{all_choreographies()[static_cast<std::size_t>(it.how.choreography)]->name};
   if (it.how.agreement != agreement_form::none) text += ", agreement " + std::string{name(it.how.agreement)};

@@ -12,6 +12,7 @@
 
 #include "actors/rank/inbox.hpp"
 #include "actors/rank/membership_state.hpp"
+#include "actors/rank/operation_parts.hpp"
 #include "actors/rank/rank_state.hpp"
 #include "engine/tools/simulate/dice.hpp"
 #include "engine/tools/simulate/simulation.hpp"
@@ -85,7 +86,10 @@ struct caller_operation {
   bool performed_inline = false;
   bool over = false;
   failure_ptr why;
-  actors::operation_ptr held;  ///< by a caller who may cancel it
+  std::shared_ptr<actors::operation_parts> parts;  ///< of a partitioned call
+  std::vector<std::byte> complete;                 ///< its input once all is ready; `given` is what is there now
+  int arrivals = 0;                                ///< that were looked at
+  actors::operation_ptr held;                      ///< by a caller who may cancel it
 
   std::string title() const;
 };
@@ -205,6 +209,9 @@ private:
   void tick_at(rank_t rank, nanoseconds_t when);
   bool on_board(const member& m) const;
   void disturb_later(caller_operation& o);
+  void partition(caller_operation& o, actors::operation& op);
+  void announce(caller_operation& o, int piece);
+  void take_arrivals(rank_t rank);
   void kill(rank_t rank);
   void abort();
   bool all_wait() const;
@@ -247,6 +254,7 @@ private:
   void fault(const std::string& text);
   void ended(caller_operation& o, failure_ptr why);
   void check_buffers(const caller_operation& o);
+  void check_arrival(const caller_operation& o, int piece);
   void check_reason(const caller_operation& o);
   void check_missing(const caller_operation& o);
   void check_named(const caller_operation& o);

@@ -19,7 +19,7 @@ namespace {
 constexpr nanoseconds_t us = 1000, ms = 1000 * us;
 constexpr nanoseconds_t patience_of_callers = 50 * ms;
 constexpr std::size_t guard_bytes = 64;
-constexpr std::byte guard{0xa5}, blank{0xcc};
+constexpr std::byte guard{0xa5}, blank{0xcc}, unwritten{0x5b};
 constexpr std::uint64_t clock_begin = 3'600'000'000'000;  ///< of the outboxes' clock, in nanoseconds
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -291,7 +291,8 @@ void simulation::world::lay_out(caller_operation& o) {
   if (gives) o.given = input_of(*o.it, o.salt, what_.ranks, o.rank);
   if (gets) o.expected = output_of(*o.it, o.salt, what_.ranks, o.rank);
   const bool reduce_in_place = o.peer < 0 && o.what.what == collective::reduce && o.what.root == o.rank &&
-                               !o.given.empty() && mix(o.salt) % 3 == 0;
+                               !o.given.empty() && mix(o.salt) % 3 == 0 &&
+                               o.what.pieces == 0;  // refused there: the input would be copied aside at once
   o.in_place = o.what.in_place || reduce_in_place;
   const std::size_t in_bytes = rounded(o.given.size()), out_bytes = rounded(o.expected.size());
   o.memory.assign(3 * guard_bytes + in_bytes + out_bytes, guard);
@@ -305,6 +306,10 @@ void simulation::world::lay_out(caller_operation& o) {
     if (o.what.what == collective::reduce_scatter) o.out = first + place;
   }
   std::memset(o.out, static_cast<int>(blank), o.expected.size());
+  if (o.what.pieces > 0) {  // nothing of the input is there yet
+    o.complete = o.given;
+    std::fill(o.given.begin(), o.given.end(), unwritten);
+  }
   if (!o.given.empty()) std::memcpy(o.in, o.given.data(), o.given.size());
 }
 
@@ -325,6 +330,7 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
       return made;
     };
   known_[op.get()] = &o;
+  if (o.what.pieces > 0 && o.plan && !o.refused) partition(o, *op);
   if (std::any_of(what_.disturbances.begin(), what_.disturbances.end(),
                   [](const disturbance& x) { return x.what == disturbance::kind::cancel; }))
     o.held = op;
@@ -506,6 +512,7 @@ bool simulation::world::on_board(const member& m) const {
 /// Tells callers what has ended, and sees to it that somebody comes back for the rest.
 void simulation::world::after(rank_t rank) {
   member& m = at_rank(rank);
+  if (m.state->has_arrivals()) take_arrivals(rank);
   if (m.state->has_ended()) {
     const bool was_blocked = !caller_performs(m) && !m.blocked_on.empty();
     actors::ended_operations over = m.state->take_ended();

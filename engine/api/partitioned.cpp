@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/api/partitioned.hpp"
+
+#include <exception>
+#include <numeric>
+
+#include <spdlog/spdlog.h>
+
+#include "actors/rank/operation_parts.hpp"
+#include "engine/world/communicator_state.hpp"
+#include "memory/error.hpp"
+
+namespace troupe {
+
+struct TROUPE_INTERNAL partitioned::prepared {
+  std::shared_ptr<communicator::impl> member;
+  call_description what;
+  actors::plan_ptr plan;
+  std::shared_ptr<actors::operation_parts> parts;
+  int pieces = 0;
+  bool has_input = true;
+  std::shared_ptr<request::started> last;
+  int given = 0;  ///< of the parts that have arrived, by next_arrived()
+
+  const communicator_state& of() const { return *member->of; }
+  const actors::completion& end() const { return last->done; }
+  bool under_way() const { return last && !end().done(); }
+  bool succeeded() const { return last && end().done() && end().why() == nullptr; }
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw error(errc::invalid_argument, of().name + ", rank " + std::to_string(member->rank) + ", partitioned " +
+                                            to_string(what.what) + ": " + why);
+  }
+  void check(int part, int parts, const char* buffer) const {
+    if (part < 0 || part >= parts)
+      refuse("there is no part " + std::to_string(part) + " of the " + buffer +
+             (parts == 0 ? ", which this rank does not have" : "; parts are 0 … " + std::to_string(parts - 1)));
+  }
+  void check_started() const {
+    if (!last) refuse("it was not started yet; call start() first");
+  }
+  void wait_for_news(int known) const {
+    const actors::completion& over = end();
+    parts->wait_for_news(known, over, [&](actors::completion& news) {
+      const gate::pass inside{of().core->door, member->doorway()};
+      const actors::completion_ptr shared{parts, &news};
+      if (!inside) {  // the engine is closing, which ends the operation
+        actors::parker place;
+        if (!news.enter(place)) return;
+        while (!news.done()) place.park(actors::no_deadline);
+        news.leave(place);
+        return;
+      }
+      of().wait(member->rank, shared);
+    });
+  }
+};
+
+partitioned::partitioned() = default;
+partitioned::partitioned(partitioned&&) noexcept = default;
+partitioned& partitioned::operator=(partitioned&& other) noexcept {
+  const partitioned before{std::move(*this)};  // ends what is under way
+  what_ = std::move(other.what_);
+  return *this;
+}
+partitioned::partitioned(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
+
+partitioned::~partitioned() {
+  if (!what_ || !what_->under_way() || !actors::runtime::may_wait()) return;
+  cancel();
+  static_cast<void>(try_wait());
+}
+
+void partitioned::start() {
+  if (!what_) return;
+  prepared& p = *what_;
+  const gate::pass inside{p.of().core->door, p.member->doorway()};
+  if (!inside) refuse_closed();
+  if (p.under_way()) p.refuse("it is still under way; wait for it before it is started again");
+  p.parts->begin_again();
+  p.given = 0;
+  auto made = std::make_shared<request::started>(p.member->of, p.member->rank);
+  call_description again = p.what;
+  p.member->of->prepare(made->op, p.member->rank, again, caller_waits::no, p.plan);
+  made->op.parts = p.parts;
+  p.last = std::move(made);
+  p.last->caller.begin(request::started::share(p.last));
+}
+
+void partitioned::ready(int part) {
+  if (!what_) return;
+  prepared& p = *what_;
+  p.check(part, p.pieces, "input");
+  p.check_started();
+  if (!p.has_input || p.end().done()) return;
+  if (!p.parts->announce(part)) p.refuse("part " + std::to_string(part) + " was made ready before in this repetition");
+  if (const gate::pass inside{p.of().core->door, p.member->doorway()}; inside)
+    p.of().cell(p.member->rank).announce(p.parts);
+}
+
+bool partitioned::arrived(int part) const {
+  if (!what_) return true;
+  what_->check(part, what_->parts->outputs(), "output");
+  return what_->parts->arrived(part);
+}
+
+std::optional<int> partitioned::next_arrived() {
+  if (!what_) return std::nullopt;
+  prepared& p = *what_;
+  p.check_started();
+  if (p.given == p.parts->outputs()) return std::nullopt;
+  if (p.parts->arrivals() == p.given && !p.end().done()) {
+    actors::runtime::check_may_wait();
+    p.wait_for_news(p.given);
+  }
+  if (p.given < p.parts->arrivals()) return p.parts->arrival(p.given++);
+  if (p.end().why()) throw_failure(p.end().why());
+  return std::nullopt;
+}
+
+void partitioned::then(int part, std::function<void(int)> callback) {
+  if (!what_) return;
+  what_->check(part, what_->parts->outputs(), "output");
+  what_->parts->then(part, [callback = std::move(callback), log = what_->of().core->log](int which) {
+    const actors::runtime::callback_scope inside;
+    try {
+      callback(which);
+    } catch (const std::exception& e) {
+      log->error("a callback of part {} threw: {}", which, e.what());
+    } catch (...) {
+      log->error("a callback of part {} threw something that is no std::exception", which);
+    }
+  });
+}
+
+void partitioned::wait() {
+  if (!what_) return;
+  what_->check_started();
+  what_->last->caller.wait_until(actors::no_deadline);
+  if (what_->end().why()) throw_failure(what_->end().why());
+}
+
+std::error_code partitioned::try_wait() noexcept {
+  if (!what_ || !what_->last) return {};
+  try {
+    what_->last->caller.wait_until(actors::no_deadline);
+  } catch (const error& e) {
+    return e.code();
+  } catch (...) {
+    return make_error_code(errc::invalid_argument);
+  }
+  return what_->end().why() ? make_error_code(what_->end().why()->code) : std::error_code{};
+}
+
+void partitioned::cancel() {
+  if (!what_ || !what_->under_way()) return;
+  if (const gate::pass inside{what_->of().core->door, what_->member->doorway()}; inside)
+    request::state::end_cancelled({what_->last, &what_->last->caller});
+}
+
+bool partitioned::done() const noexcept { return !what_ || !what_->last || what_->end().done(); }
+int partitioned::input_parts() const noexcept { return what_ ? what_->pieces : 0; }
+int partitioned::output_parts() const noexcept { return what_ ? what_->parts->outputs() : 0; }
+std::string partitioned::plan() const { return what_ ? what_->plan->title() : std::string{}; }
+
+namespace {
+
+void cut(call_description& what, const partitions& how) {
+  call& c = what.what;
+  const auto refuse = [&](const std::string& why) {
+    throw error(errc::invalid_argument, "partitions of " + to_string(c) + ": " + why);
+  };
+  if (!c.uniform || what.pair || !moves_data(c.what) || c.what == collective::scan || c.what == collective::exscan)
+    throw error(errc::unsupported, to_string(c) + " cannot be partitioned; all_gather, reduce_scatter, all_reduce, "
+                                                  "all_to_all, broadcast, reduce, gather and scatter can");
+  if (how.count < 1 || how.count > partitions::most)
+    refuse("there are " + std::to_string(how.count) + " parts; there must be 1 … " + std::to_string(partitions::most));
+  std::vector<std::size_t> sizes;
+  for (const std::size_t objects : how.sizes) sizes.push_back(objects * what.object_elements);
+  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  if (!sizes.empty() && total != c.count)
+    refuse("their sizes make " + std::to_string(total) + " elements, but a block has " + std::to_string(c.count));
+  partition_call(c, static_cast<std::uint32_t>(how.count), std::move(sizes));
+}
+
+}  // namespace
+
+partitioned communicator::prepare(call_description what, const partitions& how) {
+  if (!impl_) refuse_empty();
+  const gate::pass inside{impl_->of->core->door, impl_->doorway()};
+  if (!inside) refuse_closed();
+  what.options.agreement = agreement_time::strict;  // a part that arrives is right, so there is nothing to be ahead of
+  auto made = std::make_unique<partitioned::prepared>();
+  made->member = impl_;
+  made->pieces = how.count;
+  check_call(what, impl_->rank, impl_->of->ranks);
+  cut(what, how);
+  actors::operation first;
+  call_description checked = what;
+  impl_->of->describe(first, impl_->rank, checked);
+  first.done->complete(nullptr);
+  made->plan = first.plan;
+  made->what = std::move(what);
+  if (actors::keeps_input_apart(*made->plan, first.what, impl_->rank, first.buffers()))
+    throw error(errc::unsupported, to_string(first.what) + ": the choreography " + made->plan->choreography +
+                                       " cannot be performed in place at the root piece by piece; use two buffers");
+  const auto code = made->plan->program_of(impl_->rank);
+  made->has_input = input_blocks(first.what.what, impl_->of->ranks, first.what.root, impl_->rank).count > 0;
+  made->parts = std::make_shared<actors::operation_parts>(made->has_input ? how.count : 0, code->arrivals_needed);
+  return partitioned{std::move(made)};
+}
+
+}  // namespace troupe

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "protocols/program/arrivals.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// The cells of the rank's output that a place names, as [first, end); none: empty.
+std::pair<std::int32_t, std::int32_t> output_cells(const score& s, rank_t rank, const place& at) {
+  const std::int32_t outputs = cell_count(s, rank, buffer_kind::output);
+  if (at.count == 0 || outputs == 0 || (at.owner != self && at.owner != rank)) return {};
+  if (at.buffer != buffer_kind::input && at.buffer != buffer_kind::output) return {};
+  const place first = canonical(s, rank, {buffer_kind::output, self, 0, 1}), named = canonical(s, rank, at);
+  if (named.buffer != first.buffer) return {};
+  const std::int32_t begin = named.cell - first.cell;
+  return {std::clamp(begin, 0, outputs), std::clamp(begin + at.count, 0, outputs)};
+}
+
+/// The instruction that stands for a step. @pre one slice
+std::int32_t index_of(const std::vector<instruction>& code, std::size_t step) {
+  const auto after = std::ranges::upper_bound(code, static_cast<std::int32_t>(step), {}, &instruction::score_step);
+  return static_cast<std::int32_t>(after - code.begin()) - 1;
+}
+
+}  // namespace
+
+void mark_arrivals(program& code, const score& s, rank_t rank) {
+  const std::int32_t cells = cell_count(s, rank, buffer_kind::output), parts = s.parts / s.partitions;
+  std::vector<bool> written(static_cast<std::size_t>(cells));
+  const part& player = s.players[static_cast<std::size_t>(rank)];
+  std::vector<arrival>& found = code.arrivals;
+  found.clear();
+  for (std::size_t l = 0; l < player.lanes.size(); ++l)
+    for (std::size_t i = 0; i < player.lanes[l].size(); ++i) {
+      if (!writes(player.lanes[l][i].kind)) continue;
+      const auto [begin, end] = output_cells(s, rank, player.lanes[l][i].target);
+      for (std::int32_t c = begin; c < end; ++c) {
+        written[static_cast<std::size_t>(c)] = true;
+        found.push_back({static_cast<std::int32_t>(l), index_of(code.lanes[l], i), c / parts});
+      }
+    }
+  for (std::size_t l = 0; l < player.lanes.size(); ++l)
+    for (std::size_t i = 0; i < player.lanes[l].size(); ++i)
+      for (std::int32_t c = 0; player.lanes[l][i].ready_part >= 0 && c < cells; ++c)
+        if (!written[static_cast<std::size_t>(c)] && c % s.parts / parts == player.lanes[l][i].ready_part)
+          found.push_back({static_cast<std::int32_t>(l), index_of(code.lanes[l], i), c / parts});
+  // Of a lane and a piece, the last one.
+  std::ranges::sort(found, [](const arrival& a, const arrival& b) {
+    return std::tie(a.lane, a.piece, b.index) < std::tie(b.lane, b.piece, a.index);
+  });
+  const auto doubled = std::ranges::unique(
+      found, [](const arrival& a, const arrival& b) { return a.lane == b.lane && a.piece == b.piece; });
+  found.erase(doubled.begin(), doubled.end());
+  std::ranges::sort(found);
+  code.pieces = s.partitions;
+  code.arrivals_needed.assign(static_cast<std::size_t>(cells / parts), 0);
+  for (const arrival& a : found) {
+    ++code.arrivals_needed[static_cast<std::size_t>(a.piece)];
+    code.lanes[static_cast<std::size_t>(a.lane)][static_cast<std::size_t>(a.index)].arrives = true;
+  }
+}
+
+}  // namespace troupe
