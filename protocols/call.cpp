@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
 constexpr std::array<std::string_view, 3> agreement_names = {"", "strict", "eager"};
-constexpr std::array<std::string_view, 6> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct"};
+constexpr std::array<std::string_view, 7> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct", "nic"};
 
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
@@ -133,6 +133,7 @@ std::string to_string(const call& c) {
   if (c.level != determinism::run_stable) text += ", " + std::string{name(c.level)};
   if (!c.choreography.empty()) text += ", choreography " + c.choreography;
   if (c.protocol != message_protocol::unset) text += ", protocol " + std::string{name(c.protocol)};
+  if (c.offload) text += ", offload";
   return text + ')';
 }
 

@@ -121,6 +121,13 @@ void rank_cell::post(const credit_message& what) { push(credit_message{what}, fa
 void rank_cell::post(rank_order&& what) { push(std::move(what), true); }
 void rank_cell::leave_word(rank_order&& what) { push(std::move(what), false); }
 
+void rank_cell::tell_now(rank_order&& what) {
+  if (!try_turn()) return post(std::move(what));
+  drain();
+  transit([&] { what(state_, *out_); });
+  end_turn();
+}
+
 void rank_cell::wake_holder() {
   if (asleep_.load()) [[unlikely]]
     state_.port()->board().wake(rank());
