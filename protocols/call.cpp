@@ -41,8 +41,11 @@ std::string table_of(std::size_t ranks, const Line& line) {
 std::string table(std::span<const call> calls, bool plans = false) {
   const bool agree_otherwise =
       std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.agreement != calls[0].agreement; });
+  const bool offload_otherwise =
+      std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.offload != calls[0].offload; });
   return table_of(calls.size(), [&](std::size_t r) {
     std::string line = to_string(calls[r]);
+    if (offload_otherwise) line += calls[r].offload ? ", to be offloaded" : ", not to be offloaded";
     if (plans) line += ", planned as " + (calls[r].report ? calls[r].report->planned : std::string{});
     if (agree_otherwise) line += ", agreement " + std::string{name(calls[r].agreement)};
     return line;
@@ -133,7 +136,6 @@ std::string to_string(const call& c) {
   if (c.level != determinism::run_stable) text += ", " + std::string{name(c.level)};
   if (!c.choreography.empty()) text += ", choreography " + c.choreography;
   if (c.protocol != message_protocol::unset) text += ", protocol " + std::string{name(c.protocol)};
-  if (c.offload) text += ", offload";
   return text + ')';
 }
 

@@ -106,11 +106,12 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
 }
 
 /// All ranks are behind one NIC, a port for each lane.
-std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank) const {
+std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank, std::size_t elements) const {
   const nic_plan& how = *nic();
-  const auto all = how.programs.get_shared(0, 1, [&] {
+  const auto all = how.descriptors.get(elements, [&] {
     const auto places = offload::behind_one_nic(*notes);
-    return offload::compile(*notes, shape(), {how.credits, places, how.packet_bytes / size_of(work_type)});
+    const call_shape sizes{elements, {}, {}, {}, size_of(work_type)};
+    return offload::compile(*notes, sizes, {how.credits, places, how.packet_bytes / size_of(work_type)});
   });
   return {all, &(*all)[static_cast<std::size_t>(rank)]};
 }

@@ -12,7 +12,7 @@
 
 #include "memory/types/types.hpp"
 #include "protocols/call.hpp"
-#include "protocols/offload/descriptor.hpp"
+#include "protocols/offload/descriptor_cache.hpp"
 #include "protocols/program/direct_program.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/program/program_cache.hpp"
@@ -46,9 +46,9 @@ struct direct_plan {
 
 /// By the process's NIC, whose thread performs descriptors (actors/ports/nic). It begins when all ranks have posted the same call.
 struct nic_plan {
-  int credits = 8;                                               ///< messages that a channel has under way
-  std::size_t packet_bytes = 0;                                  ///< for which the descriptors are compiled
-  program_cache<std::vector<offload::rank_program>> programs{};  ///< one list for all ranks
+  int credits = 8;               ///< messages that a channel has under way
+  std::size_t packet_bytes = 0;  ///< for which the descriptors are compiled
+  descriptor_cache descriptors{};
 };
 
 /// Thread-safe once it is made. Programs are compiled when a rank first asks.
@@ -112,8 +112,8 @@ public:
   std::shared_ptr<const slot_program> slot_program_of(rank_t rank) const;
   /// Of all ranks. @pre direct()
   std::shared_ptr<const direct_program> direct_program_of_all() const;
-  /// For exactly `count` elements. @pre nic()
-  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t rank) const;
+  /// For exactly so many elements a block, since addresses and lengths are compiled into descriptors. @pre nic()
+  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t rank, std::size_t elements) const;
 
   call_shape shape() const { return {count, {}, {}, {}, size_of(work_type)}; }
 

@@ -590,18 +590,24 @@ struct planner::impl {
     return made;
   }
 
-  /// For exactly these sizes, as addresses and lengths are compiled into descriptors. @pre what.offload
+  /// For all of its class, as plan_of(). @pre what.offload
   std::shared_ptr<const plan> plan_for_nic(const call& what, const layout& placement) {
     if (!what.uniform) return nullptr;  // why_not_by_nic()
-    return cached_or({identity_of(what), placement},
-                     [&] { return make_plan_for_nic(with_trees(make_task(what, placement, nullptr))); });
+    const plan_key_view key{troupe::class_of(what), placement};
+    return cached_or(key, [&] {
+      auto made = make_plan_for_nic(with_trees(task_of_class(what, placement, key.what.count)));
+      if (made) made->exact = false;
+      return made;
+    });
   }
 
   /// All sizes of a class share the choice, the score, its proof and its programs. Null: made only with all ranks' counts.
   std::shared_ptr<const plan> plan_of(const call& what, const layout& placement,
                                       const std::vector<std::size_t>* counts) {
     if (what.offload) [[unlikely]] {
-      if (auto by_nic = plan_for_nic(what, placement)) return by_nic;
+      try {
+        if (auto by_nic = plan_for_nic(what, placement)) return by_nic;
+      } catch (const error&) {}  // the other way says what is wrong, or that only the largest of the class is too large
       call otherwise = what;
       otherwise.offload = false;
       return plan_of(otherwise, placement, counts);
