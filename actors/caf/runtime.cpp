@@ -144,8 +144,8 @@ bool run_threads::all_wait() const {
 
 runtime::runtime(const runtime_options& options, machine hardware)
     : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {
-  // It and who waits for it are two threads; the looks are as short as those at a slot.
-  hidden_->nic = std::make_unique<nic_thread>(waiting_for(2, usable_cores(), slot_looks * std::max(0, options.spin)));
+  // Its looks are as short as those at a slot.
+  hidden_->nic = std::make_unique<nic_thread>(usable_cores(), slot_looks * std::max(0, options.spin));
 }
 
 runtime::~runtime() {

@@ -547,7 +547,9 @@ bool rank_cell::help_one() noexcept {
 /// Looks for as long as that has paid lately. True: something has moved.
 bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
-  wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
+  // Threads that look would keep the NIC's from what they wait for.
+  const bool gives_core = !board && state_.gives_way_to_nic();
+  wait_course course{{board ? std::max(spin_, 1) : gives_core ? 0 : spin_, waiting_.yields}};
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;
     if (board && advance()) return true;

@@ -460,6 +460,10 @@ void rank_state::offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& o
   out.fail(epoch, op.title(), make_failure(why->code, "on rank " + std::to_string(options_.rank) + ": " + why->text));
 }
 
+bool rank_state::gives_way_to_nic() const {
+  return options_.crowded_with_nic && !under_way_.empty() && under_way_.begin()->second->on_nic;
+}
+
 /// As channel_port::mismatch().
 void rank_state::nic_differs(epoch_t epoch, rank_t from, rank_outbox& out) {
   const auto at = under_way_.find(epoch);

@@ -59,6 +59,8 @@ struct rank_state_options {
   epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
   bool pairs_by_mailbox =
       false;  ///< sends and receives, though there is a board; all ranks alike. Simulation has both on one board
+  bool crowded_with_nic =
+      false;  ///< the ranks and the NIC's thread are more than the cores: who waits for it gives way
   unsigned most_ahead = troupe::most_ahead;         ///< fewer only in simulations, whose runs are short
   std::size_t least_placed = actors::least_placed;  ///< less only in simulations, whose chunks are small
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
@@ -155,6 +157,8 @@ public:
   steady_time tick(rank_outbox& out);
   /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
   const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }
+  /// Whoever waits for this rank waits for the NIC's thread, which needs the core.
+  bool gives_way_to_nic() const;
   /// Something was called and is not over: chunks, credits or time move it.
   bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }
   bool has_ended() const { return !ended_.empty(); }

@@ -202,7 +202,7 @@ private:
   int ranks_;
   arena memory_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
-  nic_thread nic_{waiting_for(2, 2, 100)};
+  nic_thread nic_{2, 100};
   agreement state_;
   rank_table table_;
   std::thread attendant_;

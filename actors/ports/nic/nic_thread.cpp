@@ -78,7 +78,10 @@ void nic_thread::read(nic_queue& from) {
   nic_queue::word w;
   while (from.words_.pop(w)) {
     if (w.recalls) desk_->recall(from, w.what.communicator, w.what.epoch, w.what.rank, now());
-    else desk_->post(from.shared_from_this(), std::move(w.what));
+    else {
+      share_cores_with(w.what.ranks);
+      desk_->post(from.shared_from_this(), std::move(w.what));
+    }
   }
 }
 
@@ -100,6 +103,13 @@ void nic_thread::work() {
         break;
     }
   }
+}
+
+void nic_thread::share_cores_with(int ranks) {
+  if (ranks <= most_ranks_) return;
+  most_ranks_ = ranks;
+  waiting_ = waiting_for(ranks + 1, cores_, most_spin_);
+  spin_ = waiting_.spin;
 }
 
 /// Until a queue rings, or until the NIC wants to look again at what is under way. True: it has slept.

@@ -13,7 +13,8 @@
 // is kept by it; the thread says that it has left the list before it reads the queue.
 //
 // A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and a system call if the thread
-// sleeps. The thread spins for a while after something has moved, as callers do (policy.hpp), then sleeps: nothing is polled while nothing is
+// sleeps. The thread looks for a while after something has moved, as callers do (policy.hpp), then sleeps; where ranks and this thread are more than the
+// cores, it yields instead, since whoever waits for it, or computes, needs the core. Nothing is polled while nothing is
 // under way, or while an operation waits for a rank that has not called it.
 
 #include <atomic>
@@ -63,7 +64,8 @@ private:
 class nic_thread {
 public:
   /// Starts no thread: the first ring does.
-  explicit nic_thread(const waiting_policy& waiting) : waiting_(waiting), spin_(waiting.spin) {}
+  /// @param cores that the process may use @param most_spin looks of the thread before it sleeps, where there is a core for it
+  nic_thread(int cores, int most_spin) : cores_(cores), most_spin_(most_spin) { share_cores_with(1); }
   ~nic_thread() { close(); }
   nic_thread(const nic_thread&) = delete;
   nic_thread& operator=(const nic_thread&) = delete;
@@ -83,9 +85,10 @@ private:
   bool take_words();
   void read(nic_queue& from);
   bool sleep();
+  void share_cores_with(int ranks);
   picoseconds now() const { return std::chrono::steady_clock::now() - began_; }
 
-  waiting_policy waiting_;
+  const int cores_, most_spin_;
   std::atomic<nic_queue*> rung_{nullptr};
   std::atomic<bool> asleep_{false}, closed_{false}, started_{false};
   std::atomic<std::uint64_t> communicators_{0};
@@ -96,7 +99,9 @@ private:
   // Its own.
   std::unique_ptr<nic_desk> desk_;
   steady_time began_{};
-  int spin_;
+  waiting_policy waiting_;
+  int spin_ = 0;
+  int most_ranks_ = 0;  ///< of an operation so far
 };
 
 }  // namespace troupe::actors
