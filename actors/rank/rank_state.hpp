@@ -59,11 +59,11 @@ struct rank_state_options {
   epoch_t first = 0;  ///< number of the first operations; other than 0 only in tests of long runs
   bool pairs_by_mailbox =
       false;  ///< sends and receives, though there is a board; all ranks alike. Simulation has both on one board
-  bool crowded_with_nic =
-      false;  ///< the ranks and the NIC's thread are more than the cores: who waits for it gives way
   unsigned most_ahead = troupe::most_ahead;         ///< fewer only in simulations, whose runs are short
   std::size_t least_placed = actors::least_placed;  ///< less only in simulations, whose chunks are small
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
+  /// The ranks and the NIC's thread are more than the cores: who waits for it gives way.
+  bool crowded_with_nic = false;
 };
 
 class rank_state final : private pair_keeper {
