@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "size_stable", "topology_stable"};
 constexpr std::array<std::string_view, 3> agreement_names = {"", "strict", "eager"};
-constexpr std::array<std::string_view, 6> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct"};
+constexpr std::array<std::string_view, 7> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct", "nic"};
 
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
@@ -41,8 +41,11 @@ std::string table_of(std::size_t ranks, const Line& line) {
 std::string table(std::span<const call> calls, bool plans = false) {
   const bool agree_otherwise =
       std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.agreement != calls[0].agreement; });
+  const bool offload_otherwise =
+      std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.offload != calls[0].offload; });
   return table_of(calls.size(), [&](std::size_t r) {
     std::string line = to_string(calls[r]);
+    if (offload_otherwise) line += calls[r].offload ? ", to be offloaded" : ", not to be offloaded";
     if (plans) line += ", planned as " + (calls[r].report ? calls[r].report->planned : std::string{});
     if (agree_otherwise) line += ", agreement " + std::string{name(calls[r].agreement)};
     return line;

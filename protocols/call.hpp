@@ -33,8 +33,9 @@ TROUPE_API std::optional<determinism> parse_determinism(std::string_view text);
 
 /// How messages travel: as references between actors (simple), over slots, inline in the callers (ll, ll128: slot_formats.hpp), or not
 /// at all, since callers work on each other's buffers (direct: direct_program.hpp).
-enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128, direct };
-/// "", "auto", "simple", "ll", "ll128", "direct".
+/// By a NIC that performs descriptors (nic: docs/offload.md) they do not go by callers at all.
+enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128, direct, nic };
+/// "", "auto", "simple", "ll", "ll128", "direct", "nic".
 TROUPE_API std::string_view name(message_protocol which);
 TROUPE_API std::optional<message_protocol> parse_message_protocol(std::string_view text);
 
@@ -83,6 +84,7 @@ struct call {
   determinism level = determinism::run_stable;
   message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
   agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives with uniform blocks
+  bool offload = false;                                 ///< the process's NIC performs it, if it can (docs/offload.md)
   std::string choreography;                             ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
@@ -135,7 +137,7 @@ inline call_identity identity_of(const call& c) {
   id.kind = static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
             static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
             static_cast<std::uint64_t>(c.protocol) << 32 | static_cast<std::uint64_t>(c.agreement) << 40 |
-            (c.outcome_of ? std::uint64_t{1} << 48 : 0);
+            (c.outcome_of ? std::uint64_t{1} << 48 : 0) | (c.offload ? std::uint64_t{1} << 49 : 0);
   id.kind ^= c.pieces_mark;  // 0 of nearly all calls; no branch, since every small call comes by here
   if (is_reduction(c.what))
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |

@@ -6,6 +6,7 @@
 
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
+#include "protocols/offload/offload_compiler.hpp"
 #include "protocols/program/arrivals.hpp"
 #include "protocols/program/completion.hpp"
 
@@ -13,6 +14,7 @@ namespace troupe {
 
 message_protocol plan::protocol() const {
   if (direct() != nullptr) return message_protocol::direct;
+  if (nic() != nullptr) return message_protocol::nic;
   if (slots() == nullptr) return message_protocol::simple;
   return slots()->format == slot_format::ll ? message_protocol::ll : message_protocol::ll128;
 }
@@ -105,6 +107,17 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   });
 }
 
+/// All ranks are behind one NIC, a port for each lane.
+std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank, std::size_t elements) const {
+  const nic_plan& how = *nic();
+  const auto all = how.descriptors.get(elements, [&] {
+    const auto places = offload::behind_one_nic(*notes);
+    const call_shape sizes{elements, {}, {}, {}, size_of(work_type)};
+    return offload::compile(*notes, sizes, {how.credits, places, how.packet_bytes / size_of(work_type)});
+  });
+  return {all, &(*all)[static_cast<std::size_t>(rank)]};
+}
+
 std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   word_hash h;
   h.add(choreography);
@@ -117,6 +130,7 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));
   }
+  if (const nic_plan* by = nic()) h.add(static_cast<std::uint64_t>(by->credits) << 32 | by->packet_bytes);
   return std::max<std::uint64_t>(h.state, 1);
 }
 

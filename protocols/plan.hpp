@@ -12,6 +12,7 @@
 
 #include "memory/types/types.hpp"
 #include "protocols/call.hpp"
+#include "protocols/offload/descriptor_cache.hpp"
 #include "protocols/program/direct_program.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/program/program_cache.hpp"
@@ -41,6 +42,13 @@ struct slots_plan {
 struct direct_plan {
   bool between_processes = false;
   program_cache<direct_program> programs{};  ///< one for all: each rank may perform units of any
+};
+
+/// By the process's NIC, whose thread performs descriptors (actors/ports/nic). It begins when all ranks have posted the same call.
+struct nic_plan {
+  int credits = 8;               ///< messages that a channel has under way
+  std::size_t packet_bytes = 0;  ///< for which the descriptors are compiled
+  descriptor_cache descriptors{};
 };
 
 /// Thread-safe once it is made. Programs are compiled when a rank first asks.
@@ -76,7 +84,7 @@ public:
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;
 
-  std::variant<mailbox_plan, slots_plan, direct_plan> port;  ///< how chunks get to peers
+  std::variant<mailbox_plan, slots_plan, direct_plan, nic_plan> port;  ///< how chunks get to peers
 
   /// What `identity` should be, from digest(*notes) and how the score is performed: the same for all sizes that share the plan, and in
   /// every process.
@@ -88,14 +96,15 @@ public:
   const mailbox_plan* mailbox() const { return std::get_if<mailbox_plan>(&port); }
   const slots_plan* slots() const { return std::get_if<slots_plan>(&port); }
   const direct_plan* direct() const { return std::get_if<direct_plan>(&port); }
+  const nic_plan* nic() const { return std::get_if<nic_plan>(&port); }
   /// Performed by whoever has the rank's turn, one operation at a time, on memory that the ranks share.
-  bool on_board() const { return mailbox() == nullptr; }
+  bool on_board() const { return slots() != nullptr || direct() != nullptr; }
   message_protocol protocol() const;
   /// Nobody ends its part before it has heard of everybody.
-  bool agrees() const { return on_board() || mailbox()->agrees; }
-  /// Boards know no channels and no slices.
-  cutting cut() const { return on_board() ? cutting{} : mailbox()->cut; }
-  step_work work() const { return on_board() ? step_work::at_once : mailbox()->work; }
+  bool agrees() const { return mailbox() == nullptr || mailbox()->agrees; }
+  /// Boards and NICs know no channels and no slices.
+  cutting cut() const { return mailbox() == nullptr ? cutting{} : mailbox()->cut; }
+  step_work work() const { return mailbox() == nullptr ? step_work::at_once : mailbox()->work; }
 
   /// The programs, for `count` elements: a call of other sizes fits a copy. @pre mailbox()
   std::shared_ptr<const program> program_of(rank_t rank) const;
@@ -103,6 +112,8 @@ public:
   std::shared_ptr<const slot_program> slot_program_of(rank_t rank) const;
   /// Of all ranks. @pre direct()
   std::shared_ptr<const direct_program> direct_program_of_all() const;
+  /// For exactly so many elements a block, since addresses and lengths are compiled into descriptors. @pre nic()
+  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t rank, std::size_t elements) const;
 
   call_shape shape() const { return {count, {}, {}, {}, size_of(work_type)}; }
 

@@ -22,6 +22,7 @@ namespace troupe::actors {
 
 class fabric;
 class job_links;
+class nic_thread;
 
 /// Written while the communicator is made, before any of its actors has a message; read-only afterwards, but for the members that
 /// say so. Refers to itself until all ranks have left, so that what is under way goes on when its callers have dropped everything.
@@ -35,7 +36,9 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   int ranks;
   int channels;
   arena& memory;
-  fabric* ways;  ///< null on a flat layout: references go directly
+  fabric* ways;               ///< null on a flat layout: references go directly
+  nic_thread* nic = nullptr;  ///< the process's
+  std::uint64_t name_at_nic = 0;
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< the engine's
   std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout

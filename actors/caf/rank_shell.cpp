@@ -12,6 +12,7 @@
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/fault_injector.hpp"
 #include "actors/caf/job_links.hpp"
+#include "actors/rank/rank_nic_queue.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -141,6 +142,14 @@ public:
     post(shell(), flush_order_message{which});
     return true;
   }
+  void post_to_nic(nic_posting&& what) override {
+    if (!nic_) nic_ = std::make_shared<rank_nic_queue>(*members_.nic, peer(rank_), members_.weak_from_this());
+    what.communicator = members_.name_at_nic;
+    if (!nic_->post(what))
+      throw error(errc::out_of_memory, "more than " + std::to_string(nic_queue::most_posted) +
+                                           " operations of the rank are in its queue to the NIC");
+  }
+  void recall_from_nic(epoch_t epoch) override { nic_->recall(members_.name_at_nic, epoch, rank_); }
   steady_time now() const override { return std::chrono::steady_clock::now(); }
 
   /// On the rank's turn, like all of the above.
@@ -207,6 +216,7 @@ private:
   std::vector<fault_injector> faults_;  ///< by channel; empty: none
   caf::actor dma_;
   std::unordered_map<std::uint64_t, path_ptr> paths_;  ///< by peer and channel
+  std::shared_ptr<rank_nic_queue> nic_;                ///< null: nothing was posted yet
 };
 
 // -- the actor --------------------------------------------------------------------------------------------------------------

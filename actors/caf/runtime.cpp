@@ -143,7 +143,10 @@ bool run_threads::all_wait() const {
 // -- construction -----------------------------------------------------------------------------------------------------
 
 runtime::runtime(const runtime_options& options, machine hardware)
-    : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {}
+    : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {
+  // Its looks are as short as those at a slot.
+  hidden_->nic = std::make_unique<nic_thread>(usable_cores(), slot_looks * std::max(0, options.spin));
+}
 
 runtime::~runtime() {
   abort_all(make_failure(errc::engine_closed, "the engine was destroyed with this operation under way"));
@@ -170,6 +173,7 @@ runtime::~runtime() {
   if (hidden_->ways) hidden_->ways->close();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
   if (hidden_->job) hidden_->job->leave();
+  hidden_->nic->close();  // from here on it touches nobody's buffers
   for (const auto& m : members) m->table->bury();
   if (ended) return;
   // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
@@ -192,6 +196,8 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   const fault_settings& f = hidden_->options.faults;
   members->faults = f;
   members->log = hidden_->options.log;
+  members->nic = hidden_->nic.get();
+  members->name_at_nic = hidden_->nic->next_communicator();
   members->accept = std::move(accept);
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())

@@ -17,6 +17,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
+#include "actors/ports/nic/nic_thread.hpp"
 #include "topology/reach.hpp"
 
 namespace troupe::actors {
@@ -45,6 +46,7 @@ struct runtime::hidden {
   caf::actor_system system;
   scheduler& agenda;
   std::unique_ptr<job_links> job;  ///< null: none
+  std::unique_ptr<nic_thread> nic;
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;

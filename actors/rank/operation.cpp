@@ -128,7 +128,46 @@ void join_buffers(operation& op, rank_t rank, arena& memory, memory_map& map) {
   stage_elements(op, bytes_of(op.input), map.input, input_elements(op, rank));
 }
 
+/// Where the plan's score finds the rank's buffers: as the caller gave them, or staged.
+memory_map bring_buffers(operation& op, rank_t rank, arena& memory) {
+  const plan& p = *op.plan;
+  memory_map map;
+  map.input = bytes_of(op.input);
+  map.output = bytes_of(op.output);
+  map.factor = op.what.reduction.scale;
+  if (joins_buffers(op, rank)) {
+    join_buffers(op, rank, memory, map);
+    return map;
+  }
+  if (p.widened || p.scaled || keeps_input_apart(p, op.what, rank, op.buffers())) {
+    stage_input(op, rank, memory);
+    map.input = bytes_of(op.staged_input.data());
+  }
+  if (p.widened) {
+    op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
+    map.output = op.result = bytes_of(op.staged_output.data());
+  }
+  return map;
+}
+
 }  // namespace
+
+nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
+  const plan& p = *op.plan;
+  nic_posting made;
+  made.epoch = op.epoch;
+  made.rank = rank;
+  made.ranks = p.notes->ranks;
+  made.fingerprint = fingerprint(op.what, op.epoch, p.identity) ^ op.what.history;
+  made.memory = bring_buffers(op, rank, memory);
+  made.program = p.descriptors_of(rank, moves_data(op.what.what) ? op.what.count : 0);
+  op.scratch = memory.acquire(made.program->scratch_bytes);
+  made.memory.scratch = bytes_of(op.scratch.data());
+  made.type = p.work_type;
+  made.reduction = op.what.reduction;
+  if (made.reduction.kind == op_kind::avg || made.reduction.kind == op_kind::pre_mul_sum) made.reduction = sum;
+  return made;
+}
 
 bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
   if (p.in_place || p.root_in_place || !has_root(what.what) || what.root != rank) return false;
@@ -235,21 +274,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
     result->code = code();
     return result;
   }
-  result->memory.input = bytes_of(op.input);
-  result->memory.output = bytes_of(op.output);
-  result->memory.factor = op.what.reduction.scale;
-  if (joins_buffers(op, rank)) {
-    join_buffers(op, rank, memory, result->memory);
-  } else {
-    if (p.widened || p.scaled || keeps_input_apart(p, op.what, rank, op.buffers())) {
-      stage_input(op, rank, memory);
-      result->memory.input = bytes_of(op.staged_input.data());
-    }
-    if (p.widened) {
-      op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
-      result->memory.output = op.result = bytes_of(op.staged_output.data());
-    }
-  }
+  result->memory = bring_buffers(op, rank, memory);
   result->code = code();
   op.scratch = memory.acquire(result->code->scratch_bytes);
   op.l0 = memory.acquire(result->code->l0_bytes);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "actors/ports/mailbox/program_shelf.hpp"
+#include "actors/ports/nic/nic_desk.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -64,6 +65,7 @@ struct operation {
   bool agreed = false;      ///< all ranks are known to have called the same
   bool registered = false;  ///< the membership has heard of it
   bool stalled = false;     ///< cannot go on, and waits to be told that it failed
+  bool on_nic = false;      ///< the NIC has its memory
   bool over = false;        ///< has failed before its turn came; it only keeps its place in the order
   int channels = 0;         ///< that have not performed their part yet
   look_t suspected = 0;     ///< see confirm() …
@@ -140,6 +142,8 @@ bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_
 /// Throws error (out_of_memory, size_overflow, unsupported …).
 std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
                                           program_shelf& programs);
+/// The same for the process's NIC. Averages are sums, which conclude() divides; factors are applied here.
+nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory);
 std::shared_ptr<const assignment> prepare_pair(operation& op);
 
 /// After all channels have performed: brings staged results to the output, divides averages.

@@ -127,6 +127,13 @@ void rank_cell::post(const credit_message& what) { push(credit_message{what}, fa
 void rank_cell::post(rank_order&& what) { push(std::move(what), true); }
 void rank_cell::leave_word(rank_order&& what) { push(std::move(what), false); }
 
+void rank_cell::tell_now(rank_order&& what) {
+  if (!try_turn()) return post(std::move(what));
+  drain();
+  transit([&] { what(state_, *out_); });
+  end_turn();
+}
+
 void rank_cell::wake_holder() {
   if (asleep_.load()) [[unlikely]]
     state_.port()->board().wake(rank());
@@ -588,7 +595,9 @@ bool rank_cell::help_one() noexcept {
 /// Looks for as long as that has paid lately. True: something has moved.
 bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
-  wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
+  // Threads that look would keep the NIC's from what they wait for.
+  const bool gives_core = !board && state_.gives_way_to_nic();
+  wait_course course{{board ? std::max(spin_, 1) : gives_core ? 0 : spin_, waiting_.yields}};
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;

@@ -73,6 +73,8 @@ public:
   void post(rank_order&& what);
   /// What an idle rank need not hear before it calls next.
   void leave_word(rank_order&& what);
+  /// The same as post(), but on the calling thread where nobody has the turn: for a thread that is about to wait anyway.
+  void tell_now(rank_order&& what);
   /// Submits an operation in the order of the calling thread's calls, and begins it if nobody else has the turn.
   void submit(operation_ptr op);
   /// Pieces of an operation that was submitted are ready: what waited for them is done here if nobody has the turn. Allocates nothing. Any thread.

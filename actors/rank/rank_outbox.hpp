@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "actors/ports/mailbox/channel_state.hpp"
+#include "actors/ports/nic/nic_desk.hpp"
 #include "actors/waiting/parking.hpp"
+#include "memory/error.hpp"
 #include "protocols/agreement/agreement.hpp"
 #include "protocols/call.hpp"
 #include "protocols/chunk.hpp"
@@ -72,6 +74,15 @@ public:
                         std::size_t bytes) = 0;
   /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
   virtual bool flush(const operation_key& which) = 0;
+
+  // -- to the process's NIC --
+  /// rank_state::offloaded() or nic_differs() will be called. Throws error where there is none; its queue has room for all that a rank
+  /// has under way. `communicator` is set on the way.
+  virtual void post_to_nic(nic_posting&&) {
+    throw error(errc::unsupported, "there is no NIC here that performs descriptors");
+  }
+  /// rank_state::nic_let_go() will be called. @pre posted, and not over
+  virtual void recall_from_nic(epoch_t) {}
 
   // -- to the clock, in virtual time --
   /// As channel_outbox::begin_work(); rank_state::transferred() will be called.

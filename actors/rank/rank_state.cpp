@@ -106,7 +106,10 @@ void rank_state::perish(rank_outbox& out) {
   dead_ = true;
   if (on_board_)
     port_->drop(on_board_->epoch);  // peers may reuse its slots, and none of them touches its buffers any more
-  out.perished();
+  // The NIC touches peers' memory for it until it has let go.
+  bool recalled = false;
+  for (const auto& [epoch, op] : under_way_) recalled = recall_from_nic(epoch, out) || recalled;
+  if (!recalled) out.perished();
 }
 
 void rank_state::bury(const failure_ptr& why) {
@@ -289,6 +292,7 @@ void rank_state::stall(operation& op, const std::string& why, rank_outbox& out) 
 }
 
 void rank_state::launch(operation& op, rank_outbox& out) {
+  if (op.plan->nic() != nullptr) return launch_on_nic(op, out);
   std::shared_ptr<const assignment> what;
   const auto fail = [&](errc code, const char* why) {
     op.stalled = true;
@@ -316,6 +320,23 @@ void rank_state::launch(operation& op, rank_outbox& out) {
     channel_port port{*this, c, out};
     channels_[static_cast<std::size_t>(c)].start(what, port);
   }
+}
+
+void rank_state::launch_on_nic(operation& op, rank_outbox& out) {
+  const auto fail = [&](errc code, const char* why) {
+    op.stalled = true;
+    out.fail(op.epoch, op.title(),
+             make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
+  };
+  try {
+    out.post_to_nic(prepare_for_nic(op, options_.rank, *memory_));
+  } catch (const error& e) {
+    return fail(e.code_value(), e.what());
+  } catch (const std::exception& e) {
+    return fail(errc::out_of_memory, e.what());
+  }
+  op.launched = op.on_nic = true;
+  op.channels = 1;  // the NIC
 }
 
 void rank_state::start_pair(std::shared_ptr<const assignment> what) {
@@ -435,6 +456,54 @@ void rank_state::advance_channel(int channel, const operation_key& which, rank_o
   channels_[static_cast<std::size_t>(channel)].announced(which, port);
 }
 
+// -- by the process's NIC -----------------------------------------------------------------------------------------------
+
+void rank_state::offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  // Recalled meanwhile: the NIC's answer to that is still to come.
+  if (dead_ || at == under_way_.end() || stopping_.contains(epoch)) return;
+  operation& op = *at->second;
+  op.on_nic = false;
+  if (!why) return performed(collective_key(epoch), out);
+  op.stalled = true;
+  out.fail(epoch, op.title(), make_failure(why->code, "on rank " + std::to_string(options_.rank) + ": " + why->text));
+}
+
+bool rank_state::gives_way_to_nic() const {
+  return options_.crowded_with_nic && !under_way_.empty() && under_way_.begin()->second->on_nic;
+}
+
+/// As channel_port::mismatch().
+void rank_state::nic_differs(epoch_t epoch, rank_t from, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  if (at == under_way_.end()) return;
+  operation& op = *at->second;
+  if (dead_ || stopping_.contains(epoch)) return;
+  op.on_nic = false;
+  op.stalled = true;
+  op.unlike = from;
+  enroll(op, out);
+  out.differs(epoch);
+}
+
+/// True: nic_let_go() will come.
+bool rank_state::recall_from_nic(epoch_t epoch, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  if (at == under_way_.end() || !at->second->on_nic) return false;
+  out.recall_from_nic(epoch);
+  return true;
+}
+
+void rank_state::nic_let_go(epoch_t epoch, rank_outbox& out) {
+  if (const auto at = under_way_.find(epoch); at != under_way_.end()) at->second->on_nic = false;
+  if (dead_) {
+    const bool left = std::any_of(under_way_.begin(), under_way_.end(), [](const auto& o) { return o.second->on_nic; });
+    if (!left) out.perished();
+  } else if (stopping_.contains(epoch)) {
+    answer_stop(epoch, out);
+  }
+}
+
 /// Chunks of it are nobody's.
 bool rank_state::is_over(const operation_key& which) const {
   if (which.peer >= 0) return pairs_.is_over(which);
@@ -518,6 +587,7 @@ void rank_state::stop(epoch_t epoch, rank_outbox& out) {
     if (!unready) waits.push_back(to_string(wait));
   stopping_[epoch] = std::move(waits);
   if (operation* const op = find(epoch)) op->stalled = true;  // it must not succeed any more, whatever still comes
+  if (recall_from_nic(epoch, out)) return;
   if (!out.flush(collective_key(epoch))) answer_stop(epoch, out);
 }
 
@@ -724,7 +794,9 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
   const auto why =
       make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
   for (auto& [epoch, op] : under_way_)
-    if (op->agreed && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) && !has_moved(*op) &&
+    // Whether the NIC moves, nobody sees from here; it loses nothing.
+    if (op->agreed && !op->on_nic && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) &&
+        !has_moved(*op) &&
         confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);

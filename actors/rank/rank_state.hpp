@@ -13,11 +13,12 @@
 //   tick / end                     from the clock or the caller; ignored when the operation is over
 //   stuck                          from the membership: somebody looked and found everything idle
 //   revoke / revoked / refused / inquired / asked_for / look_again   from another rank, about a send or receive
+//   offloaded / nic_differs        from the process's NIC, about what was posted; nic_let_go: about what was recalled
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
 // boards (slots, direct) one is: the next one for a board waits until it is over, and what is behind that one waits with it, also if
-// it goes by mailbox. All ranks number alike, so that cannot close a circle.
+// it goes by mailbox or NIC. All ranks number alike, so that cannot close a circle.
 // End. (a) Performed: then everybody is known to have called the same, because each message carries its sender's fingerprint and
 // the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp); unless the call may run ahead, when later calls
 // find that out (calls_ahead.hpp). Or (b) after `failed`, when no rank
@@ -62,6 +63,8 @@ struct rank_state_options {
   unsigned most_ahead = troupe::most_ahead;         ///< fewer only in simulations, whose runs are short
   std::size_t least_placed = actors::least_placed;  ///< less only in simulations, whose chunks are small
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
+  /// The ranks and the NIC's thread are more than the cores: who waits for it gives way.
+  bool crowded_with_nic = false;
 };
 
 class rank_state final : private pair_keeper {
@@ -142,6 +145,12 @@ public:
   void asked_for(rank_t peer, epoch_t epoch, bool sending, const std::string& text, rank_outbox& out);
   void look_again(rank_t peer, bool sending, rank_outbox& out);
 
+  // -- from the process's NIC (ports/nic/nic_desk.hpp) --
+  /// @param why null: performed
+  void offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
+  void nic_differs(epoch_t epoch, rank_t from, rank_outbox& out);
+  void nic_let_go(epoch_t epoch, rank_outbox& out);
+
   // -- the turn --
   /// Performs what is on the board as far as it goes. True: something has moved.
   bool advance(rank_outbox& out);
@@ -150,6 +159,8 @@ public:
   steady_time tick(rank_outbox& out);
   /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
   const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }
+  /// Whoever waits for this rank waits for the NIC's thread, which needs the core.
+  bool gives_way_to_nic() const;
   /// Something was called and is not over: chunks, credits or time move it.
   bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }
   bool has_ended() const { return !ended_.empty(); }
@@ -190,6 +201,8 @@ private:
   bool begin_one(rank_outbox& out);
   void begin_on_board(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
+  void launch_on_nic(operation& op, rank_outbox& out);
+  bool recall_from_nic(epoch_t epoch, rank_outbox& out);
   void performed(const operation_key& which, rank_outbox& out);
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
   void withdraw(epoch_t epoch, bool performed, rank_outbox& out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 10 of the target table: an asynchronous all_reduce while its caller computes. One line of JSON.
-//   overlap [RANKS [BYTES]]     default 2 ranks, 16 MiB
+//   overlap [RANKS [BYTES [OFFLOAD]]]     default 2 ranks, 16 MiB, engine.offload = never
 // One thread drives all ranks and computes: a triad over memory of its own, in pieces of some 50 µs.
 //   t_comm   the operation alone, waited for            t_comp   as many pieces as take that time, alone
 //   t_both   begin the operation, the same pieces, wait
@@ -55,7 +55,8 @@ private:
 
 class driver {
 public:
-  driver(int ranks, std::size_t bytes) : comms_(engine_.communicators(ranks)) {
+  driver(int ranks, std::size_t bytes, const char* offload)
+      : engine_(offloading(offload)), comms_(engine_.communicators(ranks)) {
     for (int r = 0; r < ranks; ++r) {
       in_.emplace_back(bytes / sizeof(float), static_cast<float>(r));
       out_.emplace_back(bytes / sizeof(float), 0.0F);
@@ -75,6 +76,11 @@ public:
   }
 
 private:
+  static troupe::engine_options offloading(const char* offload) {
+    troupe::engine_options o;
+    o.offload = offload;
+    return o;
+  }
   troupe::engine engine_;
   std::vector<troupe::communicator> comms_;
   std::vector<std::vector<float>> in_, out_;
@@ -171,11 +177,12 @@ int main(int argc, char** argv) try {
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   const std::size_t bytes = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::size_t{16} << 20;
   if (ranks < 1 || bytes < 64) {
-    std::fprintf(stderr, "usage: overlap [RANKS [BYTES]]\n");
+    std::fprintf(stderr, "usage: overlap [RANKS [BYTES [OFFLOAD]]]\n");
     return 2;
   }
-  driver on{ranks, bytes};
-  std::printf("{\"ranks\":%d,\"bytes\":%zu,", ranks, bytes);
+  const char* offload = argc > 3 ? argv[3] : "never";
+  driver on{ranks, bytes, offload};
+  std::printf("{\"ranks\":%d,\"bytes\":%zu,\"offload\":\"%s\",", ranks, bytes, offload);
   print("memory", measure(on, std::size_t{64} << 20, std::size_t{64} << 20), ",");
   print("cache", measure(on, std::size_t{256} << 10, std::size_t{64} << 20), "}\n");
 } catch (const std::exception& e) {

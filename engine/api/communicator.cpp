@@ -91,7 +91,7 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
                                  const actors::plan_ptr& known, bool checked) {
   try {
     if (!checked) check_call(what, rank, ranks);
-    prepare_checked(op, rank, std::move(what), known);
+    prepare_checked(op, rank, std::move(what), waits, known);
   } catch (...) {
     refuse(rank, what, waits);
   }
@@ -100,11 +100,11 @@ void communicator_state::prepare(actors::operation& op, rank_t rank, call_descri
 void communicator_state::describe(actors::operation& op, rank_t rank, call_description& what,
                                   const actors::plan_ptr& known) {
   check_call(what, rank, ranks);
-  prepare_checked(op, rank, std::move(what), known);
+  prepare_checked(op, rank, std::move(what), caller_waits::no, known);
 }
 
 void communicator_state::prepare_checked(actors::operation& op, rank_t rank, call_description&& what,
-                                         const actors::plan_ptr& known) {
+                                         caller_waits waits, const actors::plan_ptr& known) {
   op.input = what.input;
   op.output = what.output;
   op.input_displacements = std::move(what.input_displacements);
@@ -129,6 +129,7 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
   c.agreement = agreement_for(c, what.options);
+  c.offload = wants_offload(c, waits);
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
   op.plan = known;
@@ -213,6 +214,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
   c.agreement = agreement_for(c, what.options);
+  c.offload = wants_offload(c, caller_waits::yes);
   std::swap(c.choreography, what.options.choreography);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
   auto result = mine.perform_again(c, description, memory, deadline);

@@ -54,6 +54,13 @@ engine_options checked(engine_options o) {
   if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
     throw error(errc::bad_config,
                 "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"direct\", \"ll\" or \"ll128\"");
+  static constexpr std::array<std::string_view, 3> offloads = {"never", "auto", "always"};
+  if (std::find(offloads.begin(), offloads.end(), o.offload) == offloads.end())
+    throw error(errc::bad_config, "offload is \"" + o.offload + "\" but must be \"never\", \"auto\" or \"always\"");
+  if (o.offload != "never" && o.faults.any())
+    throw error(errc::bad_config,
+                "offload is \"" + o.offload +
+                    "\" but would do nothing: the faults that are asked for happen to messages between actors");
   return o;
 }
 
@@ -75,6 +82,7 @@ actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<sp
 
 engine_core::engine_core(engine_options o)
     : options(checked(std::move(o))),
+      offload(offload_wish_of(options)),
       machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
       has_layout(!options.layout.empty()),
       log(make_log(options.log_level)),

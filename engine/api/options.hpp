@@ -82,6 +82,10 @@ struct engine_options {
   /// (at the latest with the next collective that is not rooted, with the 65th rooted one, or at the end of engine::run; a communicator
   /// that ends without any logs it), and ends the communicator. strict: before a call succeeds anywhere, and only that call fails.
   agreement_time agreement = agreement_time::eager;
+  /// Which collectives the process's NIC performs: a thread of the engine's that goes on while callers compute (docs/offload.md). "never".
+  /// "auto": those that are started and not waited for (…_async, persistent) and that are long enough for it. "always": all that a NIC
+  /// can perform. What it cannot goes the way that it goes otherwise. All ranks must start a call alike then, or all wait in it.
+  std::string offload = "never";
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
   int workers = -1;                ///< threads of the engine's own; −1: one a core; 0: only callers perform
   int spin = 64;                   ///< how often an idle thread looks again before it sleeps

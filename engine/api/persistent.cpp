@@ -47,7 +47,8 @@ void persistent::run() {
     if (what_->nothing) return;
     if (what_->under_way()) static_cast<void>(what_->call(caller_waits::yes));  // throws
     actors::plan_ptr plan;
-    if (!what_->outgoing && member.of->run_on_board(member.rank, what_->what, plan)) return;
+    const bool on_board = !what_->plan || what_->plan->nic() == nullptr;
+    if (!what_->outgoing && on_board && member.of->run_on_board(member.rank, what_->what, plan)) return;
     if (what_->outgoing && !what_->replaces && member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
       return;
   }

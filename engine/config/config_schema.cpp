@@ -40,6 +40,10 @@ constexpr std::array schema{
     config_setting{"engine.agreement", choice, "eager",
                    "small rooted collectives end before (eager) or after (strict) all are known to call the same", 0, 0,
                    "eager|strict"},
+    config_setting{
+        "engine.offload", choice, "never",
+        "collectives that the process's NIC thread performs: none, started ones that are long, all that it can", 0, 0,
+        "never|auto|always"},
     config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
     config_setting{"engine.workers", integer, "-1",
                    "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},

@@ -638,6 +638,7 @@ engine_options configuration::engine() const {
   o.through_scratch = std::get<bool>(at("engine.through_scratch").value);
   o.level = *parse_determinism(text("engine.determinism"));
   o.agreement = *parse_agreement_time(text("engine.agreement"));
+  o.offload = text("engine.offload");
   if (const std::int64_t deadline = duration_of(at("engine.deadline")); deadline >= 0)
     o.deadline = std::chrono::nanoseconds{deadline};
   o.workers = number("engine.workers");

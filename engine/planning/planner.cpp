@@ -12,9 +12,11 @@
 
 #include <spdlog/spdlog.h>
 
+#include "actors/ports/nic/nic_desk.hpp"
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nic_choice.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -599,9 +601,63 @@ struct planner::impl {
     return made;
   }
 
+  // -- by the process's NIC --
+
+  nic_choice choose_for_nic(std::vector<contender>& all, const planning_task& task) {
+    if (std::string why = why_not_by_nic(task, options); !why.empty()) return {nullptr, 0, std::move(why)};
+    if (const forced_name force = forced(task); force.name.empty()) all = contenders(task);
+    else if (library.has(force.name)) all.push_back(choice.contender_of(force.name, task));
+    return troupe::choose_for_nic(all, choice, library, task);
+  }
+
+  /// Null: it goes as calls go that nobody wants to offload.
+  std::shared_ptr<plan> make_plan_for_nic(const planning_task& task) {
+    std::vector<contender> all;
+    const nic_choice chosen = choose_for_nic(all, task);
+    if (chosen.who == nullptr) {
+      log->info("{}: not offloaded: {}", to_string(task.what), chosen.why_not);
+      return nullptr;
+    }
+    const contender& c = *chosen.who;
+    auto made = std::make_shared<plan>();
+    made->choreography = c.choreography;
+    made->count = moves_data(task.what.what) ? task.largest_block() : 0;
+    made->work_type = c.work_type;
+    made->widened = c.widened;
+    made->scaled = task.rules.scaled;
+    made->in_place = c.on.in_place;
+    made->predicted_seconds = chosen.seconds;
+    made->port = nic_plan{options.credits, actors::nic_packet_bytes};
+    made->notes = c.lowered->notes;
+    made->verified = c.lowered->verified(1);
+    if (has_root(task.what.what) && !made->in_place) made->root_in_place = c.lowered->offloads_at_root_in_place();
+    made->identity = made->computed_identity(c.lowered->digest());
+    log->debug("{}: offloaded, {}, predicted {:.1f} us", to_string(task.what), c.choreography, chosen.seconds * 1e6);
+    return made;
+  }
+
+  /// For all of its class, as plan_of(). @pre what.offload
+  std::shared_ptr<const plan> plan_for_nic(const call& what, const layout& placement) {
+    if (!what.uniform) return nullptr;  // why_not_by_nic()
+    const plan_key_view key{troupe::class_of(what), placement};
+    return cached_or(key, [&] {
+      auto made = make_plan_for_nic(with_trees(task_of_class(what, placement, key.what.count)));
+      if (made) made->exact = false;
+      return made;
+    });
+  }
+
   /// All sizes of a class share the choice, the score, its proof and its programs. Null: made only with all ranks' counts.
   std::shared_ptr<const plan> plan_of(const call& what, const layout& placement,
                                       const std::vector<std::size_t>* counts) {
+    if (what.offload) [[unlikely]] {
+      try {
+        if (auto by_nic = plan_for_nic(what, placement)) return by_nic;
+      } catch (const error&) {}  // the other way says what is wrong, or that only the largest of the class is too large
+      call otherwise = what;
+      otherwise.offload = false;
+      return plan_of(otherwise, placement, counts);
+    }
     const bool on_lists = !knows_all_blocks(what) && counts == nullptr;
     if (!knows_all_blocks(what) && counts != nullptr)
       if (auto without = plan_of(what, placement, nullptr)) return without;
@@ -729,6 +785,32 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
   last.own_ = identity_of(last.what_);
   last.plan_ = std::shared_ptr<const plan>(std::move(own), target);
   return last.plan_;
+}
+
+offload_prospect planner::offload_of(const call& what, const layout& placement,
+                                     const std::vector<std::size_t>* counts) {
+  const std::lock_guard lock(impl_->planning);
+  std::vector<contender> all;
+  const nic_choice chosen = impl_->choose_for_nic(all, impl_->with_trees(make_task(what, placement, counts)));
+  if (chosen.who == nullptr) return {{}, 0, chosen.why_not};
+  const offload_wish wish = offload_wish_of(impl_->options);
+  return {chosen.who->choreography,
+          chosen.seconds,
+          {},
+          wants_offload(wish, what, placement.size(), false),
+          wants_offload(wish, what, placement.size(), true)};
+}
+
+offload_wish offload_wish_of(const engine_options& options) {
+  return options.offload == "never"  ? offload_wish::never
+         : options.offload == "auto" ? offload_wish::automatic
+                                     : offload_wish::always;
+}
+
+bool wants_offload(offload_wish wish, const call& what, int ranks, bool started) {
+  if (wish != offload_wish::automatic) return wish == offload_wish::always;
+  const auto blocks = static_cast<std::size_t>(block_count(what.what, ranks) == 1 ? 1 : ranks);
+  return started && moves_data(what.what) && what.count >= least_offloaded_bytes / size_of(what.type) / blocks;
 }
 
 std::vector<std::string> planner::path(const call& what, const layout& placement,

@@ -44,6 +44,23 @@ struct candidate {
   bool eligible() const { return why_rejected.empty(); }
 };
 
+/// engine_options::offload.
+enum class offload_wish : std::uint8_t { never, automatic, always };
+offload_wish offload_wish_of(const engine_options& options);
+/// Of all blocks together: with less, a started call that its callers perform takes less of their time than a posting and the end of it.
+inline constexpr std::size_t least_offloaded_bytes = std::size_t{64} * 1024;
+/// The process's NIC is to perform it, if it can. @param started its caller goes on, and waits for it later
+bool wants_offload(offload_wish wish, const call& what, int ranks, bool started);
+
+/// Whether the process's NIC can perform a call (docs/offload.md).
+struct offload_prospect {
+  std::string choreography;      ///< that it would be given; empty: it cannot
+  double predicted_seconds = 0;  ///< of its thread
+  std::string why_not;           ///< a sentence; empty: it can
+  bool blocking = false;         ///< it does by the options, where the caller waits in the call …
+  bool started = false;          ///< … and where it goes on
+};
+
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
 /// calls have the same placement. Thread-safe: whoever finds it taken goes without.
 class plan_memo {
@@ -94,6 +111,10 @@ public:
   /// invalid_argument, a forced name that does not exist), never because nothing is eligible.
   std::vector<candidate> candidates(const call& what, const layout& placement,
                                     const std::vector<std::size_t>* counts = nullptr);
+
+  /// Whatever the options say of offloading. Throws only for calls that make no sense at all, as candidates.
+  offload_prospect offload_of(const call& what, const layout& placement,
+                              const std::vector<std::size_t>* counts = nullptr);
 
   /// How the planner of the options came to its answer, a line a question, where it is not the cost model; empty: it is, or somebody named
   /// a choreography. Throws as candidates.

@@ -13,6 +13,8 @@
 #include "memory/word_hash.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/partition.hpp"
+#include "protocols/offload/offload_compiler.hpp"
+#include "protocols/offload/offload_proof.hpp"
 
 namespace troupe {
 
@@ -114,6 +116,31 @@ const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
 bool lowered_score::agrees() {
   if (!agrees_) agrees_ = everybody_hears_of_everybody(*notes);
   return *agrees_;
+}
+
+/// The proof is for short blocks: sizes only move what is found. @param as notes, or the same with its buffers in one place
+std::string lowered_score::why_no_descriptors(const score& as) {
+  constexpr std::size_t packet_elements = 64;
+  const auto places = offload::behind_one_nic(*notes);
+  const offload::compile_options how{credits_, places, packet_elements};
+  std::string why = offload::why_not_offloaded(*notes, how);
+  if (!why.empty()) return why;
+  if (!verified(1)->ok()) return "the verifier found a fault: " + to_string(*verified(1)->first_fault);
+  const call_shape few{static_cast<std::size_t>(notes->parts) + 1, {}, {}, {}, sizeof(double)};
+  return offload::why_not_the_score({as, *verified(1), few}, offload::compile(*notes, few, how));
+}
+
+const std::string& lowered_score::why_not_offloaded() {
+  if (!why_not_offloaded_) why_not_offloaded_ = why_no_descriptors(*notes);
+  return *why_not_offloaded_;
+}
+
+bool lowered_score::offloads_at_root_in_place() {
+  if (offloads_at_root_in_place_) return *offloads_at_root_in_place_;
+  score aliased = *notes;
+  aliased.in_place = true;
+  offloads_at_root_in_place_ = holds_at_root_in_place(1) && why_no_descriptors(aliased).empty();
+  return *offloads_at_root_in_place_;
 }
 
 std::uint64_t lowered_score::digest() {

@@ -50,6 +50,11 @@ public:
   bool folds_inputs();
   /// Nobody ends its part before it has heard of everybody. Cost: runs the score the first time.
   bool agrees();
+  /// Why the process's NIC cannot perform it with these credits, as a sentence; empty if it can, which is proved of its descriptors then. Cost:
+  /// verifies, compiles and proves the first time.
+  const std::string& why_not_offloaded();
+  /// The same descriptors are right where the root's call is in place. @pre why_not_offloaded() is empty
+  bool offloads_at_root_in_place();
   /// digest(*notes), computed once.
   std::uint64_t digest();
 
@@ -68,6 +73,9 @@ private:
   std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
   std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
   std::optional<bool> one_pass_, folds_inputs_, agrees_;
+  std::string why_no_descriptors(const score& as);
+  std::optional<std::string> why_not_offloaded_;
+  std::optional<bool> offloads_at_root_in_place_;
   std::optional<std::uint64_t> digest_;
   std::optional<timing_sheet> sheet_;
   std::map<price_key, double> prices_;

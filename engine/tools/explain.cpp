@@ -113,7 +113,8 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
                 0,
                 by.candidates(what, placement, counts),
                 by.path(what, placement, counts),
-                told(by.machine(), placement)};
+                told(by.machine(), placement),
+                by.offload_of(what, placement, counts)};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   return e;
 }
@@ -205,6 +206,30 @@ std::string path_text(const explanation& e) {
 
 }  // namespace
 
+namespace {
+
+std::string offload_text(const offload_prospect& o) {
+  if (!o.why_not.empty()) return "not offloaded: " + o.why_not + '\n';
+  const std::string how = "with " + o.choreography + ", predicted " + number(o.predicted_seconds * 1e6, 2) + " us";
+  if (o.blocking) return "offloaded: the process's NIC performs it, " + how + '\n';
+  if (o.started)
+    return "offloaded where it is started and not waited for: the process's NIC performs it then, " + how + '\n';
+  return "not offloaded: the process's NIC could perform it, " + how + ", if engine.offload were always\n";
+}
+
+nlohmann::ordered_json offload_json(const offload_prospect& o) {
+  const bool can = o.why_not.empty();
+  nlohmann::ordered_json made;
+  made["blocking"] = o.blocking;
+  made["started"] = o.started;
+  made["choreography"] = can ? nlohmann::ordered_json(o.choreography) : nlohmann::ordered_json();
+  made["predicted_us"] = can ? nlohmann::ordered_json(o.predicted_seconds * 1e6) : nlohmann::ordered_json();
+  made["why_not"] = o.why_not;
+  return made;
+}
+
+}  // namespace
+
 std::string to_text(const explanation& e) {
   std::size_t width = 14;
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
@@ -248,6 +273,7 @@ std::string to_text(const explanation& e) {
               ? "\nnone can perform it\n"
               : "\n* " + chosen->choreography + " performs it (" + chosen->protocol +
                     (chosen->agreement.empty() ? "" : ", agreement " + chosen->agreement) + ")\n";
+  text += offload_text(e.offload);
   if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
     text += "measured: the best is " + best->choreography + " (" + best->protocol + "), the choice takes " +
             number(*chosen->measured_seconds / *best->measured_seconds, 2) + " times as long\n";
@@ -276,6 +302,7 @@ std::string to_json(const explanation& e, int indent) {
     if (c.chosen) o["chosen"] = c.choreography, o["protocol"] = c.protocol;
     o["candidates"].push_back(to_json_object(e, c));
   }
+  o["offload"] = offload_json(e.offload);
   if (const candidate* best = best_measured(e))
     o["best_measured"] = {{"choreography", best->choreography}, {"protocol", best->protocol}};
   return o.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);

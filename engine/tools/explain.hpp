@@ -20,6 +20,7 @@ struct explanation {
   std::vector<candidate> candidates;  ///< as planner::candidates orders them
   std::vector<std::string> path;      ///< of another planner than the cost model: planner::path
   std::string costs;                  ///< by which times are predicted: measured when, or assumed; a sentence's end
+  offload_prospect offload;           ///< by the process's NIC
   bool measured = false;              ///< show what was measured, too
 };
 

@@ -43,6 +43,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   void will_wait(const std::shared_ptr<communicator_state>& which);
 
   engine_options options;
+  const offload_wish offload;
   layout machine_layout;  ///< of the options; size 0 ranks when none was given
   bool has_layout = false;
   std::shared_ptr<spdlog::logger> log;
@@ -121,7 +122,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
                const actors::plan_ptr& known = nullptr, bool checked = false);
   actors::operation_ptr prepare(rank_t rank, call_description what, caller_waits waits);
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet
-  void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, const actors::plan_ptr& known);
+  void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, caller_waits waits,
+                       const actors::plan_ptr& known);
   actors::rank_cell& cell(rank_t rank) const { return table->at(rank); }
   /// A call was refused here, and the others would wait for it. It takes its place in the order, where it fails on every rank, and what
   /// was thrown goes on to the caller, with the rank's name. Of sends and receives nobody is told. @pre in a handler
@@ -144,6 +146,11 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   agreement_time agreement_for(const call& what, const call_options& options) const {
     if (!has_root(what.what)) return agreement_time::strict;
     return options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
+  }
+  /// Whether the process's NIC is to perform it, if it can.
+  bool wants_offload(const call& what, caller_waits waits) const {
+    return core->offload != offload_wish::never &&
+           troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
   }
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
 };

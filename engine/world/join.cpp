@@ -66,7 +66,7 @@ std::string settings_of(const engine_options& o) {
       "\nchannels = " + std::to_string(o.channels) + "\nchunk_bytes = " + std::to_string(o.chunk_bytes) +
       "\ncredits = " + std::to_string(o.credits) + "\nstreams = " + std::to_string(o.streams) +
       "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") + "\nlevel = " + std::string{name(o.level)} +
-      "\nagreement = " + std::string{name(o.agreement)} + "\n";
+      "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;

@@ -298,6 +298,17 @@ private:
 
 }  // namespace
 
+std::vector<endpoint> behind_one_nic(const score& s) {
+  std::vector<endpoint> places;
+  std::size_t port = 0;
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    // What finds no port is refused by why_not_offloaded(), which needs to see that it does not fit.
+    places.push_back({0, static_cast<std::uint16_t>(std::min<std::size_t>(port, most_ports))});
+    port += lanes_of(s, r);
+  }
+  return places;
+}
+
 std::string why_not_offloaded(const score& s, const compile_options& how) {
   if (how.credits < 1 || how.credits >= seq_ids)
     return "a channel has " + std::to_string(how.credits) + " credits; it must be 1 to " + std::to_string(seq_ids - 1) +

@@ -27,6 +27,9 @@ struct compile_options {
   std::size_t packet_elements = 1;  ///< longer messages are several packets, which say where they belong
 };
 
+/// Places of ranks that share node 0 and its ports.
+std::vector<endpoint> behind_one_nic(const score& s);
+
 /// Why no NIC can perform the score, as a sentence; empty if one can.
 /// @pre the score is lowered, and every reference in it is good (check_references)
 std::string why_not_offloaded(const score& s, const compile_options& how);

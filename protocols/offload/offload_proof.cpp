@@ -182,9 +182,16 @@ private:
         const std::array in{span(d.own, d.elements)}, to{span(d.target, d.elements)};
         check_pass(memory_, in, to);
       }
-      store(span(d.target, d.elements), *held);
+      if (!stays_where_it_is(d)) store(span(d.target, d.elements), *held);
     }
     if (out != nullptr) send(d, *out, std::move(held));
+  }
+
+  /// A copy from a place to itself, at a root whose call is in place: the kernel writes nothing.
+  bool stays_where_it_is(const descriptor& d) {
+    if (d.count > 0 || d.reduce || d.own.buffer == buffer_kind::none || d.elements == 0) return false;
+    const element_span from = span(d.own, d.elements), to = span(d.target, d.elements);
+    return memory_.place(from, 0) == memory_.place(to, 0);
   }
 
   values reduced(const descriptor& d, values own) {

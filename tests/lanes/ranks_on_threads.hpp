@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "actors/rank/rank_nic_queue.hpp"
 #include "actors/rank/rank_table.hpp"
 #include "memory/error.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -78,8 +79,10 @@ public:
     if (attendant_.joinable()) attendant_.join();
     turning_.end();
     member_.end();
+    nic_.close();
   }
   rank_table& table() { return table_; }
+  nic_thread& nic() { return nic_; }
 
 private:
   static rank_table_options options(int ranks, int cores, int spin) {
@@ -152,9 +155,16 @@ private:
       return true;
     }
     bool flush(const operation_key&) override { return false; }
+    void post_to_nic(nic_posting&& what) override {
+      if (!queue) queue = std::make_shared<rank_nic_queue>(to.nic_, to.table_.at(rank), to.alive_);
+      what.communicator = 1;
+      if (!queue->post(what)) throw error(errc::out_of_memory, "the queue is full");
+    }
+    void recall_from_nic(epoch_t epoch) override { queue->recall(1, epoch, rank); }
     steady_time now() const override { return std::chrono::steady_clock::now(); }
     house& to;
     rank_t rank;
+    std::shared_ptr<rank_nic_queue> queue;
   };
 
   // -- agreement::audience: the table outlives the membership's thread --
@@ -191,6 +201,8 @@ private:
 
   int ranks_;
   arena memory_;
+  const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
+  nic_thread nic_{2, 100};
   agreement state_;
   rank_table table_;
   std::thread attendant_;
@@ -258,6 +270,17 @@ inline plan_ptr mailbox_sum_plan(int ranks, std::size_t count, const char* chore
   p->count = count;
   p->work_type = datatype::i32;
   p->port = mailbox_plan{.agrees = true};
+  return p;
+}
+
+/// The same by the NIC.
+inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreography = "ring") {
+  auto p = std::make_shared<plan>();
+  p->notes = std::make_shared<const score>(
+      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks))));
+  p->count = count;
+  p->work_type = datatype::i32;
+  p->port = nic_plan{8, nic_packet_bytes, {}};
   return p;
 }
 

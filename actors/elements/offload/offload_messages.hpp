@@ -20,7 +20,7 @@ namespace troupe::actors {
 /// keeps late packets of an ended job from its successor.
 struct offload_job {
   std::uint8_t id = 0;
-  std::uint32_t epoch = 0;
+  std::uint64_t epoch = 0;
   bool operator==(const offload_job&) const = default;
 };
 
@@ -40,7 +40,9 @@ struct offload_packet {
   std::uint32_t index = 0;        ///< of the message's packets
   std::uint64_t number = 0;       ///< of the channel's packets, for the link alone: what was taken is not taken again
   std::size_t bytes = 0;          ///< of data
-  std::vector<std::byte> data{};  ///< empty where a NIC carries no payload
+  std::vector<std::byte> data{};  ///< empty where a NIC carries no payload, or …
+  const std::byte* lies_at =
+      nullptr;  ///< … refers to it: the sender's memory, which stays as it is until the packet was taken
 };
 
 struct offload_response {
@@ -72,6 +74,8 @@ struct offload_config {
   picoseconds longest_resend{std::chrono::milliseconds{320}};
   std::size_t most_sequences = 8192;  ///< posted at a time
   bool carries = true;                ///< false: no bytes are moved, and there need not be memory for them
+  bool refers =
+      false;  ///< packets do not bring their bytes along but say where they lie: all NICs are in one address space
 };
 
 }  // namespace troupe::actors

@@ -102,7 +102,6 @@ std::unique_ptr<offload_nic::run> offload_nic::make_run(const std::shared_ptr<po
                                       [](const unit& a, const unit& b) { return a.sequences < b.sequences; });
   r->unit = static_cast<int>(least - units_.begin());
   list_channels(*r);
-  if (config_.carries) r->sum.resize(config_.packet_bytes);
   return r;
 }
 
@@ -280,7 +279,7 @@ std::string offload_nic::why_not_taken(const run& r, const stored& p) const {
   const offload::descriptor& d = r.now();
   const std::size_t expected = d.swap_local_data ? piece_bytes(r) : 0;
   const bool good = p.has_data == d.swap_local_data && p.bytes == expected && p.has_address == (r.pieces > 1) &&
-                    (!config_.carries || p.data.size() == expected);
+                    (!config_.carries || p.lies_at != nullptr || p.data.size() == expected);
   if (good) return {};
   return "rank " + std::to_string(r.program().rank) + ", port " + text(r.code->port) + ", descriptor " + text(r.next) +
          ": a packet of " + text(p.bytes) + " bytes came where one of " + text(expected) +
@@ -293,14 +292,16 @@ void offload_nic::combine(run& r, const stored& p) {
   const offload::descriptor& d = r.now();
   const std::size_t offset = piece_offset(r);
   const bool last = r.source + 1 == d.count;
-  std::byte* out = last && d.target.buffer != buffer_kind::none ? at(r, d.target) + offset : r.sum.data();
-  if (!d.reduce) return troupe::copy(out, p.data.data(), p.bytes);
+  const bool keeps = last && d.target.buffer != buffer_kind::none;
+  if (!keeps && r.sum.empty()) r.sum.resize(config_.packet_bytes);
+  std::byte* out = keeps ? at(r, d.target) + offset : r.sum.data();
+  if (!d.reduce) return troupe::copy(out, p.bytes_of_it(), p.bytes);
   const offload_posting& of = r.of->what;
   const std::byte* there = r.source == 0 ? at(r, d.own) + offset : r.sum.data();
   const std::size_t count = p.bytes / r.program().element_size;
   const bool swapped = r.program().awaited[d.awaited + r.source].swapped;
-  if (swapped) reduce(of.type, of.reduction, there, p.data.data(), out, count);
-  else reduce(of.type, of.reduction, p.data.data(), there, out, count);
+  if (swapped) reduce(of.type, of.reduction, there, p.bytes_of_it(), out, count);
+  else reduce(of.type, of.reduction, p.bytes_of_it(), there, out, count);
 }
 
 // -- questions --------------------------------------------------------------------------------------------------------

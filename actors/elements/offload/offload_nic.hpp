@@ -116,6 +116,8 @@ private:
     std::size_t bytes = 0;
     bool has_data = false, has_address = false;
     std::vector<std::byte> data;
+    const std::byte* lies_at = nullptr;  ///< see offload_packet
+    const std::byte* bytes_of_it() const { return lies_at != nullptr ? lies_at : data.data(); }
   };
   /// A rank's part.
   struct posted {
@@ -143,7 +145,7 @@ private:
     std::vector<std::uint16_t> in_of, out_of;  ///< by awaited message from `awaited` on, by descriptor
     std::size_t awaited = 0;
     std::optional<stored> landed;  ///< the packet that it needs next, where the buffer had no room
-    std::vector<std::byte> sum;    ///< of the piece
+    std::vector<std::byte> sum;    ///< of the piece, where several messages are combined before they are kept
     bool ready = false;            ///< in the unit's turn
 
     const offload::descriptor& now() const { return code->descriptors[next]; }
@@ -172,7 +174,7 @@ private:
     bool operator>(const timer& other) const { return at > other.at; }
   };
   struct ended {
-    std::uint32_t epoch = 0;
+    std::uint64_t epoch = 0;
     bool well = false;
   };
 

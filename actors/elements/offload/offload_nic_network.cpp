@@ -35,7 +35,7 @@ void offload_nic::arrive(offload_packet&& came, picoseconds now) {
       key_of(came.job.id, came.on.source_node, came.on.source_port, came.on.dest_port, came.seq_id, came.index);
   const bool needed = needs_now(*r, *c, came);
   if (u.buffer.contains(key) || (needed && r->landed)) return;
-  stored kept{came.bytes, came.has_data, came.has_address, std::move(came.data)};
+  stored kept{came.bytes, came.has_data, came.has_address, std::move(came.data), came.lies_at};
   note_fill(u, now);
   if (!u.buffer.put(key, std::move(kept))) {
     ++refused_;
@@ -175,7 +175,8 @@ offload_packet offload_nic::packet_of(const out_ref& c) {
   p.index = static_cast<std::uint32_t>(number - m.first);
   const std::size_t each = packet_elements(c.of->program()) * c.of->program().element_size, begin = p.index * each;
   p.bytes = std::min(each, m.bytes - begin);
-  if (config_.carries && p.bytes > 0) p.data.assign(m.data + begin, m.data + begin + p.bytes);
+  if (config_.refers) p.lies_at = m.data + begin;
+  else if (config_.carries && p.bytes > 0) p.data.assign(m.data + begin, m.data + begin + p.bytes);
   return p;
 }
 

@@ -13,7 +13,7 @@ constexpr collective last_of(collective) { return all_collectives.back(); }
 constexpr datatype last_of(datatype) { return all_datatypes.back(); }
 constexpr op_kind last_of(op_kind) { return all_op_kinds.back(); }
 constexpr determinism last_of(determinism) { return determinism::topology_stable; }
-constexpr message_protocol last_of(message_protocol) { return message_protocol::direct; }
+constexpr message_protocol last_of(message_protocol) { return message_protocol::nic; }
 constexpr agreement_time last_of(agreement_time) { return agreement_time::eager; }
 constexpr errc last_of(errc) { return last_errc; }
 

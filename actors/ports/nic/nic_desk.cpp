@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/nic/nic_desk.hpp"
+
+#include <algorithm>
+
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+namespace {
+/// Rounds of all units between two looks at what has been handed in.
+constexpr int rounds_a_turn = 16;
+}  // namespace
+
+offload_config nic_config() {
+  offload_config c;
+  c.units = 4;
+  c.packet_bytes = nic_packet_bytes;
+  c.buffer_bytes = 256 * nic_packet_bytes;  // 256 names
+  c.refers = true;
+  return c;
+}
+
+nic_desk::nic_desk(const offload_config& config) : nic_(config), by_id_(offload::most_jobs) {
+  for (int id = offload::most_jobs - 1; id >= 0; --id) free_.push_back(static_cast<std::uint8_t>(id));
+}
+
+void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
+  const key which{what.communicator, what.epoch};
+  job& of = jobs_[which];
+  if (!of.parts.empty() && of.parts.front().what.fingerprint != what.fingerprint)
+    return who->differs(what.epoch, of.parts.front().what.rank);
+  const int ranks = what.ranks;
+  of.sequences += what.program->sequences.size();
+  of.parts.push_back({std::move(who), std::move(what)});
+  if (++of.posted == ranks && !of.broken) ready_.push_back(which);
+}
+
+void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now) {
+  const key which{communicator, epoch};
+  if (const auto at = jobs_.find(which); at != jobs_.end()) {
+    job& of = at->second;
+    of.broken = true;
+    std::erase(ready_, which);
+    if (of.runs_as) {
+      nic_.abort(*of.runs_as, now);
+      release(of);
+    }
+    std::erase_if(of.parts, [&](const part& p) { return p.what.rank == rank; });
+    if (of.parts.empty()) jobs_.erase(at);
+  }
+  who.let_go(epoch);
+}
+
+void nic_desk::release(job& what) {
+  free_.push_back(what.runs_as->id);
+  sequences_ -= what.sequences;
+  what.runs_as.reset();
+}
+
+// -- what is complete begins --------------------------------------------------------------------------------------------
+
+void nic_desk::begin_ready(picoseconds now) {
+  while (!ready_.empty()) {
+    const key which = ready_.front();
+    job& of = jobs_.at(which);
+    if (free_.empty() || sequences_ + of.sequences > std::max(nic_.config().most_sequences, of.sequences)) return;
+    ready_.pop_front();
+    begin(which, of, now);
+  }
+}
+
+bool nic_desk::begin(const key& which, job& what, picoseconds now) {
+  what.runs_as = offload_job{free_.back(), ++serial_};
+  free_.pop_back();
+  by_id_[what.runs_as->id] = which;
+  sequences_ += what.sequences;
+  for (const part& p : what.parts) {
+    const std::string why = nic_.post({*what.runs_as, p.what.program, p.what.memory, p.what.type, p.what.reduction});
+    if (why.empty()) continue;
+    fail(which, what, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why, now);
+    return false;
+  }
+  return true;
+}
+
+void nic_desk::fail(const key& which, job& what, const std::string& why, picoseconds now) {
+  nic_.abort(*what.runs_as, now);
+  release(what);
+  std::vector<part> parts = std::move(what.parts);
+  jobs_.erase(which);
+  for (const part& p : parts) p.who->performed(which.second, make_failure(errc::aborted, why));
+}
+
+// -- a turn -------------------------------------------------------------------------------------------------------------
+
+bool nic_desk::turn(picoseconds now) {
+  if (!ready_.empty()) begin_ready(now);
+  if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
+  bool more = true;
+  for (int round = 0; round < rounds_a_turn && more; ++round) more = perform(now);
+  return more || (!ready_.empty() && !free_.empty());
+}
+
+/// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.
+bool nic_desk::perform(picoseconds now) {
+  bool moved = false;
+  for (int unit = 0; unit < nic_.config().units; ++unit) moved = nic_.work(unit, now).has_value() || moved;
+  while (auto packet = nic_.next_packet(now)) {
+    nic_.arrive(std::move(*packet), now);
+    moved = true;
+  }
+  while (const auto response = nic_.next_response()) {
+    nic_.respond(*response, now);
+    moved = true;
+  }
+  while (const auto end = nic_.next_completion()) ended(*end);
+  return moved;
+}
+
+void nic_desk::ended(const offload_completion& what) {
+  const auto at = jobs_.find(by_id_[what.job.id]);
+  if (at == jobs_.end() || at->second.runs_as != what.job) return;  // recalled meanwhile
+  job& of = at->second;
+  const auto mine =
+      std::find_if(of.parts.begin(), of.parts.end(), [&](const part& p) { return p.what.rank == what.rank; });
+  if (mine == of.parts.end()) return;
+  const nic_client_ptr who = std::move(mine->who);
+  const epoch_t epoch = mine->what.epoch;
+  of.parts.erase(mine);
+  if (of.parts.empty()) {
+    release(of);
+    jobs_.erase(at);
+  }
+  who->performed(epoch, what.error.empty() ? nullptr : make_failure(errc::aborted, what.error));
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where the ranks of a process hand in what its NIC is to perform, and the NIC behind it: a plain state. No CAF, thread or clock in here.
+//
+//   post(posting)     from a rank   its part of an operation: descriptors, and where its memory is
+//   recall(…)         from a rank   give that memory back, performed or not
+//   turn()            from the owner: performs what can be performed
+//   performed, differs, let_go   to the rank (nic_client)
+//
+// An operation is known by its communicator and epoch. It begins when all its ranks have posted it with the same fingerprint; so nobody's memory
+// is touched before everybody is known to have called the same, no packet comes early, and a JobID is used for no longer than packets
+// are under way. Who posts another fingerprint than the first is told so, and its part is not kept.
+//
+// What ends. A rank's part is over when it has been performed, has failed, or was recalled: then nothing here refers to its memory. A recall
+// ends the whole operation in the NIC, since the others could not end it either; their parts are kept until they are recalled, too.
+//
+// Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
+// which they became complete.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/elements/offload/offload_nic.hpp"
+#include "protocols/agreement/agreement.hpp"
+#include "protocols/offload/descriptor.hpp"
+#include "protocols/perform/performer.hpp"
+
+namespace troupe::actors {
+
+/// Largest packet, and so what is reduced, or passed on, at a time: it should stay in a core's cache beside its operands.
+inline constexpr std::size_t nic_packet_bytes = std::size_t{64} * 1024;
+/// Of the process's NIC. Packets refer to their senders' memory, so that the hash buffers hold names and no bytes.
+offload_config nic_config();
+
+/// A rank's part of an operation.
+struct nic_posting {
+  std::uint64_t communicator = 0;  ///< the same for its ranks, another one for every other communicator of the process
+  epoch_t epoch = 0;
+  rank_t rank = 0;
+  int ranks = 1;
+  std::uint64_t fingerprint = 0;
+  std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic()
+  memory_map memory{};
+  datatype type = datatype::u8;
+  op reduction{};
+};
+
+/// A rank, as the desk knows it. Called on the desk's own thread.
+class nic_client {
+public:
+  virtual ~nic_client() = default;
+  /// @param why null: well. Nothing refers to the rank's memory any more.
+  virtual void performed(epoch_t epoch, failure_ptr why) = 0;
+  /// `from` has posted another call for this epoch. Nothing of the posting was kept.
+  virtual void differs(epoch_t epoch, rank_t from) = 0;
+  /// What was recalled is the rank's again.
+  virtual void let_go(epoch_t epoch) = 0;
+};
+using nic_client_ptr = std::shared_ptr<nic_client>;
+
+class nic_desk {
+public:
+  explicit nic_desk(const offload_config& config = nic_config());
+
+  void post(nic_client_ptr who, nic_posting&& what);
+  void recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now);
+  /// Performs some packets. True: there may be more to do at once.
+  bool turn(picoseconds now);
+  /// Nothing is here. (What waits for ranks that have not posted is.)
+  bool empty() const { return jobs_.empty(); }
+  std::size_t operations() const { return jobs_.size(); }
+  std::size_t under_way() const { return static_cast<std::size_t>(offload::most_jobs) - free_.size(); }
+  const offload_nic& nic() const { return nic_; }
+
+private:
+  using key = std::pair<std::uint64_t, epoch_t>;
+  struct part {
+    nic_client_ptr who;
+    nic_posting what;
+    bool over = false;
+  };
+  struct job {
+    std::vector<part>
+        parts;       ///< in the order of their posting, as long as their ranks are not told or have not recalled them
+    int posted = 0;  ///< ranks, so far
+    std::optional<offload_job> runs_as;
+    bool broken = false;  ///< somebody has recalled his part
+    std::size_t sequences = 0;
+  };
+
+  void begin_ready(picoseconds now);
+  bool begin(const key& which, job& what, picoseconds now);
+  void fail(const key& which, job& what, const std::string& why, picoseconds now);
+  void release(job& what);
+  void ended(const offload_completion& what);
+  bool perform(picoseconds now);
+
+  offload_nic nic_;
+  std::map<key, job> jobs_;
+  std::deque<key> ready_;  ///< complete, and not begun
+  std::vector<std::uint8_t> free_;
+  std::vector<key> by_id_;
+  std::uint64_t serial_ = 0;
+  std::size_t sequences_ = 0;  ///< of operations in the NIC
+};
+
+}  // namespace troupe::actors

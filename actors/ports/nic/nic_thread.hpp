@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The thread that performs a process's NIC, and the ranks' queues to it.
+//
+// A rank writes words (a posting, or that it wants its memory back) into a queue of its own: bounded, one writer at a time (whoever has the
+// rank's turn) and one reader, so Boost.Lockfree's spsc_queue. Then it *rings*: a queue that is not on the thread's list of those that
+// rang is put there, and the thread is woken if it sleeps. So the thread looks at one word however many ranks there are.
+// What ends is told on the rank's turn, which the thread takes if it is free; else it leaves a word in the rank's inbox. So the
+// outcome of an operation is there when its caller looks, and callbacks run on this thread.
+//
+// No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 read `asleep_`. Thread: T1 set `asleep_`, T2 look at the
+// list, T3 sleep at its parker, which keeps a wake-up that comes early. R2, R3, T1, T2 are sequentially consistent. A queue that is on the list
+// is kept by it; the thread says that it has left the list before it reads the queue.
+//
+// A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and a system call if the thread
+// sleeps. The thread looks for a while after something has moved, as callers do (policy.hpp), then sleeps; where ranks and this thread are more than the
+// cores, it yields instead, since whoever waits for it, or computes, needs the core. Nothing is polled while nothing is
+// under way, or while an operation waits for a rank that has not called it.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <boost/lockfree/spsc_queue.hpp>
+
+#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/waiting/parking.hpp"
+#include "actors/waiting/policy.hpp"
+
+namespace troupe::actors {
+
+class nic_thread;
+
+/// A rank's end. One thread at a time: whoever has the rank's turn.
+class nic_queue : public nic_client, public std::enable_shared_from_this<nic_queue> {
+public:
+  /// Operations that a rank may have posted, each with a word more for its recall.
+  static constexpr std::size_t most_posted = 32;
+
+  /// @param to outlives what is under way
+  explicit nic_queue(nic_thread& to) : to_(&to) {}
+  /// False: the queue is full, and nothing has happened. Throws std::system_error if there is no thread for it.
+  bool post(const nic_posting& what);
+  /// nic_client::let_go() follows. @pre posted, and neither performed nor recalled
+  void recall(std::uint64_t communicator, epoch_t epoch, rank_t rank);
+
+private:
+  friend class nic_thread;
+  struct word {
+    bool recalls = false;
+    nic_posting what;
+  };
+  nic_thread* to_;
+  boost::lockfree::spsc_queue<word, boost::lockfree::capacity<2 * most_posted>> words_;
+  std::atomic<bool> rung_{false};    ///< on the list
+  std::shared_ptr<nic_queue> self_;  ///< while it is
+  nic_queue* next_rung_ = nullptr;
+};
+
+/// Thread-safe.
+class nic_thread {
+public:
+  /// Starts no thread: the first ring does.
+  /// @param cores that the process may use @param most_spin looks of the thread before it sleeps, where there is a core for it
+  nic_thread(int cores, int most_spin) : cores_(cores), most_spin_(most_spin) { share_cores_with(1); }
+  ~nic_thread() { close(); }
+  nic_thread(const nic_thread&) = delete;
+  nic_thread& operator=(const nic_thread&) = delete;
+
+  /// The thread ends. What is still under way stays where it is: nobody performs it any more.
+  void close();
+  /// The thread was started: something was posted.
+  bool started() const { return started_.load(); }
+  /// Names communicators to the desk.
+  std::uint64_t next_communicator() { return communicators_.fetch_add(1) + 1; }
+
+private:
+  friend class nic_queue;
+  void start();
+  void ring(nic_queue& which);
+  void work();
+  bool take_words();
+  void read(nic_queue& from);
+  bool sleep();
+  void share_cores_with(int ranks);
+  picoseconds now() const { return std::chrono::steady_clock::now() - began_; }
+
+  const int cores_, most_spin_;
+  std::atomic<nic_queue*> rung_{nullptr};
+  std::atomic<bool> asleep_{false}, closed_{false}, started_{false};
+  std::atomic<std::uint64_t> communicators_{0};
+  parker place_;
+  std::mutex mutex_;  // when the thread is started or ended
+  std::thread thread_;
+
+  // Its own.
+  std::unique_ptr<nic_desk> desk_;
+  steady_time began_{};
+  waiting_policy waiting_;
+  int spin_ = 0;
+  int most_ranks_ = 0;  ///< of an operation so far
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row 35 of the target table: collectives that are started, computed beside, and waited for, by the method of IMB-NBC (harness/nbc.hpp).
+
+Each round runs every contender once over all points, beginning with another one each time; a number is the median over the rounds."""
+
+import os
+import statistics
+
+from contenders import Failed, mpich_command, openmpi_command
+from extras import run_program
+from tables import human
+
+SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
+COLLECTIVES = ["all_reduce", "broadcast", "all_to_all"]
+OVERLAP_TARGET = 0.9
+
+
+def contenders(programs, ranks):
+    """name: (command, which takes seconds and points)"""
+    found = {f"troupe, offload {how}": [os.path.join(programs, "nbc"), how, str(ranks)] for how in ("never", "auto")}
+    for name, command in (("openmpi", openmpi_command), ("mpich", mpich_command)):
+        program = os.path.join(programs, f"nbc_{name}")
+        if os.path.exists(program):
+            # Open MPI asks for that where the driver runs as root; the same as for contenders.
+            root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            found[name] = ["env", *[f"{key}={value}" for key, value in root.items()], *command(program, ranks)]
+    return found
+
+
+def measure(options, programs):
+    rounds, seconds = (2, "0.05") if options.quick else (7, "0.15")
+    sizes = options.sizes or (SIZES[:3] if options.quick else SIZES)
+    kinds = [c for c in COLLECTIVES if c in options.collectives] if options.collectives_given else COLLECTIVES
+    points = [f"{c}:{s}" for c in kinds for s in sizes]
+    samples = {}
+    for ranks in options.ranks if options.ranks_given else (2,):
+        all_of_them = list(contenders(programs, ranks).items())
+        for turn in range(rounds):
+            for k in range(len(all_of_them)):
+                name, command = all_of_them[(turn + k) % len(all_of_them)]
+                for p in run_program([*command, seconds, *points], 300):
+                    samples.setdefault((name, ranks, p["collective"], p["bytes"]), []).append(p)
+    if not samples:
+        raise Failed("no point of row 35 was asked for")
+    numbers = ("t_pure_us", "t_cpu_us", "t_both_us", "overlap", "begin_cpu_us", "wait_cpu_us")
+    return [{"contender": name, "ranks": ranks, "collective": what, "bytes": size, "wrong": max(r["wrong"] for r in runs),
+             **{key: statistics.median(r[key] for r in runs) for key in numbers}, "overlap_all": [r["overlap"] for r in runs]}
+            for (name, ranks, what, size), runs in samples.items()]
+
+
+def judge(found, verdict_of):
+    """Total time beside both peers, where no core is free; the overlap is in the table."""
+    of = {(p["contender"], p["ranks"], p["collective"], p["bytes"]): p for p in found}
+    ratios, posts = [], []
+    for (name, *key), p in of.items():
+        if name != "troupe, offload auto":
+            continue
+        posts.append(((p["begin_cpu_us"] + p["wait_cpu_us"]) / 2, f"{p['collective']} {human(p['bytes'])}, {p['ranks']} ranks"))
+        for peer in ("openmpi", "mpich"):
+            if theirs := of.get((peer, *key)):
+                ratios.append((p["t_both_us"] / theirs["t_both_us"], f"{p['collective']} {human(p['bytes'])}, {p['ranks']} ranks, {peer}"))
+    return [verdict_of(35, "begin, compute as long as it takes alone, wait: with offload auto / MPI", "each ≤ 1", 1, ratios),
+            verdict_of(35, "the caller's own CPU time in begin and wait, µs / 2", "each ≤ 2 µs", 1, posts)]
+
+
+def table(found, write):
+    head = ["contender", "ranks", "operation", "size", "alone µs", "computing µs", "both µs", "overlap", "CPU of begin µs", "of wait µs"]
+    lines = [[p["contender"], str(p["ranks"]), p["collective"], human(p["bytes"]), *[f"{p[k]:.4g}" for k in ("t_pure_us", "t_cpu_us", "t_both_us")],
+              f"{p['overlap']:.0%}", f"{p['begin_cpu_us']:.3g}", f"{p['wait_cpu_us']:.3g}"]
+             for p in sorted(found, key=lambda p: (p["ranks"], p["collective"], p["bytes"], p["contender"]))]
+    return "### Row 35: started, computed beside, waited for\n\n" + write(head, lines)

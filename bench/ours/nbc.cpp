@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 35 of the target table: collectives that are started, computed beside, and waited for (harness/nbc.hpp). A line of JSON a point.
+//   nbc OFFLOAD RANKS SECONDS POINT...      nbc auto 2 0.1 all_reduce:65536 broadcast:1048576
+// A thread a rank; OFFLOAD as engine.offload: never, auto or always.
+
+#include "bench/harness/nbc.hpp"
+#include "engine/api/troupe.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <exception>
+#include <memory>
+
+namespace {
+
+using bench::nbc::point;
+
+/// What the ranks' threads find the largest of.
+struct shared {
+  explicit shared(int ranks) : all(ranks), values(static_cast<std::size_t>(ranks)) {}
+  std::barrier<> all;
+  std::vector<double> values;
+};
+
+class member {
+public:
+  member(troupe::communicator& comm, shared& with, const point& p)
+      : comm_(&comm), with_(&with), what_(p.collective), in_(p.bytes / sizeof(float)), out_(in_.size()) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    if (what_ == "all_to_all") in_.resize(in_.size() / ranks * ranks), out_.resize(in_.size());
+    std::fill(in_.begin(), in_.end(), static_cast<float>(comm.rank() + 1));
+    if (what_ == "broadcast") std::fill(out_.begin(), out_.end(), comm.rank() == 0 ? 1.0F : 0.0F);
+  }
+  void begin() {
+    if (what_ == "all_reduce") request_ = comm_->all_reduce_async(in_, out_, troupe::sum);
+    else if (what_ == "broadcast") request_ = comm_->broadcast_async(out_, 0);
+    else request_ = comm_->all_to_all_async(in_, out_);
+  }
+  void wait() { request_.wait(); }
+  void barrier() { comm_->barrier(); }
+  double largest(double mine) {
+    with_->values[static_cast<std::size_t>(comm_->rank())] = mine;
+    with_->all.arrive_and_wait();
+    const double top = *std::max_element(with_->values.begin(), with_->values.end());
+    with_->all.arrive_and_wait();
+    return top;
+  }
+  double wrong() const {
+    const int ranks = comm_->size();
+    const std::size_t block = out_.size() / static_cast<std::size_t>(ranks);
+    double count = 0;
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const float right = what_ == "all_reduce"  ? static_cast<float>(ranks * (ranks + 1) / 2)
+                          : what_ == "broadcast" ? 1.0F
+                                                 : static_cast<float>(i / block + 1);
+      count += out_[i] != right;
+    }
+    return count;
+  }
+
+private:
+  troupe::communicator* comm_;
+  shared* with_;
+  std::string what_;
+  std::vector<float> in_, out_;
+  troupe::request request_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 5) throw std::invalid_argument("usage: nbc OFFLOAD RANKS SECONDS POINT...");
+  troupe::engine_options options;
+  options.offload = argv[1];
+  const int ranks = std::atoi(argv[2]);
+  const double seconds = std::atof(argv[3]);
+  std::vector<point> points;
+  for (int i = 4; i < argc; ++i) points.push_back(bench::nbc::parse(argv[i]));
+  troupe::engine engine{options};
+  shared with{ranks};
+  engine.run(ranks, [&](troupe::communicator& comm) {
+    for (const point& p : points) {
+      member m{comm, with, p};
+      const std::string line = bench::nbc::measure(m, p, seconds);
+      if (comm.rank() == 0) std::printf("%s\n", line.c_str()), std::fflush(stdout);
+    }
+  });
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "nbc: %s\n", e.what());
+  return 1;
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process's NIC: the desk alone, where every order of postings and recalls is tried, and its thread with ranks on threads.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <sys/resource.h>
+
+#include "tests/lanes/ranks_on_threads.hpp"
+#include "tests/seed.hpp"
+
+using namespace ranks_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct client final : nic_client {
+  void performed(epoch_t epoch, failure_ptr why) override { ended.emplace_back(epoch, std::move(why)); }
+  void differs(epoch_t epoch, rank_t from) override { different.emplace_back(epoch, from); }
+  void let_go(epoch_t epoch) override { free.push_back(epoch); }
+  std::vector<std::pair<epoch_t, failure_ptr>> ended;
+  std::vector<std::pair<epoch_t, rank_t>> different;
+  std::vector<epoch_t> free;
+};
+
+/// Ranks that post all-reduces of i32, and their memory.
+struct party {
+  party(int n, std::size_t c, const char* choreography = "ring")
+      : ranks(n), count(c), how(nic_sum_plan(n, c, choreography)) {
+    for (rank_t r = 0; r < n; ++r) {
+      clients.push_back(std::make_shared<client>());
+      in.emplace_back(c, r + 1);
+      out.emplace_back(c, -1);
+      scratch.emplace_back(how->descriptors_of(r, c)->scratch_bytes);
+    }
+  }
+  nic_posting posting(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
+    const auto at = static_cast<std::size_t>(r);
+    nic_posting p;
+    p.communicator = 1;
+    p.epoch = epoch;
+    p.rank = r;
+    p.ranks = ranks;
+    p.fingerprint = fingerprint;
+    p.program = how->descriptors_of(r, count);
+    p.memory.input = reinterpret_cast<std::byte*>(in[at].data());
+    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
+    p.memory.scratch = scratch[at].data();
+    p.type = datatype::i32;
+    p.reduction = sum;
+    return p;
+  }
+  void post(nic_desk& desk, rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
+    desk.post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));
+  }
+  bool right() const {
+    const int sum_of_all = ranks * (ranks + 1) / 2;
+    return std::all_of(out.begin(), out.end(), [&](const auto& o) {
+      return std::all_of(o.begin(), o.end(), [&](std::int32_t x) { return x == sum_of_all; });
+    });
+  }
+  bool untouched() const {
+    return std::all_of(out.begin(), out.end(),
+                       [](const auto& o) { return std::all_of(o.begin(), o.end(), [](auto x) { return x == -1; }); });
+  }
+
+  int ranks;
+  std::size_t count;
+  plan_ptr how;
+  std::vector<std::shared_ptr<client>> clients;
+  std::vector<std::vector<std::int32_t>> in, out;
+  std::vector<std::vector<std::byte>> scratch;
+};
+
+void finish(nic_desk& desk) {
+  for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+}
+
+double seconds_of_cpu() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+}  // namespace
+
+TEST_CASE("nic desk: an operation begins with its last rank, in whatever order they post, and is right") {
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
+    std::vector<rank_t> order{0, 1, 2, 3};
+    epoch_t epoch = 0;
+    nic_desk desk;
+    do {
+      party of(4, 50'001, choreography);
+      for (const rank_t r : order) {
+        CHECK(of.untouched());
+        of.post(desk, r, epoch);
+        if (r != order.back()) CHECK_FALSE(desk.turn(picoseconds{0}));
+      }
+      finish(desk);
+      CHECK(of.right());
+      for (const auto& c : of.clients) {
+        REQUIRE(c->ended.size() == 1);
+        CHECK(c->ended[0].first == epoch);
+        CHECK_FALSE(c->ended[0].second);
+      }
+      CHECK(desk.empty());
+      ++epoch;
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+}
+
+TEST_CASE("nic desk: who posts another call is told so, nobody's memory is touched, and all get theirs back") {
+  nic_desk desk;
+  party of(3, 1000);
+  of.post(desk, 2, 5);
+  of.post(desk, 0, 5, 8);
+  of.post(desk, 1, 5);
+  finish(desk);
+  CHECK(of.clients[0]->different == std::vector<std::pair<epoch_t, rank_t>>{{5, 2}});
+  CHECK(of.clients[1]->different.empty());
+  for (rank_t r = 0; r < 3; ++r) desk.recall(*of.clients[static_cast<std::size_t>(r)], 1, 5, r, picoseconds{0});
+  for (const auto& c : of.clients) CHECK(c->free == std::vector<epoch_t>{5});
+  CHECK(of.untouched());
+  CHECK(desk.empty());
+}
+
+TEST_CASE(
+    "nic desk: memory that is recalled at any moment is not touched afterwards, and the next operations are right") {
+  constexpr int ranks = 3;
+  nic_desk desk;
+  std::mt19937_64 random(seed());
+  int in_the_middle = 0;
+  for (epoch_t epoch = 0; epoch < 60; ++epoch) {
+    party broken(ranks, 400'000), next(ranks, 1000);
+    for (rank_t r = 0; r < ranks; ++r) broken.post(desk, r, 2 * epoch);
+    for (rank_t r = 0; r < ranks; ++r) next.post(desk, r, 2 * epoch + 1);
+    for (std::uint64_t turns = random() % 6; turns > 0; --turns) desk.turn(picoseconds{0});
+    const auto first = static_cast<rank_t>(random() % ranks);
+    in_the_middle += !broken.untouched() && !broken.right();
+    desk.recall(*broken.clients[static_cast<std::size_t>(first)], 1, 2 * epoch, first, picoseconds{0});
+    const auto then = broken.out;
+    finish(desk);
+    CHECK(broken.out == then);
+    CHECK(next.right());
+    for (rank_t r = 0; r < ranks; ++r)
+      if (r != first) desk.recall(*broken.clients[static_cast<std::size_t>(r)], 1, 2 * epoch, r, picoseconds{0});
+    CHECK(desk.empty());
+    CHECK(desk.under_way() == 0);
+  }
+  CHECK(in_the_middle > 5);
+}
+
+TEST_CASE("nic desk: more operations than there are JobIDs wait, and nothing is lost") {
+  constexpr int operations = 600;
+  nic_desk desk;
+  std::vector<std::unique_ptr<party>> all;
+  for (epoch_t e = 0; e < operations; ++e) {
+    all.push_back(std::make_unique<party>(2, 10));
+    all.back()->post(desk, 0, e);
+  }
+  CHECK(desk.under_way() == 0);
+  for (epoch_t e = operations; e-- > 0;) all[e]->post(desk, 1, e);
+  desk.turn(picoseconds{0});
+  CHECK(desk.under_way() <= static_cast<std::size_t>(offload::most_jobs));
+  finish(desk);
+  CHECK(desk.empty());
+  CHECK(std::all_of(all.begin(), all.end(), [](const auto& p) { return p->right(); }));
+}
+
+TEST_CASE("nic thread: blocking and started operations of several threads, beside those on the boards") {
+  for (const int ranks : {2, 4}) {
+    house o(ranks);
+    const auto by_nic = nic_sum_plan(ranks, 3), on_board = sum_plan(ranks, 3);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (rank_t r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        constexpr std::size_t rounds = 400;
+        std::vector<std::array<std::int32_t, 3>> in(rounds), out(rounds);
+        std::vector<completion_ptr> open;
+        for (std::size_t i = 0; i < rounds; ++i) {
+          const auto& how = i % 3 == 0 ? on_board : by_nic;
+          in[i].fill(static_cast<std::int32_t>(i) * (r + 1));
+          if ((i * 7 + static_cast<std::size_t>(r)) % 5 != 0)
+            open.push_back(start(o.table(), r, how, in[i].data(), out[i].data()));
+          else if (run(o.table(), r, how, in[i].data(), out[i].data())) ++wrong;
+        }
+        for (const auto& done : open) {
+          wait_for(done);
+          if (done->why()) ++wrong;
+        }
+        for (std::size_t i = 0; i < rounds; ++i)
+          for (const std::int32_t x : out[i]) wrong += x != static_cast<std::int32_t>(i) * ranks * (ranks + 1) / 2;
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE(
+    "nic thread: cancelled at any moment, operations are right or cancelled, and their memory is the caller's again") {
+  constexpr int ranks = 3, rounds = 60;
+  constexpr std::size_t count = 60'000;
+  house o(ranks);
+  const auto how = nic_sum_plan(ranks, count);
+  std::mt19937_64 random(seed());
+  std::vector<std::uint64_t> pauses(rounds);
+  for (auto& p : pauses) p = random() % 400;
+  std::atomic<int> wrong{0}, cancelled{0};
+  std::vector<std::thread> threads;
+  for (rank_t r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      std::vector<std::int32_t> in(count, r + 1), out(count);
+      for (int i = 0; i < rounds; ++i) {
+        std::fill(out.begin(), out.end(), -1);
+        const auto op = begin(o.table(), r, how, in.data(), out.data());
+        if (r == i % ranks) {
+          std::this_thread::sleep_for(std::chrono::microseconds(pauses[static_cast<std::size_t>(i)]));
+          o.table().at(r).post(rank_order{
+              [op](rank_state& s, rank_outbox& out_) { s.end(op, make_failure(errc::cancelled, "cancelled"), out_); }});
+        }
+        o.table().at(r).help(*op->done, no_deadline);
+        wait_for(op->done);
+        const auto why = op->done->why();
+        const std::vector<std::int32_t> then = out;
+        if (why) {
+          wrong += why->code != errc::cancelled;
+          ++cancelled;
+        } else {
+          wrong += out != std::vector<std::int32_t>(count, ranks * (ranks + 1) / 2);
+        }
+        std::this_thread::yield();
+        wrong += out != then;
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(cancelled > 0);
+}
+
+TEST_CASE("nic thread: there is none before a posting, and it sleeps while an operation lacks a rank") {
+  house o(2);
+  CHECK_FALSE(o.nic().started());
+  const auto how = nic_sum_plan(2, 10);
+  std::vector<std::int32_t> in(10, 1), out(10), in2(10, 2), out2(10);
+  const auto first = start(o.table(), 0, how, in.data(), out.data());
+  CHECK(o.nic().started());
+  std::this_thread::sleep_for(100ms);
+  const double before = seconds_of_cpu();
+  std::this_thread::sleep_for(400ms);
+  CHECK(seconds_of_cpu() - before < 0.1);
+  CHECK_FALSE(first->done());
+  const auto second = start(o.table(), 1, how, in2.data(), out2.data());
+  wait_for(first);
+  wait_for(second);
+  CHECK(out == std::vector<std::int32_t>(10, 3));
+  CHECK(out2 == out);
+}
