@@ -3,8 +3,13 @@
 // peers, nearest first and both sides at once: round 0 is ±1, ±2; round 1 is ±3, ±4; … (C = 4), ⌈(p−1)/C⌉ rounds in all.
 //
 //   lane 0        the main stream: local copies and folding; it tells the streams to start and notices when a round drains
-//   lanes 1 … C   the streams: one exchange a round each. A round starts when the round before the last has drained, as the
-//                 two halves of HCCL's buffer demand: one is being filled while the other drains.
+//   lanes 1 … C   the streams: one exchange a round each, and a stream's next one when its last has ended both ways. A round starts
+//                 when the round before the last has drained, so a stream with little to do may be one round ahead of the others.
+//
+// No stream has two rounds on the wire. HCCL's block has two halves, one to send from and one to receive into, and they swap roles
+// every round: the next round's data cannot leave before the last one's have been taken out of the same half, nor arrive before it has
+// been sent. What overlaps there is the copy into a half with a transfer; here both ends are the callers' own buffers, and nothing is
+// copied. The source's T counts rounds of α + β n accordingly. Who wants more at once raises C.
 //
 // reduce_scatter has one accumulator, so its messages all run in lane 0: sends nearest first, receives in rank order, left fold
 // ((0 ⊕ 1) ⊕ 2) ⊕ … at every rank. Receives that a caller without wishes about order may take as they arrive form a fan.

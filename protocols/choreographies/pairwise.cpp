@@ -5,8 +5,9 @@
 //   ZCopy   straight between the user buffers. A receive reads the sender's cells by reference and happens when the receiver
 //           is ready, so no handshake is needed.
 //   BCopy   (stage::through_scratch) user → scratch → peer's scratch → user, with HCCL's handshake in every step:
-//           Ack (receiver ready) before the data, Done after it. Two outgoing cells in turn: step k + 1 is prepared while the
-//           peer still picks up step k. With blocks of different sizes no cell fits two blocks, so each gets its own.
+//           Ack (receiver ready) before the data, Done after it. Two outgoing and two landing cells in turn: the copies for step
+//           k + 1 and of step k − 1 are made, in lanes of their own, while step k is on its way, and no step waits for Done.
+//           With blocks of different sizes no cell fits two blocks, so each gets its own.
 //
 // reduce_scatter adds the contributions to rank r as they come: r, r−1, r−2, … wrapping round. That is neither the order of
 // the ranks nor the same tree at every rank; callers who need either get it from fold_in_rank_order.
@@ -33,33 +34,40 @@ void straight(score_builder& s, rank_t r) {
   }
 }
 
+/// Lanes of BCopy. The exchange has one for both directions, since its step k + 1 begins when step k has ended.
+enum : int { exchange, fill, empty, done, bcopy_lanes };
+
 void through_scratch(score_builder& s, rank_t r) {
   const int n = s.on().ranks;
-  const bool reducing = is_reduction(s.on().what);
-  auto me = s.lane(r);
-  me.copy_own(input[r], output[r]);
-  cells outgoing[2] = {}, landing{};
+  const bool reducing = is_reduction(s.on().what), uniform = s.on().uniform;
+  auto data = s.lane(r, exchange), filling = s.lane(r, fill), emptying = s.lane(r, empty), ends = s.lane(r, done);
+  data.copy_own(input[r], output[r]);
+  cells outgoing[2] = {}, landing[2] = {};
+  step_ref picked_up[2], emptied[2];  // what the cells' use two steps ago ended with
   for (int k = 1; k < n; ++k) {
     const rank_t ahead = s.after(r, k), behind = s.before(r, k);
-    if (k <= 2 || !s.on().uniform) outgoing[k % 2] = s.scratch_like(r, input[r + k]);
-    if (k == 1 || !s.on().uniform) landing = s.scratch_like(r, reducing ? input[r] : output[r - k]);
-    me.copy(s.staged(r, input[r + k]), outgoing[k % 2]);
-    me.signal(behind);  // Ack: my landing cell is free
-    me.await(ahead);
-    if (k > 1) me.await(s.after(r, k - 1));  // Done: the other outgoing cell may be filled again
-    me.to(ahead).send(outgoing[k % 2]);
-    me.from(behind).recv(landing);
-    me.signal(behind);  // Done: I have picked up your cell
-    if (reducing) me.swapped().reduce(landing, output[r]);
-    else me.copy(landing, output[r - k]);
+    const auto turn = static_cast<std::size_t>(k % 2);
+    if (k <= 2 || !uniform) {
+      outgoing[turn] = s.scratch_like(r, input[r + k]);
+      landing[turn] = s.scratch_like(r, reducing ? input[r] : output[r - k]);
+    }
+    const step_ref filled = filling.after(picked_up[turn]).copy(s.staged(r, input[r + k]), outgoing[turn]);
+    data.after(emptied[turn]).signal(behind);  // Ack: my landing cell is free
+    data.await(ahead);
+    data.to(ahead).after(filled).send(outgoing[turn]);
+    const step_ref arrived = data.from(behind).recv(landing[turn]);
+    ends.after(arrived).signal(behind);  // Done: I have picked up your cell
+    picked_up[turn] = ends.await(ahead);
+    emptying.after(arrived);
+    emptied[turn] =
+        reducing ? emptying.swapped().reduce(landing[turn], output[r]) : emptying.copy(landing[turn], output[r - k]);
   }
-  if (n > 1) me.await(s.after(r, n - 1));
 }
 
 score write(const stage& on) {
   score_builder s{on, "pairwise", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
-    if (!is_reduction(on.what)) s.stage_input(r);
+    if (!is_reduction(on.what)) s.stage_input(r, on.through_scratch ? fill : exchange);
     if (on.through_scratch) through_scratch(s, r);
     else straight(s, r);
   }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What several choreographies share: orders of the ranks, and the hypercube of a rank count that is no power
-// of two.
+// What several choreographies share: orders of the ranks, lanes in which nobody both sends and receives, and the hypercube of a rank
+// count that is no power of two.
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "protocols/score/score_builder.hpp"
@@ -35,6 +37,27 @@ inline score alone(const stage& on, std::string_view name) {
   score_builder s{on, name, 1};
   if (shares_buffers(on.what, 1, 0, 0)) s.lane(0).copy_own(notation::input.all(), notation::output.all());
   return s.finish();
+}
+
+/// Can a verifier take `lanes` lanes of every rank?
+inline bool lanes_fit(const stage& on, int lanes) { return static_cast<std::int64_t>(on.ranks) * lanes <= most_lanes; }
+
+/// Lanes of an exchange in which each of n sends to the one `shift` ahead, so that nobody sends in the lane in which it receives: there its
+/// send would wait for the receive before. Who sends to whom makes circles; along one, lanes 0 and 1 take turns, and the last of an odd
+/// one has lane 2.
+inline constexpr int lanes_of_spread = 3;
+/// The lane in which `from` sends (wraps round). @pre n ≥ 2, `shift` is no multiple of n. Cost: as Euclid's algorithm.
+inline int spread_lane(int n, int from, int shift) {
+  const int step = (shift % n + n) % n, circles = std::gcd(n, step), length = n / circles;
+  // Who is p places along its circle is p·step ahead of one of 0 … circles − 1: p = (from / circles) · inverse, modulo the length.
+  std::int64_t inverse = 0, next_inverse = 1;
+  for (int rest = length, next = step / circles % length; next != 0;) {
+    const int times = rest / next;
+    rest = std::exchange(next, rest - times * next);
+    inverse = std::exchange(next_inverse, inverse - times * next_inverse);
+  }
+  const std::int64_t at = ((from % n + n) % n) / circles * (inverse % length + length) % length;
+  return length % 2 == 1 && at == length - 1 ? 2 : static_cast<int>(at % 2);
 }
 
 /// The ranks in a circle, those of a server next to each other, so that every server is entered and left only

@@ -134,6 +134,9 @@ struct part {
   bool operator==(const part&) const = default;
 };
 
+/// Of all ranks together: larger scores are not verified.
+inline constexpr std::int64_t most_lanes = 8192;
+
 struct score {
   static constexpr int version = 1;
   std::string choreography;

@@ -10,7 +10,7 @@ namespace troupe::verifying {
 
 /// Larger scores are refused rather than filling memory: vector clocks are quadratic in the lanes.
 inline constexpr std::int64_t max_ranks = 8192;
-inline constexpr std::int64_t max_lanes = 8192;
+inline constexpr std::int64_t max_lanes = most_lanes;
 inline constexpr std::int64_t max_parts = 1 << 20;
 inline constexpr std::int64_t max_cells = std::int64_t{1} << 24;  ///< of all ranks and slices together
 

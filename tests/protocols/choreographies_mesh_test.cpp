@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreographies.hpp"
+#include "protocols/choreographies/patterns.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/rewriting.hpp"
 #include "protocols/verify/verifier.hpp"
@@ -244,35 +246,33 @@ TEST_CASE("pairwise: in step k to the rank k ahead, from the rank k behind") {
   }
 }
 
-TEST_CASE("pairwise through scratch: three cells whatever the number of ranks, safe only because of the handshake") {
+TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, safe only because of the handshake") {
   stage on = flat_stage(collective::all_to_all, 9);
   on.through_scratch = true;
   const score s = write_score(c::pairwise, on);
-  for (const part& player : s.players) CHECK(player.scratch.size() == 3);
+  for (const part& player : s.players) CHECK(player.scratch.size() == 4);
   CHECK(messages(s, 0) == 8);
   CHECK(steps_of(s, 0, step_kind::send) == 3 * 8);  // Ack, data, Done
   REQUIRE(verify(s).ok());
 
-  // Without Done (sent after the data are received, awaited after Ack and at the end) a cell may be filled again while the
-  // peer still reads it.
-  const auto sends_token = [](const step& at) { return at.kind == step_kind::send && at.source.count == 0; };
-  const auto awaits_token = [](const step& at) { return at.kind == step_kind::recv && at.target.count == 0; };
+  // Without waiting for Done a cell may be filled again while the peer still reads it.
   score hasty = s;
   for (part& player : hasty.players) {
-    lane kept{player.lanes[0].front()};
-    for (std::size_t i = 1; i < player.lanes[0].size(); ++i) {
-      const step& at = player.lanes[0][i];
-      const step& last = player.lanes[0][i - 1];
-      const bool done_sent = sends_token(at) && last.kind == step_kind::recv && last.target.count > 0;
-      const bool done_awaited = awaits_token(at) && !sends_token(last);
-      if (!done_sent && !done_awaited) kept.push_back(at);
-    }
-    CHECK(kept.size() + 2 * 8 == player.lanes[0].size());
-    player.lanes[0] = kept;
+    int freed = 0;
+    for (step& at : player.lanes[1])
+      if (at.kind == step_kind::copy && at.after.lane == 3) at.after = {}, ++freed;
+    CHECK(freed == 8 - 2);
   }
   const verdict v = verify(hasty);
   REQUIRE(!v.ok());
   CHECK(v.first_fault->what.find("scratch[") != std::string::npos);
+
+  // And Ack says that the landing cell has been emptied.
+  score rash = s;
+  for (part& player : rash.players)
+    for (step& at : player.lanes[0])
+      if (at.kind == step_kind::send && at.source.count == 0) at.after = {};
+  CHECK(!verify(rash).ok());
 }
 
 TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides at once") {
@@ -378,27 +378,84 @@ TEST_CASE("hierarchical pipeline: one block a transfer, straight to its final pl
     const score gather = write_score(c::hierarchical_pipeline, on_layout(collective::all_gather, grid, true));
     for (rank_t r = 0; r < gather.ranks; ++r) {
       CHECK(messages(gather, r, 0) == servers - 1);
-      for (int k = 1; k < cards; ++k) CHECK(messages(gather, r, k) == servers);
+      const int sending = 1 + r % cards;  // the lane of a card's index is its own, the others' are for what they send
+      for (int lane = 1; lane <= cards; ++lane)
+        CHECK(messages(gather, r, lane) == (lane == sending ? servers * (cards - 1) : 0));
       CHECK(gather.players[static_cast<std::size_t>(r)].scratch.empty());
       CHECK(steps_of(gather, r, step_kind::copy) == 0);  // LocalCopy only when the buffers differ
-      for (const step& at : lane_of(gather, r, 1))
-        if (at.kind == step_kind::send) CHECK(at.source.count == 1);
+      for (const step& at : lane_of(gather, r, sending)) {
+        CHECK(at.kind == step_kind::send);  // waits for no receive
+        CHECK(at.source.count == 1);
+      }
       // The block that ring step t delivers leaves inside the server as soon as it is there.
       for (int t = 1; t < servers; ++t)
-        CHECK(lane_of(gather, r, 1)[static_cast<std::size_t>(2 * t)].after == step_ref{0, t});
+        CHECK(lane_of(gather, r, sending)[static_cast<std::size_t>((cards - 1) * t)].after == step_ref{0, t});
     }
     const score scatter = write_score(c::hierarchical_pipeline, on_layout(collective::reduce_scatter, grid));
     CHECK(messages(scatter, 0, 0) == servers - 1);
-    CHECK(messages(scatter, 0, 1) == servers);
+    CHECK(messages(scatter, 0, 1) == servers * (cards - 1));
     CHECK(scatter.players[0].scratch.size() == static_cast<std::size_t>(servers - 1));
     const score all = write_score(c::hierarchical_pipeline, on_layout(collective::all_reduce, grid));
     CHECK(messages(all, 0) == 2 * messages(scatter, 0));
     CHECK(all.players[0].scratch.empty());
     const score exchange = write_score(c::hierarchical_pipeline, on_layout(collective::all_to_all, grid));
-    CHECK(messages(exchange, 0, 0) == (servers - 1) * cards);
-    CHECK(messages(exchange, 0, 1) == servers);
+    CHECK(messages(exchange, 0, 1) == servers * (cards - 1));
+    CHECK(messages(exchange, 0) == (servers - 1) * cards + servers * (cards - 1));
+    for (const part& player : exchange.players)
+      for (const lane& steps : player.lanes) {
+        const auto sending = std::count_if(steps.begin(), steps.end(), [](const step& at) { return sends(at.kind); });
+        const auto receiving =
+            std::count_if(steps.begin(), steps.end(), [](const step& at) { return receives(at.kind); });
+        CHECK((sending == 0 || receiving == 0));
+      }
     CHECK(exchange.players[0].scratch.size() == static_cast<std::size_t>((servers - 1) * (cards - 1)));
   }
+}
+
+TEST_CASE("hierarchical pipeline: a distance sets out when the one `streams` before has arrived") {
+  stage on = on_layout(collective::all_to_all, layout::grid(7, 2));
+  on.streams = 2;
+  const score s = write_score(c::hierarchical_pipeline, on);
+  int gated = 0;
+  for (const lane& steps : s.players[0].lanes)
+    for (const step& at : steps) {
+      const int servers_ahead = at.to / 2;
+      if (at.kind != step_kind::send || at.to % 2 != 0 || at.after.lane < 0) continue;
+      const step& awaited = lane_of(s, 0, at.after.lane)[static_cast<std::size_t>(at.after.step)];
+      CHECK(awaited.from == (7 - (servers_ahead - 2)) % 7 * 2);
+      ++gated;
+    }
+  CHECK(gated == 4);  // of six distances
+}
+
+TEST_CASE("nobody sends in the lane in which it receives from as far behind") {
+  for (int n = 2; n <= 60; ++n)
+    for (int shift = 1 - n; shift < n; ++shift) {
+      if (shift == 0) continue;
+      int third = 0;
+      for (int from = 0; from < n; ++from) {
+        const int lane = c::spread_lane(n, from, shift);
+        CHECK((lane >= 0 && lane < c::lanes_of_spread));
+        CHECK(lane != c::spread_lane(n, from - shift, shift));
+        CHECK(lane == c::spread_lane(n, from + n, shift + n));
+        third += lane == 2 ? 1 : 0;
+      }
+      const int length = n / std::gcd(n, shift);
+      CHECK(third == (length % 2 == 0 ? 0 : n / length));  // one of every odd circle
+    }
+}
+
+TEST_CASE("hierarchical pipeline: lanes of their own only as long as a verifier takes them") {
+  const auto lanes_of = [](int servers, int cards, collective what) {
+    const score s = write_score(c::hierarchical_pipeline, on_layout(what, layout::grid(servers, cards)));
+    return static_cast<int>(s.players.back().lanes.size());
+  };
+  CHECK(lanes_of(2, 63, collective::all_gather) == 64);  // 126 × 64 = 8064
+  CHECK(lanes_of(2, 64, collective::all_gather) == 64);  // 128 × 65 would be 8320: lane k goes to the card k ahead
+  CHECK(lanes_of(16, 16, collective::all_to_all) == 1 + 16 + 12 - 1);  // no circle of 16 servers is odd
+  CHECK(lanes_of(32, 16, collective::all_to_all) == 16);
+  const stage on = on_layout(collective::all_to_all, layout::grid(2, 64));
+  CHECK(verify(lower_syncs(write_score(c::hierarchical_pipeline, on))).ok());
 }
 
 TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {

@@ -77,7 +77,9 @@ std::vector<formula_case> pairwise_cases() {
        "the formula leaves the local copy out, which the text puts first"},
       {"pairwise_bcopy", "Pairwise", "BCopy, the same, gamma_sync = alpha (the Ack)", file, with_ack,
        "through_scratch=true", bytes,
-       "besides the Ack every step copies into scratch and out of it, which no term of the formula stands for"},
+       "the copies before the first step and after the last one, which no term of the formula stands for; the others "
+       "are made "
+       "while a step is on its way"},
       {"pairwise_bcopy_pieces", "Pairwise", "the same, in pieces of a CCL buffer of 64 KiB", file, with_ack,
        "through_scratch=true chunk_bytes=64K", bytes,
        "every piece has an Ack and a latency of its own; the formula counts one of each a peer"},
@@ -122,9 +124,9 @@ std::vector<formula_case> full_mesh_cases() {
       rounds(2, why),
       {"full_mesh_pieces", "DirectFullMesh", "9 cards, C = 4, CCL buffer of 1 MB: 128 KiB pieces", file,
        full_mesh_formula(p, 4, 4 * block), "streams=4 chunk_bytes=128K", bytes,
-       "published: the formula with C blocks a round. A stream sends a piece when its counterpart of the piece before "
-       "has come, so "
-       "each of the 8 pieces of a round pays alpha: 14 us more"},
+       "published: the formula with C blocks a round. A buffer that holds a piece goes through all rounds once a "
+       "piece, so "
+       "each of 8 pieces pays alpha in each of 2 rounds: 14 us more"},
       {"full_mesh_imbalanced", "DirectFullMesh", "4 cards, imbalanced, C = 3", imbalanced,
        full_mesh_formula(4, 3, most_sent() * token),
        "preset=ascend_a2 ranks=0 layout=1x4 choreography=direct_full_mesh streams=3", 0,
