@@ -48,7 +48,7 @@ struct candidate {
 enum class offload_wish : std::uint8_t { never, automatic, always };
 offload_wish offload_wish_of(const engine_options& options);
 /// Of all blocks together: with less, a started call that its callers perform takes less of their time than a posting and the end of it.
-inline constexpr std::size_t least_offloaded_bytes = std::size_t{64} * 1024;
+inline constexpr std::size_t least_offloaded_bytes = std::size_t{1} << 20;
 /// The process's NIC is to perform it, if it can. @param started its caller goes on, and waits for it later
 bool wants_offload(offload_wish wish, const call& what, int ranks, bool started);
 
