@@ -19,7 +19,8 @@ double counted(const choreography& which, stage less, layout placement) {
   less.root = std::min(less.root, less.ranks - 1);
   less.placement = std::move(placement);
   if (!refusal(which, less).empty()) return std::nan("");
-  return static_cast<double>(is_built_in(which) ? tally_of(which, less).steps() : step_total(write_score(which, less)));
+  return static_cast<double>(is_built_in(which) ? tally_of(which, less).steps()
+                                                : static_cast<std::int64_t>(step_total(write_score(which, less))));
 }
 
 /// f(to), from f at `first` and at its double and fourfold; f itself where `to` is no more than that. What f(n) / n gains by a doubling
