@@ -31,7 +31,9 @@ public:
     wake.lent = true;
   }
 
-  /// For the next repetition, whose number its rank gives it. @pre the last one has ended, and no callback is running on this thread
+  /// A callback of a piece runs on this thread.
+  bool tells_here() const { return teller_.load() == std::this_thread::get_id(); }
+  /// For the next repetition, whose number its rank gives it. @pre the last one has ended, and !tells_here()
   void begin_again() {
     while (telling_.load()) std::this_thread::yield();  // a callback of the last one
     reset();
@@ -54,7 +56,9 @@ public:
   void tell() noexcept {
     while (told_.load() < arrivals()) {
       if (telling_.exchange(true)) break;  // who tells already looks once more
+      teller_.store(std::this_thread::get_id());
       for (int n = told_.load(); n < arrivals(); told_.store(++n)) call_back(arrival(n));
+      teller_.store({});
       telling_.store(false);
     }
     news();
@@ -111,6 +115,7 @@ private:
   std::vector<listener> callbacks_;
   std::atomic<int> told_{0};
   std::atomic<bool> telling_{false};
+  std::atomic<std::thread::id> teller_{};
   std::atomic<bool> listens_{false};
   completion news_;
 };

@@ -456,54 +456,6 @@ void rank_state::advance_channel(int channel, const operation_key& which, rank_o
   channels_[static_cast<std::size_t>(channel)].announced(which, port);
 }
 
-// -- by the process's NIC -----------------------------------------------------------------------------------------------
-
-void rank_state::offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
-  const auto at = under_way_.find(epoch);
-  // Recalled meanwhile: the NIC's answer to that is still to come.
-  if (dead_ || at == under_way_.end() || stopping_.contains(epoch)) return;
-  operation& op = *at->second;
-  op.on_nic = false;
-  if (!why) return performed(collective_key(epoch), out);
-  op.stalled = true;
-  out.fail(epoch, op.title(), make_failure(why->code, "on rank " + std::to_string(options_.rank) + ": " + why->text));
-}
-
-bool rank_state::gives_way_to_nic() const {
-  return options_.crowded_with_nic && !under_way_.empty() && under_way_.begin()->second->on_nic;
-}
-
-/// As channel_port::mismatch().
-void rank_state::nic_differs(epoch_t epoch, rank_t from, rank_outbox& out) {
-  const auto at = under_way_.find(epoch);
-  if (at == under_way_.end()) return;
-  operation& op = *at->second;
-  if (dead_ || stopping_.contains(epoch)) return;
-  op.on_nic = false;
-  op.stalled = true;
-  op.unlike = from;
-  enroll(op, out);
-  out.differs(epoch);
-}
-
-/// True: nic_let_go() will come.
-bool rank_state::recall_from_nic(epoch_t epoch, rank_outbox& out) {
-  const auto at = under_way_.find(epoch);
-  if (at == under_way_.end() || !at->second->on_nic) return false;
-  out.recall_from_nic(epoch);
-  return true;
-}
-
-void rank_state::nic_let_go(epoch_t epoch, rank_outbox& out) {
-  if (const auto at = under_way_.find(epoch); at != under_way_.end()) at->second->on_nic = false;
-  if (dead_) {
-    const bool left = std::any_of(under_way_.begin(), under_way_.end(), [](const auto& o) { return o.second->on_nic; });
-    if (!left) out.perished();
-  } else if (stopping_.contains(epoch)) {
-    answer_stop(epoch, out);
-  }
-}
-
 /// Chunks of it are nobody's.
 bool rank_state::is_over(const operation_key& which) const {
   if (which.peer >= 0) return pairs_.is_over(which);
@@ -796,8 +748,7 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
   for (auto& [epoch, op] : under_way_)
     // Whether the NIC moves, nobody sees from here; it loses nothing.
     if (op->agreed && !op->on_nic && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) &&
-        !has_moved(*op) &&
-        confirm(op->suspected, look, latest))
+        !has_moved(*op) && confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/api/partitioned.hpp"
 
+#include <algorithm>
 #include <exception>
-#include <numeric>
 
 #include <spdlog/spdlog.h>
 
@@ -77,6 +77,7 @@ void partitioned::start() {
   const gate::pass inside{p.of().core->door, p.member->doorway()};
   if (!inside) refuse_closed();
   if (p.under_way()) p.refuse("it is still under way; wait for it before it is started again");
+  if (p.parts->tells_here()) p.refuse("a callback of one of its parts cannot start it again; start it when it is done");
   p.parts->begin_again();
   p.given = 0;
   auto made = std::make_shared<request::started>(p.member->of, p.member->rank);
@@ -175,11 +176,16 @@ void cut(call_description& what, const partitions& how) {
                                                   "all_to_all, broadcast, reduce, gather and scatter can");
   if (how.count < 1 || how.count > partitions::most)
     refuse("there are " + std::to_string(how.count) + " parts; there must be 1 … " + std::to_string(partitions::most));
+  const std::size_t each = std::max<std::size_t>(1, what.object_elements), block = c.count / each;
   std::vector<std::size_t> sizes;
-  for (const std::size_t objects : how.sizes) sizes.push_back(objects * what.object_elements);
-  const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-  if (!sizes.empty() && total != c.count)
-    refuse("their sizes make " + std::to_string(total) + " elements, but a block has " + std::to_string(c.count));
+  std::size_t left = block;  // so that no sum can be more than fits
+  for (const std::size_t objects : how.sizes) {
+    if (objects > left) refuse("their sizes make more than the " + std::to_string(block) + " elements of a block");
+    left -= objects;
+    sizes.push_back(objects * each);
+  }
+  if (!sizes.empty() && left > 0)
+    refuse("their sizes make " + std::to_string(block - left) + " elements, but a block has " + std::to_string(block));
   partition_call(c, static_cast<std::uint32_t>(how.count), std::move(sizes));
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 /// The proof on symbols takes some milliseconds then, once for each score.
 constexpr int most_nic_ranks = 128;
-/// Of a step: a packet is handed over, found and answered. As measured by `bench/bench_troupe_nic` on 8 bytes, on the machine of
-/// docs/performance.md.
+/// Of a step: a packet is handed over, found and answered. Assumed, as the next one is: they choose among choreographies, and are what
+/// `troupe explain` shows as predicted.
 constexpr double step_seconds = 0.4e-6;
 /// Of a byte that is copied or reduced: from memory, by one core.
 constexpr double byte_seconds = 1 / 8e9;

@@ -615,7 +615,10 @@ struct planner::impl {
     std::vector<contender> all;
     const nic_choice chosen = choose_for_nic(all, task);
     if (chosen.who == nullptr) {
-      log->info("{}: not offloaded: {}", to_string(task.what), chosen.why_not);
+      // Who has asked for all hears of the first one that is not; `troupe explain` tells of each.
+      const bool asked = options.offload == "always" && !std::exchange(told_of_offload, true);
+      log->log(asked ? spdlog::level::warn : spdlog::level::info, "{}: not offloaded: {}", to_string(task.what),
+               chosen.why_not);
       return nullptr;
     }
     const contender& c = *chosen.who;
@@ -714,6 +717,7 @@ struct planner::impl {
 
   engine_options options;
   std::shared_ptr<spdlog::logger> log;
+  bool told_of_offload = false;
   score_library library;
   tuning machine;
   std::optional<tuning> machine_of_job;  ///< under `planning`

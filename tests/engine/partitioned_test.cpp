@@ -283,3 +283,30 @@ TEST_CASE("ranks that cut differently get an error that names both") {
     CHECK(says(why, "partitions of [16, 16]"));
   });
 }
+
+TEST_CASE("a callback of its own parts cannot start an operation again, and sizes that are no block's are refused") {
+  engine e;
+  e.run(1, [](communicator& c) {
+    std::vector<int> in(8), out(8);
+    partitioned gather = c.all_gather_init(in, out, partitions(2));
+    std::atomic<int> refused{0};
+    gather.then(1, [&](int) {
+      try {
+        gather.start();
+      } catch (const error& problem) {
+        refused += problem.code() == errc::invalid_argument ? 1 : 0;
+      }
+    });
+    gather.start();
+    gather.ready(0);
+    gather.ready(1);
+    gather.wait();
+    while (gather.next_arrived()) {}
+    while (refused == 0) std::this_thread::yield();
+    CHECK(refused == 1);
+    constexpr std::size_t huge = ~std::size_t{0};
+    CHECK_THROWS_WITH_AS(c.all_gather_init(in, out, partitions{huge, 9}), doctest::Contains("more than the 8 elements"),
+                         error);
+    CHECK_THROWS_WITH_AS(c.all_gather_init(in, out, partitions{3, 4}), doctest::Contains("make 7 elements"), error);
+  });
+}
