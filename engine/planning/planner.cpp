@@ -516,7 +516,7 @@ struct planner::impl {
     const bool split = c.rank_order_fold;
     score_key key{
         c.choreography, c.on, split, c.rank_order_fold, agreement_form::none, static_cast<int>(task.what.pieces)};
-    const auto plain = library.get(key);
+    auto plain = library.get(key);
     if (const verdict& v = *plain->verified(1); !v.ok())
       throw error(v.first_fault->rank < 0 ? errc::unsupported : errc::bad_score,
                   to_string(task.what) + ": " + c.choreography + ": " + to_string(*v.first_fault));
