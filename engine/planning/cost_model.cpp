@@ -190,7 +190,7 @@ private:
     double end = start + cost;
     if (sending.sending > 0) end = sent_[rank] = std::max(end, sent_[rank]) + sending.sending;
     p.clock = ends_[offset + index] = end;
-    work_ += cost + sending.message * machine_.message_share;
+    work_ += cost + (sending.message - sending.turn) * machine_.message_share;
     busy_[rank] += cost + sending.sending;
     if (in) {
       taken_[message(s.receives, in->taken++)] = p.clock;
@@ -264,7 +264,7 @@ least_time least_of(const score_tally& of, double cell_bytes, const machine_cons
                         (n(each.copied) + share * n(each.local_copied)) * copy +
                         (n(each.reduced) + share * n(each.local_reduced)) * reduce +
                         cell_bytes * (n(each.sent) * messages.send_byte + n(each.received) * messages.receive_byte);
-    total += count * (busy + n(each.messages) * messages.message * machine.message_share);
+    total += count * (busy + n(each.messages) * (messages.message - messages.turn) * machine.message_share);
     busiest = std::max(busiest, busy / most_channels);  // who performs a rank's channels need not be one thread
     ranks += count;
   }

@@ -23,6 +23,7 @@ struct message_costs {
   double sending = 0;       ///< of it: while the sender's rank can do nothing else, nor send in another lane
   double send_byte = 0;     ///< a byte that a sender takes besides …
   double receive_byte = 0;  ///< … and a receiver
+  double turn = 0;          ///< of `message`: until the receiver has a core. Nobody works for it meanwhile
 };
 
 /// What a machine costs. Times in seconds, rates in bytes of result per second and core.
@@ -32,7 +33,7 @@ struct machine_constants {
   double step = 0.05e-6;                            ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
-  double message_share = 1;    ///< of message_costs::message: how much of it a core works
+  double message_share = 1;    ///< of message_costs::message without `turn`: how much of it a core works
   double copy_rate = 12e9;     ///< one read, one write
   double reduce_rate = 10e9;   ///< two reads, one write
   int cores = 1;               ///< that can really run at once

@@ -109,7 +109,8 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type, int
   const double turn = ranks_of_host > machine.cores ? frame_turn_ns * ranks_of_host / machine.cores : 0;
   const auto frames = [&](double message_ns, double share, double kilobyte_ns) {
     const double byte = kilobyte_ns / 1024 * 1e-9;
-    return message_costs{(actor_message_ns + message_ns + turn) * 1e-9, share * message_ns * 1e-9, byte, byte};
+    return message_costs{(actor_message_ns + message_ns + turn) * 1e-9, share * message_ns * 1e-9, byte, byte,
+                         turn * 1e-9};
   };
   m.messages = {message_costs{actor_message_ns * 1e-9, 0, 0, 0}, frames(ring_message_ns, of_ring, ring_kilobyte_ns),
                 frames(socket_message_ns, of_socket, socket_kilobyte_ns)};
