@@ -52,9 +52,8 @@ void mark_arrivals(program& code, const score& s, rank_t rank) {
   std::ranges::sort(found, [](const arrival& a, const arrival& b) {
     return std::tie(a.lane, a.piece, b.index) < std::tie(b.lane, b.piece, a.index);
   });
-  const auto doubled = std::ranges::unique(
-      found, [](const arrival& a, const arrival& b) { return a.lane == b.lane && a.piece == b.piece; });
-  found.erase(doubled.begin(), doubled.end());
+  const auto same_piece = [](const arrival& a, const arrival& b) { return a.lane == b.lane && a.piece == b.piece; };
+  found.erase(std::unique(found.begin(), found.end(), same_piece), found.end());
   std::ranges::sort(found);
   code.pieces = s.partitions;
   code.arrivals_needed.assign(static_cast<std::size_t>(cells / parts), 0);

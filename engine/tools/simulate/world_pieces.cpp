@@ -47,7 +47,7 @@ void simulation::world::announce(caller_operation& o, int piece) {
   last_progress_ = now_;
   const std::size_t width = size_of(o.what.type);
   const auto [begin, end] = piece_of(o.what, piece);
-  const auto write = [this, &o, width, begin = begin, end = end] {
+  const auto write = [&o, width, begin = begin, end = end] {
     if (o.over) return;
     for (std::size_t block = 0; (block + 1) * o.what.count * width <= o.complete.size() && end > begin; ++block) {
       const std::size_t from = (block * o.what.count + begin) * width, bytes = (end - begin) * width;
