@@ -43,7 +43,7 @@ TROUPE_API std::optional<message_protocol> parse_message_protocol(std::string_vi
 enum class agreement_time : std::uint8_t {
   unset,
   strict,  ///< before the operation ends on any rank
-  eager,  ///< rooted collectives over slots may end on a rank that needs nobody else, and are compared with the next ones
+  eager,  ///< rooted collectives over slots may end on a rank that needs nobody else, and are compared with the next ones; short blocking sends before they were received
 };
 /// "", "strict", "eager".
 TROUPE_API std::string_view name(agreement_time when);

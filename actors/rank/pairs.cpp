@@ -106,7 +106,10 @@ void pairs::performed(const operation_key& which) {
 }
 
 void pairs::settle(operation_ptr op, failure_ptr why) {
-  if (place* const at = place_of({op->epoch, op->peer, op->sending})) *at = {};
+  if (place* const at = place_of({op->epoch, op->peer, op->sending})) {
+    if (at->end.left()) find_row(op->peer, true)->left_in(op->epoch) = at->end.mark();
+    *at = {};
+  }
   keeper_->end_pair(std::move(op), std::move(why));
 }
 
@@ -147,6 +150,7 @@ void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
   if (sent)
     for (const sends_made& row : *sent)
       if (row.to == rank_) sent_by_gone_[pair_name({row.next, peer, false})] = row.next;
+  look_again(peer, false, out);  // what it has left for us
   std::vector<operation_key> with_peer;
   for (auto& [key, op] : under_way_)
     if (key.peer == peer) with_peer.push_back(key);
@@ -241,7 +245,22 @@ void pairs::refused(rank_t peer, epoch_t epoch, bool sending, failure_ptr why, r
     if (const auto at = stopping_.find(key); at != stopping_.end()) at->second.refused = true;
     return;
   }
-  end_early(key, why);
+  if (!left_is_refused(key, out)) end_early(key, why);
+}
+
+/// True: it is a send that was left. The receiver does not look at it any more, so the slot is free.
+bool pairs::left_is_refused(const operation_key& which, rank_outbox& out) {
+  row* const in = which.sending && on_board(which) ? find_row(which.peer, true) : nullptr;
+  if (in == nullptr || !before(which.epoch, in->next)) return false;
+  const std::uint64_t mark = number_of(which.epoch) + 1;
+  std::uint64_t& left = in->left_in(which.epoch);
+  if (left != mark) return false;
+  left = 0;
+  for (place& at : in->places) at.end.release_slot(mark);
+  for (std::size_t i = 0; i < inline_count_; ++i)
+    if (inline_[i].in == in) inline_[i].end.release_slot(mark);
+  look_again(which.peer, true, out);
+  return true;
 }
 
 /// The other end has ended what was not called here yet.
@@ -339,14 +358,19 @@ void pairs::drop_all(const failure_ptr& why) {
 
 // -- on the board -----------------------------------------------------------------------------------------------------------
 
-pair_end pairs::make_end(row& in, const operation_key& key, const call& what, const void* input, void* output) {
+pair_end pairs::make_end(row& in, const operation_key& key, const call& what, const void* input, void* output,
+                         sent_when over) {
   const std::size_t bytes = what.count * size_of(what.type);
   const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
   const bool far = others_ != nullptr && !others_->is_here(key.peer);
   pair_far_end peer{far ? others_ : nullptr, key.peer};
-  if (far && key.sending) peer.stage = stage_for(key, *in.lane, input, bytes);
-  return key.sending ? pair_end::of_sender(*in.lane, number, shape, input, bytes, peer)
-                     : pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
+  if (!key.sending) return pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
+  if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->make_room(*in.lane))
+    over = sent_when::taken;
+  // A stage is the message's only once that has its slot.
+  if (far && over == sent_when::taken && pair_end::is_free(*in.lane, number, in.left_in(key.epoch)))
+    peer.stage = stage_for(key, *in.lane, input, bytes);
+  return pair_end::of_sender(*in.lane, number, shape, input, bytes, peer, over, in.left_in(key.epoch));
 }
 
 /// Null: it needs none, or there is none.
@@ -375,7 +399,7 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
       place& at = in.places[number_of(key.epoch) % pair_lane::depth];
       if (at.what != nullptr) return;
       operation& op = *found->second;
-      at = {&op, make_end(in, key, op.what, op.input, op.output), false};
+      at = {&op, make_end(in, key, op.what, op.input, op.output, sent_when::taken), false};
       if (sending) at.end.post();
       pair_status now = at.end.look();
       if (now == pair_status::waiting) {
@@ -414,7 +438,7 @@ void pairs::look_again(rank_t peer, bool sending, rank_outbox& out) {
 bool pairs::performed_after_all(const operation_key& which) {
   place* const at = place_of(which);
   if (at == nullptr || at->stopped) return false;
-  if (which.sending ? at->end.taken() : at->end.close()) {
+  if (which.sending ? at->end.sent() : at->end.close()) {
     performed(which);
     return true;
   }
@@ -440,7 +464,8 @@ void pairs::begin_inline(std::span<const pair_call> calls) {
     mine.key = {in.next++, c.peer, c.sending};
     in.unplaced = in.next;
     mine.from = c;
-    mine.end = make_end(in, mine.key, *c.what, c.input, c.output);
+    mine.in = &in;
+    mine.end = make_end(in, mine.key, *c.what, c.input, c.output, c.over);
     mine.performed = false;
     if (c.sending) mine.end.post();
     else mine.end.prepare_answer();

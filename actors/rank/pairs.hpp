@@ -10,6 +10,8 @@
 // Owner: rank_state. Memory: what is under way, and one number for each peer, direction and tag that ever was; what the other end has
 // ended before it was called here waits until it is called.
 //
+// A short *blocking* send is over when it lies on the board (agreement_time::eager): it is *left*. The receiver takes it when it comes, also after the sender has left the communicator. If it never comes or refuses it, only the receiver hears of that.
+//
 // By mailbox their chunks go through the rank's first channel. Where the ranks share memory those without a tag go over the pair
 // board, which has one row of slots for each pair and direction: then a caller
 // that waits looks at its end itself (the inline calls), and every other end is told when something has changed (look_again()).
@@ -53,6 +55,7 @@ struct pair_call {
   bool sending = false;
   const void* input = nullptr;
   void* output = nullptr;
+  sent_when over = sent_when::taken;  ///< `copied` only if it fits
 };
 
 class pairs {
@@ -108,15 +111,18 @@ public:
     for (std::size_t i = 0; i < inline_count_; ++i) {
       inline_call& mine = inline_[i];
       if (mine.performed) continue;
-      if (mine.key.sending && !sends_too && !all) continue;
+      if (mine.key.sending && !sends_too && !all && !mine.end.left()) continue;
       const pair_status now = mine.end.look();
       if (now == pair_status::mismatch || now == pair_status::failed) return now;
       mine.performed = now == pair_status::performed;
+      if (mine.performed && mine.end.left()) mine.in->left_in(mine.key.epoch) = mine.end.mark();
       all = all && mine.performed;
       tell(mine.end, mine.key, out);
     }
     return all ? pair_status::performed : pair_status::waiting;
   }
+  /// All is over at this end as soon as it is looked at.
+  bool left_inline() const { return inline_count_ == 1 && inline_[0].end.left(); }
   /// The caller will look less often.
   void offer_inline();
   /// All were performed.
@@ -157,10 +163,14 @@ private:
     epoch_t unplaced;           ///< first that has had no slot yet
     pair_lane* lane = nullptr;  ///< null until its first use
     std::array<place, pair_lane::depth> places;
+    std::array<std::uint64_t, pair_lane::depth>
+        left{};  ///< marks of the sends that were left last; 0: none, or refused
+    std::uint64_t& left_in(epoch_t epoch) { return left[static_cast<std::size_t>(epoch % pair_lane::depth)]; }
   };
   struct inline_call {
     operation_key key;
     pair_call from;
+    row* in = nullptr;
     pair_end end;
     bool performed = false;
   };
@@ -179,7 +189,8 @@ private:
   bool ended_before(const operation_key& row_of) const;
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
-  pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output);
+  pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output,
+                    sent_when over);
   std::byte* stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
@@ -188,6 +199,7 @@ private:
     if (from.tells()) out.look_again(key.peer, !key.sending);
   }
   bool performed_after_all(const operation_key& which);
+  bool left_is_refused(const operation_key& which, rank_outbox& out);
 
   bool never_comes(const operation_key& which) const;
   failure_ptr left_without(const operation_key& which) const;

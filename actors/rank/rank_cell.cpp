@@ -496,7 +496,8 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
   }
   pairs_outcome result{true, {}};
   bool all = false;
-  const bool whole = within_memory([&] { all = look_at_pairs(calls.size() == 1 && calls.front().sending); });
+  const bool to_be_taken = calls.size() == 1 && calls.front().sending && !state_.left_pairs();
+  const bool whole = within_memory([&] { all = look_at_pairs(to_be_taken); });
   if (all) {
     state_.end_pairs_inline();
   } else {
@@ -514,7 +515,7 @@ void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t byte
   pairs_waited_ = std::max(time - copying, std::chrono::nanoseconds{0});
 }
 
-/// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send @pre begun inline
+/// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @pre begun inline
 bool rank_cell::look_at_pairs(bool send) {
   auto status = pair_status::waiting;
   shared_cores& cores = state_.port()->board().cores();

@@ -108,6 +108,7 @@ public:
   /// See the functions of the same names in pairs.
   void begin_pairs_inline(std::span<const pair_call> calls) { pairs_.begin_inline(calls); }
   pair_status look_at_pairs(rank_outbox& out, bool sends_too = true) { return pairs_.look_inline(out, sends_too); }
+  bool left_pairs() const { return pairs_.left_inline(); }
   void offer_pairs() { pairs_.offer_inline(); }
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline,

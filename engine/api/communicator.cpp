@@ -251,7 +251,7 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   std::size_t count = 0;
   for (call_description* c : calls) {
     check_call(*c, rank, ranks);
-    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output};
+    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output, when_sent(*c)};
   }
   actors::rank_cell& mine = cell(rank);
   const auto result = mine.perform_pairs(std::span(given).first(count), deadline_for(rank, (*calls.begin())->options));

@@ -81,6 +81,9 @@ struct engine_options {
   /// most. What a rank gets is right all the same. If the ranks turn out to have called different operations, that is told with a later one
   /// (at the latest with the next collective that is not rooted, with the 65th rooted one, or at the end of engine::run; a communicator
   /// that ends without any logs it), and ends the communicator. strict: before a call succeeds anywhere, and only that call fails.
+  /// A blocking send of up to 1 KiB to a rank of the same host: eager: it ends when it lies in memory that both share, and at most four such wait for
+  /// a peer; if the peer calls another count or type, refuses it or never receives, only the peer hears of that. strict: it ends when it was
+  /// received, and both ends have the same outcome.
   agreement_time agreement = agreement_time::eager;
   /// Which collectives the process's NIC performs: a thread of the engine's that goes on while callers compute (docs/offload.md). "never".
   /// "auto": those that are started and not waited for (…_async, persistent) and that are long enough for it. "always": all that a NIC

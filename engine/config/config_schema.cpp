@@ -37,9 +37,11 @@ constexpr std::array schema{
     config_setting{"engine.through_scratch", boolean, "false", "pairwise: BCopy through scratch instead of ZCopy"},
     config_setting{"engine.determinism", choice, "run_stable", "what may be relied on when a reduction is repeated", 0,
                    0, levels},
-    config_setting{"engine.agreement", choice, "eager",
-                   "small rooted collectives end before (eager) or after (strict) all are known to call the same", 0, 0,
-                   "eager|strict"},
+    config_setting{
+        "engine.agreement", choice, "eager",
+        "small rooted collectives end before (eager) or after (strict) all are known to call the same, short "
+        "blocking sends before or after they were received",
+        0, 0, "eager|strict"},
     config_setting{
         "engine.offload", choice, "never",
         "collectives that the process's NIC thread performs: none, started ones that are long, all that it can", 0, 0,

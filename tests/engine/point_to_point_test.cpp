@@ -107,7 +107,9 @@ TEST_CASE("sends and receives between collectives, in whatever order each rank m
 }
 
 TEST_CASE("another size or type is the same error at both ends, and the pair goes on") {
-  troupe::engine engine;
+  troupe::engine_options strict;
+  strict.agreement = troupe::agreement_time::strict;
+  troupe::engine engine(strict);
   engine.run(2, [](communicator& comm) {
     std::vector<float> data(8, 1), less(7);
     std::vector<std::int32_t> integers(8);
@@ -126,6 +128,59 @@ TEST_CASE("another size or type is the same error at both ends, and the pair goe
   });
 }
 
+TEST_CASE("a short send ends before it was received, and its receiver alone hears of what is wrong with it") {
+  troupe::engine engine;
+  auto comms = engine.communicators(2);
+  for (const std::size_t count : {1u, 12u, 13u, 256u}) {  // in the head of its slot, and beside it
+    CAPTURE(count);
+    std::vector<float> data(count), got(count), more(count + 1);
+    for (int round = 0; round < 3; ++round) {
+      for (const float value : {1.f, 2.f, 3.f, 4.f}) {  // as many as there are slots
+        std::fill(data.begin(), data.end(), value);
+        comms[0].send(data, 1);
+      }
+      comms[1].recv(got, 0);
+      CHECK(got == std::vector<float>(count, 1));
+      refused(errc::mismatch, [&] { comms[1].recv(more, 0); });
+      comms[1].recv(got, 0);
+      CHECK(got == std::vector<float>(count, 3));
+      comms[1].recv(got, 0);
+      CHECK(got == std::vector<float>(count, 4));
+    }
+  }
+  std::vector<float> data(257, 5), got(257);
+  refused(errc::timed_out, [&] { comms[0].send(data, 1, {.deadline = std::chrono::milliseconds(10)}); });
+  refused(errc::timed_out, [&] { comms[1].recv(got, 0); });
+  data.resize(3);
+  got.resize(3);
+  comms[0].send(data, 1);
+  std::vector<communicator> rest;
+  rest.push_back(std::move(comms[1]));
+  comms.clear();  // the sender leaves
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  rest[0].recv(got, 0);
+  CHECK(got == data);
+  refused(errc::rank_missing, [&] { rest[0].recv(got, 0); });
+}
+
+TEST_CASE("who has left as many sends as there are slots waits for the receiver, whoever is slow") {
+  troupe::engine engine;
+  engine.run(2, [](communicator& comm) {
+    std::vector<std::int32_t> data(3), got(3);
+    for (int i = 0; i < 3000; ++i) {
+      if (comm.rank() == 0) {
+        std::fill(data.begin(), data.end(), i);
+        if (i % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(7));
+        comm.send(data, 1);
+      } else {
+        if (i % 700 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(7));
+        comm.recv(got, 0);
+        if (got != std::vector<std::int32_t>(3, i)) FAIL_CHECK("message " << i << " has " << got[0]);
+      }
+    }
+  });
+}
+
 TEST_CASE("a peer that left without the matching call is named") {
   troupe::engine engine;
   SUBCASE("run") {
@@ -134,7 +189,7 @@ TEST_CASE("a peer that left without the matching call is named") {
       if (comm.rank() == 0) {
         const auto text = refused(errc::rank_missing, [&] { comm.recv(data, 1); });
         CHECK(text.find("rank 1 left the communicator without the matching call") != std::string::npos);
-        refused(errc::rank_missing, [&] { comm.send(data, 2); });
+        refused(errc::rank_missing, [&] { comm.send(data, 2, {.agreement = troupe::agreement_time::strict}); });
       }
     });
   }

@@ -160,6 +160,90 @@ TEST_CASE("slots are used again, and an older offer is nobody's") {
   CHECK(next.given == next.got);
 }
 
+TEST_CASE("what is left is over at once, and its slot is free when it was taken or refused") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  pair_lane& lane = board.lane(0, 1);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, inlined, inlined + 1, pair_lane::left_bytes}) {
+    CAPTURE(bytes);
+    REQUIRE(board.make_room(lane));
+    const std::uint64_t first = 100 * (bytes + 1) * pair_lane::depth, next = first + pair_lane::depth;
+    std::vector<std::byte> given = bytes_of(bytes, 1), got(bytes);
+    const auto expected = given;
+    auto out = pair_end::of_sender(lane, first, 1, given.data(), bytes, {}, sent_when::copied);
+    out.post();
+    CHECK(out.left());
+    CHECK(out.look() == pair_status::performed);
+    CHECK_FALSE(out.tells());
+    std::fill(given.begin(), given.end(), std::byte{7});  // its own again
+    auto later = pair_end::of_sender(lane, next, 1, given.data(), bytes, {}, sent_when::taken, out.mark());
+    later.post();
+    CHECK_FALSE(pair_end::is_free(lane, next, out.mark()));
+    CHECK(later.look() == pair_status::waiting);
+    later.go_away();
+    CHECK(later.look() == pair_status::waiting);
+    auto in = pair_end::of_receiver(lane, first, 1, got.data(), bytes);
+    SUBCASE("taken") {
+      in.go_away();
+      CHECK(in.look() == pair_status::performed);
+      CHECK(got == expected);
+      CHECK(in.tells());  // the sender waits for the slot
+    }
+    SUBCASE("refused") { later.release_slot(out.mark()); }
+    CHECK(later.look() == pair_status::waiting);  // posted now
+    auto in_later = pair_end::of_receiver(lane, next, 1, got.data(), bytes);
+    CHECK(in_later.look() == pair_status::performed);
+    CHECK(in_later.tells());
+    CHECK(later.look() == pair_status::performed);
+    CHECK(got == given);
+  }
+}
+
+TEST_CASE("two threads: what is left arrives as it was, and a receiver that is away is told") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  pair_lane& lane = board.lane(0, 1);
+  REQUIRE(board.make_room(lane));
+  constexpr std::uint64_t count = 20'000;
+  const auto size_of_left = [](std::uint64_t n) { return std::array<std::size_t, 4>{8, inlined, 200, 1024}[n % 4]; };
+  std::atomic<std::uint64_t> look_receiver{0}, look_sender{0};
+  std::thread sender([&] {
+    std::array<std::uint64_t, pair_lane::depth> left{};
+    std::vector<std::byte> given(1024);
+    for (std::uint64_t n = 0; n < count; ++n) {
+      std::fill(given.begin(), given.end(), static_cast<std::byte>(n % 251));
+      auto out = pair_end::of_sender(lane, n, 1, given.data(), size_of_left(n), {}, sent_when::copied, left[n % 4]);
+      out.post();
+      bool away = false;
+      while (out.look() != pair_status::performed) {
+        if (std::exchange(away, true)) {
+          while (look_sender.load() < n + 1 - pair_lane::depth) std::this_thread::yield();
+        } else if (n % 3 == 0) out.go_away();
+        else away = false;
+      }
+      left[n % 4] = out.mark();
+      if (out.tells()) look_receiver.store(n + 1);
+    }
+  });
+  int wrong = 0;
+  std::vector<std::byte> got(1024);
+  for (std::uint64_t n = 0; n < count; ++n) {
+    auto in = pair_end::of_receiver(lane, n, 1, got.data(), size_of_left(n));
+    bool away = false;
+    while (in.look() != pair_status::performed) {
+      if (std::exchange(away, true)) {
+        while (look_receiver.load() < n + 1) std::this_thread::yield();
+      } else if (n % 5 == 0) in.go_away();
+      else away = false;
+    }
+    if (in.tells()) look_sender.store(n + 1);
+    wrong += std::any_of(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(size_of_left(n)),
+                         [&](std::byte b) { return b != static_cast<std::byte>(n % 251); });
+  }
+  sender.join();
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("lanes are laid down when they are used") {
   heap_memory memory;
   pair_board board(64, memory);
@@ -313,7 +397,7 @@ TEST_CASE("a unit that cannot be copied any more ends the message, and nobody wa
       CHECK((by_sender != 0 ? out : in).look() == pair_status::failed);
       CHECK((by_sender != 0 ? in : out).look() == pair_status::failed);
       CHECK_FALSE(in.close());
-      CHECK_FALSE(out.taken());
+      CHECK_FALSE(out.sent());
     }
   // The slots are as before.
   for (int again = 0; again < 10; ++again) {

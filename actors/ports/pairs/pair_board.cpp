@@ -35,10 +35,18 @@ pair_lane& pair_board::lane(rank_t source, rank_t destination) {
   return memory_->lay_down<pair_lane>(row(source)[destination], no_memory);
 }
 
+bool pair_board::make_room(pair_lane& lane) noexcept {
+  if (lane.left.load(std::memory_order_acquire) != nullptr) return true;
+  void* const bytes = memory_->take(sizeof(pair_lane::room));
+  if (bytes == nullptr) return false;
+  if (lane.left.publish(static_cast<pair_lane::room*>(bytes)) != nullptr) memory_->give_back(bytes);
+  return true;
+}
+
 std::size_t pair_board::most_bytes(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   return n * sizeof(relative<cell>) + 2 * n * (n * sizeof(cell) + board_memory::alignment) +
-         2 * n * n * sizeof(pair_lane);
+         2 * n * n * (sizeof(pair_lane) + sizeof(pair_lane::room));
 }
 
 std::size_t pair_board::bytes() const {
@@ -47,8 +55,12 @@ std::size_t pair_board::bytes() const {
     const cell* const lanes = rows_[s].load(std::memory_order_acquire);
     if (lanes == nullptr) continue;
     total += ranks_ * sizeof(cell);
-    for (std::size_t d = 0; d < ranks_; ++d)
-      if (lanes[d].load(std::memory_order_acquire) != nullptr) total += sizeof(pair_lane);
+    for (std::size_t d = 0; d < ranks_; ++d) {
+      const pair_lane* const lane = lanes[d].load(std::memory_order_acquire);
+      if (lane == nullptr) continue;
+      total += sizeof(pair_lane);
+      if (lane->left.load(std::memory_order_acquire) != nullptr) total += sizeof(pair_lane::room);
+    }
   }
   return total;
 }

@@ -9,13 +9,16 @@
 //   does not map that memory, what the head names may be a copy that it does map (pair_stages.hpp).
 //   A *credit* is the word `finished` of the slot's answer: message n was taken. It gives the sender its buffer and the slot back.
 //   A sender has at most `depth` messages in slots; further ones wait at their rank.
+//   A message may be *left*: it is over at the sender as soon as it lies whole on the board, in its head or in the slot's part of the lane's
+//   room. The sender helps nobody with it, and waits for its credit when it needs the slot again.
 // A receiver that does not look says where its message belongs (`offered`). Then the sender copies. Of a large message both copy:
 // whoever is there claims units. What is staged the receiver copies alone, as long as it looks.
 //
 // Invariants (mark(n) = n + 1; a word *names* n if it holds mark(n)):
 //   1. A rank's turn writes its end; one thread at a time has it.
-//   2. A sender writes the head for n only when message n − depth is over at its end: taken (it has seen `finished`), or stopped, and
-//      then the receiver has said that it does not look at it any more. So a head that names n is whole and stays until n is over.
+//   2. A sender writes the head for n only when message n − depth is over at its end and not left there: taken (it has seen `finished`), or
+//      stopped, or refused after it was left, and then the receiver has said that it does not look at it any more. So a head that names n is
+//      whole and stays until n is over at both ends.
 //   3. A receiver writes `offered` and what belongs to it for n only when message n − depth is over at its end. The sender of
 //      n − depth may still be reading these words. It believes them only if it can claim a unit of n − depth afterwards, and
 //      nobody can once that message is over.
@@ -46,7 +49,7 @@ struct pair_slot {
     std::uint64_t shape = 0;              ///< its count and type: what must be equal at both ends
     union {
       std::byte inlined[inline_bytes] = {};
-      const std::byte* data;  ///< of messages that do not fit
+      const std::byte* data;  ///< of messages that do not fit; null: left in the lane's room
     };
     alignas(64) std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
   } head;
@@ -71,8 +74,16 @@ struct pair_slot {
 
 struct pair_lane {
   static constexpr std::size_t depth = 4;
+  /// The longest message that can be left. Copying it twice costs less than waiting until it was taken.
+  static constexpr std::size_t left_bytes = 1024;
+  struct room {
+    alignas(128) std::byte of[depth][left_bytes];
+  };
   pair_slot slots[depth];
+  relative<room> left;  ///< null until a message is left that does not fit its head
   pair_slot& at(std::uint64_t number) { return slots[number % depth]; }
+  /// Where a message lies that was left. @pre there is room
+  std::byte* left_at(std::uint64_t number) { return left.load(std::memory_order_acquire)->of[number % depth]; }
 };
 
 class pair_board {
@@ -82,8 +93,10 @@ public:
   pair_board(const pair_board&) = delete;
   pair_board& operator=(const pair_board&) = delete;
 
-  /// Lays it down at first use: 1 KiB, and a pointer for each rank that the source may send to. Any thread. Throws error(out_of_memory).
+  /// Lays it down at first use: a little more than 1 KiB, and a pointer for each rank that the source may send to. Any thread. Throws error(out_of_memory).
   pair_lane& lane(rank_t source, rank_t destination);
+  /// Lays down the lane's room. False: there is no memory for it. Any thread.
+  bool make_room(pair_lane& lane) noexcept;
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
   /// The most that a board of so many ranks may ever lay down.

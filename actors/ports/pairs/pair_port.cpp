@@ -28,10 +28,18 @@ std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes
 
 void pair_end::post() {
   auto& head = slot_->head;
+  if (left_before_ != 0 && is_before(slot_->answer.finished.load(std::memory_order_seq_cst), left_before_)) return;
+  posted_ = true;
   head.shape = shape_;
-  if (bytes_ > pair_slot::inline_bytes) head.data = stage_what_it_reads();
+  if (away_) head.tell.store(mark_, std::memory_order_relaxed);
+  if (bytes_ > pair_slot::inline_bytes && over_ == sent_when::copied) {
+    std::memcpy(lane_->left_at(mark_ - 1), data_, bytes_);
+    head.data = nullptr;
+  } else if (bytes_ > pair_slot::inline_bytes) head.data = stage_what_it_reads();
   else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
+  // Of what is left here nobody looks after the receiver any more.
+  if (over_ == sent_when::copied) tells_ = slot_->answer.tell.load(std::memory_order_seq_cst) == mark_;
 }
 
 /// Where the receiver takes it from. One that is away does not: then this end copies.
@@ -61,16 +69,21 @@ pair_status pair_end::take() {
   if (offered_ && finished()) return pair_status::performed;
   if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;
   if (head.shape != shape_) return pair_status::mismatch;
-  const std::byte* const source = bytes_ <= pair_slot::inline_bytes ? head.inlined : head.data;
+  const std::byte* const here = at_hand();
   if (!offered_ && bytes_ < shared_from) {
-    if (bytes_ > pair_slot::inline_bytes) {
-      if (const pair_status moved = move(data_, source, bytes_); moved != pair_status::performed) return moved;
-    } else if (bytes_ > 0) std::memcpy(data_, source, bytes_);
+    if (here == nullptr) {
+      if (const pair_status moved = move(data_, head.data, bytes_); moved != pair_status::performed) return moved;
+    } else if (bytes_ > 0) std::memcpy(data_, here, bytes_);
     finish();
     return pair_status::performed;
   }
   if (!offered_) offer();
-  return copy_units(data_, source);
+  return copy_units(data_, here != nullptr ? here : head.data);
+}
+
+const std::byte* pair_end::at_hand() const {
+  if (bytes_ <= pair_slot::inline_bytes) return slot_->head.inlined;
+  return slot_->head.data == nullptr ? lane_->left_at(mark_ - 1) : nullptr;
 }
 
 void pair_end::prepare_answer() {
@@ -108,7 +121,8 @@ bool pair_end::close() {
 
 void pair_end::go_away() {
   if (sending_) {
-    slot_->head.tell.exchange(mark_, std::memory_order_seq_cst);
+    away_ = true;
+    slot_->head.tell.exchange(posted_ ? mark_ : left_before_, std::memory_order_seq_cst);
   } else {
     offer();
     slot_->answer.tell.exchange(mark_, std::memory_order_seq_cst);
@@ -154,9 +168,8 @@ pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
   for (std::uint64_t next = 0; claim(next);) {
     const std::size_t begin = all == 1 ? 0 : next * step;
     const std::size_t bytes = all == 1 ? bytes_ : std::min(step, bytes_ - begin);
-    // What came inline is in the board's memory, which is at hand.
     if (bytes > 0) {
-      if (!sending_ && bytes_ <= pair_slot::inline_bytes) std::memcpy(target, source, bytes);
+      if (!sending_ && at_hand() != nullptr) std::memcpy(target, source, bytes);
       else if (const pair_status moved = move(target + begin, source + begin, bytes); moved == pair_status::waiting)
         return moved;
       else if (moved == pair_status::failed) slot_->answer.failed.store(mark_, std::memory_order_relaxed);

@@ -26,14 +26,25 @@ struct pair_far_end {
   std::byte* stage = nullptr;
 };
 
+/// When a sender's end is over.
+enum class sent_when : std::uint8_t {
+  taken,   ///< the receiver has it
+  copied,  ///< it lies whole on the board: the message is *left* there. @pre it fits its head, or the lane has room and it fits that
+};
+
 class pair_end {
 public:
   pair_end() = default;
   /// @param number of the message in its lane @param shape what must be equal at both ends
   /// @param far the other end's memory, if that is in another process
+  /// @param left_before mark of the last message that was left in this slot, which may still lie there; 0: none
   static pair_end of_sender(pair_lane& lane, std::uint64_t number, std::uint64_t shape, const void* data,
-                            std::size_t bytes, pair_far_end far = {}) {
-    return {lane, number, shape, const_cast<void*>(data), bytes, true, far};
+                            std::size_t bytes, pair_far_end far = {}, sent_when over = sent_when::taken,
+                            std::uint64_t left_before = 0) {
+    pair_end made{lane, number, shape, const_cast<void*>(data), bytes, true, far};
+    made.left_before_ = left_before;
+    made.over_ = over;
+    return made;
   }
   static pair_end of_receiver(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes,
                               pair_far_end far = {}) {
@@ -44,13 +55,28 @@ public:
 
   /// From a receiver: there will be an answer to write soon.
   void prepare_answer();
-  /// Writes a sender's message; look afterwards. @pre message number − depth is over at this end
+  /// Writes a sender's message, if the slot is free; look afterwards, which tries again. @pre message number − depth is over at this end
   void post();
+  /// From a sender: the slot's last message was taken, or will not be.
+  static bool is_free(pair_lane& lane, std::uint64_t number, std::uint64_t left_before) {
+    return left_before == 0 || !is_before(lane.at(number).answer.finished.load(std::memory_order_acquire), left_before);
+  }
+  /// From a sender: the message that was left in the slot will not be taken.
+  void release_slot(std::uint64_t mark) {
+    if (left_before_ == mark) left_before_ = 0;
+  }
+  std::uint64_t mark() const { return mark_; }
+  /// From a sender: it is over, and may still lie in its slot.
+  bool left() const { return posted_ && over_ == sent_when::copied; }
   /// Does what can be done. A mismatch only receivers find. @pre posted, not closed
   pair_status look() {
     // Most looks find nothing, and whoever waits for a message looks as fast as it can.
     if (sending_) {
-      if (finished()) return pair_status::performed;
+      if (!posted_) {
+        post();
+        if (!posted_) return pair_status::waiting;
+      }
+      if (left() || finished()) return pair_status::performed;
       return is_away() && !takes_from_stage() ? help() : pair_status::waiting;
     }
     if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
@@ -63,8 +89,8 @@ public:
   /// From a receiver: nobody writes to its buffer any more. True: the message was performed before. May wait for the rest of a unit
   /// that the sender is copying.
   bool close();
-  /// From a sender: it was taken.
-  bool taken() const { return finished(); }
+  /// From a sender: it is over.
+  bool sent() const { return finished() || left(); }
   /// Something has changed since the last question, and the other end wants to be told.
   bool tells() { return std::exchange(tells_, false); }
 
@@ -78,7 +104,8 @@ public:
 private:
   pair_end(pair_lane& lane, std::uint64_t number, std::uint64_t shape, void* data, std::size_t bytes, bool sending,
            pair_far_end far)
-      : slot_(&lane.at(number)),
+      : lane_(&lane),
+        slot_(&lane.at(number)),
         mark_(number + 1),
         shape_(shape),
         data_(static_cast<std::byte*>(data)),
@@ -87,6 +114,8 @@ private:
         sending_(sending) {}
 
   const std::byte* stage_what_it_reads();
+  /// Of a receiver: where the message lies on the board; null: it does not.
+  const std::byte* at_hand() const;
   pair_status help();
   pair_status take();
   /// From a sender: the receiver is not looking, or will not be for long.
@@ -99,18 +128,24 @@ private:
   bool claim(std::uint64_t& unit);
   pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
+  static bool is_before(std::uint64_t mark, std::uint64_t other) { return static_cast<std::int64_t>(mark - other) < 0; }
   bool has_failed() const { return slot_->answer.failed.load(std::memory_order_acquire) == mark_; }
   bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
   std::size_t unit() const;
   std::uint64_t units() const;
 
+  pair_lane* lane_ = nullptr;
   pair_slot* slot_ = nullptr;
   std::uint64_t mark_ = 0;
   std::uint64_t shape_ = 0;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   pair_far_end far_;
+  std::uint64_t left_before_ = 0;
+  sent_when over_ = sent_when::taken;
   bool sending_ = false;
+  bool posted_ = false;
+  bool away_ = false;
   bool offered_ = false;
   bool closed_ = false;
   bool tells_ = false;

@@ -15,7 +15,7 @@ namespace troupe::simulate {
 
 namespace {
 
-enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports };
+enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports, of_sends };
 
 constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
                                      collective::broadcast,  collective::reduce,     collective::gather,
@@ -149,6 +149,15 @@ item draw_pair(int id, int ranks, dice& d) {
   it.what.count = draw_count(d);
   it.tag = d.any_of({0, 0, 0, 1, 2, most_tag});
   return it;
+}
+
+/// More short messages of one pair than its lane has slots.
+void draw_burst(scenario& s, dice& d) {
+  item it = draw_pair(static_cast<int>(s.items.size()), s.ranks, d);
+  it.to = it.from == s.ranks - 1 ? 0 : it.from + 1;
+  it.tag = 0;
+  it.what.count = d.any_of<std::size_t>({0, 1, 6, 40});
+  for (int left = d.between(5, 10); left > 0; --left, ++it.id) s.items.push_back(it);
 }
 
 /// What became of an earlier item.
@@ -330,6 +339,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.leave_late = d.one_in(3);
   s.all_async = d.one_in(5);
   s.pairs_by_mailbox = dice(seed, {of_ports}).one_in(2);
+  s.sends_are_left = !s.pairs_by_mailbox && dice(seed, {of_sends}).percent(70);
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
@@ -348,6 +358,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
       s.items.push_back(std::move(it));
     }
   }
+  if (dice own(seed, {of_sends, 1}); s.sends_are_left && s.ranks > 1 && own.one_in(5)) draw_burst(s, own);
   const fault_kinds& may = limits.faults;
   const int calm = d.between(0, 9);
   if (calm < 2) return s;
@@ -376,6 +387,7 @@ std::string scenario::to_string() const {
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
   if (pairs_by_mailbox) text += ", sends by mailbox";
+  if (sends_are_left) text += ", short sends left on the board";
   if (leave_late) text += ", handles live to the end";
   if (strangers) text += ", callers that do not know each other";
   if (all_async) text += ", all calls asynchronous";

@@ -84,6 +84,7 @@ struct caller_operation {
   countdown thrower;
   bool throws = false;
   bool performed_inline = false;
+  bool may_be_left = false;  ///< a send that need not be received
   bool over = false;
   failure_ptr why;
   std::shared_ptr<actors::operation_parts> parts;  ///< of a partitioned call

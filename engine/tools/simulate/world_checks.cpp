@@ -343,7 +343,7 @@ void simulation::world::check_pairs() {
     for (const caller_operation* o : {ends.first, ends.second}) {
       if (o == nullptr) continue;
       if (!o->over) return fault(o->title() + " is not over\n" + who_waits());
-      if (o->why) continue;
+      if (o->why || o->may_be_left) continue;
       const caller_operation* const other = o == ends.first ? ends.second : ends.first;
       if (other == nullptr) return fault(o->title() + " was performed although the other end was never called");
       if (o->sending && other->why) return fault(o->title() + " was performed but not received: " + other->why->text);
