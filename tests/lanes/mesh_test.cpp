@@ -203,6 +203,38 @@ TEST_CASE("chunks of every size arrive whole, aligned and in order, from several
   for (const auto& m : job.each) CHECK(m->waiting_bytes() == 0);
 }
 
+TEST_CASE("two processes of different hosts have one connection, whoever calls first") {
+  constexpr std::uint32_t processes = 4;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const auto data = payload(1000, 0);
+    meshes_of_test job{false, processes};
+    std::vector<std::thread> senders;
+    for (std::uint32_t p = 0; p < processes; ++p)
+      senders.emplace_back([&, p] {
+        if (round % 3 == 1) std::this_thread::sleep_for(std::chrono::microseconds{50 * ((p + 7u * round) % 5)});
+        for (std::uint32_t i = 1; i < processes; ++i) {
+          const std::uint32_t to = (p + i) % processes;
+          if (round % 3 == 2 && to < p) continue;  // the lower ones are called by others alone
+          chunk c = some_chunk(data, 1, 0);
+          c.source = static_cast<rank_t>(p);
+          job.each[p]->send_chunk(to, {}, c);
+        }
+      });
+    for (std::thread& t : senders) t.join();
+    for (std::uint32_t p = 0; p < processes; ++p) {
+      const int sent_to_it = round % 3 == 2 ? static_cast<int>(p) : static_cast<int>(processes) - 1;
+      CHECK(comes([&] { return job.heard[p]->chunks.load() == sent_to_it; }));
+      // Also those that have only been greeted, or called for.
+      for (std::uint32_t i = 1; i < processes; ++i) job.each[p]->send_credit((p + i) % processes, {}, credit{});
+      CHECK(comes([&] { return job.each[p]->connections() == processes - 1; }));
+    }
+    for (std::uint32_t p = 0; p < processes; ++p)
+      CHECK(comes([&] { return job.heard[p]->credits.load() == static_cast<int>(processes) - 1; }));
+    CHECK(job.went_well());
+  }
+}
+
 TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
   meshes_of_test job{both_ways(), 2};
   // More than the system takes at once.
@@ -228,15 +260,15 @@ TEST_CASE("nothing is settled before there is a connection") {
 }
 
 TEST_CASE("settled chunks that wait for long keep no more memory than the window has bytes") {
+  std::vector<std::vector<std::byte>> kept;  // no credits here, so nothing is given back before the meshes have gone
   meshes_of_test job{both_ways(), 2};
   job.heard[1]->holds_up_to = 100;
   std::uint32_t sequence = 0;
-  const std::vector<std::byte> first = payload(100'000, sequence);
-  job.each[0]->send_chunk(1, {}, some_chunk(first, 5, sequence++));
+  kept.push_back(payload(100'000, sequence));
+  job.each[0]->send_chunk(1, {}, some_chunk(kept.front(), 5, sequence++));
   CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));
   const std::size_t before = job.memory.usage().in_use;
   // Each of these lies among what others have sent: 10 KB that are consumed at once.
-  std::vector<std::vector<std::byte>> kept;
   constexpr int rounds = 60;
   for (int i = 0; i < rounds * 7; ++i) {
     const bool short_one = i % 7 == 0;

@@ -2,7 +2,7 @@
 #pragma once
 // What processes of a job say to each other (the link port; docs/protocol.md shows every frame field by field).
 //
-// A connection carries frames in one direction, each a head of 32 bytes, a body, and zeros up to a multiple of 16, so that a payload
+// Each direction of a connection that has any carries frames, each a head of 32 bytes, a body, and zeros up to a multiple of 16, so that a payload
 // that is received into aligned memory is aligned. Frames of one connection arrive in order; those of different ones in any.
 //
 // Here a *message* is a chunk frame: the bytes themselves behind the chunk's name (epoch, source, lane, sequence). Its *credit* is a

@@ -99,6 +99,25 @@ void mesh::watch_listeners(std::uint32_t events, watching how) {
     watch(epoll_.get(), listeners_[i].get(), subject::listener, i, events, how);
 }
 
+/// Whether the system is to say when it takes more. @pre locked
+void mesh::wait_for_room(outgoing& way, bool on) {
+  if (std::exchange(way.writing, on) == on) return;
+  if (!way.shared) return watch(way, on ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
+  if (on) watch(way, EPOLLOUT, watching::begins);
+  else stop_watching(streams_.get(), way.socket.get());
+}
+
+std::size_t mesh::connections() {
+  const std::lock_guard reading(reading_);
+  const auto incoming = std::count_if(in_.begin(), in_.end(), [](const auto& way) { return way->known && !way->over; });
+  const auto outgoing = std::count_if(out_.begin(), out_.end(), [](const auto& way) {
+    if (!way) return false;
+    const std::lock_guard lock(way->mutex);
+    return way->now == outgoing::phase::open && !way->shared;
+  });
+  return static_cast<std::size_t>(incoming + outgoing);
+}
+
 std::size_t mesh::waiting_bytes() const {
   std::size_t total = 0;
   for (const auto& way : out_) {
@@ -140,10 +159,7 @@ bool mesh::send_locked(outgoing& way, piece&& what) {
     way.now = phase::wanted;
     return wake(), true;
   }
-  if (way.now == phase::open && !way.writing && !way.ring) {
-    way.writing = true;
-    watch(way, EPOLLIN | EPOLLOUT, watching::goes_on);
-  }
+  if (way.now == phase::open && !way.ring) wait_for_room(way, true);
   return true;
 }
 
@@ -276,7 +292,8 @@ void mesh::work() {
 int mesh::pause_before_look() {
   const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - clock::now());
   const std::int64_t ms = std::clamp<std::int64_t>(leaving_.load() ? 5 : until_look.count(), 0, 60'000);
-  if (std::exchange(polled_, false) || caller_sleeps_) return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
+  if (std::exchange(polled_, false) || caller_sleeps_ || waits_for_call_)
+    return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
   resting_ = true;
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }

@@ -2,8 +2,10 @@
 #pragma once
 // One process of a job among the others: its connections, what travels over them, and who does not answer any more.
 //
-// Each process opens a connection to each process that it sends to, when it first does, and uses it in that direction only: two that begin
-// at the same moment need not agree on one of two connections. It begins with a handshake (handshake.hpp); frames follow (frames.hpp).
+// Each process opens a connection to each process that it sends to, when it first does. It begins with a handshake (handshake.hpp); frames follow (frames.hpp).
+// Between hosts who was called sends its frames back on it, if it has no connection of its own (answer_on()): then what it sends carries the system's
+// acknowledgements. Of two that call each other at once the one with the lower number is answered: it keeps its answer to the other back, which gives
+// up its own call when it has answered. Where that fails there are two connections, each with frames in one direction, as between processes of a host.
 //
 // Sending. Any thread: what the socket takes at once is written by the sender, without a copy; the rest waits, by reference, and the mesh's
 // thread writes it, or a copy of what is settled. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is
@@ -131,6 +133,8 @@ public:
   std::uint32_t processes() const { return static_cast<std::uint32_t>(roster_.processes.size()); }
   /// Bytes that wait to be sent, to all; for tests of bounds.
   std::size_t waiting_bytes() const;
+  /// Connections that frames travel on; for tests.
+  std::size_t connections();
 
 private:
   struct piece;
@@ -165,12 +169,17 @@ private:
   void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
-  static void acknowledge(incoming& way, std::size_t bytes) noexcept;
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
   void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();
   void try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why);
   void go_on_connecting(outgoing& way);
+  bool is_called_back(std::uint32_t process, steady_time now);
+  bool keeps_answer_back(incoming& way);
+  void answer_those_kept_back(std::uint32_t process);
+  void answer_on(incoming& way);
+  void receive_on(outgoing& way);
+  void wait_for_room(outgoing& way, bool on);
   void outgoing_event(outgoing& way, std::uint32_t events);
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
@@ -199,9 +208,11 @@ private:
   /// What single bytes against the frames have said.
   struct back_bytes {
     bool left = false, lost = false;
-    std::string how;  ///< the connection ended; empty: it has not
+    bool frames = false;  ///< follow
+    std::string how;      ///< the connection ended; empty: it has not
   };
   bool take_back_bytes(outgoing& way, back_bytes& said);
+  void say_last(outgoing& way, const process_word& what);
   bool said_goodbye();
   void keep_time(steady_time now);
   // -- presence_outbox --
@@ -238,9 +249,10 @@ private:
   steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
-  bool polled_ = false;         ///< callers have looked since the thread did
-  bool resting_ = false;        ///< the thread sleeps until it is rung awake
-  bool caller_sleeps_ = false;  ///< in sleep()
+  bool polled_ = false;          ///< callers have looked since the thread did
+  bool resting_ = false;         ///< the thread sleeps until it is rung awake
+  bool caller_sleeps_ = false;   ///< in sleep()
+  bool waits_for_call_ = false;  ///< somebody who has just called may be answered there
   int rings_ = 0;
   std::mutex shared_mutex_;  // once, at the join
   std::condition_variable shared_came_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a mesh gets its connections to others, and what happens on them afterwards.
+#include <fcntl.h>
 #include <sys/epoll.h>
 
 #include "actors/ports/link/mesh_connections.hpp"
@@ -13,6 +14,7 @@ using clock = std::chrono::steady_clock;
 
 /// Also those whose writers met a problem.
 void mesh::connect_those_wanted() {
+  waits_for_call_ = false;
   for (const auto& way : out_) {
     if (!way) continue;
     std::unique_lock lock(way->mutex);
@@ -23,7 +25,13 @@ void mesh::connect_those_wanted() {
       continue;
     }
     if (way->now != outgoing::phase::wanted) continue;
-    way->give_up = clock::now() + options_.to_connect;
+    const steady_time now = clock::now();
+    if (way->wanted_since == steady_time{}) way->wanted_since = now;
+    if (now < way->wanted_since + most_expected && is_called_back(way->process, now)) {
+      waits_for_call_ = true;
+      continue;
+    }
+    way->give_up = now + options_.to_connect;
     for (const std::string& text : roster_.processes[way->process].addresses) {
       try {
         const bool same_host = roster_.processes[way->process].host_key == roster_.processes[here_].host_key;
@@ -35,6 +43,13 @@ void mesh::connect_those_wanted() {
     }
     try_next_address(*way, lock, {});
   }
+}
+
+/// It is calling this one, which can answer there.
+bool mesh::is_called_back(std::uint32_t process, steady_time now) {
+  return std::any_of(in_.begin(), in_.end(), [&](const auto& way) {
+    return !way->local && !way->known && !way->over && way->hands.peer() == process && now < way->began + most_expected;
+  });
 }
 
 /// @pre locked; it may be left unlocked
@@ -127,6 +142,74 @@ void mesh::go_on_connecting(outgoing& way) {
   way.now = outgoing::phase::open;
   way.writing = true;
   watch(way, EPOLLIN | EPOLLOUT, watching::begins);  // what has waited goes next
+  lock.unlock();
+  answer_those_kept_back(way.process);
+}
+
+// -- one connection for both directions ---------------------------------------------------------------------------------------
+
+/// This one is calling it, and is the one that is answered: it has the lower number.
+bool mesh::keeps_answer_back(incoming& way) {
+  const std::uint32_t who = way.hands.peer();
+  if (way.local || who >= processes() || who <= here_) return false;
+  const outgoing::phase now = out_[who]->phase_now();
+  if (now != outgoing::phase::connecting && now != outgoing::phase::shaking) return false;
+  way.kept_back = true;
+  watch(way, 0, watching::goes_on);
+  return true;
+}
+
+/// Who was answered meanwhile has given up; who could not be may go on.
+void mesh::answer_those_kept_back(std::uint32_t process) {
+  for (const auto& way : in_)
+    if (!way->over && way->hands.peer() == process && std::exchange(way->kept_back, false))
+      watch(*way, EPOLLIN | EPOLLOUT, watching::goes_on);
+}
+
+/// Frames for it go back there, unless this process has a connection of its own already.
+void mesh::answer_on(incoming& way) {
+  outgoing& mine = *out_[way.process];
+  const std::lock_guard lock(mine.mutex);
+  using phase = outgoing::phase;
+  const bool calling = mine.now == phase::connecting || mine.now == phase::shaking;
+  if (mine.now == phase::open || mine.now == phase::closed || (calling && here_ < way.process)) return;
+  descriptor same{::fcntl(way.socket.get(), F_DUPFD_CLOEXEC, 0)};
+  if (!same || ::send(way.socket.get(), &frames_follow, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return;
+  stop_watching(epoll_.get(), mine.socket.get());
+  mine.socket = std::move(same);
+  mine.hands.reset();
+  mine.unsent.clear();
+  mine.stream = mine.shared = way.shared = true;
+  mine.now = phase::open;
+  keep_flight_short(mine.socket.get());
+  if (!mine.flush()) wake();  // whose thread sees to it
+  else wait_for_room(mine, !mine.waiting.empty());
+}
+
+/// The other process's frames come on the connection that this one has opened.
+void mesh::receive_on(outgoing& way) {
+  const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
+    return other->known && !other->over && other->process == way.process;
+  });
+  if (twice) return lose(way.process, "it sent what cannot be read");
+  {
+    const std::lock_guard lock(way.mutex);
+    descriptor same{::fcntl(way.socket.get(), F_DUPFD_CLOEXEC, 0)};
+    if (!same) throw error(errc::io, "no descriptors are left: " + text_of_errno(errno));
+    in_.push_back(std::make_unique<incoming>(next_incoming_++, std::move(same),
+                                             handshake::answering({roster_.job, 0, here_, options_.build}, key_),
+                                             clock::now()));
+    // Others wait for what comes now.
+    stop_watching(streams_.get(), way.socket.get());
+    way.shared = true;
+    if (std::exchange(way.writing, false)) wait_for_room(way, true);
+  }
+  incoming& back = *in_.back();
+  back.shared = back.known = true;
+  back.process = way.process;
+  presence_.hears(way.process, true, clock::now());
+  begin_stream(back);
+  incoming_event(back);
 }
 
 /// Single bytes come in this direction, a descriptor perhaps, and the end of the connection. False: nothing more is to be sent.
@@ -135,11 +218,14 @@ bool mesh::take_back_bytes(outgoing& way, back_bytes& said) {
   std::array<std::byte, 64> bytes{};
   descriptor passed;
   bool dropped = false;
-  const ssize_t seen = receive_some(way.socket.get(), bytes, passed, dropped);
+  // Of a connection between hosts one by one: frames may follow.
+  const std::size_t most = way.ring ? bytes.size() : 1;
+  const ssize_t seen = receive_some(way.socket.get(), std::span(bytes).first(most), passed, dropped);
   for (ssize_t i = 0; i < seen; ++i) {
     const std::byte b = bytes[static_cast<std::size_t>(i)];
     if (b == leaves_in_order) said.left = true;
     else if (b == taken_for_lost) said.lost = true;
+    else if (b == frames_follow && !way.ring) said.frames = true;
     else if (b == carries_descriptor && dropped && !passed)
       how = "the memory of the host that it passed was not received: no descriptors are left here";
     else if (b != there_is_room && (b != carries_descriptor || !passed)) how = "it sent what cannot be read";
@@ -165,13 +251,11 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
   std::string& how = said.how;
   {
     const std::lock_guard lock(way.mutex);
-    if ((events & EPOLLIN) != 0 && !take_back_bytes(way, said)) {
+    if ((events & EPOLLIN) != 0 && !way.shared && !take_back_bytes(way, said)) {
     } else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
-    if (!said.left && how.empty() && way.waiting.empty() && way.writing) {
-      way.writing = false;
-      watch(way, EPOLLIN, watching::goes_on);
-    }
+    if (!said.left && how.empty() && way.waiting.empty()) wait_for_room(way, false);
   }
+  if (said.frames && how.empty()) return receive_on(way);
   if (said.left) return leaves(way.process);
   if (said.lost) {
     presence_.word(way.process, lost_word{here_, "it says so"}, clock::now(), *this);

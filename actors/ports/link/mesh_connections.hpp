@@ -40,6 +40,10 @@ inline constexpr std::chrono::seconds most_shaking{5};
 inline constexpr std::byte leaves_in_order{0x62};
 /// So, too: whoever sends it has lost the other one.
 inline constexpr std::byte taken_for_lost{0x6c};
+/// So, too, and first: no such bytes come here, but frames.
+inline constexpr std::byte frames_follow{0x66};
+/// How long who wants to send waits for one who is calling, and would be answered on that connection. Whoever calls may be nobody.
+inline constexpr std::chrono::milliseconds most_expected{50};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
 /// How long the mesh's thread naps while callers read what comes themselves.
@@ -182,12 +186,13 @@ struct mesh::outgoing {
   bool spoke = false;       ///< since the last look
   bool writing = false;     ///< the system is to say when it takes more
   bool stream = false;      ///< open, and so watched in mesh::streams_
+  bool shared = false;      ///< the other's frames come on the same connection, so others read there
   int problem = 0;          ///< errno of whoever wrote; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
   std::vector<socket_address> addresses;
   std::size_t next_address = 0;
-  steady_time give_up{};
+  steady_time wanted_since{}, give_up{};
   std::string tried;
 };
 
@@ -211,8 +216,10 @@ struct mesh::incoming {
 
   const std::uint32_t id;
   descriptor socket;
-  bool local = false;   ///< from a process of this host, which passes its ring first
-  bool stream = false;  ///< open, and so watched in mesh::streams_
+  bool local = false;      ///< from a process of this host, which passes its ring first
+  bool shared = false;     ///< frames go back on the same connection
+  bool kept_back = false;  ///< it is not answered yet
+  bool stream = false;     ///< open, and so watched in mesh::streams_
   byte_ring ring;
   handshake hands;
   std::vector<std::byte> unsent;
@@ -220,8 +227,6 @@ struct mesh::incoming {
   bool over = false;   ///< closed; goes when its event has been handled
   std::uint32_t process = 0;
   std::uint64_t next_number = 0;
-  std::uint64_t acknowledged = 0;  ///< next_number, when the system was last told to do so
-  bool waits_to_acknowledge = false;
   steady_time began;
   // What was received and not read yet.
   std::shared_ptr<received_block> block;

@@ -36,9 +36,25 @@ descriptor mesh::shared_by_host(steady_time until) {
 }
 
 void mesh::say_lost(std::uint32_t process) {
-  for (const auto& way : in_)
-    if (way->known && !way->over && way->process == process)
-      static_cast<void>(::send(way->socket.get(), &taken_for_lost, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+  for (const auto& way : in_) {
+    if (!way->known || way->over || way->process != process) continue;
+    if (!way->shared) static_cast<void>(::send(way->socket.get(), &taken_for_lost, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+    else say_last(*out_[process], lost_word{process, "it says so"});
+  }
+}
+
+/// To one that counts as lost. What it has not taken yet comes first, so it may not hear this.
+void mesh::say_last(outgoing& way, const process_word& what) {
+  const std::lock_guard lock(way.mutex);
+  if (way.now != outgoing::phase::open || way.problem != 0 || !way.waiting.empty()) return;
+  frame_head head;
+  head.kind = frame_kind::process;
+  std::vector<std::byte> body = to_wire(what);
+  head.bytes = body.size();
+  piece p{head, nullptr, 0};
+  p.body = std::move(body);
+  p.number(way.next_number++);
+  static_cast<void>(way.write(p));
 }
 
 void mesh::expelled(const std::string& why) {
@@ -85,7 +101,7 @@ bool mesh::said_goodbye() {
     }
     for (const auto& way : in_) {
       if (!way->known) close(*way);
-      else if (!way->over)
+      else if (!way->over && !way->shared)
         static_cast<void>(::send(way->socket.get(), &leaves_in_order, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
     }
   }

@@ -3,8 +3,6 @@
 #include <tuple>
 #include <utility>
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -49,6 +47,7 @@ bool mesh::shake_hands(incoming& way) {
   const bool open = feed_from(way.socket.get(), way.hands, why);
   const std::vector<std::byte> more = way.hands.take_output();
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
+  if (open && keeps_answer_back(way)) return false;
   const bool sent = send_plain(way.socket.get(), way.unsent, problem);
   if (!open || problem != 0 || way.hands.state() == handshake::status::refused) return close(way), false;
   watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
@@ -60,7 +59,10 @@ bool mesh::shake_hands(incoming& way) {
   if (way.process >= processes() || way.process == here_ || twice || !alive(way.process)) return close(way), false;
   way.known = true;
   presence_.hears(way.process, true, clock::now());
-  if (!way.local) begin_stream(way);
+  if (!way.local) {
+    begin_stream(way);
+    answer_on(way);
+  }
   return true;
 }
 
@@ -80,39 +82,11 @@ void mesh::incoming_event(incoming& way) {
     std::size_t budget = budget_of_turn;
     while (budget > 0 && !way.over)
       if (!read_some(way, budget)) break;
-    if (way.stream && !way.ring && !way.over) acknowledge(way, budget_of_turn - budget);
     say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
     ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
   }
-}
-
-/// A connection carries frames one way only, so that no data can carry its acknowledgements. Linux would then send one in every read of a small
-/// frame, which takes a third of an exchange's time (perf record: tcp_recvmsg as long as tcp_sendmsg). So it is asked to wait for data, and
-/// every few frames not to. As long as frames are small: the sender of a long one may not go on before its last bytes are acknowledged.
-/// @param bytes that were just read
-void mesh::acknowledge(incoming& way, std::size_t bytes) noexcept {
-#ifdef TCP_QUICKACK
-  constexpr std::size_t small = 1024;  // less than two segments
-  // Fewer than the segments that a sender may have under way at first (RFC 6928: 10): it never waits for the system's delay.
-  constexpr std::uint64_t most_unacknowledged = 8;
-  const auto at_once = [&](int on) {
-    static_cast<void>(::setsockopt(way.socket.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on));
-  };
-  if (bytes > small) {
-    if (std::exchange(way.waits_to_acknowledge, false)) at_once(1);
-    way.acknowledged = way.next_number;
-  } else if (way.next_number - way.acknowledged >= most_unacknowledged) {
-    way.acknowledged = way.next_number;
-    at_once(1);
-    at_once(0);
-    way.waits_to_acknowledge = true;
-  }
-#else
-  static_cast<void>(way);
-  static_cast<void>(bytes);
-#endif
 }
 
 /// What the processes of the host share, to one that has just called. False: it cannot be passed, and the connection has ended.
