@@ -16,6 +16,7 @@
 #include "actors/caf/messages.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/rank/rank_table.hpp"
 
 namespace troupe::actors {
@@ -39,6 +40,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   fabric* ways;               ///< null on a flat layout: references go directly
   nic_thread* nic = nullptr;  ///< the process's
   std::uint64_t name_at_nic = 0;
+  nic_arrivals at_nic;
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< the engine's
   std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout

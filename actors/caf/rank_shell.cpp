@@ -143,12 +143,16 @@ public:
     return true;
   }
   void post_to_nic(nic_posting&& what) override {
-    if (!nic_) nic_ = std::make_shared<rank_nic_queue>(*members_.nic, peer(rank_), members_.weak_from_this());
+    if (!nic_)
+      nic_ = std::make_shared<rank_nic_queue>(*members_.nic, members_.at_nic, peer(rank_), members_.weak_from_this());
     what.communicator = members_.name_at_nic;
-    if (!nic_->post(what))
+    const auto how = nic_->post(what);
+    if (how == nic_queue::posted::full)
       throw error(errc::out_of_memory, "more than " + std::to_string(nic_queue::most_posted) +
                                            " operations of the rank are in its queue to the NIC");
+    wakes_nic_ = wakes_nic_ || how == nic_queue::posted::complete;
   }
+  nic_thread* take_nic_to_wake() noexcept override { return std::exchange(wakes_nic_, false) ? members_.nic : nullptr; }
   void recall_from_nic(epoch_t epoch) override { nic_->recall(members_.name_at_nic, epoch, rank_); }
   steady_time now() const override { return std::chrono::steady_clock::now(); }
 
@@ -217,6 +221,7 @@ private:
   caf::actor dma_;
   std::unordered_map<std::uint64_t, path_ptr> paths_;  ///< by peer and channel
   std::shared_ptr<rank_nic_queue> nic_;                ///< null: nothing was posted yet
+  bool wakes_nic_ = false;
 };
 
 // -- the actor --------------------------------------------------------------------------------------------------------------

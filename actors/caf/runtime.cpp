@@ -145,7 +145,7 @@ bool run_threads::all_wait() const {
 runtime::runtime(const runtime_options& options, machine hardware)
     : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {
   // Its looks are as short as those at a slot.
-  hidden_->nic = std::make_unique<nic_thread>(usable_cores(), slot_looks * std::max(0, options.spin));
+  hidden_->nic = std::make_unique<nic_thread>(usable_cores(), options.spin > 0);
 }
 
 runtime::~runtime() {
@@ -336,7 +336,8 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   bool registered = false;
   for (auto pause = patience; !what->done();) {
     const steady_time look = std::min(deadline, std::chrono::steady_clock::now() + pause);
-    const help_result result = hidden_->agenda.help_until(here.place, over, look, yields, room);
+    const help_result result =
+        hidden_->agenda.help_until(here.place, over, look, {yields != no_looks, std::max(yields, 0), room});
     if (result == help_result::done && !what->done()) {
       own->help(*what, deadline);
       // Given back by this caller itself: the attendant's from here on, until a message comes.

@@ -110,10 +110,11 @@ public:
   /// Fails everything under way in every communicator, and everything later.
   void abort_all(const failure_ptr& why);
 
+  static constexpr int no_looks = -1;
   /// Runs ready actors until `what` is done; false at the deadline. Throws error(invalid_argument) inside an actor's handler.
   /// @param run the run whose ranks `what` belongs to, or null: only who waits for one of its own, and without a deadline, calls
   ///            nothing more until the others do.
-  /// @param yields looks with a yield between before it sleeps (waiting_policy)
+  /// @param yields looks with a yield between before it sleeps (waiting_policy); no_looks: it sleeps at once
   /// @param own the rank that `what` is an operation of, so that its messages wake this thread
   bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const run_threads* run = nullptr,
             int yields = 0, rank_cell* own = nullptr);

@@ -193,8 +193,7 @@ void scheduler::leave(bool searching) noexcept {
   if (searching && idle_.stop_search() && !queue_.empty()) wake();
 }
 
-help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching, int yields,
-                             sleeping_room* room) {
+help_result scheduler::drive(parker& place, condition done, steady_time deadline, bool searching, const helping& how) {
   if (in_handler())
     throw std::logic_error(
         "troupe: a thread waits for an operation inside an actor's handler, which would block the actor; "
@@ -202,7 +201,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
   const driving scope(*this);
   driver& self = *static_cast<driver*>(current_driver);
   bool was_idle = searching;
-  wait_course course{{static_cast<int>(options_.spin), yields}, 0};
+  wait_course course{{how.looks ? static_cast<int>(options_.spin) : 0, how.yields}, 0};
   unsigned runs = 0;
   for (;;) {
     if (done()) {
@@ -228,7 +227,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
       std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
       continue;
     }
-    if (!sleep(place, done, deadline, searching, room)) {
+    if (!sleep(place, done, deadline, searching, how.room)) {
       leave(searching);
       return done() ? help_result::done : help_result::timeout;
     }
@@ -304,7 +303,7 @@ void scheduler::work() noexcept {
   thread_begins(system_);
   parker place;
   // `start_worker` counted this thread as searching already. Never done: ends as `stopped`.
-  drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true, 0);
+  drive(place, condition{[](void*) { return false; }, nullptr}, no_deadline, true, {});
   thread_ends(system_);
 }
 

@@ -67,19 +67,23 @@ public:
 
   // -- helping ----------------------------------------------------------------
 
+  struct helping {
+    bool looks = true;  ///< before it sleeps: as often as the options say
+    /// Then it gives its core away so often: for callers that share cores with those they wait for. Nobody is woken for an actor while
+    /// one of those is about.
+    int yields = 0;
+    sleeping_room* room = nullptr;  ///< where it sleeps, woken at `place`; null: there
+  };
   /// Runs ready actors until `done()`, sleeping at `place` when nothing is ready. Whoever makes `done()` true calls
-  /// `place.wake()` afterwards. With `yields`, it gives its core away that often before it sleeps: for callers that share cores
-  /// with those they wait for. Nobody is woken for an actor while one of those is about. `done` is called often and from this thread only: it must be cheap and must not throw.
+  /// `place.wake()` afterwards. `done` is called often and from this thread only: it must be cheap and must not throw.
   /// @pre no other thread waits at `place`. Throws std::logic_error when called from an actor's handler: that would block
   /// the actor, and the stack would grow with every nested wait.
-  /// @param room where the thread sleeps, woken at `place`; null: there
   template <class Done>
-  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline, int yields = 0,
-                         sleeping_room* room = nullptr) {
+  help_result help_until(parker& place, Done&& done, steady_time deadline = no_deadline, const helping& how = {}) {
     using predicate = std::remove_reference_t<Done>;
     const auto call = [](void* f) -> bool { return (*static_cast<predicate*>(f))(); };
     return drive(place, condition{call, const_cast<void*>(static_cast<const void*>(std::addressof(done)))}, deadline,
-                 false, yields, room);
+                 false, how);
   }
 
   /// The same until the token completes. After `timeout` or `stopped` the token is still referred to by whoever will complete
@@ -177,8 +181,7 @@ private:
     bool operator()() const { return call(function); }
   };
 
-  help_result drive(parker& place, condition done, steady_time deadline, bool searching, int yields,
-                    sleeping_room* room = nullptr);
+  help_result drive(parker& place, condition done, steady_time deadline, bool searching, const helping& how);
   void run(driver& self, caf::resumable* job) noexcept;
   void found_work(bool searching) noexcept;
   bool look_again(wait_course& course, bool& searching) noexcept;

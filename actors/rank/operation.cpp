@@ -161,8 +161,6 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
   made.fingerprint = fingerprint(op.what, op.epoch, p.identity) ^ op.what.history;
   made.memory = bring_buffers(op, rank, memory);
   made.program = p.descriptors_of(rank, moves_data(op.what.what) ? op.what.count : 0);
-  op.scratch = memory.acquire(made.program->scratch_bytes);
-  made.memory.scratch = bytes_of(op.scratch.data());
   made.type = p.work_type;
   made.reduction = op.what.reduction;
   if (made.reduction.kind == op_kind::avg || made.reduction.kind == op_kind::pre_mul_sum) made.reduction = sum;

@@ -7,6 +7,7 @@
 #include <new>
 #include <thread>
 
+#include "actors/ports/nic/nic_thread.hpp"
 #include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/slot_waiting.hpp"
@@ -256,10 +257,12 @@ void rank_cell::end_turn(care of_rest) noexcept {
   ended_operations ended = state_.take_ended();
   std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
   const bool again = broke_down_;
+  nic_thread* const nic = pending ? out_->take_nic_to_wake() : nullptr;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
   if (deserted) deserted_.store(true);
   held_.exchange(false);
+  if (nic != nullptr) nic->wake();
   if (urgent_.load() || (pending && !inbox_.empty())) summon();
   else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
@@ -579,6 +582,7 @@ bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> o
     if (later) break;
   }
   const bool attend = later && state_.on_board() != nullptr, more = state_.pending() || state_.has_ended();
+  gives_way_.store(later && !attend && state_.gives_way_to_nic(), std::memory_order_relaxed);
   end_turn(attend ? care::none : care::left);
   if (attend) host_->attend(*this);
   return !later && more && (until == no_deadline || clock::now() < until);
@@ -596,9 +600,9 @@ bool rank_cell::help_one() noexcept {
 /// Looks for as long as that has paid lately. True: something has moved.
 bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
-  // Threads that look would keep the NIC's from what they wait for.
-  const bool gives_core = !board && state_.gives_way_to_nic();
-  wait_course course{{board ? std::max(spin_, 1) : gives_core ? 0 : spin_, waiting_.yields}};
+  // Threads that look would keep the NIC's from what they wait for, and so would those that yield: its thread is woken, they are not.
+  if (!board && state_.gives_way_to_nic()) return !inbox_.empty();
+  wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;

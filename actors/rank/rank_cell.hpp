@@ -119,6 +119,8 @@ public:
   /// Turns the rank until `done`, unless somebody else does already or it takes long: wait for the completion then. Returns soon
   /// after `until`.
   void help(const completion& done, steady_time until);
+  /// When the last help() ended, the rank's operations were the NIC's, whose thread needs the core: who waits for them had better sleep at once.
+  bool gives_way() const noexcept { return gives_way_.load(std::memory_order_relaxed); }
   /// As far as it goes at once.
   void help_briefly();
   /// A caller is about to sleep at `place` until an operation of this rank has ended: while one does, what there is to do for the rank
@@ -227,6 +229,7 @@ private:
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
+  std::atomic<bool> gives_way_{false};
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};

@@ -18,6 +18,8 @@
 
 namespace troupe::actors {
 
+class nic_thread;
+
 class rank_outbox {
 public:
   virtual ~rank_outbox() = default;
@@ -76,13 +78,16 @@ public:
   virtual bool flush(const operation_key& which) = 0;
 
   // -- to the process's NIC --
-  /// rank_state::offloaded() or nic_differs() will be called. Throws error where there is none; its queue has room for all that a rank
-  /// has under way. `communicator` is set on the way.
+  /// rank_state::offloaded() or nic_differs() will be called, once the NIC is awake. Throws error where there is none; its queue has room for all
+  /// that a rank has under way. `communicator` is set on the way.
   virtual void post_to_nic(nic_posting&&) {
     throw error(errc::unsupported, "there is no NIC here that performs descriptors");
   }
   /// rank_state::nic_let_go() will be called. @pre posted, and not over
   virtual void recall_from_nic(epoch_t) {}
+  /// Whom to wake when the turn was given back, for what was posted in it: the NIC's thread may run at once on the poster's core, and should find
+  /// the turn free then. Null: nobody.
+  virtual nic_thread* take_nic_to_wake() noexcept { return nullptr; }
 
   // -- to the clock, in virtual time --
   /// As channel_outbox::begin_work(); rank_state::transferred() will be called.

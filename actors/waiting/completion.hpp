@@ -25,16 +25,22 @@ public:
   /// dropped: the operation is over, nobody is left to tell, and the actor has other operations to serve.
   void complete(failure_ptr why) {
     std::vector<std::function<void()>> callbacks;
+    const void* sleeper = nullptr;
     {
-      // Uncontended unless somebody registers at this very moment. Waiters are woken under the lock because it is what keeps
-      // their parkers alive.
+      // Uncontended unless somebody registers at this very moment. Waiters are woken under the lock because it is what keeps their parkers
+      // alive; but the system call for the last one, nearly always the only one, comes after it: who wakes takes the lock first thing.
       const std::lock_guard lock(mutex_);
       if (done_.load(std::memory_order_relaxed)) return;
       why_ = std::move(why);
       done_.store(true, std::memory_order_release);
       callbacks.swap(callbacks_);
-      for (parker* waiter : waiters_) waiter->wake();
+      for (parker* waiter : waiters_)
+        if (const void* const place = waiter->wake_later()) {
+          if (sleeper != nullptr) detail::futex_wake(sleeper);
+          sleeper = place;
+        }
     }
+    if (sleeper != nullptr) detail::futex_wake(sleeper);
     for (auto& callback : callbacks) {
       try {
         callback();

@@ -33,6 +33,7 @@ struct options {
   std::uint64_t warm_up = 300'000;  ///< of them, before the first look that counts
   int looks = 8;                    ///< after the warm-up
   std::uint64_t seed = 1;
+  std::string offload = "never";  ///< as engine.offload
   std::string only;  ///< this kind of operation alone, to find out which one leaves something behind; empty: all
 };
 
@@ -82,6 +83,24 @@ public:
   }
   member(const member&) = delete;
   member& operator=(const member&) = delete;
+
+  /// As much under way at once as may ever be, and more: what is kept of that for the next ones is there before the first look.
+  void fill() {
+    constexpr std::size_t at_once = 4;
+    std::vector<std::vector<float>> outs(6 * at_once, std::vector<float>(largest * n_));
+    std::vector<troupe::request> all;
+    const auto in = std::span<const float>{in_}.first(largest);
+    for (std::size_t i = 0; i < at_once; ++i) {
+      const auto out = [&](std::size_t which) { return std::span{outs[6 * i + which]}; };
+      all.push_back(c_.all_reduce_async(in, out(0).first(largest)));
+      all.push_back(c_.reduce_async(in, out(1).first(largest), troupe::sum, 0));
+      all.push_back(c_.all_gather_async(in, out(2)));
+      all.push_back(c_.reduce_scatter_async(std::span<const float>{in_}, out(3).first(largest)));
+      all.push_back(c_.scan_async(in, out(4).first(largest)));
+      all.push_back(c_.exscan_async(in, out(5).first(largest)));
+    }
+    for (troupe::request& r : all) r.wait();
+  }
 
   void perform(std::uint64_t operation) {
     draw d{how_.seed, operation};
@@ -284,9 +303,11 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
   const std::uint64_t after = how.operations - how.warm_up;
   troupe::engine_options quiet;
   quiet.log_level = "off";
+  quiet.offload = how.offload;
   troupe::engine engine{quiet};
   engine.run(how.ranks, [&](troupe::communicator& world) {
     member me{world, how, all, lock};
+    me.fill();
     int looks = 0;
     for (std::uint64_t done = 0;; ++done) {
       if (done >= how.warm_up + after * static_cast<std::uint64_t>(looks) / static_cast<std::uint64_t>(how.looks)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A million mixed operations, one in seven of which fails on purpose, and the heap after each part of them.
-//   soak [--operations N] [--ranks N] [--seed N] [--only KIND] [--most-bytes N] [--json FILE]
+//   soak [--operations N] [--ranks N] [--seed N] [--only KIND] [--offload HOW] [--most-bytes N] [--json FILE]
 // Exit code 1 if the heap has grown by more than --most-bytes (1024) since the warm-up, or a result was wrong.
 
 #include <cstdio>
@@ -33,6 +33,10 @@ int main(int count, char** arguments) {
       how.only = text;
       continue;
     }
+    if (key == "--offload") {
+      how.offload = text;
+      continue;
+    }
     const unsigned long long value = std::strtoull(text, &end, 10);
     if (key == "--json") {
       json = text;
@@ -44,7 +48,8 @@ int main(int count, char** arguments) {
     else if (key == "--seed") how.seed = value;
     else if (key == "--most-bytes") most_bytes = static_cast<std::ptrdiff_t>(value);
     else
-      refuse(key + " " + text + ": there are --operations, --ranks (2 to 64), --seed, --only, --most-bytes and --json");
+      refuse(key + " " + text +
+             ": there are --operations, --ranks (2 to 64), --seed, --only, --offload, --most-bytes and --json");
   }
   std::printf("%12s %14s %10s\n", "operations", "heap (B)", "s");
   const auto all = bench::soak::run(

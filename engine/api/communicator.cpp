@@ -280,7 +280,8 @@ bool communicator_state::is_nothing(rank_t rank, call_description& what) const {
 bool communicator_state::wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline) const {
   actors::rank_cell& mine = cell(rank);
   mine.help(*done, deadline);
-  return core->runtime->wait(done, deadline, run.get(), table->waiting().yields, &mine);
+  const int yields = mine.gives_way() ? actors::runtime::no_looks : table->waiting().yields;
+  return core->runtime->wait(done, deadline, run.get(), yields, &mine);
 }
 
 void refuse_closed() {

@@ -12,18 +12,19 @@ namespace {
 
 /// The proof on symbols takes some milliseconds then, once for each score.
 constexpr int most_nic_ranks = 128;
-/// Of a step: a packet is handed over, found and answered. Assumed, as the next one is: they choose among choreographies, and are what
-/// `troupe explain` shows as predicted.
-constexpr double step_seconds = 0.4e-6;
-/// Of a byte that is copied or reduced: from memory, by one core.
-constexpr double byte_seconds = 1 / 8e9;
-
-double seconds_of(const score_tally& t, std::size_t block_bytes) {
+/// One core does it all, and touches all ranks' memory.
+double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_task& task, const tuning& machine) {
   const double cell = static_cast<double>(block_bytes) / std::max(1, t.parts);
-  double cells = 0;
-  for (const score_tally::kind& k : t.kinds)
-    cells += k.ranks * static_cast<double>(k.each.copied + k.each.reduced + k.each.local_copied + k.each.local_reduced);
-  return static_cast<double>(t.steps()) * step_seconds + cells * cell * byte_seconds;
+  double copied = 0, reduced = 0;
+  for (const score_tally::kind& k : t.kinds) {
+    copied += k.ranks * static_cast<double>(k.each.copied + k.each.local_copied);
+    reduced += k.ranks * static_cast<double>(k.each.reduced + k.each.local_reduced);
+  }
+  const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
+  const double reduces = std::min(machine.reduce_one_core.at(touched),
+                                  machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
+  return static_cast<double>(t.steps()) * machine.nic_step_ns * 1e-9 +
+         copied * cell / (machine.copy_one_core.at(touched) * 1e9) + reduced * cell / (reduces * 1e9);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 }
 
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task) {
+                          const planning_task& task, const tuning& machine) {
   struct priced {
     contender* who;
     double seconds;
@@ -65,7 +66,7 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     const contender staged = choice.staged_form_of(c, task);
     const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
     // Of somebody's own nothing is known before it is written; it is asked last.
-    order.push_back({&c, tally ? seconds_of(*tally, block) : std::numeric_limits<double>::max()});
+    order.push_back({&c, tally ? seconds_of(*tally, block, task, machine) : std::numeric_limits<double>::max()});
   }
   std::ranges::stable_sort(order, {}, &priced::seconds);
   for (const priced& p : order) {

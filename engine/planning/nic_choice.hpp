@@ -25,6 +25,6 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 
 /// The one of `all` with the least to do whose descriptors perform it. @pre why_not_by_nic() is empty
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task);
+                          const planning_task& task, const tuning& machine);
 
 }  // namespace troupe

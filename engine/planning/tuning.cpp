@@ -57,6 +57,8 @@ constexpr std::array schema{
     tuning_key{"links.socket_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::socket_kilobyte_ns},
     tuning_key{"peers.call", "ns", "a copy of 64 bytes by the system, as between processes", &tuning::peer_call_ns},
     tuning_key{"peers.kilobyte", "ns", "the same, of 64 KiB", &tuning::peer_kilobyte_ns},
+    tuning_key{"nic.step", "ns", "all_reduces of one number by the process's NIC, eight ranks beside two",
+               &tuning::nic_step_ns},
     tuning_key{"fit.deviation", "", "typical ratio of predicted and measured time", &tuning::deviation},
     tuning_key{"threads.flag_exchange", "ns", "two threads on two cores, each sees the other's flag",
                &tuning::flag_exchange_ns},

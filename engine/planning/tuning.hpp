@@ -84,6 +84,9 @@ struct tuning {
   double peer_call_ns = 400;     ///< a copy, besides its bytes
   double peer_kilobyte_ns = 70;  ///< 1024 of them, to or from a core's cache
 
+  // By the process's NIC, which one thread performs, ns.
+  double nic_step_ns = 400;  ///< a packet is handed over, found and answered, without its bytes
+
   // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;
   double socket_message_ns = 15'000, socket_kilobyte_ns = 400;

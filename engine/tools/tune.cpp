@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "engine/tools/explain_measured.hpp"
+#include "engine/tools/tune_nic.hpp"
 #include "engine/tools/tune_primitives.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -167,6 +168,8 @@ public:
       result_.peer_call_ns = primitives::peer_copy_ns(64, budget);
       result_.peer_kilobyte_ns = std::max(0.0, (whole - result_.peer_call_ns) / 64);
     }
+    tell("the NIC's thread");
+    result_.nic_step_ns = nic_step_ns(budget);
     memory();
     types();
     // The fit begins where the primitives are.

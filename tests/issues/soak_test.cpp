@@ -21,3 +21,16 @@ TEST_CASE("soak: mixed operations with failures are right, and the heap stays fl
   // board) does not.
   CHECK(all.grown() < 24 * 1024);
 }
+
+TEST_CASE("soak: the same by the process's NIC, whose scratch is kept for the next operations") {
+  bench::soak::options how;
+  how.ranks = 3;
+  how.offload = "always";
+  how.operations = 80'000;
+  how.warm_up = 60'000;
+  how.looks = 2;
+  const auto all = bench::soak::run(how, [] { return static_cast<std::ptrdiff_t>(issues::heap_use()); });
+  CHECK(all.wrong == 0);
+  CHECK(all.ends.size() >= 7);
+  CHECK(all.grown() < 24 * 1024);
+}

@@ -34,7 +34,6 @@ struct party {
       clients.push_back(std::make_shared<client>());
       in.emplace_back(c, r + 1);
       out.emplace_back(c, -1);
-      scratch.emplace_back(how->descriptors_of(r, c)->scratch_bytes);
     }
   }
   nic_posting posting(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
@@ -48,7 +47,6 @@ struct party {
     p.program = how->descriptors_of(r, count);
     p.memory.input = reinterpret_cast<std::byte*>(in[at].data());
     p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
-    p.memory.scratch = scratch[at].data();
     p.type = datatype::i32;
     p.reduction = sum;
     return p;
@@ -72,7 +70,6 @@ struct party {
   plan_ptr how;
   std::vector<std::shared_ptr<client>> clients;
   std::vector<std::vector<std::int32_t>> in, out;
-  std::vector<std::vector<std::byte>> scratch;
 };
 
 void finish(nic_desk& desk) {
@@ -169,6 +166,77 @@ TEST_CASE("nic desk: more operations than there are JobIDs wait, and nothing is 
   finish(desk);
   CHECK(desk.empty());
   CHECK(std::all_of(all.begin(), all.end(), [](const auto& p) { return p->right(); }));
+}
+
+TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and comes back however an operation ends") {
+  constexpr std::size_t count = 20'000, operations = 40;
+  constexpr int ranks = 8;
+  const auto needs = [&](const party& p) {
+    std::size_t bytes = 0;
+    for (rank_t r = 0; r < ranks; ++r) bytes += p.how->descriptors_of(r, count)->scratch_bytes;
+    return bytes;
+  };
+  const auto make = [&] { return std::make_unique<party>(ranks, count, "double_binary_tree"); };
+  const std::size_t each = needs(*make());
+  REQUIRE(each > 0);
+  nic_desk desk{nic_config(), 3 * each};
+  std::vector<std::unique_ptr<party>> all;
+  for (epoch_t e = 0; e < operations; ++e) all.push_back(make());
+  for (epoch_t e = 0; e < operations; ++e)
+    for (rank_t r = 1; r < ranks; ++r) all[e]->post(desk, r, e);
+  CHECK(desk.scratch().high_water == 0);  // they wait for rank 0
+  for (epoch_t e = 0; e < operations; ++e) all[e]->post(desk, 0, e);
+  desk.turn(picoseconds{0});
+  CHECK(desk.under_way() > 1);
+  desk.recall(*all[0]->clients[0], 1, 0, 0, picoseconds{0});
+  for (rank_t r = 1; r < ranks; ++r)
+    desk.recall(*all[0]->clients[static_cast<std::size_t>(r)], 1, 0, r, picoseconds{0});
+  finish(desk);
+  CHECK(desk.empty());
+  CHECK(std::all_of(all.begin() + 1, all.end(), [](const auto& p) { return p->right(); }));
+  CHECK(desk.scratch().in_use == 0);
+  // The arena's blocks are a quarter too large at most.
+  CHECK(desk.scratch().high_water <= 3 * each * 5 / 4);
+  CHECK(desk.scratch().retained <= 3 * each * 5 / 4);
+
+  nic_desk narrow{nic_config(), 1};  // nothing fits: one after the other
+  for (epoch_t e = 0; e < 3; ++e) all[e] = make();
+  for (epoch_t e = 0; e < 3; ++e)
+    for (rank_t r = 0; r < ranks; ++r) all[e]->post(narrow, r, e);
+  narrow.turn(picoseconds{0});
+  CHECK(narrow.under_way() == 1);
+  finish(narrow);
+  for (epoch_t e = 0; e < 3; ++e) CHECK(all[e]->right());
+  CHECK(narrow.scratch().retained == 0);
+}
+
+TEST_CASE("nic arrivals: the last of an operation's ranks is told so, and none before") {
+  nic_arrivals all;
+  for (epoch_t first : {epoch_t{0}, epoch_t{1} << 40}) {
+    for (epoch_t e = first; e < first + 200; e += 2) {
+      CHECK_FALSE(all.complete(e, 3));
+      CHECK_FALSE(all.complete(e + 1, 3));
+      CHECK_FALSE(all.complete(e, 3));
+      CHECK(all.complete(e, 3));
+      CHECK_FALSE(all.complete(e + 1, 3));
+      CHECK(all.complete(e + 1, 3));
+    }
+  }
+  CHECK_FALSE(all.complete(epoch_t{1} << 41, 2));  // its other rank never comes
+  CHECK_FALSE(all.complete((epoch_t{1} << 41) + 64, 2));
+  CHECK(all.complete(epoch_t{1} << 41, 2));  // late: rather once too often
+  CHECK(all.complete((epoch_t{1} << 41) + 64, 2));
+  for (int round = 0; round < 50; ++round) {
+    nic_arrivals together;
+    std::atomic<int> last{0};
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 4; ++r)
+      threads.emplace_back([&] {
+        for (epoch_t e = 0; e < 60; ++e) last += together.complete(e, 4);
+      });
+    for (auto& t : threads) t.join();
+    CHECK(last == 60);
+  }
 }
 
 TEST_CASE("nic thread: blocking and started operations of several threads, beside those on the boards") {

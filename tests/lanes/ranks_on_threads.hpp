@@ -156,15 +156,19 @@ private:
     }
     bool flush(const operation_key&) override { return false; }
     void post_to_nic(nic_posting&& what) override {
-      if (!queue) queue = std::make_shared<rank_nic_queue>(to.nic_, to.table_.at(rank), to.alive_);
+      if (!queue) queue = std::make_shared<rank_nic_queue>(to.nic_, to.at_nic_, to.table_.at(rank), to.alive_);
       what.communicator = 1;
-      if (!queue->post(what)) throw error(errc::out_of_memory, "the queue is full");
+      const auto how = queue->post(what);
+      if (how == nic_queue::posted::full) throw error(errc::out_of_memory, "the queue is full");
+      wakes_nic = wakes_nic || how == nic_queue::posted::complete;
     }
+    nic_thread* take_nic_to_wake() noexcept override { return std::exchange(wakes_nic, false) ? &to.nic_ : nullptr; }
     void recall_from_nic(epoch_t epoch) override { queue->recall(1, epoch, rank); }
     steady_time now() const override { return std::chrono::steady_clock::now(); }
     house& to;
     rank_t rank;
     std::shared_ptr<rank_nic_queue> queue;
+    bool wakes_nic = false;
   };
 
   // -- agreement::audience: the table outlives the membership's thread --
@@ -202,7 +206,8 @@ private:
   int ranks_;
   arena memory_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
-  nic_thread nic_{2, 100};
+  nic_thread nic_{2, true};
+  nic_arrivals at_nic_;
   agreement state_;
   rank_table table_;
   std::thread attendant_;

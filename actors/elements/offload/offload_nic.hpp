@@ -204,6 +204,7 @@ private:
   void answer(const run& r, const incoming& c, bool again);
   void activate(const out_ref& c);
   void watch(const out_ref& c, picoseconds now);
+  void drop_old_timers();
   void look_after(const out_ref& c, picoseconds now, bool& failed);
   void give_back(int counters);
   offload_packet packet_of(const out_ref& c);
@@ -248,6 +249,7 @@ private:
   std::deque<out_ref> active_;                                             ///< channels that may have a packet to send
   std::deque<out_ref> want_;                                               ///< channels that wait for a counter
   std::priority_queue<timer, std::vector<timer>, std::greater<>> timers_;  ///< one a channel, at its deadline or before
+  std::size_t timed_ = 0;  ///< channels that have one; others are of sequences that have ended
   std::deque<offload_response> responses_;
   std::deque<offload_completion> completions_;
   std::uint64_t serials_ = 0;

@@ -217,6 +217,8 @@ void offload_nic::watch(const out_ref& c, picoseconds now) {
   if (c->silence.count() == 0) c->silence = config_.resend;
   if (c->deadline.count() == 0) c->deadline = now + c->silence;
   if (std::exchange(c->timed, true)) return;
+  ++timed_;
+  if (timers_.size() > 2 * timed_ + 64) drop_old_timers();
   const auto name = name_of(c.of->job().id, c.of->code->port);
   timers_.push({now + std::min(config_.resend, config_.longest_counter_wait), name, c.of->serial, c.channel});
 }
@@ -224,6 +226,16 @@ void offload_nic::watch(const out_ref& c, picoseconds now) {
 std::optional<picoseconds> offload_nic::next_deadline() const {
   if (timers_.empty()) return std::nullopt;
   return timers_.top().at;
+}
+
+/// Those of sequences that have ended: else, until their time had come, there would be one for each operation of the last milliseconds.
+void offload_nic::drop_old_timers() {
+  decltype(timers_) left;
+  for (; !timers_.empty(); timers_.pop()) {
+    const timer& t = timers_.top();
+    if (const auto found = runs_.find(t.name); found != runs_.end() && found->second->serial == t.serial) left.push(t);
+  }
+  timers_ = std::move(left);
 }
 
 void offload_nic::elapse(picoseconds now) {
@@ -239,6 +251,7 @@ void offload_nic::elapse(picoseconds now) {
     picoseconds next = c->deadline;
     if (c->wants_first()) next = std::min(next, c->wants_since + config_.longest_counter_wait);
     c->timed = next.count() > 0;
+    timed_ -= !c->timed;
     if (c->timed) timers_.push({std::max(next, now + picoseconds{1}), t.name, t.serial, t.channel});
   }
 }
@@ -271,7 +284,10 @@ void offload_nic::forget(const run& r) {
   std::erase_if(active_, [&](const out_ref& c) { return c.of == &r; });
   std::erase_if(want_, [&](const out_ref& c) { return c.of == &r; });
   int back = 0;
-  for (const outgoing_channel& c : r.out) back += c.counters();
+  for (const outgoing_channel& c : r.out) {
+    back += c.counters();
+    timed_ -= c.timed;
+  }
   give_back(back);
 }
 

@@ -21,7 +21,8 @@ offload_config nic_config() {
   return c;
 }
 
-nic_desk::nic_desk(const offload_config& config) : nic_(config), by_id_(offload::most_jobs) {
+nic_desk::nic_desk(const offload_config& config, std::size_t most_scratch)
+    : most_scratch_(most_scratch), scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
   for (int id = offload::most_jobs - 1; id >= 0; --id) free_.push_back(static_cast<std::uint8_t>(id));
 }
 
@@ -32,6 +33,7 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
     return who->differs(what.epoch, of.parts.front().what.rank);
   const int ranks = what.ranks;
   of.sequences += what.program->sequences.size();
+  of.scratch_bytes += what.program->scratch_bytes;
   of.parts.push_back({std::move(who), std::move(what)});
   if (++of.posted == ranks && !of.broken) ready_.push_back(which);
 }
@@ -55,16 +57,23 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
 void nic_desk::release(job& what) {
   free_.push_back(what.runs_as->id);
   sequences_ -= what.sequences;
+  scratch_bytes_ -= what.scratch_bytes;
   what.runs_as.reset();
 }
 
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
+bool nic_desk::has_room_for(const job& what) const {
+  if (under_way() == 0) return true;
+  return !free_.empty() && sequences_ + what.sequences <= nic_.config().most_sequences &&
+         scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+}
+
 void nic_desk::begin_ready(picoseconds now) {
   while (!ready_.empty()) {
     const key which = ready_.front();
     job& of = jobs_.at(which);
-    if (free_.empty() || sequences_ + of.sequences > std::max(nic_.config().most_sequences, of.sequences)) return;
+    if (!has_room_for(of)) return;
     ready_.pop_front();
     begin(which, of, now);
   }
@@ -75,21 +84,28 @@ bool nic_desk::begin(const key& which, job& what, picoseconds now) {
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
   sequences_ += what.sequences;
-  for (const part& p : what.parts) {
-    const std::string why = nic_.post({*what.runs_as, p.what.program, p.what.memory, p.what.type, p.what.reduction});
-    if (why.empty()) continue;
-    fail(which, what, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why, now);
+  scratch_bytes_ += what.scratch_bytes;
+  try {
+    for (part& p : what.parts) {
+      p.scratch = scratch_.acquire(p.what.program->scratch_bytes);
+      p.what.memory.scratch = static_cast<std::byte*>(p.scratch.data());
+      const std::string why = nic_.post({*what.runs_as, p.what.program, p.what.memory, p.what.type, p.what.reduction});
+      if (!why.empty())
+        throw error(errc::aborted, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why);
+    }
+  } catch (const error& e) {
+    fail(which, what, e.code_value(), e.what(), now);
     return false;
   }
   return true;
 }
 
-void nic_desk::fail(const key& which, job& what, const std::string& why, picoseconds now) {
+void nic_desk::fail(const key& which, job& what, errc code, const std::string& why, picoseconds now) {
   nic_.abort(*what.runs_as, now);
   release(what);
   std::vector<part> parts = std::move(what.parts);
   jobs_.erase(which);
-  for (const part& p : parts) p.who->performed(which.second, make_failure(errc::aborted, why));
+  for (const part& p : parts) p.who->performed(which.second, make_failure(code, why));
 }
 
 // -- a turn -------------------------------------------------------------------------------------------------------------
@@ -99,7 +115,7 @@ bool nic_desk::turn(picoseconds now) {
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = true;
   for (int round = 0; round < rounds_a_turn && more; ++round) more = perform(now);
-  return more || (!ready_.empty() && !free_.empty());
+  return more || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.

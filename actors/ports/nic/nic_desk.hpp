@@ -15,7 +15,8 @@
 // ends the whole operation in the NIC, since the others could not end it either; their parts are kept until they are recalled, too.
 //
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
-// which they became complete.
+// which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
+// others has none, and operations beyond `most_scratch` wait, too, unless none is in the NIC.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "actors/elements/offload/offload_nic.hpp"
+#include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
 #include "protocols/offload/descriptor.hpp"
 #include "protocols/perform/performer.hpp"
@@ -47,7 +49,7 @@ struct nic_posting {
   int ranks = 1;
   std::uint64_t fingerprint = 0;
   std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic()
-  memory_map memory{};
+  memory_map memory{};                                   ///< without scratch
   datatype type = datatype::u8;
   op reduction{};
 };
@@ -67,7 +69,10 @@ using nic_client_ptr = std::shared_ptr<nic_client>;
 
 class nic_desk {
 public:
-  explicit nic_desk(const offload_config& config = nic_config());
+  static constexpr std::size_t default_scratch = std::size_t{32} << 20;
+
+  /// @param most_scratch bytes of operations in the NIC, and of blocks that are kept for the next ones
+  explicit nic_desk(const offload_config& config = nic_config(), std::size_t most_scratch = default_scratch);
 
   void post(nic_client_ptr who, nic_posting&& what);
   void recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now);
@@ -78,13 +83,14 @@ public:
   std::size_t operations() const { return jobs_.size(); }
   std::size_t under_way() const { return static_cast<std::size_t>(offload::most_jobs) - free_.size(); }
   const offload_nic& nic() const { return nic_; }
+  arena::statistics scratch() const { return scratch_.usage(); }
 
 private:
   using key = std::pair<std::uint64_t, epoch_t>;
   struct part {
     nic_client_ptr who;
     nic_posting what;
-    bool over = false;
+    scratch_block scratch{};
   };
   struct job {
     std::vector<part>
@@ -92,23 +98,27 @@ private:
     int posted = 0;  ///< ranks, so far
     std::optional<offload_job> runs_as;
     bool broken = false;  ///< somebody has recalled his part
-    std::size_t sequences = 0;
+    std::size_t sequences = 0, scratch_bytes = 0;
   };
 
+  bool has_room_for(const job& what) const;
   void begin_ready(picoseconds now);
   bool begin(const key& which, job& what, picoseconds now);
-  void fail(const key& which, job& what, const std::string& why, picoseconds now);
+  void fail(const key& which, job& what, errc code, const std::string& why, picoseconds now);
   void release(job& what);
   void ended(const offload_completion& what);
   bool perform(picoseconds now);
 
+  const std::size_t most_scratch_;
+  arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
   std::deque<key> ready_;  ///< complete, and not begun
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
-  std::size_t sequences_ = 0;  ///< of operations in the NIC
+  std::size_t sequences_ = 0;      ///< of operations in the NIC …
+  std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended
 };
 
 }  // namespace troupe::actors

@@ -1,23 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/nic/nic_thread.hpp"
 
+#include <algorithm>
 #include <utility>
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "actors/waiting/crowded_core.hpp"
+#include "actors/waiting/policy.hpp"
 
 namespace troupe::actors {
 
 namespace {
 /// The desk's clock counts picoseconds, which last for a hundred days: it begins anew when nothing is under way.
 constexpr auto longest_clock = std::chrono::hours{24};
+/// After something has moved. Ranks that call one operation after the other then never wake the thread, and for those that call less often
+/// its wake-up is little beside what they do meanwhile.
+constexpr auto longest_look = std::chrono::milliseconds{1};
+/// Looks between two at the clock.
+constexpr int looks_a_glance = 64;
+
+/// Shorter than others': who is woken beside threads that compute goes first then, for as long. Where the system knows no such thing nothing is
+/// lost but that.
+void ask_for_short_slices() noexcept {
+#if defined(__linux__) && defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
+  struct attributes {  // as the system has it; no header of Debian 12's does
+    std::uint32_t size = sizeof(attributes), policy = 0;
+    std::uint64_t flags = 0;
+    std::int32_t nice = 0;
+    std::uint32_t priority = 0;
+    std::uint64_t runtime = 0, deadline = 0, period = 0;
+  } mine;
+  static_assert(sizeof(attributes) == 48);
+  if (::syscall(SYS_sched_getattr, 0, &mine, sizeof mine, 0) != 0 || mine.policy != 0) return;
+  mine.runtime = 100'000;  // ns, the shortest that there is
+  ::syscall(SYS_sched_setattr, 0, &mine, 0);
+#endif
+}
 }  // namespace
 
 // -- a rank's end -------------------------------------------------------------------------------------------------------
 
-bool nic_queue::post(const nic_posting& what) {
+nic_queue::posted nic_queue::post(const nic_posting& what) {
   to_->start();
-  if (words_.write_available() <= most_posted) return false;  // the rest is for recalls
+  if (words_.write_available() <= most_posted) return posted::full;  // the rest is for recalls
   words_.push(word{false, what});
   to_->ring(*this);
-  return true;
+  return all_->complete(what.epoch, what.ranks) ? posted::complete : posted::well;
 }
 
 void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
@@ -28,6 +60,7 @@ void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
   w.what.rank = rank;
   words_.push(w);
   to_->ring(*this);
+  to_->wake();
 }
 
 // -- the thread ---------------------------------------------------------------------------------------------------------
@@ -59,7 +92,11 @@ void nic_thread::ring(nic_queue& which) {
   nic_queue* head = rung_.load(std::memory_order_relaxed);
   do which.next_rung_ = head;
   while (!rung_.compare_exchange_weak(head, &which, std::memory_order_seq_cst, std::memory_order_relaxed));
-  if (asleep_.load()) place_.wake();
+}
+
+void nic_thread::wake() {
+  // One is enough, and takes the flag along: whoever comes until the thread is awake makes no system call.
+  if (asleep_.load() && asleep_.exchange(false)) place_.wake();
 }
 
 bool nic_thread::take_words() {
@@ -79,57 +116,46 @@ void nic_thread::read(nic_queue& from) {
   while (from.words_.pop(w)) {
     if (w.recalls) desk_->recall(from, w.what.communicator, w.what.epoch, w.what.rank, now());
     else {
-      share_cores_with(w.what.ranks);
+      most_ranks_ = std::max(most_ranks_, w.what.ranks);
       desk_->post(from.shared_from_this(), std::move(w.what));
     }
   }
 }
 
 void nic_thread::work() {
-  wait_course course{{spin_, waiting_.yields}};
-  while (!closed_.load()) {
+  ask_for_short_slices();
+  for (int looks = 0; !closed_.load(); ++looks) {
     bool moved = take_words();
     if (!desk_->empty()) moved = desk_->turn(now()) || moved;
-    if (moved) {
-      course.restart();
-      continue;
-    }
-    switch (course.next()) {
-      case wait_course::step::look: break;
-      case wait_course::step::pause: pause_core(); break;
-      case wait_course::step::yield: std::this_thread::yield(); break;
-      case wait_course::step::sleep:
-        if (sleep()) course = wait_course{{spin_, waiting_.yields}};
-        break;
-    }
+    if (moved) looks = -1;
+    else if (!looks_on(looks)) sleep();
   }
 }
 
-void nic_thread::share_cores_with(int ranks) {
-  if (ranks <= most_ranks_) return;
-  most_ranks_ = ranks;
-  waiting_ = waiting_for(ranks + 1, cores_, most_spin_);
-  spin_ = waiting_.spin;
+/// After so many looks that have found nothing. Few, where nobody else may have the core meanwhile.
+bool nic_thread::looks_on(int looks) {
+  if (looks < eager_looks) return true;
+  if (!looks_ || most_ranks_ >= cores_) return false;
+  pause_core();
+  if (looks == eager_looks) idle_since_ = std::chrono::steady_clock::now();
+  if (looks % looks_a_glance != 0) return true;
+  return std::chrono::steady_clock::now() - idle_since_ < longest_look && !core_is_crowded();
 }
 
-/// Until a queue rings, or until the NIC wants to look again at what is under way. True: it has slept.
-bool nic_thread::sleep() {
+/// Until somebody wakes it, or until the NIC wants to look again at what is under way.
+void nic_thread::sleep() {
   if (desk_->empty() && now() > longest_clock) {
     desk_ = std::make_unique<nic_desk>();
     began_ = std::chrono::steady_clock::now();
   }
   asleep_.store(true);
-  const bool sleeps = rung_.load() == nullptr && !closed_.load();
-  if (sleeps) {
-    const auto from = std::chrono::steady_clock::now();
+  if (rung_.load() == nullptr && !closed_.load()) {
     steady_time until = no_deadline;
     if (const auto due = desk_->nic().next_deadline(); due && desk_->under_way() > 0)
       until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
     place_.park(until);
-    spin_ = learn_spin(spin_, waiting_, std::chrono::steady_clock::now() - from);
   }
   asleep_.store(false);
-  return sleeps;
 }
 
 }  // namespace troupe::actors

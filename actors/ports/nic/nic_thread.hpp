@@ -4,18 +4,21 @@
 //
 // A rank writes words (a posting, or that it wants its memory back) into a queue of its own: bounded, one writer at a time (whoever has the
 // rank's turn) and one reader, so Boost.Lockfree's spsc_queue. Then it *rings*: a queue that is not on the thread's list of those that
-// rang is put there, and the thread is woken if it sleeps. So the thread looks at one word however many ranks there are.
+// rang is put there. So the thread looks at one word however many ranks there are. Who completes an operation (nic_arrivals.hpp), or recalls
+// one, wakes the thread if it sleeps; the others' postings can wait for that.
 // What ends is told on the rank's turn, which the thread takes if it is free; else it leaves a word in the rank's inbox. So the
 // outcome of an operation is there when its caller looks, and callbacks run on this thread.
 //
-// No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 read `asleep_`. Thread: T1 set `asleep_`, T2 look at the
-// list, T3 sleep at its parker, which keeps a wake-up that comes early. R2, R3, T1, T2 are sequentially consistent. A queue that is on the list
-// is kept by it; the thread says that it has left the list before it reads the queue.
+// No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 count itself among those that have posted, R4, if it is the
+// last one, read `asleep_`. Thread: T1 set `asleep_`, T2 look at the list, T3 sleep at its parker, which keeps a wake-up that comes early. R2, R3, R4, T1, T2
+// are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is kept by it; the thread says that it
+// has left the list before it reads the queue.
 //
-// A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and a system call if the thread
-// sleeps. The thread looks for a while after something has moved, as callers do (policy.hpp), then sleeps; where ranks and this thread are more than the
-// cores, it yields instead, since whoever waits for it, or computes, needs the core. Nothing is polled while nothing is
-// under way, or while an operation waits for a rank that has not called it.
+// A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
+// call if the thread sleeps; that comes when the rank's turn was given back, since the thread may run at once on the same core. The thread looks on for `longest_look` after something has moved, if it has a core of its own, then sleeps. Where ranks
+// and this thread are more than the cores, or others want its core, it sleeps at once: looking or yielding would take the time from whoever
+// computes, and one who yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
+// that it is not kept waiting by those either. Nothing is polled while an operation waits for a rank that has not called it.
 
 #include <atomic>
 #include <chrono>
@@ -26,9 +29,9 @@
 
 #include <boost/lockfree/spsc_queue.hpp>
 
+#include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
 #include "actors/waiting/parking.hpp"
-#include "actors/waiting/policy.hpp"
 
 namespace troupe::actors {
 
@@ -40,11 +43,16 @@ public:
   /// Operations that a rank may have posted, each with a word more for its recall.
   static constexpr std::size_t most_posted = 32;
 
-  /// @param to outlives what is under way
-  explicit nic_queue(nic_thread& to) : to_(&to) {}
-  /// False: the queue is full, and nothing has happened. Throws std::system_error if there is no thread for it.
-  bool post(const nic_posting& what);
-  /// nic_client::let_go() follows. @pre posted, and neither performed nor recalled
+  /// @param to outlives what is under way @param all of the rank's communicator; outlives the calls
+  nic_queue(nic_thread& to, nic_arrivals& all) : to_(&to), all_(&all) {}
+  enum class posted : std::uint8_t {
+    full,     ///< nothing has happened
+    well,     ///< another rank is to post the operation, too
+    complete  ///< wake the thread: nothing begins before
+  };
+  /// Throws std::system_error if there is no thread for it.
+  posted post(const nic_posting& what);
+  /// nic_client::let_go() follows; the thread is awake. @pre posted, and neither performed nor recalled
   void recall(std::uint64_t communicator, epoch_t epoch, rank_t rank);
 
 private:
@@ -54,6 +62,7 @@ private:
     nic_posting what;
   };
   nic_thread* to_;
+  nic_arrivals* all_;
   boost::lockfree::spsc_queue<word, boost::lockfree::capacity<2 * most_posted>> words_;
   std::atomic<bool> rung_{false};    ///< on the list
   std::shared_ptr<nic_queue> self_;  ///< while it is
@@ -64,8 +73,8 @@ private:
 class nic_thread {
 public:
   /// Starts no thread: the first ring does.
-  /// @param cores that the process may use @param most_spin looks of the thread before it sleeps, where there is a core for it
-  nic_thread(int cores, int most_spin) : cores_(cores), most_spin_(most_spin) { share_cores_with(1); }
+  /// @param cores that the process may use @param looks on before it sleeps, where there is a core for it
+  nic_thread(int cores, bool looks) : cores_(cores), looks_(looks) {}
   ~nic_thread() { close(); }
   nic_thread(const nic_thread&) = delete;
   nic_thread& operator=(const nic_thread&) = delete;
@@ -74,6 +83,8 @@ public:
   void close();
   /// The thread was started: something was posted.
   bool started() const { return started_.load(); }
+  /// If it sleeps. Any thread.
+  void wake();
   /// Names communicators to the desk.
   std::uint64_t next_communicator() { return communicators_.fetch_add(1) + 1; }
 
@@ -84,11 +95,12 @@ private:
   void work();
   bool take_words();
   void read(nic_queue& from);
-  bool sleep();
-  void share_cores_with(int ranks);
+  void sleep();
+  bool looks_on(int looks);
   picoseconds now() const { return std::chrono::steady_clock::now() - began_; }
 
-  const int cores_, most_spin_;
+  const int cores_;
+  const bool looks_;
   std::atomic<nic_queue*> rung_{nullptr};
   std::atomic<bool> asleep_{false}, closed_{false}, started_{false};
   std::atomic<std::uint64_t> communicators_{0};
@@ -99,9 +111,8 @@ private:
   // Its own.
   std::unique_ptr<nic_desk> desk_;
   steady_time began_{};
-  waiting_policy waiting_;
-  int spin_ = 0;
-  int most_ranks_ = 0;  ///< of an operation so far
+  steady_time idle_since_{};
+  int most_ranks_ = 1;  ///< of an operation so far
 };
 
 }  // namespace troupe::actors
