@@ -24,7 +24,7 @@ struct flow_port {
 /// Tiles 0 … tiles − 1 of one node for one or several others.
 struct flow_stream {
   std::int32_t from = -1;
-  std::vector<flow_port> to;
+  std::vector<flow_port> to{};
   std::int32_t tiles = 0;
   std::int32_t credit = 2;  ///< tiles that may be given out before the first of them is given back by all that get it
   bool kept = false;        ///< each tile has memory of its own (slot = index); else as many slots as credit
@@ -44,9 +44,9 @@ struct flow_node {
 
   std::string name;
   kind_of kind = kind_of::work;
-  std::vector<std::int32_t> inputs;  ///< streams
-  std::int32_t output = -1;          ///< stream; −1: none
-  std::int32_t taken = 0;            ///< tiles of each input; of a source: pieces of work
+  std::vector<std::int32_t> inputs{};  ///< streams
+  std::int32_t output = -1;            ///< stream; −1: none
+  std::int32_t taken = 0;              ///< tiles of each input; of a source: pieces of work
   std::int32_t lead = 0;
   std::int32_t every = 1;
   // a collective:
@@ -59,8 +59,8 @@ struct flow_node {
 
 struct flow_plan {
   std::string name;
-  std::vector<flow_node> nodes;
-  std::vector<flow_stream> streams;
+  std::vector<flow_node> nodes{};
+  std::vector<flow_stream> streams{};
 };
 
 }  // namespace troupe::actors

@@ -165,7 +165,8 @@ std::string flow::inside::waits_text(const actors::flow_wait& what) const {
       for (const actors::flow_port& to : plan->streams[static_cast<std::size_t>(what.stream)].to)
         readers += (readers.empty() ? "" : " and ") + plan->nodes[static_cast<std::size_t>(to.node)].name;
       return "has given " + std::to_string(plan->streams[static_cast<std::size_t>(what.stream)].credit) +
-             " tiles, and waits until " + readers + " gives one back";
+             " tiles, and waits until " + readers +
+             (plan->streams[static_cast<std::size_t>(what.stream)].to.size() > 1 ? " give" : " gives") + " one back";
     }
   }
   return {};
