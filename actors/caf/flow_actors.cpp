@@ -71,7 +71,11 @@ public:
   void spawn(caf::actor_system& system, int operations, int agreements);
 
   void go() override {
-    const std::vector<caf::actor> all = handles_;  // the run may be over before the last one hears it
+    std::vector<caf::actor> all;
+    {
+      const std::lock_guard lock(mutex_);
+      all = handles_;  // the run may be over before the last one hears it
+    }
     for (const caf::actor& node : all) post(node, flow_go_on_message{});
   }
   void arrived(std::int32_t node, std::int32_t part) override { tell(node, flow_arrived_message{part}); }
@@ -268,6 +272,10 @@ std::shared_ptr<flow_actors> flow_actors::make(runtime& in, std::shared_ptr<cons
                                                int operations, int agreements, bool watched) {
   auto run = std::make_shared<flow_cast>(std::move(plan), nodes, std::move(host), watched);
   run->spawn(in.inside().system, operations, agreements);
+  runtime::hidden& inside = in.inside();
+  const std::lock_guard lock(inside.flows_mutex);
+  std::erase_if(inside.flows, [](const auto& one) { return one.expired(); });
+  inside.flows.push_back(run);
   return run;
 }
 

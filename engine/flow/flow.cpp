@@ -21,8 +21,9 @@ flow& flow::operator=(flow&& other) noexcept {
   return *this;
 }
 flow::~flow() {
-  if (!inside_ || done() || !actors::runtime::may_wait()) return;
+  if (!inside_ || done()) return;
   cancel();
+  if (!actors::runtime::may_wait()) return;  // inside a callback: the run keeps what is the flow's own until it is over
   static_cast<void>(try_wait());
 }
 

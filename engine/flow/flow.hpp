@@ -49,7 +49,8 @@ struct flow_options {
 /// not wait for anything of the engine. If it has a member begin(), that is called at each start. What it throws ends the run on all ranks.
 ///
 /// A stream holds at most `credit` tiles that not all of its readers have worked on: then its node waits. The first start() (or check()) looks whether all
-/// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit.
+/// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit. That costs
+/// some messages a tile, once.
 ///
 /// Building throws errc::invalid_argument. One thread at a time uses a flow; cancel() may be called by any. Move-only. It, and what its functions refer
 /// to, must live until wait() has returned or the flow is destroyed, which ends a run that is under way. Its communicators must outlive it.

@@ -12,6 +12,10 @@ tensor_shape::tensor_shape(std::span<const std::size_t> extents) : rank_(extents
   std::copy(extents.begin(), extents.end(), extents_.begin());
   if (std::find(extents.begin(), extents.end(), std::size_t{0}) != extents.end())
     throw error(errc::invalid_argument, "the shape " + to_string(*this) + " has an extent of 0; each is at least 1");
+  std::size_t product = 1;
+  for (const std::size_t extent : extents)
+    if (__builtin_mul_overflow(product, extent, &product))
+      throw error(errc::size_overflow, "the shape " + to_string(*this) + " has more elements than can be counted");
 }
 
 std::string to_string(const tensor_shape& shape) {

@@ -8,13 +8,15 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "memory/error.hpp"
 #include "memory/export.hpp"
 
 namespace troupe {
 
-/// Extents of 0 … 4 dimensions, the last one the innermost: {rows, columns}. Throws errc::invalid_argument for more, or an extent of 0.
+/// Extents of 0 … 4 dimensions, the last one the innermost: {rows, columns}. Throws errc::invalid_argument for more,
+/// or an extent of 0; errc::size_overflow.
 class TROUPE_API tensor_shape {
 public:
   static constexpr std::size_t most = 4;

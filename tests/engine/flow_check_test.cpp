@@ -36,6 +36,9 @@ TEST_CASE("a tensor has at most four dimensions, none of them empty") {
           tensor_shape{1, 2, 3, 4, 5};
         }) == "a tensor of 5 dimensions: there are at most 4; make one of those that belong together");
   CHECK(refused([] { tensor_shape{4, 0}; }) == "the shape 4x0 has an extent of 0; each is at least 1");
+  const std::size_t many = std::size_t{1} << 40;
+  CHECK_THROWS_WITH_AS((tensor_shape{many, many}),
+                       "the shape 1099511627776x1099511627776 has more elements than can be counted", error);
 }
 
 TEST_CASE("nodes have names of their own") {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -277,6 +278,31 @@ TEST_CASE("a flow that goes ends what is under way, on all ranks") {
     f.cancel();
     over = true;
     const flow gone = std::move(f);
+  });
+}
+
+TEST_CASE("an engine that goes ends its flows") {
+  auto e = std::make_unique<engine>();
+  std::atomic<bool> begun{false};
+  flow f{*e, "f"};
+  f.sink("end", f.source<float>("a", {1}, 20'000, zero), [&](tile<const float>) {
+    begun = true;
+    std::this_thread::sleep_for(1ms);
+  });
+  f.start();
+  while (!begun) std::this_thread::sleep_for(1ms);
+  e.reset();
+  CHECK(end_of(f).code == errc::engine_closed);
+}
+
+TEST_CASE("a rank whose thread leaves without its flow is told to the others") {
+  engine e;
+  e.run(2, [&](communicator& c) {
+    flow f{e, "f"};
+    f.sink("end", f.all_reduce("sum", f.source<float>("a", {1}, 4, zero), c), ignore);
+    if (c.rank() == 1) return;
+    f.start();
+    CHECK(end_of(f).code == errc::rank_missing);
   });
 }
 
