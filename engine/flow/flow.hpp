@@ -95,12 +95,12 @@ public:
 
   /// Holds tiles back: gives `lead` tiles first, each written by fill(tile<T>), then those of its input, but for the last `lead`. A cycle needs one.
   template <element T, std::invocable<tile<T>> F>
-  stream<T> buffer(std::string name, const stream<T>& input, int lead, F fill, stream_options options = {});
+  stream<T> buffer(const std::string& name, const stream<T>& input, int lead, F fill, stream_options options = {});
 
   /// A stream whose tiles come from a node that is made later, and named by close(): for cycles.
   template <element T>
-  stream<T> later(std::string name, const tensor_shape& shape, int tiles) {
-    return stream<T>{promise(std::move(name), {datatype_of<T>, shape, tiles})};
+  stream<T> later(const std::string& name, const tensor_shape& shape, int tiles) {
+    return stream<T>{promise(name, {datatype_of<T>, shape, tiles})};
   }
   template <element T>
   void close(const stream<T>& promised, const stream<T>& by) {
@@ -119,25 +119,27 @@ public:
 
   /// k tiles of each rank → n·k tiles: tile p·n + r is tile p of rank r.
   template <element T>
-  stream<T> all_gather(std::string name, const stream<T>& input, communicator& comm, collective_options options = {}) {
-    return stream<T>{collect(std::move(name), collective::all_gather, input, comm, sum, options)};
+  stream<T> all_gather(const std::string& name, const stream<T>& input, communicator& comm,
+                       collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_gather, input, comm, sum, options)};
   }
   /// n·k tiles → k tiles: tile p is the reduction of all ranks' tiles p·n + (this rank).
   template <element T>
-  stream<T> reduce_scatter(std::string name, const stream<T>& input, communicator& comm,
+  stream<T> reduce_scatter(const std::string& name, const stream<T>& input, communicator& comm,
                            const op& reduction = troupe::sum, collective_options options = {}) {
-    return stream<T>{collect(std::move(name), collective::reduce_scatter, input, comm, reduction, options)};
+    return stream<T>{collect(name, collective::reduce_scatter, input, comm, reduction, options)};
   }
   /// k tiles → k tiles: tile p is the reduction of all ranks' tiles p.
   template <element T>
-  stream<T> all_reduce(std::string name, const stream<T>& input, communicator& comm, const op& reduction = troupe::sum,
-                       collective_options options = {}) {
-    return stream<T>{collect(std::move(name), collective::all_reduce, input, comm, reduction, options)};
+  stream<T> all_reduce(const std::string& name, const stream<T>& input, communicator& comm,
+                       const op& reduction = troupe::sum, collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_reduce, input, comm, reduction, options)};
   }
   /// n·k tiles → n·k tiles: tile p·n + r is tile p·n + (this rank) of rank r.
   template <element T>
-  stream<T> all_to_all(std::string name, const stream<T>& input, communicator& comm, collective_options options = {}) {
-    return stream<T>{collect(std::move(name), collective::all_to_all, input, comm, sum, options)};
+  stream<T> all_to_all(const std::string& name, const stream<T>& input, communicator& comm,
+                       collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_to_all, input, comm, sum, options)};
   }
 
   /// Any node, with types and shapes that are known when the program runs.
@@ -239,10 +241,10 @@ stream<Out> flow::fold(std::string name, const stream<T>& input, int every, cons
 }
 
 template <element T, std::invocable<tile<T>> F>
-stream<T> flow::buffer(std::string name, const stream<T>& input, int lead, F fill, stream_options options) {
+stream<T> flow::buffer(const std::string& name, const stream<T>& input, int lead, F fill, stream_options options) {
   const auto kept = std::make_shared<F>(std::move(fill));
   const tensor_shape shape = input.type().shape;
-  node_description what{.name = std::move(name), .output = input.type()};
+  node_description what{.name = name, .output = input.type()};
   what.inputs = {input};
   what.lead = lead;
   what.work = [kept, shape](std::span<const tile_place> in, const tile_place* out, int) {
