@@ -18,6 +18,12 @@ set(public_headers
   engine/api/caf_actors.hpp  # programs made of CAF actors
   memory/tiers/card_memory.hpp  # a card's memory in three tiers
   engine/bindings/c/troupe_card.h
+  # A flow's operators.
+  engine/flow/operators/add.hpp
+  engine/flow/operators/dropout.hpp
+  engine/flow/operators/gelu.hpp
+  engine/flow/operators/gemm.hpp
+  engine/flow/operators/layer_norm.hpp
   # Authors of choreographies (docs/choreographies.md).
   protocols/choreographies/patterns.hpp
   protocols/choreographies/plugin.hpp

@@ -106,6 +106,16 @@ void runtime::hidden::start_attendant(const communicator_actors_ptr& members) {
                         ended});
 }
 
+void runtime::hidden::end_flows(const failure_ptr& why) {
+  std::vector<std::weak_ptr<flow_actors>> under_way;
+  {
+    const std::lock_guard lock(flows_mutex);
+    under_way.swap(flows);
+  }
+  for (const auto& one : under_way)
+    if (const auto run = one.lock()) run->fail(why);
+}
+
 void runtime::hidden::join_attendants(bool all) {
   std::vector<attendant_thread> over;
   {
@@ -263,9 +273,12 @@ void runtime::abort_those_in_use(const failure_ptr& why) {
 }
 
 void runtime::abort_all(const failure_ptr& why) {
-  const std::lock_guard lock(hidden_->communicators_mutex);
-  for (const auto& c : hidden_->communicators)
-    if (const auto m = c.members.lock(); m && !m->ended.load()) m->abort(why);
+  {
+    const std::lock_guard lock(hidden_->communicators_mutex);
+    for (const auto& c : hidden_->communicators)
+      if (const auto m = c.members.lock(); m && !m->ended.load()) m->abort(why);
+  }
+  hidden_->end_flows(why);
 }
 
 // -- waiting ----------------------------------------------------------------------------------------------------------

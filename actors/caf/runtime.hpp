@@ -107,7 +107,7 @@ public:
   void abort(communicator_actors& to, const failure_ptr& why);
   /// The same, of each communicator of a job of which not all ranks that live here have left; they leave. @pre nobody calls any more
   void abort_those_in_use(const failure_ptr& why);
-  /// Fails everything under way in every communicator, and everything later.
+  /// Fails everything under way in every communicator, everything later, and the flows under way.
   void abort_all(const failure_ptr& why);
 
   static constexpr int no_looks = -1;

@@ -14,6 +14,7 @@
 #include "actors/caf/caf_compat.hpp"
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
+#include "actors/caf/flow_actors.hpp"
 #include "actors/caf/job_links.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
@@ -47,6 +48,7 @@ struct runtime::hidden {
   scheduler& agenda;
   std::unique_ptr<job_links> job;  ///< null: none
   std::unique_ptr<nic_thread> nic;
+  void end_flows(const failure_ptr& why);
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;
@@ -59,6 +61,8 @@ struct runtime::hidden {
   std::mutex communicators_mutex;  // when a communicator is made or trouble is looked for
   std::vector<known_communicator> communicators;
   steady_time next_look{};  ///< guarded by communicators_mutex
+  std::mutex flows_mutex;   // when a run of a flow begins, and at the end
+  std::vector<std::weak_ptr<flow_actors>> flows;
 };
 
 }  // namespace troupe::actors

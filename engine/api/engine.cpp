@@ -286,14 +286,17 @@ std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_cor
 
 // For engine/api/caf_actors.hpp.
 struct engine_access {
-  static engine_core& core_of(engine& e) { return *e.impl_->core; }
+  static const std::shared_ptr<engine_core>& core_of(engine& e) { return e.impl_->core; }
 };
 struct communicator_access {
   static const communicator_state* state_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
 };
 
+const std::shared_ptr<engine_core>& core_of(engine& of) { return engine_access::core_of(of); }
+const communicator_state* state_of(const communicator& of) { return communicator_access::state_of(of); }
+
 TROUPE_API actors::runtime& runtime_of(engine& of) {
-  engine_core& core = engine_access::core_of(of);
+  engine_core& core = *engine_access::core_of(of);
   if (!core.runtime) throw error(errc::engine_closed, "the engine was destroyed");
   return *core.runtime;
 }

@@ -8,6 +8,7 @@
 
 #include "actors/rank/operation_parts.hpp"
 #include "engine/world/communicator_state.hpp"
+#include "engine/world/partitioned_access.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -157,6 +158,19 @@ void partitioned::cancel() {
   if (!what_ || !what_->under_way()) return;
   if (const gate::pass inside{what_->of().core->door, what_->member->doorway()}; inside)
     request::state::end_cancelled({what_->last, &what_->last->caller});
+}
+
+void partitioned_access::when_done(partitioned& which, std::function<void(const failure_ptr&)> callback) {
+  const std::shared_ptr<request::started> last = which.what_->last;
+  // The completion outlives its callbacks: whoever completes it holds the operation.
+  last->done.then([end = &last->done, callback = std::move(callback)] { callback(end->why()); });
+}
+
+void partitioned_access::end(partitioned& which, const failure_ptr& why) {
+  partitioned::prepared& p = *which.what_;
+  if (!p.under_way()) return;
+  if (const gate::pass inside{p.of().core->door, p.member->doorway()}; inside)
+    request::state::end_with({p.last, &p.last->caller}, why);
 }
 
 bool partitioned::done() const noexcept { return !what_ || !what_->last || what_->end().done(); }

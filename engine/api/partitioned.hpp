@@ -87,6 +87,7 @@ public:
 
 private:
   friend class communicator;
+  friend struct partitioned_access;
   struct prepared;
   explicit partitioned(std::unique_ptr<prepared> what);
   std::unique_ptr<prepared> what_;

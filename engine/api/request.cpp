@@ -130,7 +130,10 @@ void request::then(std::function<void(std::error_code)> callback) {
 }
 
 void request::state::end_cancelled(const std::shared_ptr<state>& which) {
-  auto why = make_failure(errc::cancelled, "rank " + std::to_string(which->rank) + " cancelled it");
+  end_with(which, make_failure(errc::cancelled, "rank " + std::to_string(which->rank) + " cancelled it"));
+}
+
+void request::state::end_with(const std::shared_ptr<state>& which, const failure_ptr& why) {
   for (actors::operation* part : {which->what, which->pair != nullptr ? &which->pair->out : nullptr})
     if (part != nullptr)
       which->of->cell(which->rank)

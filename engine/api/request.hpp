@@ -67,6 +67,7 @@ private:
   friend class communicator;
   friend class group;
   friend class partitioned;
+  friend struct partitioned_access;
   friend class persistent;
   struct state;
   struct started;

@@ -10,6 +10,8 @@
 #include "engine/api/options.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/api/request.hpp"
+#include "engine/flow/flow.hpp"
+#include "engine/flow/timeline.hpp"
 #include "memory/error.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/call.hpp"

@@ -189,6 +189,7 @@ struct TROUPE_INTERNAL request::state {
   bool wait_until(actors::steady_time deadline) const;
   /// @pre launched, and inside the engine's door
   static void end_cancelled(const std::shared_ptr<state>& which);
+  static void end_with(const std::shared_ptr<state>& which, const failure_ptr& why);
 };
 
 /// An asynchronous operation with all that belongs to it, in one piece of memory: the request's state and the operation share it.
@@ -240,6 +241,11 @@ struct TROUPE_INTERNAL request::started_pair {
 /// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts
 /// of ranges). Throws error with what is wrong and what would be right.
 void check_call(call_description& what, rank_t rank, int ranks);
+
+/// The engine's inside. engine.cpp.
+const std::shared_ptr<engine_core>& core_of(engine& of);
+/// Null: the handle is empty.
+const communicator_state* state_of(const communicator& of);
 
 [[noreturn]] void refuse_closed();
 [[noreturn]] void refuse_empty();

@@ -18,7 +18,7 @@ inner=(
   "topology/layout topology/machine topology/presets"
   "protocols/score+protocols/choreographies protocols/verify protocols/lower protocols/program protocols/perform protocols/offload"
   "protocols/score+protocols/choreographies protocols/agreement"
-  "actors/rank+actors/ports+actors/waiting+actors/elements actors/caf actors/virtual"
+  "actors/rank+actors/ports+actors/waiting+actors/elements+actors/flow actors/caf actors/virtual"
   "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/bindings"
   "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/tools"
 )

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Operators and collectives joined by streams of tiles (docs/flow.md).
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/api/communicator.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/flow/flow_parts.hpp"
+#include "engine/flow/tensor.hpp"
+#include "memory/export.hpp"
+#include "memory/types/types.hpp"
+
+namespace troupe {
+
+class timeline;
+struct flow_record;
+
+struct flow_options {
+  /// Of each start(); it ends the run on all ranks, with a text that says which node waits for what. Empty: none.
+  std::optional<std::chrono::nanoseconds> deadline{};
+  /// Gets what every run did (timeline.hpp). Must outlive the flow. Null: nothing is recorded.
+  troupe::timeline* timeline = nullptr;
+};
+
+/// A graph of sources, operators, collectives and sinks, which streams of tiles join:
+///   troupe::flow f{engine, "block"};
+///   auto rows  = f.source<float>("rows", {4, 64}, 16, read);         // 16 tiles of 4 x 64, written by read(tile<float>)
+///   auto normal = f.map("norm", rows, scale);                        // scale(tile<const float> in, tile<float> out)
+///   auto whole = f.all_gather("gather", normal, comm);               // a tile is a part: it travels as soon as it is written
+///   f.sink("store", whole, store);                                   // store(tile<const float>), tile after tile
+///   f.start();
+///   f.wait();
+/// Each rank has a flow of its own; ranks whose flows share a communicator build the same collectives in the same order.
+///
+/// Nodes are actors on the engine's threads: they work at the same time, each on one tile at a time, and tiles are passed by reference. A
+/// function is called for the tiles of its inputs in the order of their indices, never by two threads at once, so it may keep a state; it must
+/// not wait for anything of the engine. If it has a member begin(), that is called at each start. What it throws ends the run on all ranks.
+///
+/// A stream holds at most `credit` tiles that not all of its readers have worked on: then its node waits. The first start() (or check()) looks whether all
+/// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit. That costs
+/// some messages a tile, once.
+///
+/// Building throws errc::invalid_argument. One thread at a time uses a flow; cancel() may be called by any. Move-only. It, and what its functions refer
+/// to, must live until wait() has returned or the flow is destroyed, which ends a run that is under way. Its communicators must outlive it.
+class TROUPE_API flow {
+public:
+  explicit flow(engine& on, std::string name = "flow", flow_options options = {});
+  flow(flow&&) noexcept;
+  flow& operator=(flow&&) noexcept;
+  ~flow();
+
+  // -- nodes ----------------------------------------------------------------------------------------------------------------
+
+  /// `tiles` tiles, each written by write(tile<T> out).
+  template <element T, std::invocable<tile<T>> F>
+  stream<T> source(std::string name, const tensor_shape& shape, int tiles, F write, stream_options options = {});
+
+  /// A tile for each tile of the input, or for one of each of several inputs (from(a, b)): body(tile<const T>…, tile<Out>). Without a shape the
+  /// output's is what body.shape(shapes of the inputs…) says, or else that of the first input; Out is the first input's type unless named.
+  template <element Out, element... T, class F>
+  stream<Out> map(std::string name, const streams<T...>& inputs, const tensor_shape& shape, F body,
+                  stream_options options = {});
+  template <element Out, element T, class F>
+  stream<Out> map(std::string name, const stream<T>& input, const tensor_shape& shape, F body,
+                  stream_options options = {}) {
+    return map<Out>(std::move(name), from(input), shape, std::move(body), options);
+  }
+  template <element... T, class F>
+  auto map(std::string name, const streams<T...>& inputs, F body, stream_options options = {}) {
+    const tensor_shape shape = shape_of(name, body, inputs);
+    return map<typename streams<T...>::first>(std::move(name), inputs, shape, std::move(body), options);
+  }
+  template <element T, class F>
+  stream<T> map(std::string name, const stream<T>& input, F body, stream_options options = {}) {
+    return map(std::move(name), from(input), std::move(body), options);
+  }
+
+  /// A tile for every `every` tiles of the input: body(tile<const T>, tile<Out>, int at), where `at` counts 0 … every − 1 and 0 finds
+  /// whatever was in the tile before.
+  template <element Out, element T, class F>
+  stream<Out> fold(std::string name, const stream<T>& input, int every, const tensor_shape& shape, F body,
+                   stream_options options = {});
+
+  /// Holds tiles back: gives `lead` tiles first, each written by fill(tile<T>), then those of its input, but for the last `lead`. A cycle needs one.
+  template <element T, std::invocable<tile<T>> F>
+  stream<T> buffer(const std::string& name, const stream<T>& input, int lead, F fill, stream_options options = {});
+
+  /// A stream whose tiles come from a node that is made later, and named by close(): for cycles.
+  template <element T>
+  stream<T> later(const std::string& name, const tensor_shape& shape, int tiles) {
+    return stream<T>{promise(name, {datatype_of<T>, shape, tiles})};
+  }
+  template <element T>
+  void close(const stream<T>& promised, const stream<T>& by) {
+    fulfil(promised, by);
+  }
+
+  /// The end of a stream, or of several: read(tile<const T>…).
+  template <element... T, class F>
+  void sink(std::string name, const streams<T...>& inputs, F read);
+  template <element T, class F>
+  void sink(std::string name, const stream<T>& input, F read) {
+    sink(std::move(name), from(input), std::move(read));
+  }
+
+  // -- collectives, of n ranks. A block of k tiles is cut into k parts, a tile each; with several blocks, tile p·n + r is part p of block r ----
+
+  /// k tiles of each rank → n·k tiles: tile p·n + r is tile p of rank r.
+  template <element T>
+  stream<T> all_gather(const std::string& name, const stream<T>& input, communicator& comm,
+                       collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_gather, input, comm, sum, options)};
+  }
+  /// n·k tiles → k tiles: tile p is the reduction of all ranks' tiles p·n + (this rank).
+  template <element T>
+  stream<T> reduce_scatter(const std::string& name, const stream<T>& input, communicator& comm,
+                           const op& reduction = troupe::sum, collective_options options = {}) {
+    return stream<T>{collect(name, collective::reduce_scatter, input, comm, reduction, options)};
+  }
+  /// k tiles → k tiles: tile p is the reduction of all ranks' tiles p.
+  template <element T>
+  stream<T> all_reduce(const std::string& name, const stream<T>& input, communicator& comm,
+                       const op& reduction = troupe::sum, collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_reduce, input, comm, reduction, options)};
+  }
+  /// n·k tiles → n·k tiles: tile p·n + r is tile p·n + (this rank) of rank r.
+  template <element T>
+  stream<T> all_to_all(const std::string& name, const stream<T>& input, communicator& comm,
+                       collective_options options = {}) {
+    return stream<T>{collect(name, collective::all_to_all, input, comm, sum, options)};
+  }
+
+  /// Any node, with types and shapes that are known when the program runs.
+  std::optional<stream_base> add(node_description what);
+
+  // -- runs -------------------------------------------------------------------------------------------------------------------
+
+  /// Checks the graph, plans it and lays down its memory; what start() does the first time. Afterwards nothing can be added.
+  void check();
+  /// Begins a run. Throws errc::invalid_argument while the last one is not done. The second and later ones plan nothing.
+  void start();
+  /// Waits for its end. Throws error if it failed: what an operator threw, cancelled, timed_out, peer_lost …: the same on all ranks that it failed
+  /// on, which are all, unless a rank was lost or told to cancel at the very end. Then it may be started again, if its communicators are whole.
+  void wait();
+  /// As wait(), without exceptions.
+  std::error_code try_wait() noexcept;
+  /// Ends the run with errc::cancelled on all ranks; returns at once.
+  void cancel();
+  bool done() const noexcept;
+
+  const std::string& name() const noexcept;
+  /// Nodes and streams as text, one line each.
+  std::string describe() const;
+
+private:
+  template <class F, class... T>
+  tensor_shape shape_of(const std::string& name, const F& body, const streams<T...>& inputs) const;
+  stream_base promise(std::string name, const stream_type& what);
+  void fulfil(const stream_base& promised, const stream_base& by);
+  stream_base collect(std::string name, collective what, const stream_base& input, communicator& comm,
+                      const op& reduction, const collective_options& options);
+  static void record(timeline& into, flow_record what);
+  struct inside;
+  std::shared_ptr<inside> inside_;
+};
+
+// -- how functions of tiles become nodes ----------------------------------------------------------------------------------------
+
+namespace detail {
+
+template <class T>
+tile<T> tile_of(const tile_place& place, const tensor_shape& shape) {
+  return {tensor<T>{reinterpret_cast<T*>(place.data), shape}, place.index};
+}
+
+template <class F>
+std::function<void()> begin_of(const std::shared_ptr<F>& body) {
+  if constexpr (requires { body->begin(); }) return [body] { body->begin(); };
+  else return {};
+}
+
+}  // namespace detail
+
+template <element T, std::invocable<tile<T>> F>
+stream<T> flow::source(std::string name, const tensor_shape& shape, int tiles, F write, stream_options options) {
+  const auto body = std::make_shared<F>(std::move(write));
+  node_description what{.name = std::move(name), .output = stream_type{datatype_of<T>, shape, tiles}};
+  what.work = [body, shape](std::span<const tile_place>, const tile_place* out, int) {
+    (*body)(detail::tile_of<T>(*out, shape));
+  };
+  what.begin = detail::begin_of(body);
+  what.options = options;
+  return stream<T>{*add(std::move(what))};
+}
+
+template <element Out, element... T, class F>
+stream<Out> flow::map(std::string name, const streams<T...>& inputs, const tensor_shape& shape, F body,
+                      stream_options options) {
+  static_assert(std::is_invocable_v<F&, tile<const T>..., tile<Out>>,
+                "an operator is called as body(tile<const T>..., tile<Out>)");
+  const auto kept = std::make_shared<F>(std::move(body));
+  node_description what{.name = std::move(name), .output = stream_type{datatype_of<Out>, shape, inputs.tiles()}};
+  what.inputs = inputs.bases();
+  what.work = [kept, shape, shapes = inputs.shapes()](std::span<const tile_place> in, const tile_place* out, int) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (*kept)(detail::tile_of<const T>(in[I], shapes[I])..., detail::tile_of<Out>(*out, shape));
+    }
+    (std::index_sequence_for<T...>{});
+  };
+  what.begin = detail::begin_of(kept);
+  what.options = options;
+  return stream<Out>{*add(std::move(what))};
+}
+
+template <element Out, element T, class F>
+stream<Out> flow::fold(std::string name, const stream<T>& input, int every, const tensor_shape& shape, F body,
+                       stream_options options) {
+  const auto kept = std::make_shared<F>(std::move(body));
+  node_description what{.name = std::move(name),
+                        .output = stream_type{datatype_of<Out>, shape, every > 0 ? input.type().tiles / every : 0}};
+  what.inputs = {input};
+  what.every = every;
+  what.work = [kept, shape, taken = input.type().shape](std::span<const tile_place> in, const tile_place* out, int at) {
+    (*kept)(detail::tile_of<const T>(in[0], taken), detail::tile_of<Out>(*out, shape), at);
+  };
+  what.begin = detail::begin_of(kept);
+  what.options = options;
+  return stream<Out>{*add(std::move(what))};
+}
+
+template <element T, std::invocable<tile<T>> F>
+stream<T> flow::buffer(const std::string& name, const stream<T>& input, int lead, F fill, stream_options options) {
+  const auto kept = std::make_shared<F>(std::move(fill));
+  const tensor_shape shape = input.type().shape;
+  node_description what{.name = name, .output = input.type()};
+  what.inputs = {input};
+  what.lead = lead;
+  what.work = [kept, shape](std::span<const tile_place> in, const tile_place* out, int) {
+    if (out == nullptr) return;
+    if (in.empty()) return (*kept)(detail::tile_of<T>(*out, shape));
+    const auto from = detail::tile_of<const T>(in[0], shape).flat();
+    std::copy(from.begin(), from.end(), detail::tile_of<T>(*out, shape).data());
+  };
+  what.begin = detail::begin_of(kept);
+  what.options = options;
+  return stream<T>{*add(std::move(what))};
+}
+
+template <element... T, class F>
+void flow::sink(std::string name, const streams<T...>& inputs, F read) {
+  static_assert(std::is_invocable_v<F&, tile<const T>...>, "a sink is called as read(tile<const T>...)");
+  const auto kept = std::make_shared<F>(std::move(read));
+  node_description what{.name = std::move(name)};
+  what.inputs = inputs.bases();
+  what.work = [kept, shapes = inputs.shapes()](std::span<const tile_place> in, const tile_place*, int) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) { (*kept)(detail::tile_of<const T>(in[I], shapes[I])...); }
+    (std::index_sequence_for<T...>{});
+  };
+  what.begin = detail::begin_of(kept);
+  static_cast<void>(add(std::move(what)));
+}
+
+template <class F, class... T>
+tensor_shape flow::shape_of(const std::string& name, const F& body, const streams<T...>& inputs) const {
+  const auto shapes = inputs.shapes();
+  if constexpr (requires(tensor_shape s) { body.shape(((void)sizeof(T), s)...); }) {
+    try {
+      return std::apply([&](const auto&... s) { return body.shape(s...); }, shapes);
+    } catch (const error& e) {
+      throw error(errc::invalid_argument, "flow " + this->name() + ", operator " + name + ": " + e.what());
+    }
+  } else {
+    return shapes[0];
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "engine/flow/tensor.hpp"
+#include "memory/export.hpp"
+
+namespace troupe {
+
+/// c = a·b, or c += a·b: a is m × k, b k × n, c m × n, each with any strides.
+///
+/// Every element of c is a sum over k in ascending order, each product and each sum rounded to their type. So its bits do not depend on how rows or columns are cut
+/// into tiles: a product done tile by tile is the whole one. Blocked for caches and registers, on the calling thread; allocates nothing unless rows of b are
+/// strided. @pre the shapes fit
+TROUPE_API void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds = false);
+TROUPE_API void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds = false);
+
+/// out = in·weights: rows of `in` (all dimensions but the last) times a k × n matrix, which must live as long as the operator. The shape of
+/// a tile changes in its last dimension only. Backward: gemm{weights.transposed()} on what comes back, and gemm_weights.
+template <class T>
+struct gemm {
+  tensor<const T> weights;
+
+  /// Throws errc::invalid_argument for tiles whose rows are not as long as the weights have rows.
+  tensor_shape shape(const tensor_shape& in) const {
+    if (weights.rank() != 2)
+      throw error(errc::invalid_argument,
+                  "its weights have the shape " + to_string(weights.shape()) + "; they must be a matrix");
+    if (in.rank() == 0 || in[in.rank() - 1] != weights.extent(0))
+      throw error(errc::invalid_argument, "it multiplies rows of tiles of shape " + to_string(in) +
+                                              " with weights of " + to_string(weights.shape()) + "; a row must have " +
+                                              std::to_string(weights.extent(0)) + " elements");
+    tensor_shape out = in;
+    out[in.rank() - 1] = weights.extent(1);
+    return out;
+  }
+  void operator()(tile<const T> in, tile<T> out) const { multiply(as_rows(in), weights, as_rows<T>(out)); }
+
+  /// A contiguous tensor as a matrix.
+  template <class U>
+  static tensor<U> as_rows(const tensor<U>& of) {
+    const std::size_t length = of.extent(of.rank() - 1);
+    return {of.data(), tensor_shape{of.elements() / length, length}};
+  }
+};
+
+/// The gradient of a gemm's weights, k × n: the sum of inᵀ·(d out) over all tiles, which each start sets to 0. A sink:
+/// flow::sink("…", from(in, d_out), gemm_weights{gradient}).
+template <class T>
+struct gemm_weights {
+  tensor<T> gradient;
+
+  void begin() {
+    for (std::size_t row = 0; row < gradient.extent(0); ++row)
+      for (std::size_t column = 0; column < gradient.extent(1); ++column) gradient(row, column) = 0;
+  }
+  void operator()(tile<const T> in, tile<const T> d_out) const {
+    multiply(gemm<T>::as_rows(in).transposed(), gemm<T>::as_rows(d_out), gradient, true);
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "engine/flow/tensor.hpp"
+
+namespace troupe {
+
+/// Rows of the last dimension: out = (x − mean) / √(variance + epsilon) · gain + bias (Ba, Kiros, Hinton 2016). Sums are of doubles, in the order of the
+/// elements, so a row's result does not depend on the tile it is in. Gain and bias must live as long as the operator.
+template <class T>
+struct layer_norm {
+  std::span<const T> gain, bias;  ///< an element each of the last dimension
+  double epsilon = 1e-5;
+
+  /// Throws errc::invalid_argument for tiles that do not fit the gain.
+  tensor_shape shape(const tensor_shape& in) const {
+    if (in.rank() == 0 || in[in.rank() - 1] != gain.size() || bias.size() != gain.size())
+      throw error(errc::invalid_argument, "its gain has " + std::to_string(gain.size()) + " elements and its bias " +
+                                              std::to_string(bias.size()) + ", and tiles have the shape " +
+                                              to_string(in) + "; a row must have as many");
+    return in;
+  }
+  void operator()(tile<const T> in, tile<T> out) const {
+    const std::size_t n = gain.size();
+    const auto from = in.flat();
+    const auto to = out.flat();
+    for (std::size_t row = 0; row < from.size(); row += n) {
+      const auto [mean, scale] = moments(from.subspan(row, n), epsilon);
+      for (std::size_t i = 0; i < n; ++i)
+        to[row + i] =
+            static_cast<T>((static_cast<double>(from[row + i]) - mean) * scale * static_cast<double>(gain[i]) +
+                           static_cast<double>(bias[i]));
+    }
+  }
+
+  struct row_moments {
+    double mean, scale;  ///< scale: 1 / √(variance + epsilon)
+  };
+  static row_moments moments(std::span<const T> row, double epsilon) {
+    double sum = 0, squares = 0;
+    for (const T x : row) sum += static_cast<double>(x);
+    const double mean = sum / static_cast<double>(row.size());
+    for (const T x : row) squares += (static_cast<double>(x) - mean) * (static_cast<double>(x) - mean);
+    return {mean, 1 / std::sqrt(squares / static_cast<double>(row.size()) + epsilon)};
+  }
+};
+
+/// (x, d out) → d x, and adds up the gradients of gain and bias, which each start sets to 0; for flow::map("…", from(x, d_out), …).
+template <class T>
+struct layer_norm_backward {
+  std::span<const T> gain;
+  std::span<T> d_gain, d_bias;
+  double epsilon = 1e-5;
+
+  void begin() {
+    std::fill(d_gain.begin(), d_gain.end(), T(0));
+    std::fill(d_bias.begin(), d_bias.end(), T(0));
+  }
+  void operator()(tile<const T> in, tile<const T> d_out, tile<T> d_in) {
+    const std::size_t n = gain.size();
+    const auto x = in.flat(), d = d_out.flat();
+    const auto to = d_in.flat();
+    for (std::size_t row = 0; row < x.size(); row += n) {
+      const auto [mean, scale] = layer_norm<T>::moments(x.subspan(row, n), epsilon);
+      double sum = 0, product = 0;  // of g, and of g·x̂, where g = d out · gain
+      for (std::size_t i = 0; i < n; ++i) {
+        const double normal = (static_cast<double>(x[row + i]) - mean) * scale, down = static_cast<double>(d[row + i]);
+        sum += down * static_cast<double>(gain[i]);
+        product += down * static_cast<double>(gain[i]) * normal;
+        d_gain[i] += static_cast<T>(down * normal);
+        d_bias[i] += d[row + i];
+      }
+      const double count = static_cast<double>(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double normal = (static_cast<double>(x[row + i]) - mean) * scale;
+        to[row + i] = static_cast<T>(scale * (static_cast<double>(d[row + i]) * static_cast<double>(gain[i]) -
+                                              sum / count - normal * product / count));
+      }
+    }
+  }
+};
+
+}  // namespace troupe
