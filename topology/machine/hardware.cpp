@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -323,6 +325,36 @@ void hardware::access(int rank, int owner, bool writes, std::vector<element_inde
   into.clear();
   memory_way(rank, owner, writes, into);
   resolve(into);
+}
+
+hardware part_of(const hardware& whole, std::vector<int> members, const layout& places) {
+  if (members.empty()) wrong(whole.name + ": a part of it needs a rank");
+  std::vector<bool> taken(static_cast<std::size_t>(whole.ranks), false);
+  for (const int m : members) {
+    if (m < 0 || m >= whole.ranks)
+      wrong(whole.name + " has no rank " + std::to_string(m) + "; ranks are 0 to " + std::to_string(whole.ranks - 1));
+    if (taken[static_cast<std::size_t>(m)]) wrong("rank " + std::to_string(m) + " is named twice");
+    taken[static_cast<std::size_t>(m)] = true;
+  }
+  if (places.size() != static_cast<int>(members.size()))
+    wrong("the layout has " + std::to_string(places.size()) + " ranks, the part " + std::to_string(members.size()));
+  hardware made = whole;
+  made.ranks = static_cast<int>(members.size());
+  made.arrangement = places;
+  if (!whole.places.empty()) {
+    made.places.clear();
+    for (const int m : members) made.places.push_back(whole.place_of(m));
+  }
+  const auto of = std::make_shared<const std::vector<int>>(std::move(members));
+  const auto at = [of](int rank) { return (*of)[static_cast<std::size_t>(rank)]; };
+  made.way = [ways = whole.way, at](int from, int to, int channel, std::vector<element_index>& way) {
+    ways(at(from), at(to), channel, way);
+  };
+  if (whole.memory_way)
+    made.memory_way = [ways = whole.memory_way, at](int rank, int owner, bool writes, std::vector<element_index>& way) {
+      ways(at(rank), owner == shared_segment ? shared_segment : at(owner), writes, way);
+    };
+  return made;
 }
 
 void hardware::resolve(std::vector<element_index>& into) const {

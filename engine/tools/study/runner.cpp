@@ -138,12 +138,11 @@ public:
   study_run(const study_scenario& s, const study_run_options& o)
       : scenario_(s),
         options_(o),
-        machine_(build_study_machine(s.preset_name, s.request)),
+        machine_(o.part != nullptr ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places),
+                                                   o.part->machine->rates}
+                                   : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
         library_(s.score_files, 8) {
-    for (const auto& [key, value] : s.overrides) on_->set(key, value);
-    for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
-    on_->validate();
     cuts_ = cuts_of(*on_);
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
@@ -452,9 +451,14 @@ private:
 
     study_row row;
     const auto begin = clock_type::now();
+    if (options_.part != nullptr) {
+      row.notes = a.what->notes;
+      row.call = {row.notes.get(), call_of(shape), a.cut, o, on_->host};
+    }
     if (on_->nics) {
       if (const std::string why = why_not_by_nics(*on_, a.cut, o); !why.empty()) throw error(errc::bad_config, why);
-      row.outcome = perform_by_nics(*a.what->notes, call_of(shape), *on_, o);
+      row.outcome = options_.part != nullptr ? perform_part_by_nics(row.call)
+                                             : perform_by_nics(*a.what->notes, call_of(shape), *on_, o);
     } else {
       row.outcome = perform_virtually(*a.what->notes, call_of(shape), a.cut, *on_, o);
     }
@@ -477,6 +481,24 @@ private:
     }
     if (buffers) row.wrong = buffers->wrong();
     return row;
+  }
+
+  /// On the nodes of the whole machine: a NIC is its node's.
+  virtual_outcome perform_part_by_nics(const virtual_call& call) const {
+    const study_part& part = *options_.part;
+    virtual_job alone;
+    alone.ranks = part.ranks;
+    alone.calls = {call};
+    alone.by_nics = part.by_nics;
+    virtual_jobs_outcome all =
+        perform_jobs_by_nics({alone}, part.machine->on, {call.options.go_on, call.options.context});
+    virtual_outcome made;
+    made.end_ps = all.end_ps;
+    made.use = std::move(all.use);
+    made.steps = all.steps;
+    made.messages = all.messages;
+    made.events = all.events;
+    return made;
   }
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
@@ -522,7 +544,16 @@ private:
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
 
+study_machine study_machine_of(const study_scenario& s) {
+  study_machine made = build_study_machine(s.preset_name, s.request);
+  for (const auto& [key, value] : s.overrides) made.on.set(key, value);
+  for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
+  made.on.validate();
+  return made;
+}
+
 study_result run_study(const study_scenario& scenario, const study_run_options& options) {
+  if (!scenario.jobs.empty()) return run_jobs(scenario, options);
   return study_run{scenario, options}.run();
 }
 
