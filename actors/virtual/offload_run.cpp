@@ -265,16 +265,18 @@ private:
 
   /// A processor's work passes the node's memory, which all processes of the node share: two times in a copy, three in a sum.
   std::int64_t work_ends(const performer& p, const offload_work& done) {
-    if (p.is_nic) return now_ + path_.trigger.count() + unit_time(done.bytes);
+    if (p.is_nic) return now_ + path_.trigger.count() + time_at(path_.unit_rate, done.bytes);
     const bool eager = reduces(done.job);
+    const std::int64_t begin = now_ + (eager && done.first ? path_.soft.count() : 0);
     const std::uint64_t traffic = (eager && done.bytes > 0 ? 2 * done.bytes : 0) + (done.reduces ? 3 * done.bytes : 0);
-    if (traffic == 0) return now_;
+    if (traffic == 0) return begin;
     const element_index memory = memory_[static_cast<std::size_t>(p.node)];
-    return serve(memory, now_, traffic) + on_.class_of(memory).latency.count();
+    return std::max(begin + time_at(path_.soft_rate, traffic),
+                    serve(memory, begin, traffic) + on_.class_of(memory).latency.count());
   }
-  std::int64_t unit_time(std::uint64_t bytes) const {
-    if (path_.unit_rate == 0) return 0;
-    return static_cast<std::int64_t>(static_cast<double>(bytes) * 1e12 / static_cast<double>(path_.unit_rate));
+  static std::int64_t time_at(std::uint64_t rate, std::uint64_t bytes) {
+    if (rate == 0) return 0;
+    return static_cast<std::int64_t>(static_cast<double>(bytes) * 1e12 / static_cast<double>(rate));
   }
 
   /// First in, first out. Returns when it is through.

@@ -151,6 +151,21 @@ TEST_CASE("study, jobs: in NICs and by hosts beside each other") {
   refused(machine + "[study.structure]\njobs = 2\n" + job, {"structure.jobs would do nothing", "copies"});
 }
 
+TEST_CASE("study, jobs: 256 on the same eight NICs, and none starves") {
+  const study_result r =
+      run("[study]\npreset = \"tianhe_32\"\nranks = 8\ntype = \"f64\"\n[[study.job]]\ncopies = 256\nshare = true\n"
+          "calls = \"all_reduce 16K by halving_doubling\"\n");
+  REQUIRE(r.jobs.size() == 256);
+  std::int64_t shortest = r.together.end_ps, longest = 0;
+  for (const study_job_row& j : r.jobs) {
+    shortest = std::min(shortest, j.times.rounds[0].end);
+    longest = std::max(longest, j.times.rounds[0].end);
+  }
+  MESSAGE("longest / shortest completion " << static_cast<double>(longest) / static_cast<double>(shortest));
+  CHECK(longest <= 2 * shortest);
+  CHECK(r.together.buffer_fill < 1.12);
+}
+
 TEST_CASE("study, jobs: bad input is refused with a sentence") {
   const std::string four = "[study]\nranks = 4\n";
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{

@@ -146,15 +146,17 @@ std::string protocol_field(protocol_costs& p, std::string_view field, const fiel
   return {};
 }
 
-constexpr std::array<std::string_view, 12> nics_fields{
-    "cpu",    "io",     "poll",   "trigger", "unit_rate",          "units",
-    "buffer", "packet", "window", "pulses",  "reduction_elements", "counters"};
+constexpr std::array<std::string_view, 14> nics_fields{
+    "cpu",    "io",     "poll",   "soft",   "soft_rate",          "trigger", "unit_rate", "units",
+    "buffer", "packet", "window", "pulses", "reduction_elements", "counters"};
 
 std::string nics_field(nic_collectives& n, std::string_view field, const field_access& access) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30, most = 1 << 20;
   if (field == "cpu") return access.time(n.cpu);
   if (field == "io") return access.time(n.io);
   if (field == "poll") return access.time(n.poll);
+  if (field == "soft") return access.time(n.soft);
+  if (field == "soft_rate") return access.rate(n.soft_rate);
   if (field == "trigger") return access.time(n.trigger);
   if (field == "unit_rate") return access.rate(n.unit_rate);
   if (field == "units") return access.integer(n.units, 1, 1024);
