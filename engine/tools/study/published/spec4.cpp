@@ -122,9 +122,10 @@ std::vector<formula_case> full_mesh_cases() {
                         remark};
   };
   const auto corrected = [&](int streams) {
-    formula_case c = rounds(streams, "the formula with what a round moves");
+    formula_case c = rounds(streams, "the formula corrected: with what a round moves");
     c.id += "_corrected";
-    c.what = "the same, formula corrected: ceil((p-1)/C) (alpha + beta n)";
+    c.what = "the same by ceil((p-1)/C) (alpha + beta n)";
+    c.kind = published_kind::derived;
     c.formula = full_mesh_formula(p, streams, streams * block);
     return c;
   };
@@ -138,7 +139,8 @@ std::vector<formula_case> full_mesh_cases() {
        full_mesh_formula(p, 4, 4 * block), "streams=4 chunk_bytes=128K", bytes,
        "published: the formula with C blocks a round. A buffer that holds a piece goes through all rounds once a "
        "piece, so "
-       "each of 8 pieces pays alpha in each of 2 rounds: 14 us more"},
+       "each of 8 pieces pays alpha in each of 2 rounds: 14 us more",
+       published_kind::derived},
       {"full_mesh_imbalanced", "DirectFullMesh", "4 cards, imbalanced, C = 3", imbalanced,
        full_mesh_formula(4, 3, most_sent() * token),
        "preset=ascend_a2 ranks=0 layout=1x4 choreography=direct_full_mesh streams=3", 0,
