@@ -2,6 +2,7 @@
 #include "actors/virtual/offload_run.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "actors/elements/offload/offload_nic.hpp"
 #include "actors/virtual/event_queue.hpp"
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
 #include "protocols/offload/offload_compiler.hpp"
 
@@ -25,18 +27,16 @@ constexpr std::size_t host_packets = 1024;
 
 class nic_world {
 public:
-  nic_world(const score& notes, const call_shape& shape, const hardware& on, const virtual_options& options)
-      : notes_(notes), on_(on), path_(*on.nics), options_(options) {
-    if (shape.element_size > path_.packet)
-      throw error(errc::bad_config,
-                  "nics.packet is less than an element of " + std::to_string(shape.element_size) + " bytes");
-    const auto compiled =
-        offload::compile(notes, shape, {options.protocol.slots, {}, path_.packet / shape.element_size});
-    for (const offload::rank_program& p : compiled)
-      programs_.push_back(std::make_shared<const offload::rank_program>(p));
+  /// @param root whose hash buffers' fill is asked for
+  nic_world(const std::vector<virtual_job>& jobs, const hardware& on, const std::vector<std::int64_t>& skew, int root,
+            const virtual_jobs_options& options)
+      : on_(on), path_(*on.nics), skew_(skew), root_(root), options_(options) {
+    if (jobs.size() > std::size_t{offload::most_jobs})
+      throw error(errc::bad_config, "a NIC knows at most " + std::to_string(offload::most_jobs) + " jobs; there are " +
+                                        std::to_string(jobs.size()));
+    for (const virtual_job& j : jobs) add(j);
     outcome_.use.resize(on.elements.size());
     outcome_.finished.resize(static_cast<std::size_t>(on.ranks), 0);
-    outcome_.by_states = true;
     free_.resize(on.elements.size(), 0);
     memory_.resize(static_cast<std::size_t>(on.ranks), no_element);
     for (std::size_t e = 0; e < on.elements.size(); ++e)
@@ -44,11 +44,12 @@ public:
         memory_[static_cast<std::size_t>(on.elements[e].rank)] = static_cast<element_index>(e);
     for (const element_class& c : on.classes)
       if (c.name == "nic") network_ = 2 * c.latency.count();
-    make_performers();
+    each_ = 1 + jobs_.size();
+    performers_.resize(each_ * static_cast<std::size_t>(on.ranks));
   }
 
-  virtual_outcome run() {
-    post_all();
+  virtual_jobs_outcome run() {
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) events_.push(jobs_[j].of->start, {kind::round, j, 0});
     while (!events_.empty()) {
       const auto [time, what] = events_.pop();
       now_ = time;
@@ -59,13 +60,13 @@ public:
       if (open_ == 0) break;
     }
     if (open_ > 0)
-      throw error(errc::message_lost,
-                  "the NICs wait for each other, and " + std::to_string(open_) + " parts never end");
+      throw error(errc::message_lost, "the NICs wait for each other, and " + plural(open_, "job") + " never " +
+                                          (open_ == 1 ? "ends" : "end"));
     return conclude();
   }
 
 private:
-  enum class kind : std::uint8_t { post, unit, enter, head, arrive, respond, deadline };
+  enum class kind : std::uint8_t { round, post, unit, enter, head, arrive, respond, deadline };
   struct event {
     kind what;
     std::uint32_t a = 0, b = 0;
@@ -73,6 +74,7 @@ private:
   struct performer {
     std::unique_ptr<offload_nic> state;
     std::int32_t node = 0;
+    bool is_nic = true;  ///< else a process
     std::vector<bool> busy;
     std::int64_t deadline = -1;  ///< the earliest event; −1: none
   };
@@ -85,11 +87,28 @@ private:
 
   // -- set-up --
 
-  offload_config config_of(int node) const {
+  void add(const virtual_job& j) {
+    job_state made{&j, {}};
+    std::vector<offload::endpoint> places;
+    for (const int node : j.ranks) places.push_back({static_cast<std::uint32_t>(node), 0});
+    for (const virtual_call& c : j.calls) {
+      if (c.shape.element_size > path_.packet)
+        throw error(errc::bad_config,
+                    "nics.packet is less than an element of " + std::to_string(c.shape.element_size) + " bytes");
+      auto& programs = made.programs.emplace_back();
+      for (const offload::rank_program& p :
+           offload::compile(*c.notes, c.shape, {c.options.protocol.slots, places, path_.packet / c.shape.element_size}))
+        programs.push_back(std::make_shared<const offload::rank_program>(p));
+    }
+    ++open_;
+    jobs_.push_back(std::move(made));
+  }
+
+  offload_config config_of(int node, bool is_nic) const {
     offload_config c;
     c.node = static_cast<std::uint32_t>(node);
-    c.units = path_.offload ? path_.units : 1;
-    c.buffer_bytes = path_.offload ? path_.buffer : host_packets * path_.packet;
+    c.units = is_nic ? path_.units : 1;
+    c.buffer_bytes = is_nic ? path_.buffer : host_packets * path_.packet;
     c.packet_bytes = path_.packet;
     c.window = static_cast<std::size_t>(path_.window);
     c.reduction_elements = path_.reduction_elements;
@@ -102,38 +121,72 @@ private:
     return c;
   }
 
-  void make_performers() {
-    each_ = path_.offload ? 1 : path_.jobs;
-    for (int node = 0; node < on_.ranks; ++node)
-      for (int i = 0; i < each_; ++i) {
-        performer p;
-        p.state = std::make_unique<offload_nic>(config_of(node));
-        p.node = node;
-        p.busy.resize(static_cast<std::size_t>(p.state->config().units), false);
-        performers_.push_back(std::move(p));
-      }
+  bool by_nics(std::uint32_t job) const { return jobs_[job].of->by_nics; }
+  /// Of a node: its NIC, then a process of each job that hosts perform.
+  std::uint32_t performer_of(std::uint32_t node, std::uint32_t job) const {
+    return node * static_cast<std::uint32_t>(each_) + (by_nics(job) ? 0 : 1 + job);
+  }
+  performer& at(std::uint32_t p) {
+    if (!performers_[p]) {
+      performer made;
+      made.node = static_cast<std::int32_t>(p / each_);
+      made.is_nic = p % each_ == 0;
+      made.state = std::make_unique<offload_nic>(config_of(made.node, made.is_nic));
+      made.busy.resize(static_cast<std::size_t>(made.state->config().units), false);
+      performers_[p] = std::make_unique<performer>(std::move(made));
+    }
+    return *performers_[p];
   }
 
-  std::uint32_t performer_of(std::uint32_t node, int job) const {
-    return node * static_cast<std::uint32_t>(each_) + (path_.offload ? 0U : static_cast<std::uint32_t>(job));
-  }
-  performer& at(std::uint32_t p) { return performers_[p]; }
+  // -- jobs --
 
-  void post_all() {
-    const std::int64_t posting = path_.offload ? (path_.cpu + path_.io).count() : 0;
-    for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(on_.ranks); ++r)
-      for (int job = 0; job < path_.jobs; ++job) {
-        const std::int64_t late = options_.skew.empty() ? 0 : options_.skew[r];
-        events_.push(late + posting, {kind::post, r, static_cast<std::uint32_t>(job)});
-        ++open_;
-      }
+  /// Of a job's collective that its packets and postings belong to: they are numbered from 1 on, round after round.
+  const virtual_call& call_of(const offload_job& job) const {
+    const std::vector<virtual_call>& calls = jobs_[job.id].of->calls;
+    return calls[(job.epoch - 1) % calls.size()];
+  }
+  bool reduces(const offload_job& job) const { return is_reduction(call_of(job).notes->what); }
+
+  void begin_round(std::uint32_t number) {
+    job_state& j = jobs_[number];
+    j.began = now_;
+    j.running = j.of->ranks.size();
+    j.done.calls.emplace_back(j.of->calls.size(), virtual_stretch{std::numeric_limits<std::int64_t>::max(), 0});
+    j.next.assign(j.of->ranks.size(), 0);
+    for (std::uint32_t r = 0; r < j.of->ranks.size(); ++r) begin_call(number, r, now_);
+  }
+
+  void begin_call(std::uint32_t number, std::uint32_t rank, std::int64_t from) {
+    job_state& j = jobs_[number];
+    virtual_stretch& stretch = j.done.calls.back()[j.next[rank]];
+    stretch.begin = std::min(stretch.begin, from);
+    const std::int64_t late = skew_.empty() ? 0 : skew_[rank];
+    events_.push(from + late + (by_nics(number) ? (path_.cpu + path_.io).count() : 0), {kind::post, number, rank});
+  }
+
+  void end_of(const offload_completion& c, std::int64_t later) {
+    if (!c.error.empty()) throw error(errc::message_lost, c.error);
+    job_state& j = jobs_[c.job.id];
+    const auto rank = static_cast<std::uint32_t>(c.rank);
+    const std::int64_t end = now_ + later + (by_nics(c.job.id) ? path_.io.count() : 0);
+    virtual_stretch& stretch = j.done.calls.back()[j.next[rank]];
+    stretch.end = std::max(stretch.end, end);
+    auto& last = outcome_.finished[static_cast<std::size_t>(j.of->ranks[rank])];
+    last = std::max(last, end);
+    if (++j.next[rank] < j.of->calls.size()) return begin_call(c.job.id, rank, end);
+    j.ended = std::max(j.ended, end);
+    if (--j.running > 0) return;
+    j.done.rounds.push_back({j.began, j.ended});
+    if (++j.round == j.of->rounds) --open_;
+    else events_.push(std::max(j.began + j.of->period, j.ended + j.of->compute), {kind::round, c.job.id, 0});
   }
 
   // -- events --
 
   void happen(const event& what) {
     switch (what.what) {
-      case kind::post: return post(what.a, static_cast<int>(what.b));
+      case kind::round: return begin_round(what.a);
+      case kind::post: return post(what.a, what.b);
       case kind::unit: return unit_is_free(what.a, what.b);
       case kind::enter: return enter(what.a);
       case kind::head: return head(what.a);
@@ -149,13 +202,16 @@ private:
   }
   picoseconds now() const { return picoseconds{now_}; }
 
-  void post(std::uint32_t rank, int job) {
+  void post(std::uint32_t number, std::uint32_t rank) {
+    const job_state& j = jobs_[number];
+    const std::size_t next = j.next[rank];
+    const virtual_call& call = j.of->calls[next];
     offload_posting p;
-    p.job = {static_cast<std::uint8_t>(job), 1};
-    p.program = programs_[rank];
-    p.type = options_.type;
-    p.reduction = is_reduction(notes_.what) ? options_.reduction : sum;
-    const std::uint32_t who = performer_of(rank, job);
+    p.job = {static_cast<std::uint8_t>(number), static_cast<std::uint64_t>(j.round) * j.of->calls.size() + next + 1};
+    p.program = j.programs[next][rank];
+    p.type = call.options.type;
+    p.reduction = is_reduction(call.notes->what) ? call.options.reduction : sum;
+    const std::uint32_t who = performer_of(static_cast<std::uint32_t>(j.of->ranks[rank]), number);
     if (const std::string why = at(who).state->post(p); !why.empty())
       throw error(errc::unsupported, "rank " + std::to_string(rank) + "'s NIC refuses: " + why);
     settle(who, 0);
@@ -182,7 +238,7 @@ private:
       if (!done) continue;
       const std::int64_t end = work_ends(p, *done);
       p.busy[u] = true;
-      if (done->takes && path_.offload && p.node == notes_.root) reading_ += static_cast<double>(end - now_);
+      if (done->takes && p.is_nic && p.node == root_) reading_ += static_cast<double>(end - now_);
       events_.push(end, {kind::unit, who, u});
       ++outcome_.steps;
       send(who, end - now_);
@@ -203,29 +259,24 @@ private:
   void complete(std::uint32_t who, std::int64_t later) {
     while (const auto c = at(who).state->next_completion()) end_of(*c, later);
   }
-  void end_of(const offload_completion& c, std::int64_t later) {
-    if (!c.error.empty()) throw error(errc::message_lost, c.error);
-    auto& finished = outcome_.finished[static_cast<std::size_t>(c.rank)];
-    finished = std::max(finished, now_ + later + (path_.offload ? path_.io.count() : 0));
-    --open_;
-  }
-
   // -- costs --
 
   std::int64_t occupied(element_index e, std::uint64_t bytes) const { return on_.occupancy(e, bytes).count(); }
 
   /// A processor's work passes the node's memory, which all processes of the node share: two times in a copy, three in a sum.
   std::int64_t work_ends(const performer& p, const offload_work& done) {
-    if (path_.offload) return now_ + path_.trigger.count() + unit_time(done.bytes);
-    const bool eager = is_reduction(notes_.what);
+    if (p.is_nic) return now_ + path_.trigger.count() + time_at(path_.unit_rate, done.bytes);
+    const bool eager = reduces(done.job);
+    const std::int64_t begin = now_ + (eager && done.first ? path_.soft.count() : 0);
     const std::uint64_t traffic = (eager && done.bytes > 0 ? 2 * done.bytes : 0) + (done.reduces ? 3 * done.bytes : 0);
-    if (traffic == 0) return now_;
+    if (traffic == 0) return begin;
     const element_index memory = memory_[static_cast<std::size_t>(p.node)];
-    return serve(memory, now_, traffic) + on_.class_of(memory).latency.count();
+    return std::max(begin + time_at(path_.soft_rate, traffic),
+                    serve(memory, begin, traffic) + on_.class_of(memory).latency.count());
   }
-  std::int64_t unit_time(std::uint64_t bytes) const {
-    if (path_.unit_rate == 0) return 0;
-    return static_cast<std::int64_t>(static_cast<double>(bytes) * 1e12 / static_cast<double>(path_.unit_rate));
+  static std::int64_t time_at(std::uint64_t rate, std::uint64_t bytes) {
+    if (rate == 0) return 0;
+    return static_cast<std::int64_t>(static_cast<double>(bytes) * 1e12 / static_cast<double>(rate));
   }
 
   /// First in, first out. Returns when it is through.
@@ -241,10 +292,10 @@ private:
   }
 
   /// What comes before a packet enters the way, besides the network.
-  std::int64_t descriptors() const {
+  std::int64_t descriptors(const offload_job& job) const {
     const std::int64_t one = (path_.cpu + 2 * path_.io).count();
-    if (!is_reduction(notes_.what)) return 2 * one + network();
-    return path_.offload ? 0 : one;
+    if (!reduces(job)) return 2 * one + network();
+    return by_nics(job.id) ? 0 : one;
   }
   std::int64_t network() const { return network_; }
 
@@ -264,8 +315,9 @@ private:
       t.what = std::move(*p);
       if (t.what.on.source_node == t.what.on.dest_node) t.way.clear();
       const bool here = t.way.empty();
+      const offload_job job = t.what.job;
       const auto slot = keep(packets_, free_packets_, std::move(t));
-      events_.push(now_ + later + (here ? 0 : descriptors()), {here ? kind::arrive : kind::enter, slot, 0});
+      events_.push(now_ + later + (here ? 0 : descriptors(job)), {here ? kind::arrive : kind::enter, slot, 0});
     }
   }
 
@@ -294,7 +346,7 @@ private:
     const std::int64_t begin = end - occupied(e, t.what.bytes);
     t.tail = std::max(t.tail, end) + latency;
     if (++t.at < t.way.size()) return events_.push(begin + latency, {kind::head, slot, 0});
-    const bool noticed = !path_.offload && !is_reduction(notes_.what);
+    const bool noticed = !by_nics(t.what.job.id) && !reduces(t.what.job);
     events_.push(t.tail + (noticed ? path_.poll.count() : 0), {kind::arrive, slot, 0});
   }
 
@@ -314,38 +366,53 @@ private:
     settle(who, 0);
   }
 
-  virtual_outcome conclude() {
-    for (const std::int64_t f : outcome_.finished) outcome_.end_ps = std::max(outcome_.end_ps, f);
-    if (path_.offload) {
-      const offload_nic& root = *performers_[performer_of(static_cast<std::uint32_t>(notes_.root), 0)].state;
+  virtual_jobs_outcome conclude() {
+    for (job_state& j : jobs_) {
+      outcome_.end_ps = std::max(outcome_.end_ps, j.ended);
+      outcome_.jobs.push_back(std::move(j.done));
+    }
+    const auto& root = performers_[static_cast<std::size_t>(root_) * each_];
+    if (root) {
+      const offload_nic& nic = *root->state;
       // A packet has its place until it is read through.
-      const double room = static_cast<double>(now_) * static_cast<double>(root.statistics().capacity) * path_.units;
+      const double room = static_cast<double>(now_) * static_cast<double>(nic.statistics().capacity) * path_.units;
       outcome_.buffer_fill = room > 0 ? reading_ / room : 0;
-      for (int u = 0; u < path_.units; ++u) outcome_.buffer_fill += root.average_fill(u, now()) / path_.units;
+      for (int u = 0; u < path_.units; ++u) outcome_.buffer_fill += nic.average_fill(u, now()) / path_.units;
     }
     outcome_.trace = hash_.state;
     return std::move(outcome_);
   }
 
-  const score& notes_;
+  struct job_state {
+    const virtual_job* of = nullptr;
+    std::vector<std::vector<std::shared_ptr<const offload::rank_program>>> programs;  ///< by call, by rank
+    std::vector<std::size_t> next{};  ///< by rank: the call that it is at
+    std::size_t running = 0;          ///< ranks that have not ended the round
+    int round = 0;
+    std::int64_t began = 0, ended = 0;
+    virtual_job_outcome done{};
+  };
+
   const hardware& on_;
   const nic_collectives& path_;
-  const virtual_options& options_;
-  std::vector<std::shared_ptr<const offload::rank_program>> programs_;
-  int each_ = 1;  ///< performers of a node
-  std::vector<performer> performers_;
-  std::vector<std::int64_t> free_;     ///< by element
-  std::vector<element_index> memory_;  ///< by node
-  std::int64_t network_ = 0;           ///< L_network: half in each NIC
+  const std::vector<std::int64_t>& skew_;
+  const int root_;
+  const virtual_jobs_options& options_;
+  std::vector<job_state> jobs_;
+  std::size_t each_ = 1;                                ///< places for performers a node
+  std::vector<std::unique_ptr<performer>> performers_;  ///< made when they get something to do
+  std::vector<std::int64_t> free_;                      ///< by element
+  std::vector<element_index> memory_;                   ///< by node
+  std::int64_t network_ = 0;                            ///< L_network: half in each NIC
   event_queue<event> events_;
   std::vector<travelling> packets_;
   std::vector<offload_response> responses_;
   std::vector<std::uint32_t> free_packets_, free_responses_;
   std::int64_t now_ = 0;
   double reading_ = 0;    ///< picoseconds that the root's units spent on packets
-  std::size_t open_ = 0;  ///< parts of ranks that have not ended
+  std::size_t open_ = 0;  ///< jobs that have not ended
   word_hash hash_;
-  virtual_outcome outcome_;
+  virtual_jobs_outcome outcome_;
 };
 
 /// Constants that are there for ranks that perform, and would do nothing here.
@@ -379,10 +446,38 @@ std::string why_not_by_nics(const hardware& on, const cutting& cut, const virtua
   return why_not_constants(on);
 }
 
+virtual_jobs_outcome perform_jobs_by_nics(const std::vector<virtual_job>& jobs, const hardware& on,
+                                          const virtual_jobs_options& options) {
+  const int root = jobs.empty() || jobs.front().ranks.empty() ? 0 : jobs.front().ranks.front();
+  return nic_world{jobs, on, {}, root, options}.run();
+}
+
 virtual_outcome perform_by_nics(const score& notes, const call_shape& shape, const hardware& on,
                                 const virtual_options& options) {
   if (const std::string why = why_not_by_nics(on, {}, options); !why.empty()) throw error(errc::unsupported, why);
-  return nic_world{notes, shape, on, options}.run();
+  virtual_job alike;
+  for (int r = 0; r < on.ranks; ++r) alike.ranks.push_back(r);
+  alike.calls.push_back({&notes, shape, {}, options});
+  alike.by_nics = on.nics->offload;
+  virtual_jobs_outcome all = nic_world{
+      std::vector(static_cast<std::size_t>(on.nics->jobs), alike),
+      on,
+      options.skew,
+      notes.root,
+      {options.go_on,
+       options.context}}.run();
+  virtual_outcome made;
+  made.end_ps = all.end_ps;
+  made.use = std::move(all.use);
+  made.steps = all.steps;
+  made.messages = all.messages;
+  made.payload_bytes = all.payload_bytes;
+  made.events = all.events;
+  made.buffer_fill = all.buffer_fill;
+  made.by_states = true;
+  made.trace = all.trace;
+  made.finished = std::move(all.finished);
+  return made;
 }
 
 }  // namespace troupe

@@ -53,8 +53,8 @@ std::optional<datatype> type_of_size(std::size_t bytes) {
 // -- what the ranks share ---------------------------------------------------------------------------------------------
 
 state_communicator::state_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o, traffic& w,
-                                       recorder* r)
-    : virtual_communicator(sizes, h, o, w, r),
+                                       std::uint32_t part_of_ways, recorder* r)
+    : virtual_communicator(sizes, h, o, w, part_of_ways, r),
       how(make_plan(sizes, o)),
       spaces(notes.ranks),
       membership_(notes.ranks, notes.choreography) {}

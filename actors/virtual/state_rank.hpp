@@ -35,7 +35,7 @@ class state_communicator final : public virtual_communicator, private membership
 public:
   /// @pre the options' type has the size of the shape's elements
   state_communicator(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, traffic& ways,
-                     recorder* record);
+                     std::uint32_t part, recorder* record);
   ~state_communicator() override;
 
   void settle() override;

@@ -13,23 +13,29 @@ namespace troupe::actors {
 
 // -- before the run ---------------------------------------------------------------------------------------------------
 
-traffic::traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time,
-                 recorder* record)
-    : time_(time),
-      on_(on),
-      record_(record),
-      ranks_(sizes.notes().ranks),
-      lanes_(sizes.lanes()),
-      channels_(sizes.cut().channels),
-      credits_(static_cast<std::uint32_t>(options.protocol.slots)),
-      wire_(static_cast<std::uint64_t>(options.protocol.wire)),
-      payload_(static_cast<std::uint64_t>(options.protocol.payload)),
-      protocol_latency_(options.protocol.latency.count()) {
-  find_connections(sizes);
+traffic::traffic(const hardware& on, virtual_scheduler& time, recorder* record)
+    : time_(time), on_(on), record_(record) {
   set_up_elements();
-  find_ways();
-  find_followers();
 }
+
+std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
+  part p{&on,
+         sizes.lanes(),
+         sizes.cut().channels,
+         static_cast<std::uint32_t>(protocol.slots),
+         static_cast<std::uint64_t>(protocol.wire),
+         static_cast<std::uint64_t>(protocol.payload),
+         protocol.latency.count()};
+  p.first_rank = ranks_;
+  ranks_ += static_cast<std::size_t>(sizes.notes().ranks);
+  const std::size_t first = connections_.size();
+  find_connections(p, sizes);
+  find_ways(p, first);
+  parts_.push_back(std::move(p));
+  return static_cast<std::uint32_t>(parts_.size() - 1);
+}
+
+void traffic::set_up() { find_followers(); }
 
 traffic::~traffic() = default;
 
@@ -64,12 +70,13 @@ private:
 
 }  // namespace
 
-void traffic::find_connections(const lazy_sizes& sizes) {
+void traffic::find_connections(part& p, const lazy_sizes& sizes) {
   const score& s = sizes.notes();
-  const auto lanes = static_cast<std::size_t>(lanes_);
-  const std::size_t rows = static_cast<std::size_t>(ranks_) * lanes;
-  out_.begins.assign(rows + 1, 0);
-  in_.begins.assign(rows + 1, 0);
+  const auto lanes = static_cast<std::size_t>(p.lanes);
+  const std::size_t rows = static_cast<std::size_t>(s.ranks) * lanes;
+  p.out.begins.assign(rows + 1, 0);
+  p.in.begins.assign(rows + 1, 0);
+  const std::size_t first = connections_.size();
   peer_list peers;
   for (rank_t r = 0; r < s.ranks; ++r)
     for (std::size_t l = 0; l < lanes; ++l) {
@@ -81,28 +88,30 @@ void traffic::find_connections(const lazy_sizes& sizes) {
           shares_memory_ = shares_memory_ || is_shared(at.source, r) || is_shared(at.target, r);
         }
       for (const rank_t to : peers.tidied()) {
-        out_.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
-        ++in_.begins[static_cast<std::size_t>(to) * lanes + l + 1];
+        p.out.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
+        ++p.in.begins[static_cast<std::size_t>(to) * lanes + l + 1];
         connection c;
         c.from = r, c.to = to, c.lane = static_cast<std::int32_t>(l);
+        c.part = static_cast<std::uint32_t>(parts_.size());
         connections_.push_back(c);
       }
-      out_.begins[row + 1] = static_cast<std::uint32_t>(out_.entries.size());
+      p.out.begins[row + 1] = static_cast<std::uint32_t>(p.out.entries.size());
     }
-  for (std::size_t row = 0; row < rows; ++row) in_.begins[row + 1] += in_.begins[row];
+  for (std::size_t row = 0; row < rows; ++row) p.in.begins[row + 1] += p.in.begins[row];
   // By sender, as the connections are: so every row of the receivers is sorted too.
-  in_.entries.resize(connections_.size());
-  auto at = in_.begins;
-  for (std::uint32_t c = 0; c < connections_.size(); ++c) {
+  p.in.entries.resize(connections_.size() - first);
+  auto at = p.in.begins;
+  for (auto c = static_cast<std::uint32_t>(first); c < connections_.size(); ++c) {
     const connection& made = connections_[c];
-    in_.entries[at[static_cast<std::size_t>(made.to) * lanes + static_cast<std::size_t>(made.lane)]++] = {made.from, c};
+    p.in.entries[at[static_cast<std::size_t>(made.to) * lanes + static_cast<std::size_t>(made.lane)]++] = {made.from,
+                                                                                                           c};
   }
-  per_channel_ = static_cast<std::uint32_t>(connections_.size());
-  connections_.reserve(static_cast<std::size_t>(per_channel_) * static_cast<std::size_t>(channels_));
-  for (int channel = 1; channel < channels_; ++channel)
-    for (std::uint32_t c = 0; c < per_channel_; ++c) {
-      connections_.push_back(connections_[c]);
-      connections_.back().lane += channel * lanes_;
+  p.per_channel = static_cast<std::uint32_t>(connections_.size() - first);
+  connections_.reserve(first + static_cast<std::size_t>(p.per_channel) * static_cast<std::size_t>(p.channels));
+  for (int channel = 1; channel < p.channels; ++channel)
+    for (std::uint32_t c = 0; c < p.per_channel; ++c) {
+      connections_.push_back(connections_[first + c]);
+      connections_.back().lane += channel * p.lanes;
     }
 }
 
@@ -137,15 +146,16 @@ void traffic::set_up_elements() {
   }
 }
 
-void traffic::find_ways() {
+void traffic::find_ways(const part& p, std::size_t first) {
   std::vector<element_index> way;
-  for (connection& c : connections_) {
+  for (std::size_t i = first; i < connections_.size(); ++i) {
+    connection& c = connections_[i];
     if (c.from == c.to) throw error(errc::bad_score, "rank " + std::to_string(c.from) + " sends to itself");
-    on_.route(c.from, c.to, c.lane / lanes_, way);
+    p.on->route(c.from, c.to, c.lane / p.lanes, way);
     if (way.size() > 1000)
-      throw error(errc::bad_config, on_.name + ": the way from rank " + std::to_string(c.from) + " to rank " +
+      throw error(errc::bad_config, p.on->name + ": the way from rank " + std::to_string(c.from) + " to rank " +
                                         std::to_string(c.to) + " has more than 1000 elements");
-    add_hops(c, way, protocol_latency_);
+    add_hops(c, way, p.latency);
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
       c.handshake = std::max(c.handshake, of.handshake.count());
@@ -202,12 +212,12 @@ void traffic::find_followers() {
 
 // -- ranks ----------------------------------------------------------------------------------------------------------
 
-std::uint32_t traffic::find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
-                            std::uint32_t& hint) const {
+std::uint32_t traffic::find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
+                            std::uint32_t& hint) {
   const std::size_t row =
-      static_cast<std::size_t>(rank) * static_cast<std::size_t>(lanes_) + static_cast<std::size_t>(lane);
+      static_cast<std::size_t>(rank) * static_cast<std::size_t>(of.lanes) + static_cast<std::size_t>(lane);
   const std::uint32_t begin = in.begins[row], end = in.begins[row + 1];
-  const std::uint32_t offset = static_cast<std::uint32_t>(channel) * per_channel_;
+  const std::uint32_t offset = static_cast<std::uint32_t>(channel) * of.per_channel;
   if (begin + hint < end && in.entries[begin + hint].peer == peer) return in.entries[begin + hint].connection + offset;
   const auto first = in.entries.begin() + begin, last = in.entries.begin() + end;
   const auto at =
@@ -235,7 +245,8 @@ std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   m.sent = time_.now();
   m.flow = static_cast<std::int64_t>(sent_++);
   m.payload = bytes;
-  m.wire = wire_ == payload_ ? bytes : (bytes + payload_ - 1) / payload_ * wire_;
+  const part& p = parts_[c.part];
+  m.wire = p.wire == p.payload ? bytes : (bytes + p.payload - 1) / p.payload * p.wire;
   m.connection = at;
   m.number = c.sent++;
   payload_sent_ += bytes;
@@ -284,17 +295,19 @@ std::uint32_t traffic::arrived(std::uint32_t index) {
   return m.connection;
 }
 
-std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
-  const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rank)) << 33 |
+std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t owner, bool writes) {
+  const part& p = parts_[part_number];
+  const std::uint64_t key = (p.first_rank + static_cast<std::uint64_t>(rank)) << 33 |
                             static_cast<std::uint64_t>(static_cast<std::uint32_t>(owner + 1)) << 1 | (writes ? 1u : 0u);
-  if (!on_.memory_way)
+  if (!p.on->memory_way)
     throw error(errc::unsupported,
                 "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
   const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
   if (!fresh) return at->second;
   std::vector<element_index> way;
-  on_.access(rank, owner, writes, way);
+  p.on->access(rank, owner, writes, way);
   connection c;
+  c.part = part_number;
   c.from = writes ? rank : owner;
   c.to = writes ? owner : rank;
   add_hops(c, way, 0);
@@ -302,8 +315,9 @@ std::uint32_t traffic::access_way(rank_t rank, rank_t owner, bool writes) {
   return at->second;
 }
 
-void traffic::access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes) {
-  const std::uint32_t by = access_way(rank, owner, writes);
+void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, rank_t owner, bool writes,
+                     std::uint64_t bytes) {
+  const std::uint32_t by = access_way(part_number, rank, owner, writes);
   const std::uint32_t index = new_message();
   virtual_message& m = messages_[index];
   m = {};
@@ -312,7 +326,8 @@ void traffic::access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, 
   m.payload = m.wire = bytes;
   m.connection = by;
   m.access = lane;
-  m.number = static_cast<std::uint32_t>(rank);  // whose it is: L2 has no rank, and an end of the connection may be L2
+  // Whose it is: L2 has no rank, and an end of the connection may be L2.
+  m.number = static_cast<std::uint32_t>(parts_[part_number].first_rank) + static_cast<std::uint32_t>(rank);
   if (connections_[by].hops == 0) arrive(m, index);
   else pass(index, m.sent);
 }
@@ -364,7 +379,8 @@ void traffic::arrive(const virtual_message& m, std::uint32_t index) {
     free_message_ = index;
     return;
   }
-  time_.at(m.arrival, ranks[static_cast<std::size_t>(connections_[m.connection].to)], arrival_event{index});
+  const connection& c = connections_[m.connection];
+  time_.at(m.arrival, ranks[parts_[c.part].first_rank + static_cast<std::size_t>(c.to)], arrival_event{index});
 }
 
 void traffic::enter(std::uint32_t index) {
@@ -372,7 +388,7 @@ void traffic::enter(std::uint32_t index) {
   const connection& c = connections_[m.connection];
   const std::int64_t now = time_.now();
   if (c.hops == 0) {
-    m.arrival = now + protocol_latency_;
+    m.arrival = now + parts_[c.part].latency;
     arrive(m, index);
   } else if (c.handshake > 0) {
     time_.at(now + c.handshake, actor_of(hops_[c.first_hop].element), head_event{index});

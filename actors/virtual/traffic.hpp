@@ -7,6 +7,9 @@
 // event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
 // and in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
 //
+// Several collectives may share the elements: each is a part, with ranks, lanes and a protocol of its own. All parts are added, then
+// set_up() is called, then the clock runs.
+//
 // Owner: the thread that runs the scheduler. Nothing here is synchronised.
 
 #include <caf/actor.hpp>
@@ -71,6 +74,7 @@ struct connection {
   std::uint32_t held = no_message;                     ///< not yet under way because of the window, in order
   bool sender_waits = false;                           ///< for a credit (players)
   std::int64_t handshake = 0;
+  std::uint32_t part = 0;
 };
 
 struct virtual_message {
@@ -89,21 +93,31 @@ struct virtual_message {
 
 class traffic {
 public:
-  /// @pre notes, hardware and options outlive it
-  traffic(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, virtual_scheduler& time,
-          recorder* record);
+  /// @pre the hardware outlives it
+  traffic(const hardware& on, virtual_scheduler& time, recorder* record);
   ~traffic();
+
+  // -- before the run --
+
+  /// A score whose ranks are those of `on`: the hardware itself, or part_of() it. Returns the part's number.
+  /// @pre the score and `on` outlive the traffic; all parts are added before set_up()
+  std::uint32_t add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol);
+  void set_up();
 
   // -- ranks --
 
-  std::vector<caf::actor> ranks;  ///< set by whoever makes them
+  std::vector<caf::actor> ranks;  ///< of all parts, one part after the other; set by whoever makes them
+  /// Where a part's ranks begin there.
+  std::size_t first_rank(std::uint32_t part) const { return parts_[part].first_rank; }
 
   /// The connection of `rank`'s lane from or to `peer`. `hint` remembers the place between calls. @pre the score has it
-  std::uint32_t incoming(rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
-    return find(in_, rank, channel, lane, peer, hint);
+  std::uint32_t incoming(std::uint32_t part, rank_t rank, int channel, int lane, rank_t peer,
+                         std::uint32_t& hint) const {
+    return find(parts_[part], parts_[part].in, rank, channel, lane, peer, hint);
   }
-  std::uint32_t outgoing(rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const {
-    return find(out_, rank, channel, lane, peer, hint);
+  std::uint32_t outgoing(std::uint32_t part, rank_t rank, int channel, int lane, rank_t peer,
+                         std::uint32_t& hint) const {
+    return find(parts_[part], parts_[part].out, rank, channel, lane, peer, hint);
   }
 
   /// The next message in order, or nullptr.
@@ -119,7 +133,7 @@ public:
   /// Is there a credit? If not, credit() says when to look again. For players: the states of a real run keep count themselves.
   bool can_send(std::uint32_t at) {
     connection& c = connections_[at];
-    if (c.sent - c.credited < credits_) return true;
+    if (c.sent - c.credited < parts_[c.part].credits) return true;
     c.sender_waits = true;
     return false;
   }
@@ -134,7 +148,7 @@ public:
   const connection& at(std::uint32_t index) const { return connections_[index]; }
 
   /// `rank`'s lane reads or writes `bytes` of another rank's memory, or of the shared segment; an access_event tells the end.
-  void access(rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
+  void access(std::uint32_t part, rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
 
   /// Occupies an element with a rank's own work; returns when that is done. `element` may be no_element: `alone` from now.
   std::int64_t work(element_index element, std::int64_t alone, std::uint64_t bytes);
@@ -166,6 +180,16 @@ private:
     std::vector<std::uint32_t> begins;  ///< rank × lanes + lane
     std::vector<peer_entry> entries;
   };
+  struct part {
+    const hardware* on;  ///< its ranks' ways
+    int lanes, channels;
+    std::uint32_t credits;
+    std::uint64_t wire, payload;
+    std::int64_t latency;  ///< the protocol's
+    peer_table out{}, in{};
+    std::uint32_t per_channel = 0;  ///< connections of one channel
+    std::size_t first_rank = 0;
+  };
   struct hop_entry {
     element_index element;
     bool follows;         ///< is reserved together with the hop before
@@ -195,11 +219,12 @@ private:
     std::int64_t memo_time = 0;
   };
 
-  void find_connections(const lazy_sizes& sizes);
-  void find_ways();
+  void find_connections(part& p, const lazy_sizes& sizes);
+  void find_ways(const part& p, std::size_t first);
   void set_up_elements();
   void find_followers();
-  std::uint32_t find(const peer_table& in, rank_t rank, int channel, int lane, rank_t peer, std::uint32_t& hint) const;
+  static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
+                            std::uint32_t& hint);
   std::int64_t occupancy(element_data& e, std::uint64_t bytes);
   std::uint32_t new_message();
   void enter(std::uint32_t message);
@@ -213,21 +238,17 @@ private:
   void plan_flows();
   void arrive(const virtual_message& m, std::uint32_t index);
   const caf::actor& actor_of(element_index element);
-  std::uint32_t access_way(rank_t rank, rank_t owner, bool writes);
+  std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
   void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind);
 
   virtual_scheduler& time_;
   const hardware& on_;
   recorder* record_;
-  int ranks_, lanes_, channels_;
-  std::uint32_t credits_;
-  std::uint64_t wire_, payload_;
-  std::int64_t protocol_latency_;
-  peer_table out_, in_;
-  bool shares_memory_ = false;  ///< the score touches others' memory
+  std::vector<part> parts_;
+  std::size_t ranks_ = 0;       ///< of all parts
+  bool shares_memory_ = false;  ///< a score touches others' memory
   std::unordered_map<std::uint64_t, std::uint32_t>
-      access_ways_;                ///< by rank, owner and direction; only looked up, never walked
-  std::uint32_t per_channel_ = 0;  ///< connections of one channel
+      access_ways_;  ///< by rank among all parts', owner and direction; only looked up, never walked
   std::vector<connection> connections_;
   std::vector<hop_entry> hops_;
   std::vector<element_data> elements_;

@@ -22,11 +22,13 @@ void add_wait(std::int64_t& total, std::int64_t more) {
 }  // namespace
 
 virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o,
-                                           traffic& w, recorder* r)
+                                           traffic& w, std::uint32_t of, recorder* r)
     : notes(sizes.notes()),
       on(h),
       options(o),
       ways(w),
+      part(of),
+      first_rank(w.first_rank(of)),
       record(r),
       lanes(sizes.lanes()),
       channels(sizes.cut().channels),
@@ -106,7 +108,7 @@ bool virtual_rank::access_shared(const instruction& i, std::int32_t lane) {
   const std::uint64_t bytes = i.elements * with_.shape.element_size;
   const auto begin = [&](const location& at, bool writes) {
     ++lanes_[static_cast<std::size_t>(lane)].accesses;
-    with_.ways.access(rank_, lane, at.buffer == buffer_kind::l2 ? shared_segment : at.owner, writes, bytes);
+    with_.ways.access(with_.part, rank_, lane, at.buffer == buffer_kind::l2 ? shared_segment : at.owner, writes, bytes);
   };
   if (is_shared(i.source)) begin(i.source, false);
   if (is_shared(i.target)) begin(i.target, true);
@@ -157,7 +159,7 @@ bool virtual_rank::reach_barrier(std::int32_t lane) {
   if (static_cast<int>(waiting.size()) < with_.notes.ranks) return false;
   const std::int64_t end = time.now() + delay;
   for (const auto& [rank, since] : waiting) {
-    time.at(end, with_.ways.ranks[static_cast<std::size_t>(rank)], work_event{lane});
+    time.at(end, actor_of(rank), work_event{lane});
     if (with_.record) with_.record->synchronised(rank, lane, rank_, since, end);
   }
   waiting.clear();
@@ -200,6 +202,7 @@ void virtual_rank::finish() {
   with_.finished[static_cast<std::size_t>(rank_)] = end;
   --with_.unfinished;
   if (with_.record) with_.record->finished(rank_, end);
+  if (with_.on_finished) with_.on_finished(rank_, end);
 }
 
 void virtual_rank::on_arrival(std::uint32_t message) {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,9 @@ class recorder;
 /// What the ranks of a run share.
 class virtual_communicator {
 public:
+  /// @param part of the traffic, with these ranks
   virtual_communicator(const lazy_sizes& sizes, const hardware& on, const virtual_options& options, traffic& ways,
-                       recorder* record);
+                       std::uint32_t part, recorder* record);
   virtual ~virtual_communicator() = default;
   virtual_communicator(const virtual_communicator&) = delete;
 
@@ -44,6 +46,8 @@ public:
   const hardware& on;
   const virtual_options& options;
   traffic& ways;
+  const std::uint32_t part;
+  const std::size_t first_rank;  ///< of traffic::ranks
   recorder* record;
   const int lanes, channels;
   const call_shape& shape;
@@ -58,7 +62,8 @@ public:
   std::int64_t waited_chunk = 0, waited_credit = 0;
   std::vector<std::int64_t> finished;  ///< by rank; −1: not yet
   int unfinished = 0;
-  std::exception_ptr failure;  ///< the first; ends the run
+  std::function<void(rank_t rank, std::int64_t end)> on_finished;  ///< may be empty
+  std::exception_ptr failure;                                      ///< the first; ends the run
 };
 
 class virtual_rank {
@@ -94,10 +99,10 @@ protected:
     if (performing_ && unfinished_ == 0 && !computing_) finish();
   }
   std::uint32_t incoming(int channel, int lane, rank_t from) {
-    return with_.ways.incoming(rank_, channel, lane, from, at(channel, lane).in_hint);
+    return with_.ways.incoming(with_.part, rank_, channel, lane, from, at(channel, lane).in_hint);
   }
   std::uint32_t outgoing(int channel, int lane, rank_t to) {
-    return with_.ways.outgoing(rank_, channel, lane, to, at(channel, lane).out_hint);
+    return with_.ways.outgoing(with_.part, rank_, channel, lane, to, at(channel, lane).out_hint);
   }
 
   virtual_communicator& with_;
@@ -113,7 +118,10 @@ private:
   };
 
   lane_info& at(int channel, int lane) { return lanes_[static_cast<std::size_t>(channel * with_.lanes + lane)]; }
-  const caf::actor& actor() const { return with_.ways.ranks[static_cast<std::size_t>(rank_)]; }
+  const caf::actor& actor_of(rank_t rank) const {
+    return with_.ways.ranks[with_.first_rank + static_cast<std::size_t>(rank)];
+  }
+  const caf::actor& actor() const { return actor_of(rank_); }
   void begin();
   void finish();
   void compute_block(std::int32_t block);

@@ -29,7 +29,25 @@ namespace {
 
 using source = config_origin::source;
 
-constexpr std::string_view run_prefix = "workload.run.";
+/// Tables of which a file may have several: [[workload.run]], [[study.job]].
+struct table_list {
+  std::string_view prefix;     ///< of their keys in the schema
+  std::string_view necessary;  ///< a key that each of them must have …
+  std::string_view example;    ///< … for example so
+  std::string_view one, of;    ///< for messages: "there is no run 3; the workload has 2"
+};
+constexpr std::array<table_list, configuration::list_count> table_lists{
+    {{"workload.run.", "collective", "collective = \"all_reduce\"", "run", "the workload"},
+     {"study.job.", "calls", "calls = \"all_reduce 1M\"", "job", "the study"}}};
+
+/// Which of them a key belongs to, −1: none.
+int list_of(std::string_view key) {
+  for (std::size_t l = 0; l < table_lists.size(); ++l)
+    if (key.starts_with(table_lists[l].prefix)) return static_cast<int>(l);
+  return -1;
+}
+/// "workload.run" of "workload.run."
+std::string_view title_of(const table_list& list) { return list.prefix.substr(0, list.prefix.size() - 1); }
 
 [[noreturn]] void fail(const std::string& place, const std::string& sentence) {
   throw error(errc::bad_config, place + ": " + sentence);
@@ -303,9 +321,9 @@ private:
   void read_table(const std::string& prefix, const toml::table& table) {
     for (const auto& [name, node] : table) {
       const std::string key = prefix + "." + std::string{name.str()};
-      if (key == "workload.run") {
-        read_runs(node);
-      } else if (const config_setting* s = find_setting(key); s != nullptr && !key.starts_with(run_prefix)) {
+      if (const int list = list_of(key + "."); list >= 0) {
+        read_list(static_cast<std::size_t>(list), node);
+      } else if (const config_setting* s = find_setting(key); s != nullptr) {
         // nic.bandwidth = … and [study.hardware.nic] are the same key.
         if (is_wild(s->key) && is_deep(s->key) && node.is_table()) read_table(key, *node.as_table());
         else put(*s, key, node);
@@ -331,23 +349,27 @@ private:
     into_.put(key, std::move(value), at(node));
   }
 
-  void read_runs(const toml::node& node) {
-    const auto* runs = node.as_array();
-    if (runs == nullptr ||
-        !std::all_of(runs->begin(), runs->end(), [](const toml::node& run) { return run.is_table(); }))
-      fail(at(node).where, "workload.run is " + describe(node) + "; write one table [[workload.run]] for every run");
-    for (const toml::node& run : *runs) {
+  void read_list(std::size_t number, const toml::node& node) {
+    const table_list& list = table_lists[number];
+    const std::string title{title_of(list)};
+    const auto* tables = node.as_array();
+    if (tables == nullptr ||
+        !std::all_of(tables->begin(), tables->end(), [](const toml::node& one) { return one.is_table(); }))
+      fail(at(node).where,
+           title + " is " + describe(node) + "; write one table [[" + title + "]] for every " + std::string{list.one});
+    for (const toml::node& one : *tables) {
       config_table table;
-      for (const auto& [name, value] : *run.as_table()) {
-        const std::string key = std::string{run_prefix} + std::string{name.str()};
+      for (const auto& [name, value] : *one.as_table()) {
+        const std::string key = std::string{list.prefix} + std::string{name.str()};
         const config_setting* s = find_setting(key);
         if (s == nullptr) fail(at(value).where, "unknown key " + key + suggestion(key));
         table.insert_or_assign(std::string{name.str()},
                                config_entry{checked_value(*s, key, value, at(value)), at(value)});
       }
-      if (table.find("collective") == table.end())
-        fail(at(run).where, "this [[workload.run]] has no collective; say, for example, collective = \"all_reduce\"");
-      into_.runs_.push_back(std::move(table));
+      if (table.find(list.necessary) == table.end())
+        fail(at(one).where, "this [[" + title + "]] has no " + std::string{list.necessary} + "; say, for example, " +
+                                std::string{list.example});
+      into_.lists_[number].push_back(std::move(table));
     }
   }
 
@@ -359,7 +381,7 @@ private:
 configuration::configuration() {
   for (const config_setting& s : config_schema())
     // Counts have no default: they are there or not.
-    if (!is_wild(s.key) && !s.key.starts_with(run_prefix) && s.kind != config_kind::counts)
+    if (!is_wild(s.key) && list_of(s.key) < 0 && s.kind != config_kind::counts)
       values_[std::string{s.key}] = {value_from_text(s, s.key, s.initial, {}), {}};
 }
 
@@ -413,14 +435,16 @@ std::string key_of_variable(std::string_view variable) {
       return std::string{table_of(s.key)} + lower(variable.substr(fixed));
   }
   // TROUPE_WORKLOAD_RUN_0_TYPE
-  constexpr std::string_view runs = "TROUPE_WORKLOAD_RUN_";
-  if (!variable.starts_with(runs)) return {};
-  const auto digits = variable.find_first_not_of("0123456789", runs.size());
-  if (digits == std::string_view::npos || digits == runs.size() || variable[digits] != '_') return {};
-  const std::string key = std::string{run_prefix} + lower(variable.substr(digits + 1));
-  if (find_setting(key) == nullptr) return {};
-  return std::string{run_prefix} + std::string{variable.substr(runs.size(), digits - runs.size())} + "." +
-         lower(variable.substr(digits + 1));
+  for (const table_list& list : table_lists) {
+    const std::string tables = variable_of(list.prefix);
+    if (!variable.starts_with(tables)) continue;
+    const auto digits = variable.find_first_not_of("0123456789", tables.size());
+    if (digits == std::string_view::npos || digits == tables.size() || variable[digits] != '_') continue;
+    const std::string name = lower(variable.substr(digits + 1)), prefix{list.prefix};
+    if (find_setting(prefix + name) != nullptr)
+      return prefix + std::string{variable.substr(tables.size(), digits - tables.size())} + "." + name;
+  }
+  return {};
 }
 
 /// Short forms are --set's alone: TROUPE_CREDITS would otherwise be passed over in silence.
@@ -481,33 +505,39 @@ std::string configuration::full_key(std::string_view key) {
   std::string full{key};
   for (const char* table : {"engine.", "workload.", "study."})
     if (find_setting(full) == nullptr && find_setting(table + full) != nullptr) full = table + full;
-  return full.starts_with("run.") ? "workload." + full : full;
+  for (const table_list& list : table_lists)  // "run.0.type", "job.0.calls"
+    if (const auto dot = list.prefix.find('.') + 1; full.starts_with(list.prefix.substr(dot)))
+      return std::string{list.prefix.substr(0, dot)} + full;
+  return full;
 }
 
 void configuration::set(std::string_view key, std::string_view value, const config_origin& origin) {
   std::string full = full_key(key);
+  const int number = list_of(full);
+  const table_list* const list = number < 0 ? nullptr : &table_lists[static_cast<std::size_t>(number)];
   // workload.run.3.type
   std::optional<std::size_t> only;
-  if (full.starts_with(run_prefix)) {
-    const auto digits = full.find_first_not_of("0123456789", run_prefix.size());
-    if (digits != std::string::npos && digits > run_prefix.size() && digits < run_prefix.size() + 7 &&
-        full[digits] == '.') {
-      only = std::stoul(full.substr(run_prefix.size(), digits - run_prefix.size()));
-      full.erase(run_prefix.size(), digits + 1 - run_prefix.size());
+  if (list != nullptr) {
+    const std::size_t begin = list->prefix.size();
+    const auto digits = full.find_first_not_of("0123456789", begin);
+    if (digits != std::string::npos && digits > begin && digits < begin + 7 && full[digits] == '.') {
+      only = std::stoul(full.substr(begin, digits - begin));
+      full.erase(begin, digits + 1 - begin);
     }
   }
   const config_setting* s = find_setting(full);
   if (s == nullptr) fail(place_of(origin), "unknown key " + full + suggestion(full));
   config_entry entry{value_from_text(*s, full, value, origin), origin};
-  if (!full.starts_with(run_prefix)) {
+  if (list == nullptr) {
     values_.insert_or_assign(full, std::move(entry));
     return;
   }
-  if (only && *only >= runs_.size())
-    fail(place_of(origin), "there is no run " + std::to_string(*only) + "; the workload has " +
-                               std::to_string(runs_.size()) + ", counted from 0");
-  for (std::size_t i = 0; i < runs_.size(); ++i)
-    if (!only || *only == i) runs_[i].insert_or_assign(full.substr(run_prefix.size()), entry);
+  std::vector<config_table>& tables = lists_[static_cast<std::size_t>(number)];
+  if (only && *only >= tables.size())
+    fail(place_of(origin), "there is no " + std::string{list->one} + " " + std::to_string(*only) + "; " +
+                               std::string{list->of} + " has " + std::to_string(tables.size()) + ", counted from 0");
+  for (std::size_t i = 0; i < tables.size(); ++i)
+    if (!only || *only == i) tables[i].insert_or_assign(full.substr(list->prefix.size()), entry);
 }
 
 config_entry& configuration::put(const std::string& key, config_value value, config_origin origin) {
@@ -729,21 +759,23 @@ std::string configuration::dump(bool all) const {
     dump_line(out, std::string_view{key}.substr(dot + 1), entry);
   };
   for (const config_setting& s : config_schema()) {
-    if (s.key.starts_with(run_prefix)) continue;
+    if (list_of(s.key) >= 0) continue;
     if (!is_wild(s.key) && !has(s.key)) continue;
     if (!is_wild(s.key)) write(std::string{s.key}, at(s.key));
     else
       for (const auto& [name, entry] : under(table_of(s.key).substr(0, table_of(s.key).size() - 1)))
         write(std::string{table_of(s.key)} + name, entry, table_of(s.key).size() - 1);
   }
-  for (const config_table& run : runs_) {
-    out << "\n[[workload.run]]\n";
-    for (const config_setting& s : config_schema()) {
-      if (!s.key.starts_with(run_prefix)) continue;
-      const std::string_view name = s.key.substr(run_prefix.size());
-      if (const auto found = run.find(name); found != run.end()) dump_line(out, name, found->second);
+  for (std::size_t l = 0; l < table_lists.size(); ++l)
+    for (const config_table& table : lists_[l]) {
+      const table_list& list = table_lists[l];
+      out << "\n[[" << title_of(list) << "]]\n";
+      for (const config_setting& s : config_schema()) {
+        if (!s.key.starts_with(list.prefix)) continue;
+        const std::string_view name = s.key.substr(list.prefix.size());
+        if (const auto found = table.find(name); found != table.end()) dump_line(out, name, found->second);
+      }
     }
-  }
   return out.str();
 }
 

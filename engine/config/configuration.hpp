@@ -7,6 +7,7 @@
 // that begins with TROUPE_ENGINE_, TROUPE_WORKLOAD_ or TROUPE_STUDY_ must name a key, and none may be a key's short form (TROUPE_CREDITS); others are
 // not looked at, nor are those of launchers (engine/world/launcher_environment.hpp).
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -47,7 +48,8 @@ struct config_setting {
   double most = 0;
   std::string_view choices{};  ///< of choice: "a|b|c"
 };
-/// Every key there is, in the order of the documentation. Keys of `[[workload.run]]` begin with "workload.run.".
+/// Every key there is, in the order of the documentation. Keys of `[[workload.run]]` begin with "workload.run.", those of
+/// `[[study.job]]` with "study.job.".
 std::span<const config_setting> config_schema();
 /// "an integer from 1 to 64", "one of fast, run_stable, …".
 std::string what_is_right(const config_setting& setting);
@@ -66,7 +68,7 @@ struct config_entry {
   config_value value;
   config_origin origin;
 };
-/// By key; of a run by the last part of the key.
+/// By key; of a run or job by the last part of the key.
 using config_table = std::map<std::string, config_entry, std::less<>>;
 
 /// A value type; not thread-safe. Every member that changes it throws error(bad_config) whose text begins with the place
@@ -88,7 +90,7 @@ public:
   /// "NAME=value" strings, as in environ.
   void add_environment(std::span<const std::string> variables);
   /// `key` in full, or without "engine.", "workload." or "study." where that says enough (of several in this order). "workload.run.type" sets it in every run,
-  /// "workload.run.0.type" in the first.
+  /// "workload.run.0.type" in the first; so do "study.job.calls" and "study.job.0.calls".
   void set(std::string_view key, std::string_view value,
            const config_origin& origin = {config_origin::source::api, "API"});
   /// "key=value" of --set.
@@ -103,7 +105,10 @@ public:
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
   const config_table& values() const noexcept { return values_; }
   /// The runs of the workload; keys that a run does not set are not in its table.
-  const std::vector<config_table>& runs() const noexcept { return runs_; }
+  const std::vector<config_table>& runs() const noexcept { return lists_[0]; }
+  /// The same of a study's jobs.
+  const std::vector<config_table>& jobs() const noexcept { return lists_[1]; }
+  static constexpr std::size_t list_count = 2;
   /// The names below a key that ends in ".*": config_under("engine.score_files").
   std::map<std::string, config_entry> under(std::string_view table) const;
 
@@ -119,7 +124,7 @@ private:
   void check_choreography(const std::string& what, const config_entry& entry) const;
 
   config_table values_;
-  std::vector<config_table> runs_;
+  std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]]
   bool environment_read_ = false;
 };
 

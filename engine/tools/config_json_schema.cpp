@@ -168,15 +168,16 @@ known_words words_of_setting(std::string_view key) {
       }
       return made;
     }
-  if (key == "engine.choreography" || key == "engine.choreography_of.*" || key == "workload.run.choreography")
+  if (key == "engine.choreography" || key == "engine.choreography_of.*" || key == "workload.run.choreography" ||
+      key == "study.job.choreography")
     return {choreographies(), true};
   if (key == "study.choreography") return {with(choreographies(), "hccl"), true};
   if (key == "workload.run.collective") return {collectives(true), false};
   if (key == "study.collective") return {collectives(true), true};
   if (key == "workload.run.type") return {with(types(), "all"), false};
-  if (key == "study.type") return {types(), false};
+  if (key == "study.type" || key == "study.job.type") return {types(), false};
   if (key == "workload.run.op") return {with(operations(), "all"), false};
-  if (key == "study.op") return {operations(), false};
+  if (key == "study.op" || key == "study.job.op") return {operations(), false};
   if (key == "study.preset") {
     known_words made;
     for (const preset& p : study_presets()) made.words.emplace_back(p.name);
@@ -198,6 +199,9 @@ std::string config_json_schema() {
   json run = table("One table for each run, in the order in which they are run.");
   run["required"] = {"collective"};
   members["workload"]["properties"]["run"] = {{"type", "array"}, {"items", std::move(run)}};
+  json job = table("One table for each of the jobs that run at the same time.");
+  job["required"] = {"calls"};
+  members["study"]["properties"]["job"] = {{"type", "array"}, {"items", std::move(job)}};
   for (const config_setting& s : config_schema()) add(document, s);
   // A collective's own choreography, by the collective's name.
   json& of = members["engine"]["properties"]["choreography_of"];

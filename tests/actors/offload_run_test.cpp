@@ -43,10 +43,23 @@ TEST_CASE("offload run: a broadcast between two nodes takes what formula (1) say
 }
 
 TEST_CASE("offload run: a reduction between two nodes takes what formula (2) says") {
-  const hardware hosts = tianhe(2, false);
-  const auto by_hosts = perform(hosts, "binomial", collective::reduce, 2000);
+  hardware hosts = tianhe(2, false);
+  for (const char* key : {"nics.soft", "nics.soft_rate"}) hosts.set(key, "0");
+  hosts.set("memory.bandwidth", "20GB/s");
   // L_CPU + 2 L_IO + L_network, 2000 bytes at 12.5 GB/s, and in the node's memory two times for the copy, three for the sum.
-  CHECK(by_hosts.finished[0] == 1'600'000 + 160'000 + 5 * 100'000);
+  CHECK(perform(hosts, "binomial", collective::reduce, 2000).finished[0] == 1'600'000 + 160'000 + 5 * 100'000);
+  // A processor's own time for the message; and its rate, where that is less than the memory's.
+  hosts.set("nics.soft", "300ns");
+  CHECK(perform(hosts, "binomial", collective::reduce, 2000).finished[0] == 1'760'000 + 300'000 + 5 * 100'000);
+  hosts.set("nics.soft_rate", "10GB/s");
+  CHECK(perform(hosts, "binomial", collective::reduce, 2000).finished[0] == 1'760'000 + 300'000 + 5 * 200'000);
+  // Of a message of several packets once.
+  const std::int64_t without = [&] {
+    hardware none = hosts;
+    none.set("nics.soft", "0");
+    return perform(none, "binomial", collective::reduce, 20000).finished[0];
+  }();
+  CHECK(perform(hosts, "binomial", collective::reduce, 20000).finished[0] == without + 300'000);
 }
 
 TEST_CASE("offload run: the same run twice is the same, event by event; jobs share ports, units and memory") {

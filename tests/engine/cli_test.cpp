@@ -466,3 +466,16 @@ TEST_CASE("troupe study --calibrate puts the model of this machine beside measur
   check_refused(run("study --ranks 2"), {"--calibrate"});
   check_refused(run("study --calibrate --sizes many"), {"many"});
 }
+
+TEST_CASE("verify, route: as JSON") {
+  const json verified =
+      json::parse(run("verify --all --ranks 3 --choreography ring --collective all_reduce --json").out);
+  CHECK(verified["scores"].get<int>() > 0);
+  CHECK(verified["faults"] == 0);
+  CHECK(verified["first_faults"].empty());
+  const json way = json::parse(run("route 1 6 --layout 2x4 --json").out);
+  CHECK(way["from"] == 1);
+  CHECK(way["elements"].size() == 5);
+  CHECK(way["elements"][1] == "nic 0:0");
+  CHECK(way["direct"] == false);
+}

@@ -87,6 +87,62 @@ TEST_CASE("published figures: table and JSON have every figure") {
   CHECK(table.str().find("nan") == std::string::npos);
 }
 
+TEST_CASE("published figures: what is not the source's own number is marked") {
+  std::map<std::string, published_kind> kinds;
+  for (const published_row& row : all_rows()) kinds[row.figure.id] = row.figure.kind;
+  CHECK(kinds.at("spec1.fig14") == published_kind::printed);
+  CHECK(kinds.at("spec1.model4") == published_kind::printed);
+  CHECK(kinds.at("spec1.curve4.50000") == published_kind::derived);
+  CHECK(kinds.at("spec1.table5.llama.apart") == published_kind::derived);
+  CHECK(kinds.at("spec2.gain_8x8_ratio1") == published_kind::derived);
+  CHECK(kinds.at("spec2.limit") == published_kind::printed);
+  CHECK(kinds.at("spec4.pairwise") == published_kind::assumed);
+  CHECK(kinds.at("spec4.full_mesh_c4_corrected") == published_kind::derived);
+  CHECK(kinds.at("spec4.moe_share") == published_kind::printed);
+  for (const published_row& row : all_rows()) {
+    if (row.figure.id.starts_with("spec3.")) CHECK(row.figure.kind == published_kind::printed);
+    if (row.figure.kind != published_kind::printed) CHECK(row.ours.value > 0);
+  }
+  std::ostringstream table;
+  print_published(table, all_rows());
+  CHECK(table.str().find("\n  d spec 2, gain") != std::string::npos);
+  CHECK(table.str().find("\n  a spec 4, Pairwise") != std::string::npos);
+  CHECK(table.str().find("\n    spec 1, fig. 14") != std::string::npos);
+  CHECK(table.str().find("      not reproduced: ") != std::string::npos);
+}
+
+TEST_CASE("published figures: the corrections that the rows themselves show") {
+  // DirectFullMesh's formula with what a round moves is what runs take; dispatch and combine take the share that one does not.
+  for (const char* id : {"spec4.full_mesh_c4_corrected", "spec4.full_mesh_c2_corrected"})
+    for (const published_row& row : all_rows())
+      if (row.figure.id == id) CHECK(std::abs(row.error_percent()) < 0.5);
+  CHECK(ours_of("spec4.moe_share_both") == doctest::Approx(64).epsilon(0.02));
+  // CSC alone, without fusion, takes what the table says fused.
+  CHECK(ours_of("spec1.table5.llama.apart") == doctest::Approx(3.67).epsilon(0.01));
+}
+
+TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain with size, broadcasts lose") {
+  for (const char* jobs : {"1", "8", "32"}) {
+    const double small = ours_of(std::string{"spec3.reduce.small."} + jobs),
+                 large = ours_of(std::string{"spec3.reduce.large."} + jobs);
+    CHECK(small == doctest::Approx(1.46).epsilon(0.1));
+    CHECK(large == doctest::Approx(2.42).epsilon(0.1));
+    CHECK(ours_of(std::string{"spec3.all_reduce."} + jobs) > 0.99);
+  }
+  CHECK(ours_of("spec3.broadcast.small") > 1.7);
+  CHECK(ours_of("spec3.broadcast.large") < 1.4);
+  // The fill grows with jobs and size, and exceeds what is not reserve only a little.
+  for (const int jobs : {1, 8, 32}) {
+    double before = 0;
+    for (const int kib : {4, 8, 16, 32, 48, 64, 128, 256, 384, 512, 768, 1024}) {
+      const double fill = ours_of("spec3.fill." + std::to_string(jobs) + "." + std::to_string(kib * 1024));
+      CHECK(fill > before);
+      CHECK(fill < 111.2);
+      before = fill;
+    }
+  }
+}
+
 TEST_CASE("published figures: a bound that is kept has no error, a study that fails becomes a row") {
   published_figure f{
       .id = "x", .source = "s", .what = "w", .file = "none.toml", .published = 20, .unit = "%", .ours = {}};

@@ -305,6 +305,20 @@ def main():
         print("      a frame takes %.1f ms" % b.value("(() => { const t = performance.now(); for (let i = 0; i < 20; ++i) { troupe_page.clock.ps = i * 1e7; troupe_page.draw(); } return (performance.now() - t) / 20; })()"))
         page.quiet("large")
 
+        print("-- jobs")
+        study = pathlib.Path(__file__).resolve().parents[2] / "config/studies/jobs.toml"
+        subprocess.run([troupe, "study", study, "--sweep", "job.2.period=3ms,0", "--json", folder / "jobs.json", "--report", folder / "jobs.html"], check=True,
+                       stdout=subprocess.DEVNULL)
+        jobs = json.loads((folder / "jobs.json").read_text())
+        page = Page(b, folder / "jobs.html")
+        shown = page.table("#rows")
+        check([r[0] for r in shown] == [j["name"] for j in jobs["jobs"]], f"every job has a row: {shown}")
+        for row, job in zip(shown, jobs["jobs"]):
+            check(abs(float(row[7]) - job["slow_down"]) <= 5e-3 * job["slow_down"], f"the slow-down of {job['name']} is {row[7]}")
+        check(page.colours(".gantt") > 4, "their rounds are drawn over time")
+        check(page.text("#result").count("suffers most") == 1 and page.text("#choreography") == "(absent)", f"the sentence is about jobs: {page.text('#result')}")
+        page.quiet("jobs")
+
         print("-- not recorded")
         page = Page(b, page_of("unrecorded"))
         words = page.b.value("[...document.querySelectorAll('.missing')].map(m => m.textContent)")

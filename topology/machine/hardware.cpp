@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -144,15 +146,17 @@ std::string protocol_field(protocol_costs& p, std::string_view field, const fiel
   return {};
 }
 
-constexpr std::array<std::string_view, 12> nics_fields{
-    "cpu",    "io",     "poll",   "trigger", "unit_rate",          "units",
-    "buffer", "packet", "window", "pulses",  "reduction_elements", "counters"};
+constexpr std::array<std::string_view, 14> nics_fields{
+    "cpu",    "io",     "poll",   "soft",   "soft_rate",          "trigger", "unit_rate", "units",
+    "buffer", "packet", "window", "pulses", "reduction_elements", "counters"};
 
 std::string nics_field(nic_collectives& n, std::string_view field, const field_access& access) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30, most = 1 << 20;
   if (field == "cpu") return access.time(n.cpu);
   if (field == "io") return access.time(n.io);
   if (field == "poll") return access.time(n.poll);
+  if (field == "soft") return access.time(n.soft);
+  if (field == "soft_rate") return access.rate(n.soft_rate);
   if (field == "trigger") return access.time(n.trigger);
   if (field == "unit_rate") return access.rate(n.unit_rate);
   if (field == "units") return access.integer(n.units, 1, 1024);
@@ -323,6 +327,36 @@ void hardware::access(int rank, int owner, bool writes, std::vector<element_inde
   into.clear();
   memory_way(rank, owner, writes, into);
   resolve(into);
+}
+
+hardware part_of(const hardware& whole, std::vector<int> members, const layout& places) {
+  if (members.empty()) wrong(whole.name + ": a part of it needs a rank");
+  std::vector<bool> taken(static_cast<std::size_t>(whole.ranks), false);
+  for (const int m : members) {
+    if (m < 0 || m >= whole.ranks)
+      wrong(whole.name + " has no rank " + std::to_string(m) + "; ranks are 0 to " + std::to_string(whole.ranks - 1));
+    if (taken[static_cast<std::size_t>(m)]) wrong("rank " + std::to_string(m) + " is named twice");
+    taken[static_cast<std::size_t>(m)] = true;
+  }
+  if (places.size() != static_cast<int>(members.size()))
+    wrong("the layout has " + std::to_string(places.size()) + " ranks, the part " + std::to_string(members.size()));
+  hardware made = whole;
+  made.ranks = static_cast<int>(members.size());
+  made.arrangement = places;
+  if (!whole.places.empty()) {
+    made.places.clear();
+    for (const int m : members) made.places.push_back(whole.place_of(m));
+  }
+  const auto of = std::make_shared<const std::vector<int>>(std::move(members));
+  const auto at = [of](int rank) { return (*of)[static_cast<std::size_t>(rank)]; };
+  made.way = [ways = whole.way, at](int from, int to, int channel, std::vector<element_index>& way) {
+    ways(at(from), at(to), channel, way);
+  };
+  if (whole.memory_way)
+    made.memory_way = [ways = whole.memory_way, at](int rank, int owner, bool writes, std::vector<element_index>& way) {
+      ways(at(rank), owner == shared_segment ? shared_segment : at(owner), writes, way);
+    };
+  return made;
 }
 
 void hardware::resolve(std::vector<element_index>& into) const {

@@ -200,6 +200,11 @@ private:
   void resolve(std::vector<element_index>& way) const;
 };
 
+/// The machine as some of its ranks see it: rank i of the result is members[i]. Elements, their numbers and constants stay those of `whole`, so that
+/// several parts contend for them. `places`: what choreographies get to see; of as many ranks as there are members.
+/// @throws error(bad_config) for nobody, for a rank that there is not, and for one that is named twice
+hardware part_of(const hardware& whole, std::vector<int> members, const layout& places);
+
 /// Formats and slots of spec 5, without latency: simple (cut at no size), ll (4 of 8 bytes), ll128 (120 of 128).
 std::vector<protocol_costs> plain_protocols();
 /// Spec 5's table: latencies per hop 6, 1 and 2 µs; 512, 16 and 562.5 KiB of payload a slot.

@@ -7,8 +7,8 @@
 //   in a collective that does not reduce (1): a control descriptor and an RDMA descriptor, 2 (cpu + 2 io + L_network) + n / bandwidth;
 //     where hosts perform, `poll` besides
 //   in one that reduces (2): L_network + n / bandwidth + trigger + n / unit_rate where NICs perform;
-//     cpu + 2 io + L_network + n / bandwidth, and the work of a processor where hosts do: a copy, and a sum where there is one, which
-//     pass the node's memory two and three times
+//     cpu + 2 io + L_network + n / bandwidth, and T_soft + T_compute where hosts do: `soft` a message, and a copy, and a sum where there is one, which
+//     pass the processor at `soft_rate` and the node's memory two and three times
 
 #include <cstdint>
 #include <string>
@@ -21,9 +21,12 @@ struct nic_collectives {
   bool offload = true;  ///< NICs perform; else a process of each job on every node does
   int jobs = 1;         ///< that call the same at the same time, each with a process on every node (1 … 256)
 
-  picoseconds cpu{0};           ///< L_CPU: to make a descriptor
-  picoseconds io{0};            ///< L_IO: between processor and NIC, one way
-  picoseconds poll{0};          ///< L_poll: until a host notices
+  picoseconds cpu{0};   ///< L_CPU: to make a descriptor
+  picoseconds io{0};    ///< L_IO: between processor and NIC, one way
+  picoseconds poll{0};  ///< L_poll: until a host notices
+  picoseconds soft{0};  ///< of T_soft: a processor's, for every message of a reduction, whatever its size …
+  std::uint64_t soft_rate =
+      0;  ///< … and for its bytes: operands and results that one processor moves per second; 0: as fast as memory
   picoseconds trigger{0};       ///< T_nic of a packet, whatever its size
   std::uint64_t unit_rate = 0;  ///< of an offload unit, bytes of operands per second
 

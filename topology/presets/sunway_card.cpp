@@ -6,7 +6,8 @@
 //   BW_GLOBAL 100 GB/s     not printed, but (4) gives its 69.6 GB/s at 8 MB only with it.
 //   local HBM 200 GB/s     not printed. (3) has every core group read for its successor and write for its predecessor at BW_Ring at
 // once:
-//                          that takes 2 · BW_Ring, and nothing needs more. The source is at odds with itself here: the gain of
+//                          that takes 2 · BW_Ring. More would change CSC at large sizes, whose DMA
+//                          engines are the limit there (`troupe study --published spec1.curve4`). The source is at odds with itself here: the gain of
 // "about 50 %"
 //                          that it gives for (11) needs ¾ · BW_GLOBAL, at which neither (3) nor (4) could hold.
 //   PCIe 31.5 GB/s         the text says x16 without a generation; generation 4 assumed (16 GT/s · 16 lanes · 128/130 / 8).

@@ -260,7 +260,8 @@ std::optional<offload_work> offload_nic::take(run& r, bool fires, picoseconds no
     return offload_work{job, true};
   }
   if (d.swap_local_data) combine(r, *came);
-  const offload_work done{r.job(), fires, d.reduce, d.target.buffer != buffer_kind::none, came->bytes, true};
+  const offload_work done{r.job(),     fires, d.reduce,    d.target.buffer != buffer_kind::none,
+                          came->bytes, true,  r.piece == 0};
   incoming& c = r.in[r.in_of[d.awaited + r.source - r.awaited]];
   ++c.taken;
   answer(r, c, false);

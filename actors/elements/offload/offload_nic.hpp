@@ -59,7 +59,8 @@ struct offload_work {
   bool reduces = false;
   bool stores = false;    ///< to the host's memory
   std::size_t bytes = 0;  ///< reduced, or stored
-  bool takes = false;     ///< a packet
+  bool takes = false;     ///< a packet …
+  bool first = false;     ///< … the first of its message
 };
 
 struct offload_statistics {

@@ -57,6 +57,9 @@ int run(const arguments& of) {
     std::cout << "\n# B\n\n";
     return dump(config_b);
   }
+  if (!a.jobs.empty() || !b.jobs.empty())
+    usage_error("compare takes two studies of one collective; of several jobs, `troupe study` tells how each slows the "
+                "others down");
   tell_apart(a, b, words_of(of.only_a, of.b.empty() ? "" : of.a), words_of(of.only_b, of.b));
   const std::string left_out = keep_common_sizes(a, b);
 

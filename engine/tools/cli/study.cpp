@@ -184,7 +184,11 @@ int run(const arguments& a) {
   for (const study_sweep& sweep : wanted)  // mistakes before the first run, not after it
     for (const std::string& value : sweep.values) static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
 
-  const study_result result = run_study(read_study(configured(a)), options);
+  const study_scenario scenario = read_study(configured(a));
+  if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
+    usage_error(std::string{a.path ? "--path" : "--trace"} +
+                " is of a study of one collective; of several jobs there are --json, --csv and --report");
+  const study_result result = run_study(scenario, options);
   progress.clear();
   const bool taken = a.json == "-" || a.csv == "-";  // standard output is for one of them
   std::ostream& table = taken ? std::cerr : std::cout;

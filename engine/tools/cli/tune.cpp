@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/report.hpp"
@@ -38,6 +40,7 @@ docs/tuning.md describes the file.)";
 
 struct arguments {
   std::string output;
+  std::string json;
   bool quick = false;
   bool peer = false;  ///< the other process, which `tune` starts itself
 };
@@ -163,6 +166,28 @@ void print_table(std::ostream& to, const tuning& t) {
   }
 }
 
+/// {machine {cpu, cores}, links, constants {key: number, or [[bytes, rate]]}, types {name: GB/s}}
+std::string json_text(const tuning& t) {
+  using json = nlohmann::ordered_json;
+  json constants = json::object(), types = json::object();
+  for (const tuning_key& k : tuning_schema()) {
+    json& value = constants[std::string{k.key}];
+    if (k.number != nullptr) {
+      value = t.*k.number;
+      continue;
+    }
+    value = json::array();
+    for (const auto& p : (t.*k.curve).points()) value.push_back({p.bytes, p.rate});
+  }
+  for (const datatype type : tuned_datatypes)
+    types[std::string{name(type)}] = t.type_rate[static_cast<std::size_t>(type)];
+  const json document{{"machine", {{"cpu", t.machine.cpu}, {"cores", t.machine.cores}}},
+                      {"links", t.links},
+                      {"constants", std::move(constants)},
+                      {"types", std::move(types)}};
+  return document.dump(2) + "\n";
+}
+
 int tune(const arguments& a) {
   if (a.peer) return measure_in_job(a.quick), exit_ok;
   const job_place place = join_place();
@@ -181,16 +206,19 @@ int tune(const arguments& a) {
       throw error(errc::io,
                   folder.string() + " cannot be made: " + problem.message() + "; choose another place: --output FILE");
   }
-  check_writable(output);
+  if (a.json == "-" && output == "-") usage_error("--json - and --output -: standard output is for one of them");
+  for (const std::string& file : {output, a.json})
+    if (!file.empty()) check_writable(file);
   const interrupt_guard guard;
   progress_line line;
   tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
   measure_links(t, place.processes == 2, a.quick, line);
   line.clear();
-  print_table(output == "-" ? std::cerr : std::cout, t);
+  std::ostream& words = output == "-" || a.json == "-" ? std::cerr : std::cout;
+  print_table(words, t);
   write_text(output, to_toml(t));
-  if (output != "-")
-    std::cout << "written to " << output << (a.output.empty() ? "; engines load it from there\n" : "\n");
+  if (!a.json.empty()) write_text(a.json, json_text(t));
+  if (output != "-") words << "written to " << output << (a.output.empty() ? "; engines load it from there\n" : "\n");
   return exit_ok;
 }
 
@@ -203,6 +231,7 @@ void add_tune(command program, action& chosen) {
   sub.add_option("--output", a->output,
                  "write the file there instead of $XDG_CONFIG_HOME/troupe/tuning.toml; -: standard output")
       .type_name("FILE");
+  sub.add_option("--json", a->json, "write the constants as JSON, too; - for standard output").type_name("FILE");
   sub.add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
   sub.add_flag("--peer", a->peer).hidden();  // of `tune` itself
   sub.footer(footer);

@@ -12,6 +12,8 @@
 #include <set>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
@@ -46,7 +48,7 @@ is nothing to verify.)";
 struct arguments {
   std::string file, ranks, collective, choreography;
   configuration_options config;
-  bool all = false;
+  bool all = false, json = false;
 };
 
 /// Scores to verify together: one choreography, one collective, one placement of the ranks.
@@ -105,6 +107,15 @@ public:
 
   bool empty() const { return scores == 0 && faults_ == 0; }
 
+  /// {scores, steps, programs, seconds, faults, first_faults [text]}
+  std::string json_text(double seconds) const {
+    const nlohmann::ordered_json document{{"scores", scores.load()},     {"steps", steps.load()},
+                                          {"programs", programs.load()}, {"seconds", seconds},
+                                          {"faults", faults_},           {"first_faults", texts_}};
+    return document.dump(2) + "\n";
+  }
+  int code() const { return faults_ == 0 ? exit_ok : exit_wrong; }
+
   int report(double seconds) const {
     for (const std::string& text : texts_) std::cerr << text << '\n';
     if (faults_ > texts_.size()) std::cerr << "… and " << faults_ - texts_.size() << " more\n";
@@ -114,7 +125,7 @@ public:
     std::cout << plural(scores, "score") << " verified (" << plural(steps, "step")
               << "; programs for slots or the direct board: " << programs << "; " << time.str()
               << " s): " << (faults_ == 0 ? "all right" : std::to_string(faults_) + " FAILED") << '\n';
-    return faults_ == 0 ? exit_ok : exit_wrong;
+    return code();
   }
 
   std::atomic<std::size_t> scores{0}, steps{0};
@@ -365,7 +376,9 @@ int verify_all(const arguments& a) {
     usage_error(a.all ? "verify: nothing was verified: no choreography that was asked for can do it on these ranks"
                       : a.file + ": there is nothing to verify: it has no [[workload.run]] of a collective, and no "
                                  "[engine.score_files]");
-  const int code = into.report(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (a.json && !stop) std::cout << into.json_text(seconds);
+  const int code = a.json && !stop ? into.code() : into.report(seconds);
   if (!stop) return code;
   std::cerr << "troupe: interrupted\n";
   return exit_interrupted;
@@ -381,6 +394,7 @@ void add_verify(command program, action& chosen) {
   sub.add_option("--ranks", a->ranks, "with --all: such as 1-17,24,31 (default 1-17)").type_name("LIST");
   sub.add_option("--collective", a->collective, "with --all: only this one").type_name("COLLECTIVE");
   sub.add_option("--choreography", a->choreography, "with --all: only this one").type_name("CHOREOGRAPHY");
+  sub.add_flag("--json", a->json, "how many, and the first faults, as JSON");
   a->config.add_to(sub, "");
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return verify_all(*a); }; });

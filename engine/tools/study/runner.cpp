@@ -10,9 +10,9 @@
 #include "actors/virtual/offload_run.hpp"
 #include "engine/planning/cost_model.hpp"
 #include "engine/planning/score_library.hpp"
-#include "engine/tools/crafted_values.hpp"
 #include "engine/tools/extent.hpp"
 #include "engine/tools/study/bounds.hpp"
+#include "engine/tools/study/real_buffers.hpp"
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/this_machine.hpp"
 #include "memory/error.hpp"
@@ -39,82 +39,6 @@ constexpr std::uint64_t least_sliced = 256;
 /// … nor runs with more steps than this, of which each is to be a matter of a second or two.
 constexpr std::uint64_t most_sliced_steps = 2'000'000;
 
-/// Buffers with values for which only one result is right.
-class real_buffers {
-public:
-  real_buffers(const study_scenario& s, const job_shape& shape, int ranks)
-      : scenario_(s), shape_(shape), ranks_(ranks), e_(size_of(s.type)) {
-    bits_ = s.kind.reduces() ? std::vector<std::byte>{} : crafted_bits(s.type);
-    for (rank_t r = 0; r < ranks; ++r) {
-      const auto in = blocks(r, true), out = blocks(r, false);
-      const std::size_t in_bytes = total(in) * e_, out_bytes = total(out) * e_;
-      rooms_.emplace_back(s.in_place ? std::max(in_bytes, out_bytes) + 1 : in_bytes + out_bytes + 2);
-      memory_map m;
-      m.input = rooms_.back().data();
-      m.output = s.in_place ? rooms_.back().data() : rooms_.back().data() + in_bytes + 1;
-      if (s.in_place) place_own(m, r);
-      fill(m.input, table_of(r), e_, in);
-      maps_.push_back(m);
-    }
-  }
-
-  std::span<const memory_map> maps() const { return maps_; }
-
-  std::int64_t wrong() const {
-    std::vector<std::byte> expected = bits_;
-    rank_range of;
-    std::uint64_t count = 0;
-    for (rank_t r = 0; r < ranks_; ++r) {
-      const block_run run = output_blocks(scenario_.kind.what, ranks_, scenario_.root, r);
-      if (run.count == 0) continue;
-      const rank_range from = contributors(scenario_.kind.what, ranks_, scenario_.root, r, run.first);
-      if (bits_.empty() && !(from == of))
-        expected = crafted_result(scenario_.type, scenario_.reduction, ranks_, of = from);
-      count += count_wrong(maps_[static_cast<std::size_t>(r)].output, expected, e_, blocks(r, false));
-    }
-    return static_cast<std::int64_t>(count);
-  }
-
-private:
-  /// Where a rank's own block lies in the larger buffer of an in-place call.
-  void place_own(memory_map& m, rank_t rank) const {
-    std::size_t before = 0;
-    for (rank_t r = 0; r < rank; ++r) before += block(r).elements * e_;
-    const std::size_t ins = blocks(rank, true).size(), outs = blocks(rank, false).size();
-    if (ins == 0 || outs == 0) return;
-    if (ins < outs) m.input += before;
-    if (ins > outs) m.output += before;
-  }
-  std::vector<std::byte> table_of(rank_t r) const {
-    return bits_.empty() ? crafted_input(scenario_.type, scenario_.reduction, ranks_, r) : bits_;
-  }
-  crafted_block block(std::int64_t index) const {
-    const auto b = static_cast<std::size_t>(index);
-    return {shape_.counts.empty() ? shape_.count : shape_.counts[b], b * 389};
-  }
-  std::vector<crafted_block> blocks(rank_t r, bool of_input) const {
-    const collective what = scenario_.kind.what;
-    const block_run run =
-        of_input ? input_blocks(what, ranks_, scenario_.root, r) : output_blocks(what, ranks_, scenario_.root, r);
-    std::vector<crafted_block> list;
-    for (int i = 0; i < run.count; ++i) list.push_back(block(run.first + std::int64_t{i} * run.stride));
-    return list;
-  }
-  static std::size_t total(const std::vector<crafted_block>& list) {
-    std::size_t sum_of_elements = 0;
-    for (const crafted_block& b : list) sum_of_elements += b.elements;
-    return sum_of_elements;
-  }
-
-  const study_scenario& scenario_;
-  const job_shape& shape_;
-  int ranks_;
-  std::size_t e_;
-  std::vector<std::byte> bits_;
-  std::vector<std::vector<std::byte>> rooms_;
-  std::vector<memory_map> maps_;
-};
-
 /// Integers only, so that every machine draws the same.
 std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
   std::vector<std::int64_t> late;
@@ -138,12 +62,11 @@ public:
   study_run(const study_scenario& s, const study_run_options& o)
       : scenario_(s),
         options_(o),
-        machine_(build_study_machine(s.preset_name, s.request)),
+        machine_(o.part != nullptr ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places),
+                                                   o.part->machine->rates}
+                                   : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
         library_(s.score_files, 8) {
-    for (const auto& [key, value] : s.overrides) on_->set(key, value);
-    for (const auto& [element, times] : s.slow) on_->slow_down(element, times);
-    on_->validate();
     cuts_ = cuts_of(*on_);
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
@@ -452,9 +375,14 @@ private:
 
     study_row row;
     const auto begin = clock_type::now();
+    if (options_.part != nullptr) {
+      row.notes = a.what->notes;
+      row.call = {row.notes.get(), call_of(shape), a.cut, o, on_->host};
+    }
     if (on_->nics) {
       if (const std::string why = why_not_by_nics(*on_, a.cut, o); !why.empty()) throw error(errc::bad_config, why);
-      row.outcome = perform_by_nics(*a.what->notes, call_of(shape), *on_, o);
+      row.outcome = options_.part != nullptr ? perform_part_by_nics(row.call)
+                                             : perform_by_nics(*a.what->notes, call_of(shape), *on_, o);
     } else {
       row.outcome = perform_virtually(*a.what->notes, call_of(shape), a.cut, *on_, o);
     }
@@ -477,6 +405,24 @@ private:
     }
     if (buffers) row.wrong = buffers->wrong();
     return row;
+  }
+
+  /// On the nodes of the whole machine: a NIC is its node's.
+  virtual_outcome perform_part_by_nics(const virtual_call& call) const {
+    const study_part& part = *options_.part;
+    virtual_job alone;
+    alone.ranks = part.ranks;
+    alone.calls = {call};
+    alone.by_nics = part.by_nics;
+    virtual_jobs_outcome all =
+        perform_jobs_by_nics({alone}, part.machine->on, {call.options.go_on, call.options.context});
+    virtual_outcome made;
+    made.end_ps = all.end_ps;
+    made.use = std::move(all.use);
+    made.steps = all.steps;
+    made.messages = all.messages;
+    made.events = all.events;
+    return made;
   }
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
@@ -522,7 +468,16 @@ private:
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
 
+study_machine study_machine_of(const study_scenario& s) {
+  study_machine made = build_study_machine(s.preset_name, s.request);
+  for (const auto& [key, value] : s.overrides) made.on.set(key, value);
+  for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
+  made.on.validate();
+  return made;
+}
+
 study_result run_study(const study_scenario& scenario, const study_run_options& options) {
+  if (!scenario.jobs.empty()) return run_jobs(scenario, options);
   return study_run{scenario, options}.run();
 }
 

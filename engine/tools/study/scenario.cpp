@@ -29,7 +29,8 @@ public:
     read_stragglers(s);
     for (const auto& [key, entry] : from_.values())
       if (key.starts_with(prefix) && entry.origin.from != config_origin::source::initial)
-        s.as_said[key] = shown(entry.value);
+        s.as_said[key] = study_value_text(entry.value);
+    read_jobs(from_, s);
     return s;
   }
 
@@ -59,17 +60,6 @@ private:
     fail(key, "\"" + said + "\" is no time; write, for example, \"25us\"");
   }
   picoseconds time(const std::string& key) const { return time(key, text(key)); }
-
-  static std::string shown(const config_value& v) {
-    if (const auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";
-    if (const auto* n = std::get_if<std::int64_t>(&v)) return std::to_string(*n);
-    if (const auto* t = std::get_if<std::string>(&v)) return *t;
-    if (const auto* d = std::get_if<double>(&v)) return std::to_string(*d);
-    std::string list;
-    if (const auto* row = std::get_if<std::vector<std::int64_t>>(&v))
-      for (const auto n : *row) list += (list.empty() ? "" : ",") + std::to_string(n);
-    return list;
-  }
 
   void read_call(study_scenario& s) const {
     s.title = text("title");
@@ -207,6 +197,17 @@ private:
 };
 
 }  // namespace
+
+std::string study_value_text(const config_value& v) {
+  if (const auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";
+  if (const auto* n = std::get_if<std::int64_t>(&v)) return std::to_string(*n);
+  if (const auto* t = std::get_if<std::string>(&v)) return *t;
+  if (const auto* d = std::get_if<double>(&v)) return std::to_string(*d);
+  std::string list;
+  if (const auto* row = std::get_if<std::vector<std::int64_t>>(&v))
+    for (const auto n : *row) list += (list.empty() ? "" : ",") + std::to_string(n);
+  return list;
+}
 
 study_scenario read_study(const configuration& from) { return study_reader{from}.read(); }
 

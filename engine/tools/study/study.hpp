@@ -20,6 +20,8 @@
 #include "actors/virtual/virtual_run.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/tools/study/jobs.hpp"
+#include "engine/tools/study/this_machine.hpp"
 #include "engine/tools/workload.hpp"
 #include "topology/machine/hardware.hpp"
 
@@ -63,11 +65,18 @@ struct study_scenario {
   std::uint64_t compute_dma_bytes = 0;
   bool overlap = false;
 
+  std::vector<study_job> jobs;  ///< not empty: they take the place of the call above, and of skew and computation
+
   std::map<std::string, std::string> as_said;  ///< flat key → value, for reports: "study.choreography" → "ring"
 };
 
+/// As as_said has it: "true", "1,2,4".
+std::string study_value_text(const config_value& value);
 /// Throws error(bad_config) that names file and line.
 study_scenario read_study(const configuration& from);
+
+/// The machine of a scenario, with what the scenario says of its constants. Throws error(bad_config).
+study_machine study_machine_of(const study_scenario& scenario);
 
 /// Elements' use at the row's size, heaviest first in reports.
 struct study_row {
@@ -86,6 +95,9 @@ struct study_row {
   bool verified = false;          ///< the score was verified at this number of ranks; else see study_result::remarks
   double wall_seconds = 0;        ///< of the simulation itself, without writing the score
   virtual_outcome outcome;
+  /// Where study_run_options::part asked for it: how it was performed.
+  std::shared_ptr<const score> notes;
+  virtual_call call{};  ///< of these notes
 };
 
 struct study_result {
@@ -93,12 +105,26 @@ struct study_result {
   std::shared_ptr<const hardware> on;
   std::vector<study_row> rows;
   std::vector<std::string> remarks;  ///< "not verified at this size; …"
+  /// Of a study with jobs, which has no rows: they ran at the same time.
+  std::vector<study_job_row> jobs;
+  virtual_jobs_outcome together;
+  std::vector<study_shared_element> shared;  ///< the longest queues first
+  double wall_seconds = 0;                   ///< of all their runs
   /// Of the last row, if asked for.
   std::shared_ptr<const virtual_recording> recording;
   std::shared_ptr<const score> notes;  ///< of the last row
 };
 
+/// A part of a machine that is there already, which a scenario is performed on instead of on one of its own.
+struct study_part {
+  const study_machine* machine = nullptr;
+  std::vector<int> ranks;
+  layout places;
+  bool by_nics = true;
+};
+
 struct study_run_options {
+  const study_part* part = nullptr;                  ///< instead of the scenario's machine
   bool record = false;                               ///< the last size is recorded
   std::function<void(const std::string&)> progress;  ///< one line, now and then
   std::function<bool()> go_on;                       ///< false: ends with error(cancelled)

@@ -22,6 +22,7 @@ using study_text::time_text;
 std::string title_of(const study_result& r) {
   const study_scenario& s = r.scenario;
   if (!s.title.empty()) return s.title;
+  if (!s.jobs.empty()) return plural(s.jobs.size(), "job") + " on " + r.on->name;
   return name(s.kind) + " on " + r.on->name + ", " + plural(static_cast<std::size_t>(r.on->ranks), "rank");
 }
 
@@ -103,6 +104,15 @@ void print_fills(std::ostream& to, const study_result& r) {
 
 void print_study(std::ostream& to, const study_result& r) {
   to << "# " << title_of(r) << "\n# " << r.on->name << ": " << r.on->about << '\n';
+  if (!r.jobs.empty()) {
+    print_jobs(to, r);
+    to << "#\n";
+    for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
+    to << format("# Virtual time; %llu steps, %llu events together, all runs simulated in %.3f s\n",
+                 static_cast<unsigned long long>(r.together.steps), static_cast<unsigned long long>(r.together.events),
+                 r.wall_seconds);
+    return;
+  }
   print_rows(to, r);
   print_use(to, r);
   print_path(to, r);
@@ -125,6 +135,13 @@ void print_study(std::ostream& to, const study_result& r) {
 }
 
 void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
+  if (!sweep.points.empty() && !sweep.points.front().second.jobs.empty()) {
+    to << format("# %-18s%-20s  %6s  %9s  %9s  %9s  %9s  %8s  %9s\n", sweep.what.key.c_str(), "job", "rounds",
+                 "least(us)", "median", "most", "alone", "slow-down", "end");
+    for (const auto& [value, result] : sweep.points) print_job_rows(to, result, value);
+    for (const auto& [value, why] : sweep.refused) to << format("  %-18srefused: %s\n", value.c_str(), why.c_str());
+    return;
+  }
   to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw",
                "busbw", "bound(us)", "performed");
   for (const auto& [value, result] : sweep.points)
@@ -138,6 +155,12 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
 // -- CSV --------------------------------------------------------------------------------------------------------------
 
 std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
+  if (!r.jobs.empty()) {
+    std::string lines = jobs_csv_heading() + jobs_csv(r, "", "");
+    for (const study_sweep_result& sweep : sweeps)
+      for (const auto& [value, of] : sweep.points) lines += jobs_csv(of, sweep.what.key, value);
+    return lines;
+  }
   std::string text =
       "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
       "busiest_us,steps,messages,wrong\n";
@@ -231,10 +254,103 @@ std::string recording_json(const virtual_recording& rec, int parts) {
   return text + "]";
 }
 
+json spread_json(const study_spread& s) {
+  return {{"least_us", s.least}, {"median_us", s.median}, {"most_us", s.most}};
+}
+
+json jobs_json(const study_result& r) {
+  const auto stretches = [](const std::vector<virtual_stretch>& of) {
+    json all = json::array();
+    for (const virtual_stretch& s : of) all.push_back({s.begin, s.end});
+    return all;
+  };
+  json jobs = json::array();
+  for (const study_job_row& j : r.jobs) {
+    json calls = json::array();
+    for (std::size_t c = 0; c < j.calls.size(); ++c) {
+      const study_call_row& call = j.calls[c];
+      std::vector<virtual_stretch> times;
+      for (const auto& round : j.times.calls) times.push_back(round[c]);
+      calls.push_back({{"collective", name(call.what.kind)},
+                       {"bytes", call.bytes},
+                       {"choreography", call.choreography},
+                       {"protocol", call.protocol},
+                       {"channels", call.cut.channels},
+                       {"slices", call.cut.slices},
+                       {"verified", call.verified},
+                       {"bound_us", call.bound_us},
+                       {"together", spread_json(call.together)},
+                       {"alone", spread_json(call.alone)},
+                       {"times_ps", stretches(times)}});
+    }
+    jobs.push_back({{"name", j.name},
+                    {"ranks", j.ranks},
+                    {"layout", j.places.to_string()},
+                    {"together", spread_json(j.together)},
+                    {"alone", spread_json(j.alone)},
+                    {"slow_down", j.slow_down()},
+                    {"end_us", j.end_us()},
+                    {"rounds_ps", stretches(j.times.rounds)},
+                    {"calls", std::move(calls)}});
+  }
+  return jobs;
+}
+
+json shared_json(const study_result& r) {
+  json all = json::array();
+  for (const study_shared_element& s : r.shared)
+    all.push_back({{"element", r.on->elements[s.element].name},
+                   {"busy_ps", r.together.use[s.element].busy_ps},
+                   {"queued_ps", r.together.use[s.element].queued_ps},
+                   {"busy_ps_alone", s.busy_ps}});
+  return all;
+}
+
+/// Of jobs: a document of its own. The page shows each job as an actor, and its calls as spans of two kinds in turn.
+std::string jobs_document(const study_result& r, json sweeps) {
+  json actors = json::array(), spans = json::array(), use = json::array();
+  for (std::size_t i = 0; i < r.jobs.size(); ++i) {
+    const study_job_row& j = r.jobs[i];
+    actors.push_back({{"name", j.name}, {"kind", "job"}, {"rank", -1}});
+    for (const auto& round : j.times.calls)
+      for (std::size_t c = 0; c < round.size(); ++c)
+        spans.push_back({i, round[c].begin, round[c].end, c % 2, -1, -1, j.calls[c].bytes, -1});
+  }
+  for (const study_shared_element& s : r.shared) {
+    use.push_back({{"actor", actors.size()},
+                   {"busy_ps", r.together.use[s.element].busy_ps},
+                   {"bytes", r.together.use[s.element].bytes},
+                   {"share", r.together.end_ps == 0 ? 0
+                                                    : static_cast<double>(r.together.use[s.element].busy_ps) /
+                                                          r.on->class_of(static_cast<element_index>(s.element)).units /
+                                                          static_cast<double>(r.together.end_ps)}});
+    actors.push_back({{"name", r.on->elements[s.element].name},
+                      {"kind", name(r.on->class_of(static_cast<element_index>(s.element)).role)},
+                      {"rank", r.on->elements[s.element].rank}});
+  }
+  const json out{{"troupe_study", 1},
+                 {"title", title_of(r)},
+                 {"scenario", r.scenario.as_said},
+                 {"preset", r.scenario.preset_name},
+                 {"ranks", r.on->ranks},
+                 {"end_ps", r.together.end_ps},
+                 {"span_kinds", {"call", "next_call"}},
+                 {"actors", std::move(actors)},
+                 {"jobs", jobs_json(r)},
+                 {"shared", shared_json(r)},
+                 {"utilisation", std::move(use)},
+                 {"sweeps", std::move(sweeps)},
+                 {"remarks", r.remarks},
+                 {"spans", std::move(spans)}};
+  return out.dump() + "\n";
+}
+
 json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
   json all = json::array();
   for (const study_sweep_result& sweep : sweeps) {
     json points = json::array();
+    for (const auto& [value, of] : sweep.points)
+      if (!of.jobs.empty()) points.push_back({{"value", value}, {"jobs", jobs_json(of)}});
     for (const auto& [value, of] : sweep.points)
       for (const study_row& row : of.rows)
         points.push_back({{"value", value}, {"bytes", row.bytes}, {"time_us", row.time_us}, {"busbw", row.busbw}});
@@ -248,6 +364,7 @@ json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
 }  // namespace
 
 std::string study_json(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
+  if (!r.jobs.empty()) return jobs_document(r, sweeps_json(sweeps));
   const study_row* last = r.rows.empty() ? nullptr : &r.rows.back();
   json kinds = json::array(), use = json::array();
   for (int k = 0; k < span_kind_count; ++k) kinds.push_back(name(static_cast<span_kind>(k)));

@@ -7,7 +7,7 @@ function read_colours() {
   const style = getComputedStyle(document.documentElement);
   for (const name of ["paper", "panel", "ink", "soft", "faint", "line", "grid", "accent", "complete", "empty", "part-low", "part-high",
     "heat-0", "heat-1", "heat-2", "critical", "cursor", "send", "reduce", "copy", "wait_chunk", "wait_credit", "occupy", "launch", "sync",
-    "compute", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"])
+    "compute", "call", "next_call", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
 }
 

@@ -52,7 +52,7 @@ function ranges_text(sorted) {
 
 const kind_words = {
   send: "send", reduce: "reduce", copy: "copy", wait_chunk: "wait for a chunk", wait_credit: "wait for a credit",
-  occupy: "occupied", launch: "launch", sync: "synchronise", compute: "compute",
+  occupy: "occupied", launch: "launch", sync: "synchronise", compute: "compute", call: "a call", next_call: "the next call of the round",
 };
 const kind_spent = {
   send: "sending", reduce: "reducing", copy: "copying", wait_chunk: "waiting for chunks", wait_credit: "waiting for credits",
@@ -60,7 +60,7 @@ const kind_spent = {
 };
 const actor_words = {
   rank: "ranks", link: "links", ring_segment: "ring segments", dma: "DMA engines", nic: "NICs", switch: "switches",
-  pcie: "PCIe", core: "cores",
+  pcie: "PCIe", core: "cores", job: "jobs",
 };
 /** Of a critical path: what is spent in hardware of a kind, and its colour. */
 const actor_spent = {

@@ -1,7 +1,7 @@
 // One run as the views need it: columns instead of rows, sorted once, so that a frame costs what is visible, not what there is.
 
 const reducing = new Set(["all_reduce", "reduce_scatter", "reduce", "reduce_scatter_v"]);
-const actor_order = ["rank", "core", "dma", "ring_segment", "pcie", "link", "nic", "switch"];
+const actor_order = ["job", "rank", "core", "dma", "ring_segment", "pcie", "link", "nic", "switch"];
 /** States of cells beyond this are not followed; 4 million are 16 MB and 20 ms a frame. */
 const most_cell_states = 4e6;
 
@@ -14,6 +14,7 @@ class study_run {
     this.scenario = doc.scenario ?? {};
     this.ranks = doc.ranks | 0;
     this.actors = list("actors");
+    this.jobs = list("jobs");  // not empty: several ran at the same time; there are no rows, and nothing is known of single messages
     this.rows = list("rows");
     this.utilisation = list("utilisation");
     this.critical_path = list("critical_path");

@@ -134,7 +134,8 @@ class study_page {
     read_colours();
     const main = document.querySelector("main");
     document.title = this.runs.map(run => run.title).join(" | ") + " – Troupe study";
-    main.append(this.header(), this.results(), this.choreography(), this.gantt(), this.heat(), this.critical(), this.scenario());
+    const one = this.runs.every(run => !run.jobs.length);  // what belongs to one collective
+    main.append(this.header(), this.results(), ...(one ? [this.choreography()] : []), this.gantt(), this.heat(), ...(one ? [this.critical()] : []), this.scenario());
     this.build_controls();
     for (const view of [...this.choreographies, ...this.drawings]) if (!view.surface) view.attach?.();
     this.drawings.push(...this.choreographies);
@@ -165,6 +166,7 @@ class study_page {
 
   results() {
     const table = this.runs.length > 1 ? comparison_table(...this.runs) : rows_table(this.runs[0]);
+    if (this.runs[0].jobs.length) return this.section("results", "Jobs", null, jobs_table(this.runs[0]), ...this.runs[0].sweeps.map(sweep => sweep_jobs_table(sweep)));
     const keys = [...new Set(this.runs.flatMap(run => run.sweeps.map(s => s.key)))];
     const has_curve = this.runs.some(run => new Set(run.rows.map(r => r.bytes)).size > 1);
     const charts = element("div", {class: "charts", id: "charts"});
@@ -269,6 +271,7 @@ function missing(what, run, advice) {
 
 function setting_words(run) {
   const {doc} = run, parts = [];
+  if (run.jobs.length) return `${plural(run.jobs.length, "job")} at once on hardware ${doc.preset} of ${plural(run.ranks, "rank")}.`;
   parts.push(`${doc.collective || "collective"} of ${bytes_text(doc.bytes ?? 0)} on ${plural(run.ranks, "rank")}`);
   if (doc.choreography) parts.push(`choreography ${doc.choreography}`);
   if (doc.protocol) parts.push(`protocol ${doc.protocol}`);
@@ -278,6 +281,13 @@ function setting_words(run) {
 }
 
 function result_words(run) {
+  if (run.jobs.length) {
+    const worst = run.jobs.reduce((a, b) => (b.slow_down > a.slow_down ? b : a));
+    const shared = (run.doc.shared ?? [])[0];
+    return ["The last job ends after ", element("strong", {}, time_text(run.end_ps)), ". ",
+      ...(worst.slow_down > 1.005 ? [element("strong", {}, worst.name), ` suffers most from the others: a round takes ${number_text(worst.slow_down, 3)} times as long as alone. `] : ["No job slows another one down. "]),
+      ...(shared && shared.queued_ps > 0 ? [`Messages waited longest for ${shared.element}, ${time_text(shared.queued_ps)} in all.`] : [])];
+  }
   const {row} = run, words = [`It takes `, element("strong", {}, time_text(row ? row.time_us * 1e6 : run.end_ps))];
   if (row) {
     words.push(`: `, element("strong", {}, `${number_text(row.busbw)} GB/s`), ` bus bandwidth`);
@@ -337,6 +347,16 @@ function table_of(id, columns, rows, current, groups = []) {
 function rows_table(run) {
   if (!run.rows.length) return missing("There is no row of results", run, "");
   return table_of("rows", number_columns, run.rows, row => run.rows.length > 1 && row === run.row);
+}
+
+const job_columns = [["job", "", j => j.name], ["ranks", "", j => j.ranks.length], ["rounds", "", j => j.rounds_ps.length],
+  ["least", "µs", j => number_text(j.together.least_us, 5)], ["median", "µs", j => number_text(j.together.median_us, 5)], ["most", "µs", j => number_text(j.together.most_us, 5)],
+  ["alone", "µs", j => number_text(j.alone.median_us, 5)], ["slow-down", "", j => number_text(j.slow_down, 3)], ["end", "µs", j => number_text(j.end_us, 5)],
+  ["performed", "", j => j.calls.map(c => `${c.collective}: ${c.choreography}`).join(", ")]];
+function jobs_table(run) { return table_of("rows", job_columns, run.jobs, () => false); }
+function sweep_jobs_table(sweep) {
+  return table_of("", [[sweep.key, "", r => r.value], ...job_columns.map(([name, unit, text]) => [name, unit, r => text(r.job)])],
+    sweep.points.flatMap(p => p.jobs.map(job => ({value: p.value, job}))), () => false);
 }
 
 function comparison_table(a, b) {

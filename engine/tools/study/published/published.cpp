@@ -71,10 +71,20 @@ void print_wrapped(std::ostream& to, const std::string& text, const std::string&
 
 std::string explained(const published_row& row) {
   if (!row.failure.empty()) return "failed: " + row.failure;
+  if (!row.figure.reproduced) return "not reproduced: " + row.figure.remark;
   return row.ours.note + (row.ours.note.empty() || row.figure.remark.empty() ? "" : "; ") + row.figure.remark;
 }
 
 }  // namespace
+
+std::string_view name(published_kind kind) noexcept {
+  switch (kind) {
+    case published_kind::printed: return "printed";
+    case published_kind::derived: return "derived";
+    case published_kind::assumed: break;
+  }
+  return "assumed";
+}
 
 // -- runs -------------------------------------------------------------------------------------------------------------
 
@@ -125,19 +135,24 @@ std::vector<published_row> run_published(const std::vector<published_figure>& fi
 // -- reports ----------------------------------------------------------------------------------------------------------
 
 void print_published(std::ostream& to, const std::vector<published_row>& rows) {
-  to << "# Published figures, and the same cases in virtual time. Formula: the source's own, where it has one.\n";
+  to << "# Published figures, and the same cases in virtual time. Formula: the source's own, where it has one.\n"
+        "# What stands under \"published\" is printed in the source; or, marked d, derived from its text and constants "
+        "by a formula or a reading\n"
+        "# that it does not have itself; or, marked a, its formula with constants that are assumed because it gives "
+        "none.\n";
   std::string file;
   for (const published_row& row : rows) {
     const published_figure& f = row.figure;
     if (f.file != file) {
       file = f.file;
-      to << "#\n# config/studies/" << file << "\n# " << padded("source", 24) << padded("what", 56)
+      to << "#\n# config/studies/" << file << "\n#   " << padded("source", 24) << padded("what", 56)
          << padded("published", 14) << padded("ours", 12) << padded("error", 9) << "formula\n";
     }
     const bool failed = !row.failure.empty();
     char off[24];
     std::snprintf(off, sizeof off, "%+.1f%%", row.error_percent());
-    to << "  " << padded(f.source, 23) << ' ' << padded(f.what, 55) << ' '
+    const char* mark = f.kind == published_kind::printed ? "  " : f.kind == published_kind::derived ? "d " : "a ";
+    to << "  " << mark << padded(f.source, 23) << ' ' << padded(f.what, 55) << ' '
        << padded(sign_of(f.says) + with_unit(f.published, f.unit), 13) << ' '
        << padded(failed ? "-" : with_unit(row.ours.value, f.unit), 11) << ' ' << padded(failed ? "-" : off, 8) << ' '
        << (row.ours.formula ? with_unit(*row.ours.formula, f.unit) : "") << '\n';
@@ -151,8 +166,14 @@ std::string published_json(const std::vector<published_row>& rows) {
     const published_figure& f = row.figure;
     const bool failed = !row.failure.empty();
     constexpr const char* senses[] = {"about", "at_least", "at_most"};
-    json one{{"id", f.id},     {"source", f.source},       {"what", f.what},
-             {"file", f.file}, {"published", f.published}, {"says", senses[static_cast<std::size_t>(f.says)]},
+    json one{{"id", f.id},
+             {"source", f.source},
+             {"what", f.what},
+             {"file", f.file},
+             {"published", f.published},
+             {"kind", name(f.kind)},
+             {"reproduced", f.reproduced},
+             {"says", senses[static_cast<std::size_t>(f.says)]},
              {"unit", f.unit}};
     one["ours"] = failed ? json{} : json(row.ours.value);
     one["formula"] = row.ours.formula ? json(*row.ours.formula) : json{};

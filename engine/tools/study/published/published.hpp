@@ -18,6 +18,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/tools/study/study.hpp"
@@ -63,6 +64,15 @@ struct measured {
   std::string note{};               ///< what this run showed besides: "meet at 48 KiB"; stands before the remark
 };
 
+/// Where the number in the column "published" comes from. Only the first is the source's word.
+enum class published_kind : std::uint8_t {
+  printed,  ///< in the source
+  derived,  ///< from the source's text or with its printed constants, by a formula that it does not evaluate there, or by our reading of it
+  assumed,  ///< the source's formula with constants that it does not give
+};
+/// "printed", "derived", "assumed".
+std::string_view name(published_kind kind) noexcept;
+
 struct published_figure {
   enum class sense : std::uint8_t { about, at_least, at_most };
 
@@ -75,6 +85,9 @@ struct published_figure {
   std::function<measured(const study_lookup&)> ours;
   std::string remark{};       ///< why ours differs, or what the figure assumes
   sense says = sense::about;  ///< "more than 20 %": at_least
+  published_kind kind = published_kind::printed;
+  bool reproduced =
+      true;  ///< false: the model lacks what the figure is about, and the remark says what; the row shows how far off that is
 };
 
 // -- the figures, a file a source --
@@ -101,7 +114,7 @@ struct published_row {
 std::vector<published_row> run_published(const std::vector<published_figure>& figures, study_runs& runs,
                                          const std::function<void(const std::string&)>& progress = {});
 void print_published(std::ostream& to, const std::vector<published_row>& rows);
-/// [{id, source, what, file, published, says, unit, ours, formula, error_percent, note, remark, failure}]
+/// [{id, source, what, file, published, kind, reproduced, says, unit, ours, formula, error_percent, note, remark, failure}]
 std::string published_json(const std::vector<published_row>& rows);
 
 }  // namespace troupe

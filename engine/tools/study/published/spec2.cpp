@@ -43,6 +43,7 @@ published_figure gain_figure(const cluster& on, const std::string& remark = {}) 
   f.unit = "x";
   f.ours = [on](const study_lookup& of) { return measured{gain_of(of, on), on.gain()}; };
   f.remark = remark;
+  f.kind = published_kind::derived;
   return f;
 }
 
@@ -51,6 +52,7 @@ published_figure upper_limit() {
   f.id = "spec2.limit";
   f.what = "at most nearly 2: all-gather, 32x16 cards, bw_a = bw_e";
   f.published = 2;
+  f.kind = published_kind::printed;
   f.says = published_figure::sense::at_most;
   f.remark = "512 ranks; the number of cards does not matter, as every card has a wire to each of the others";
   return f;
@@ -93,6 +95,7 @@ published_figure with_latencies(std::size_t of_a_rank, const char* said) {
   f.source = "spec 2, gain";
   f.what = std::string{"gain of all-gather, 4x8, preset's constants, "} + said;
   f.file = "hccl_pipeline_latency.toml";
+  f.kind = published_kind::assumed;
   constexpr double n = 4, bw_a = 28e3, bw_e = 25e3, alpha_a = 1,
                    alpha_e = 5;  // bytes a µs, µs: topology/presets/ascend.cpp
   f.published = ((n - 1) / bw_e + n / bw_a) / ((n - 1) / bw_e + 1 / bw_a);

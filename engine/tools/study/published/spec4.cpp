@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures of spec 4: the T formulas of the all-to-alls with the constants of the studies, balanced and with the text's imbalanced
-// sums, and the worked cases of the selection. What is published is the formula; ours is the simulated run.
+// sums, and the worked cases of the selection. The formulas are the source's, their constants the
+// studies': such rows are of the kind `assumed`. Ours is the simulated run.
 #include "engine/tools/study/published/published.hpp"
 
 #include <algorithm>
@@ -44,6 +45,7 @@ struct formula_case {
   std::string set;    ///< of the run
   std::size_t bytes;  ///< 0: the file's counts say the sizes
   std::string remark{};
+  published_kind kind = published_kind::assumed;
 };
 
 published_figure figure_of(const formula_case& c) {
@@ -53,6 +55,7 @@ published_figure figure_of(const formula_case& c) {
   f.what = c.what;
   f.file = c.file;
   f.published = c.formula;
+  f.kind = c.kind;
   f.unit = "us";
   f.ours = [c](const study_lookup& of) {
     return measured{c.bytes == 0 ? of.run(c.set).rows.front().time_us : of.time_us(c.set, c.bytes), c.formula};
@@ -118,15 +121,26 @@ std::vector<formula_case> full_mesh_cases() {
                         bytes,
                         remark};
   };
+  const auto corrected = [&](int streams) {
+    formula_case c = rounds(streams, "the formula corrected: with what a round moves");
+    c.id += "_corrected";
+    c.what = "the same by ceil((p-1)/C) (alpha + beta n)";
+    c.kind = published_kind::derived;
+    c.formula = full_mesh_formula(p, streams, streams * block);
+    return c;
+  };
   return {
       rounds(8, "one round: the formula is right"),
       rounds(4, why),
+      corrected(4),
       rounds(2, why),
+      corrected(2),
       {"full_mesh_pieces", "DirectFullMesh", "9 cards, C = 4, CCL buffer of 1 MB: 128 KiB pieces", file,
        full_mesh_formula(p, 4, 4 * block), "streams=4 chunk_bytes=128K", bytes,
        "published: the formula with C blocks a round. A buffer that holds a piece goes through all rounds once a "
        "piece, so "
-       "each of 8 pieces pays alpha in each of 2 rounds: 14 us more"},
+       "each of 8 pieces pays alpha in each of 2 rounds: 14 us more",
+       published_kind::derived},
       {"full_mesh_imbalanced", "DirectFullMesh", "4 cards, imbalanced, C = 3", imbalanced,
        full_mesh_formula(4, 3, most_sent() * token),
        "preset=ascend_a2 ranks=0 layout=1x4 choreography=direct_full_mesh streams=3", 0,
@@ -223,21 +237,24 @@ published_figure lowest_latency() {
 
 // -- expert parallelism -----------------------------------------------------------------------------------------------
 
-published_figure communication_share() {
+/// @param exchanges 1: the all-to-all that the text counts; 2: dispatch and combine, of which a layer has both
+published_figure communication_share(int exchanges) {
   published_figure f;
-  f.id = "spec4.moe_share";
+  f.id = exchanges == 1 ? "spec4.moe_share" : "spec4.moe_share_both";
   f.source = "spec 4, capacity";
-  f.what = "8 ranks x 512 tokens at 100 GB/s, 0.05 ms of compute";
+  f.what = exchanges == 1 ? "8 ranks x 512 tokens at 100 GB/s, 0.05 ms of compute" : "the same, dispatch and combine";
   f.file = "hccl_pairwise.toml";
   f.published = 86;
   f.unit = "%";
-  f.ours = [](const study_lookup& of) {
-    const double us = of.time_us("hardware.host.copy_rate=unlimited hardware.link.bandwidth=100GB/s", 4 << 20);
+  f.ours = [exchanges](const study_lookup& of) {
+    const double us =
+        exchanges * of.time_us("hardware.host.copy_rate=unlimited hardware.link.bandwidth=100GB/s", 4 << 20);
     return measured{100 * us / (us + 50), {}};
   };
   f.remark = "the text divides all ranks' 32 MB by one link's 100 GB/s (0.32 ms); here every rank has a port of that "
              "speed for its "
              "own 4 MB";
+  if (exchanges == 2) f.remark = "the text counts one all-to-all, but a layer has two of them";
   return f;
 }
 
@@ -282,7 +299,7 @@ std::vector<published_figure> spec4_figures() {
   for (const auto& cases : {pairwise_cases(), full_mesh_cases(), staged_cases(), low_latency_cases()})
     for (const formula_case& c : cases) all.push_back(figure_of(c));
   all.push_back(lowest_latency());
-  all.push_back(communication_share());
+  for (const int exchanges : {1, 2}) all.push_back(communication_share(exchanges));
   selection_figures(all);
   return all;
 }
