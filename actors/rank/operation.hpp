@@ -16,6 +16,7 @@
 
 #include "actors/ports/mailbox/program_shelf.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/pairs/pair_port.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -42,7 +43,8 @@ struct operation {
   epoch_t epoch = 0;
   rank_t peer = -1;  ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;
-  int tag = 0;  ///< of a send or receive
+  int tag = 0;                        ///< of a send or receive
+  sent_when sent = sent_when::taken;  ///< of a send on the board: when it is over
   call what;
   const void* input = nullptr;
   void* output = nullptr;

@@ -399,7 +399,7 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
       place& at = in.places[number_of(key.epoch) % pair_lane::depth];
       if (at.what != nullptr) return;
       operation& op = *found->second;
-      at = {&op, make_end(in, key, op.what, op.input, op.output, sent_when::taken), false};
+      at = {&op, make_end(in, key, op.what, op.input, op.output, op.sent), false};
       if (sending) at.end.post();
       pair_status now = at.end.look();
       if (now == pair_status::waiting) {

@@ -118,6 +118,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     op.peer = what.peer;
     op.sending = what.sending;
     op.tag = what.options.tag;
+    // Of one that somebody waits for; others can be cancelled until they are received.
+    if (what.sending && waits == caller_waits::yes) op.sent = when_sent(op.what, what.options);
     op.open_pairs = callers[static_cast<std::size_t>(rank)]->open_pairs;
     op.open_pairs->fetch_add(1);
     if (callers[static_cast<std::size_t>(rank)]->open_pairs->load() >= caller::most_open_pairs)
@@ -251,7 +253,7 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   std::size_t count = 0;
   for (call_description* c : calls) {
     check_call(*c, rank, ranks);
-    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output, when_sent(*c)};
+    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output, when_sent(c->what, c->options)};
   }
   actors::rank_cell& mine = cell(rank);
   const auto result = mine.perform_pairs(std::span(given).first(count), deadline_for(rank, (*calls.begin())->options));

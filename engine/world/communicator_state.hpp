@@ -148,10 +148,10 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
     return options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
   }
   /// Of a blocking send.
-  sent_when when_sent(const call_description& what) const {
-    const bool fits = what.what.count * size_of(what.what.type) <= pair_lane::left_bytes;
+  sent_when when_sent(const call& what, const call_options& options) const {
+    const bool fits = what.count * size_of(what.type) <= pair_lane::left_bytes;
     const agreement_time agreed =
-        what.options.agreement != agreement_time::unset ? what.options.agreement : core->options.agreement;
+        options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
     return fits && agreed == agreement_time::eager ? sent_when::copied : sent_when::taken;
   }
   /// Whether the process's NIC is to perform it, if it can.

@@ -77,8 +77,9 @@ struct two_ranks {
     }
     return count;
   }
-  operation_ptr submit(rank_t r, bool sending, std::vector<int>& data) {
+  operation_ptr submit(rank_t r, bool sending, std::vector<int>& data, sent_when sent = sent_when::taken) {
     auto op = std::make_shared<operation>();
+    op->sent = sent;
     op->peer = 1 - r;
     op->sending = sending;
     op->what = shape(data);
@@ -165,6 +166,39 @@ TEST_CASE("more sends than a pair has slots wait at their rank, and arrive in or
   CHECK(given == got);
   CHECK_FALSE(both.zero.pending());
   CHECK_FALSE(both.one.pending());
+}
+
+TEST_CASE("short sends that are submitted are left, too, as many as there are slots") {
+  two_ranks both;
+  for (const std::size_t count : {5u, 200u}) {
+    auto given = numbers(count, 7);
+    std::vector<int> got(count);
+    std::vector<operation_ptr> sends;
+    for (std::size_t i = 0; i <= pair_lane::depth; ++i) sends.push_back(both.submit(0, true, given, sent_when::copied));
+    both.deliver();
+    for (std::size_t i = 0; i < pair_lane::depth; ++i) CHECK(sends[i]->done->done());
+    CHECK_FALSE(sends.back()->done->done());
+    SUBCASE("one is received") {
+      const auto received = both.submit(1, false, got);
+      both.deliver();
+      CHECK(received->done->done());
+      CHECK(got == given);
+    }
+    SUBCASE("one is refused") {
+      std::vector<int> more(count + 1);
+      const auto received = both.submit(1, false, more);
+      both.deliver();
+      REQUIRE(received->done->why() != nullptr);
+      CHECK(received->done->why()->code == errc::mismatch);
+    }
+    CHECK(sends.back()->done->done());
+    for (const auto& send : sends) CHECK(send->done->why() == nullptr);
+    for (std::size_t i = 0; i < pair_lane::depth; ++i) {
+      both.submit(1, false, got);
+      both.deliver();
+    }
+    CHECK_FALSE(both.one.pending());
+  }
 }
 
 TEST_CASE("a call that takes long becomes an operation, and the other end tells it") {
