@@ -40,6 +40,15 @@ enum class help_result {
   stopped   ///< the actor system is being destroyed
 };
 
+/// What a thread does that waits and helps meanwhile.
+struct helping {
+  bool looks = true;  ///< before it sleeps: as often as the options say
+  /// Then it gives its core away so often: for callers that share cores with those they wait for. Nobody is woken for an actor while
+  /// one of those is about.
+  int yields = 0;
+  sleeping_room* room = nullptr;  ///< where it sleeps, woken at `place`; null: there
+};
+
 /// CAF scheduler in which callers help: a thread that waits for something runs ready actors itself until its condition
 /// holds, so a small operation needs no thread switch. Idle threads sleep; an idle engine uses no CPU: there is no tick.
 ///
@@ -67,13 +76,6 @@ public:
 
   // -- helping ----------------------------------------------------------------
 
-  struct helping {
-    bool looks = true;  ///< before it sleeps: as often as the options say
-    /// Then it gives its core away so often: for callers that share cores with those they wait for. Nobody is woken for an actor while
-    /// one of those is about.
-    int yields = 0;
-    sleeping_room* room = nullptr;  ///< where it sleeps, woken at `place`; null: there
-  };
   /// Runs ready actors until `done()`, sleeping at `place` when nothing is ready. Whoever makes `done()` true calls
   /// `place.wake()` afterwards. `done` is called often and from this thread only: it must be cheap and must not throw.
   /// @pre no other thread waits at `place`. Throws std::logic_error when called from an actor's handler: that would block

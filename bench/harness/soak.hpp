@@ -50,6 +50,12 @@ struct result {
   std::uint64_t wrong = 0;                     ///< results
   /// From the first look to the last, and the largest step up between two of them.
   std::ptrdiff_t grown() const { return looks.empty() ? 0 : looks.back().heap - looks.front().heap; }
+  /// The smallest step: what is kept for the next operations is taken once, a leak grows in all of them.
+  std::ptrdiff_t least_step() const {
+    std::ptrdiff_t least = looks.size() < 2 ? 0 : looks[1].heap - looks[0].heap;
+    for (std::size_t i = 2; i < looks.size(); ++i) least = std::min(least, looks[i].heap - looks[i - 1].heap);
+    return least;
+  }
 };
 
 /// The same numbers on every rank for the same operation.
