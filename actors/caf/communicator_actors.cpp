@@ -56,6 +56,7 @@ template <class Word>
 bool communicator_actors::keep(Word&& what) {
   const std::lock_guard lock(mutex_);
   if (made_.load(std::memory_order_relaxed)) return false;
+  if (early_.empty()) early_.reserve(static_cast<std::size_t>(ranks));
   early_.emplace_back(std::forward<Word>(what));
   return true;
 }

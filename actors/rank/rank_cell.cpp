@@ -455,12 +455,13 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
     end_turn();
     throw;
   }
+  const epoch_t epoch = state_.last_called();
   std::exception_ptr problem;  // taking it needs no memory that might be lacking
   try {
     if (perform_here(deadline, begun)) {
       state_.end_inline(memory.output);
       end_turn();
-      return {true, nullptr, nullptr};
+      return {true, nullptr, nullptr, epoch};
     }
   } catch (...) {
     problem = std::current_exception();
@@ -472,12 +473,12 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
     state_.drop_inline();
     break_down();
     end_turn();
-    return {true, *no_memory_, nullptr};
+    return {true, *no_memory_, nullptr, epoch};
   }
   if (problem) transit([&] { state_.stall_on_board(text_of(problem), *out_); });
   turn();
   end_turn();
-  return {true, nullptr, std::move(op)};
+  return {true, nullptr, std::move(op), epoch};
 }
 
 rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls,

@@ -91,6 +91,7 @@ public:
     bool begun = false;         ///< false: something else comes first; submit an operation
     failure_ptr why;            ///< null: performed
     operation_ptr still_to_do;  ///< it takes long: wait for it
+    epoch_t epoch = 0;          ///< its number; @pre begun
   };
   /// If it is like one of the rank's last calls. @param checked its description, which was found right, if it is to be known next time
   outcome perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,

@@ -94,9 +94,10 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
 
 rank_state::~rank_state() {
   // Only when the engine closes with operations under way.
-  bury(broken_ ? broken_
-               : make_failure(errc::engine_closed,
-                              options_.communicator + ": the engine was closed with this operation under way"));
+  if (pending())
+    bury(broken_ ? broken_
+                 : make_failure(errc::engine_closed,
+                                options_.communicator + ": the engine was closed with this operation under way"));
   while (const operation_ptr op = ended_.take()) op->end(std::move(op->why_ended));
 }
 

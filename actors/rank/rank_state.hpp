@@ -28,7 +28,6 @@
 // Operations that have ended are kept until take_ended(): their callers are told by whoever has the turn, after it is given back.
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +42,7 @@
 #include "actors/rank/calls_ahead.hpp"
 #include "actors/rank/ended_operations.hpp"
 #include "actors/rank/operation.hpp"
+#include "actors/rank/operation_queue.hpp"
 #include "actors/rank/pairs.hpp"
 #include "actors/rank/rank_outbox.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
@@ -113,6 +113,8 @@ public:
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline,
                                                                    steady_time begun, rank_outbox& out);
+  /// The number of the last operation that was called. @pre one was
+  epoch_t last_called() const { return next_ - 1; }
   board_port* port() { return port_ ? &*port_ : nullptr; }
 
   // -- from the membership --
@@ -246,7 +248,7 @@ private:
 
   epoch_t next_;                                ///< number of the next call
   epoch_t begun_;                               ///< all before this one have begun, or are over
-  std::deque<operation_ptr> queue_;             ///< called, not begun, in order
+  operation_queue queue_;                       ///< called, not begun, in order
   operation_ptr on_board_;                      ///< also while it is stalled
   std::map<epoch_t, operation_ptr> under_way_;  ///< by mailbox, or waiting for everybody's counts
   std::map<epoch_t, std::vector<std::string>>

@@ -41,7 +41,7 @@ const std::string& communicator::name() const noexcept {
 
 void communicator::set_deadline(std::optional<std::chrono::nanoseconds> deadline) {
   if (!impl_) return;
-  impl_->of->callers[static_cast<std::size_t>(impl_->rank)]->deadline_ns =
+  impl_->of->callers[static_cast<std::size_t>(impl_->rank)].deadline_ns =
       deadline ? deadline->count() : communicator_state::caller::no_deadline;
 }
 
@@ -77,7 +77,7 @@ std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::n
 std::optional<std::chrono::nanoseconds> communicator_state::deadline_for(rank_t rank,
                                                                          const call_options& options) const {
   return deadline_of(options.deadline,
-                     callers[static_cast<std::size_t>(rank)]->deadline_ns.load(std::memory_order_relaxed),
+                     callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed),
                      core->options.deadline);
 }
 
@@ -120,9 +120,9 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     op.tag = what.options.tag;
     // Of one that somebody waits for; others can be cancelled until they are received.
     if (what.sending && waits == caller_waits::yes) op.sent = when_sent(op.what, what.options);
-    op.open_pairs = callers[static_cast<std::size_t>(rank)]->open_pairs;
+    op.open_pairs = callers[static_cast<std::size_t>(rank)].open_pairs;
     op.open_pairs->fetch_add(1);
-    if (callers[static_cast<std::size_t>(rank)]->open_pairs->load() >= caller::most_open_pairs)
+    if (callers[static_cast<std::size_t>(rank)].open_pairs->load() >= caller::most_open_pairs)
       throw error(errc::out_of_memory, op.title() + ": rank " + std::to_string(rank) + " has " +
                                            std::to_string(caller::most_open_pairs) +
                                            " sends and receives under way already; wait for some of them first");
@@ -135,7 +135,7 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
   op.plan = known;
-  plan_memo& last = callers[static_cast<std::size_t>(rank)]->last_plan;
+  plan_memo& last = callers[static_cast<std::size_t>(rank)].last_plan;
   if (!op.plan) op.plan = planner::plan_again(c, last);
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
   if (!op.plan) op.plan = core->plans.plan_for(c, placement, last);
@@ -221,30 +221,36 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
   auto result = mine.perform_again(c, description, memory, deadline);
   if (!result.begun) {
-    plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)]->last_plan);
+    plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)].last_plan);
     if (plan && plan->on_board()) result = mine.perform(c, plan, memory, deadline);
   }
   if (!result.begun) std::swap(c.choreography, what.options.choreography);
   return result;
 }
 
-bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
-  if (what.pair) return run_pairs(rank, {&what});
-  if (!table->has_boards()) return false;
+std::optional<communicator_state::ended_on_board> communicator_state::end_on_board(rank_t rank, call_description& what,
+                                                                                   actors::plan_ptr& plan) {
+  if (!table->has_boards()) return std::nullopt;
   actors::rank_cell::outcome result;
   try {
     result = begin_on_board(rank, what, plan);
   } catch (...) {
     refuse(rank, what, caller_waits::yes);
   }
-  if (!result.begun) return false;
+  if (!result.begun) return std::nullopt;
   if (result.still_to_do) {
     const actors::completion_ptr done = result.still_to_do->done;
     wait(rank, done);
-    if (done->why()) throw_failure(done->why());
+    result.why = done->why();
   }
-  if (result.why) throw_failure(result.why);
-  return true;
+  return ended_on_board{result.epoch, std::move(result.why)};
+}
+
+bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
+  if (what.pair) return run_pairs(rank, {&what});
+  const auto ended = end_on_board(rank, what, plan);
+  if (ended && ended->why) throw_failure(ended->why);
+  return ended.has_value();
 }
 
 bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_description*> calls) {

@@ -182,7 +182,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->machine_ranks = machine_ranks;
   s->run = std::move(run);
   s->shrunk.prepare(s->ranks);
-  for (int r = 0; r < s->ranks; ++r) s->callers.push_back(std::make_unique<communicator_state::caller>());
+  s->callers = std::make_unique<communicator_state::caller[]>(static_cast<std::size_t>(s->ranks));
   if (job != nullptr) {
     s->id = job->id;
     s->process_of = job->process_of;

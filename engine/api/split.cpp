@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "actors/caf/job_links.hpp"
@@ -19,6 +21,9 @@ namespace troupe {
 
 /// One rank's call, until it has ended. Keeps the rank in the whole until then.
 struct TROUPE_INTERNAL communicator::split_call {
+  split_call(std::shared_ptr<impl> of, communicator& part, int color, int key)
+      : whole(std::move(of)), into(&part), mine{color, key}, all(2 * static_cast<std::size_t>(whole->of->ranks)) {}
+
   std::shared_ptr<impl> whole;
   communicator* into;
   std::int32_t mine[2];           ///< color and key
@@ -30,11 +35,11 @@ struct TROUPE_INTERNAL communicator::split_call {
 
 std::vector<rank_t> communicator::split_call::members() const {
   std::vector<rank_t> result;
+  result.reserve(static_cast<std::size_t>(whole->of->ranks));
   for (rank_t r = 0; r < whole->of->ranks; ++r)
     if (all[2 * static_cast<std::size_t>(r)] == mine[0]) result.push_back(r);
-  std::stable_sort(result.begin(), result.end(), [&](rank_t a, rank_t b) {
-    return all[2 * static_cast<std::size_t>(a) + 1] < all[2 * static_cast<std::size_t>(b) + 1];
-  });
+  const auto key = [&](rank_t r) { return std::pair{all[2 * static_cast<std::size_t>(r) + 1], r}; };
+  std::sort(result.begin(), result.end(), [&](rank_t a, rank_t b) { return key(a) < key(b); });
   return result;
 }
 
@@ -58,13 +63,14 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
     auto i = std::make_shared<impl>();
     const auto make = [&] {
       std::vector<int> places;
+      places.reserve(ranks.size());
       for (const rank_t r : ranks) places.push_back(of.machine_ranks[static_cast<std::size_t>(r)]);
       const auto part = of.part_for(ranks, which, mine[0]);
       const std::string number = ".split" + std::to_string(which) + "(" + std::to_string(mine[0]) + ")";
       return of.core->found(of.part_has_name ? of.name : of.name + number, of.placement.subset(ranks),
                             std::move(places), of.run, part ? &*part : nullptr);
     };
-    auto made = of.parts.take(which, mine[0], whole->rank, ranks, make);
+    auto made = of.parts.take(which, mine[0], whole->rank, ranks, std::ref(make));
     i->rank = static_cast<rank_t>(std::find(ranks.begin(), ranks.end(), whole->rank) - ranks.begin());
     i->of = std::move(made);
     *into = communicator{std::move(i)};
@@ -103,12 +109,7 @@ request communicator::divide(communicator& into, int color, int key, call_option
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
-  const auto asked = std::make_shared<split_call>();
-  asked->whole = impl_;
-  asked->into = &into;
-  asked->mine[0] = color;
-  asked->mine[1] = key;
-  asked->all.resize(2 * static_cast<std::size_t>(of.ranks));
+  const auto asked = std::make_shared<split_call>(impl_, into, color, key);
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   call_description gather = calls::all_gather(asked->mine, asked->all, std::move(options));
   try {
@@ -128,7 +129,21 @@ request communicator::divide(communicator& into, int color, int key, call_option
 
 communicator communicator::split(int color, int key, call_options options) {
   actors::runtime::check_may_wait();
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
   communicator made;
+  {
+    const gate::pass inside{of.core->door, impl_->doorway()};
+    if (!inside) refuse_closed();
+    split_call asked{impl_, made, color, key};
+    call_description gather = calls::all_gather(asked.mine, asked.all, std::move(options));
+    actors::plan_ptr plan;
+    if (auto ended = of.end_on_board(impl_->rank, gather, plan)) {
+      if (const failure_ptr why = asked.conclude(ended->epoch, std::move(ended->why))) throw_failure(why);
+      return made;
+    }
+    options = std::move(gather.options);
+  }
   divide(made, color, key, std::move(options), nullptr, true).wait();
   return made;
 }

@@ -99,7 +99,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   layout placement;
   std::vector<int> machine_ranks;
   std::shared_ptr<actors::run_threads> run;
-  std::vector<std::unique_ptr<caller>> callers;
+  std::unique_ptr<caller[]> callers;  ///< by rank
 
   divisions parts;
   shrinks shrunk;
@@ -131,8 +131,14 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// Nor of the exception under way if no rank can do what was called, and this thread may be the one that calls for all ranks: it
   /// would have called for the others next, and leaves that now. @pre in a handler
   bool is_no_call(const call_description& what, caller_waits waits) const;
-  /// A blocking operation that may be performed on the boards, where no operation object is needed. False: it has not begun; then the
-  /// description has been checked if `plan` is set, to the call's.
+  /// A blocking collective that may be performed on the boards, where no operation object is needed. Nothing: it has not begun; then the
+  /// description has been checked if `plan` is set, to the call's. Throws error if it is refused.
+  struct ended_on_board {
+    epoch_t epoch;    ///< its number, the same at all ranks
+    failure_ptr why;  ///< null: performed
+  };
+  std::optional<ended_on_board> end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
+  /// The same, of sends and receives, too. False: it has not begun. Throws error as soon as it has failed.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);

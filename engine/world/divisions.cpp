@@ -44,6 +44,7 @@ std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, ra
     auto fresh = make();
     at = parts_.emplace(std::pair{which, color}, part{std::move(fresh), {members.begin(), members.end()}, {}}).first;
     part& p = at->second;
+    p.settled.reserve(p.made->table->cells().size());
     std::erase_if(given_up_, [&](const auto& failed) {
       if (failed.first != which || std::find(members.begin(), members.end(), failed.second) == members.end())
         return false;

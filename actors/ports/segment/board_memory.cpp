@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "actors/ports/slots/slot_board.hpp"
 
@@ -10,7 +11,8 @@ namespace troupe {
 
 namespace {
 constexpr std::align_val_t aligned{board_memory::alignment};
-}
+constexpr std::size_t together = 2048;  ///< bytes: what the roots of two ranks take
+}  // namespace
 
 heap_memory::~heap_memory() {
   for (void* const at : taken_) ::operator delete(at, aligned);
@@ -18,7 +20,17 @@ heap_memory::~heap_memory() {
 
 bool heap_memory::has_membarrier() const noexcept { return membarrier_ && slots_have_membarrier(); }
 
+/// Small ones lie side by side: communicators may be made and dropped often, and those of few ranks have roots of a line or two.
 void* heap_memory::root(std::size_t bytes) {
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  if (bytes > left_ && bytes < together / 2) {
+    rest_ = static_cast<std::byte*>(take(together));
+    left_ = rest_ != nullptr ? together : 0;
+  }
+  if (bytes <= left_) {
+    left_ -= bytes;
+    return std::exchange(rest_, rest_ + bytes);
+  }
   if (void* const at = take(bytes)) return at;
   throw error(errc::out_of_memory, "a communicator's boards need " + std::to_string(bytes) +
                                        " bytes, which the system refuses; use fewer ranks or the protocol 'simple'");

@@ -133,6 +133,8 @@ private:
   bool membarrier_;
   std::mutex mutex_;  // when something is laid down, once
   std::vector<void*> taken_;
+  std::byte* rest_ = nullptr;  ///< of the last piece that roots lie in
+  std::size_t left_ = 0;       ///< bytes there
 };
 
 }  // namespace troupe
