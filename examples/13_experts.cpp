@@ -149,7 +149,10 @@ public:
       out[images[t].digit] -= 1;
       if (learn) last_.backward(sum, out, std::span(gradient_).subspan(t * pixels, pixels));
     }
-    if (learn) go_back(here.rows, n);
+    if (learn) {
+      go_back(here.rows, n);
+      balance();
+    }
     return right;
   }
 
@@ -164,9 +167,11 @@ private:
     for (std::size_t t = 0; t < n; ++t) {
       const std::span<float> score = std::span(scores_).subspan(t * experts, experts);
       router_.times(std::span<const float>(tokens_).subspan(t * pixels, pixels), score);
+      std::array<float, experts> preference{};
+      for (std::size_t e = 0; e < experts; ++e) preference[e] = score[e] + bias_[e];
       std::array<std::int32_t, experts> order{0, 1, 2, 3};
       std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-        return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
+        return preference[static_cast<std::size_t>(a)] > preference[static_cast<std::size_t>(b)];
       });
       for (std::size_t j = 0; j < top_k; ++j) {
         const float s = score[static_cast<std::size_t>(order[j])];
@@ -174,6 +179,15 @@ private:
         weights_[t * top_k + j] = 0.5F + 0.5F * s / (1 + std::abs(s));
       }
     }
+  }
+
+  /// Experts that had too much are chosen a little less next time, without a word in the loss (Wang et al. 2024, as in DeepSeek-V3).
+  void balance() {
+    std::array<std::int32_t, experts> load{};
+    for (const std::int32_t id : ids_) ++load[static_cast<std::size_t>(id)];
+    comm_->all_reduce(load, troupe::sum);
+    const auto fair = static_cast<std::int32_t>(batch * top_k / experts);
+    for (std::size_t e = 0; e < experts; ++e) bias_[e] += load[e] < fair ? 0.02F : load[e] > fair ? -0.02F : 0.0F;
   }
 
   /// `results`: of the experts here, as they were combined.
@@ -208,6 +222,7 @@ private:
   random_numbers common_{42};
   expert mine_;
   parameters router_, last_;
+  std::array<float, experts> bias_{};
   std::vector<float> tokens_, weights_, scores_, inputs_, hidden_, sums_, gradient_, of_weights_;
   std::vector<std::int32_t> ids_;
 };

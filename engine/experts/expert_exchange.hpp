@@ -95,7 +95,8 @@ public:
                             std::span<const float> weights = {}) {
     return typed<T>(dispatch_any(tokens.data(), tokens.size(), datatype_of<T>, ids, weights));
   }
-  /// @param results a row for each of the last dispatch, in its order; may be those rows themselves, which saves a copy
+  /// @param results a row for each of the last dispatch, in its order; may be those rows themselves, which saves a copy;
+  /// then they stay as they are until the next dispatch has ended, since others read them
   /// @param output n·hidden elements; a token without experts, or of which all were dropped, gets zeros
   template <element T>
   void combine(std::type_identity_t<std::span<const T>> results, std::type_identity_t<std::span<T>> output) {
