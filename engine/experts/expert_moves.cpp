@@ -293,8 +293,7 @@ void expert_exchange::inside::sum_for_others(bool weighted) {
   const std::uint32_t seats = domain_seats();
   for (std::size_t s = 0; s < n; ++s) {
     if (rows_from_[s] == 0) continue;
-    const entry_lists lists(reinterpret_cast<const std::byte*>(mine().streams[s].lists),
-                            seats);  // NOLINT(performance-no-int-to-ptr)
+    const entry_lists lists(near(rank_, mine().streams[s].lists), seats);
     const std::uint32_t entries = lists.begins[seats];
     // The entries of each row, by seat.
     of_row_.assign(rows_from_[s] + 2, 0);
@@ -373,10 +372,7 @@ void expert_exchange::inside::send_products() {
   sizes_.assign(n, 0);
   coming_.assign(n, 0);
   std::size_t all = 0;
-  const auto lists_from = [&](std::size_t s) {
-    return entry_lists(reinterpret_cast<const std::byte*>(mine().streams[s].lists),
-                       seats);  // NOLINT(performance-no-int-to-ptr)
-  };
+  const auto lists_from = [&](std::size_t s) { return entry_lists(near(rank_, mine().streams[s].lists), seats); };
   for (std::size_t s = 0; s < n; ++s)
     if (rows_from_[s] > 0) all += sizes_[s] = in_lines(lists_from(s).begins[seats] * sizeof(float));
   for (std::size_t d = 0; d < seats_.domains.size(); ++d)
