@@ -96,7 +96,7 @@ std::string expert_exchange::inside::wrong_dispatch(const void* tokens, std::siz
     return who() + "token " + number(static_cast<std::size_t>(unknown - ids.begin()) / k) + " to expert " +
            std::to_string(*unknown) + "; experts are 0 to " + std::to_string(experts_ - 1) +
            ", and a negative number is none";
-  if (n > 0xffff'fff0U) return who() + number(n) + " tokens; there may be 4294967280 at most";
+  if (ids.size() > 0xffff'fff0U) return who() + number(ids.size()) + " choices; there may be 4294967280 at most";
   return {};
 }
 
