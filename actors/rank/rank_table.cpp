@@ -30,6 +30,8 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
 
 rank_table::~rank_table() = default;
 
+process_memory* rank_table::others_memory() const { return board_ ? board_->memory().peers() : nullptr; }
+
 void rank_table::help_unattended(rank_cell& except) {
   for (const auto& cell : cells_)
     if (cell.get() != &except && cell->unattended.load(std::memory_order_relaxed) != rank_cell::care::none) cell->run();

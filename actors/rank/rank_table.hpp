@@ -68,6 +68,8 @@ public:
   const std::vector<std::unique_ptr<rank_cell>>& cells() const { return cells_; }
   /// Plans may be performed on boards here.
   bool has_boards() const { return board_ != nullptr; }
+  /// What of the memory of ranks in other processes this one maps, or the system copies. Null: all are here, or no memory is shared.
+  process_memory* others_memory() const;
   const waiting_policy& waiting() const { return waiting_; }
   attendant& care() { return attendant_; }
 

@@ -22,6 +22,8 @@
 namespace troupe {
 
 class group;
+class expert_exchange;
+struct expert_options;
 
 /// How an operation ended on every rank.
 struct operation_outcome {
@@ -265,6 +267,13 @@ public:                                                                         
   request join(group& in, call_description what);
   [[nodiscard]] persistent prepare(call_description what);
   [[nodiscard]] partitioned prepare(call_description what, const partitions& how);
+
+  // -- mixtures of experts (expert_exchange.hpp, docs/experts.md) -----------------------------------------------------------
+
+  /// Sends tokens to the ranks of their experts and the results back, many times with ever new counts. Collective, blocking: every rank calls it,
+  /// with the same options, a thread each. What it returns takes its place among the calls of this communicator whenever it is used. Throws error:
+  /// invalid_argument (options that cannot be, here), mismatch (other ranks have other options), and as all_gather().
+  troupe::expert_exchange expert_exchange(int experts, expert_options options);
 
   // -- communicators --------------------------------------------------------------------------------------------------
 

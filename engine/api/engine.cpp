@@ -12,6 +12,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/waiting/policy.hpp"
 #include "engine/config/configuration.hpp"
+#include "engine/experts/lasting_memory.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
@@ -86,6 +87,7 @@ engine_core::engine_core(engine_options o)
       machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
       has_layout(!options.layout.empty()),
       log(make_log(options.log_level)),
+      lasting(std::make_shared<lasting_memory>(memory)),
       plans(options),
       runtime(std::make_unique<actors::runtime>(runtime_part(options, log),
                                                 machine{machine_layout, {options.nic_ports, true}})) {}

@@ -10,6 +10,7 @@
 #include "engine/api/options.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/api/request.hpp"
+#include "engine/experts/expert_exchange.hpp"
 #include "engine/flow/flow.hpp"
 #include "engine/flow/timeline.hpp"
 #include "memory/error.hpp"

@@ -29,6 +29,7 @@
 namespace troupe {
 
 struct communicator_state;
+class lasting_memory;
 
 /// The inside of an engine; communicators and requests keep it alive, the engine closes it.
 struct engine_core : std::enable_shared_from_this<engine_core> {
@@ -48,6 +49,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   bool has_layout = false;
   std::shared_ptr<spdlog::logger> log;
   const std::shared_ptr<actors::caller_memory> memory = std::make_shared<actors::caller_memory>();
+  const std::shared_ptr<lasting_memory> lasting;  ///< of `memory`: what peers read of expert exchanges
   planner plans;
   gate door;  ///< guards `runtime`
   std::unique_ptr<actors::runtime> runtime;

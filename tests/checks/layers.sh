@@ -19,8 +19,8 @@ inner=(
   "protocols/score+protocols/choreographies protocols/verify protocols/lower protocols/program protocols/perform protocols/offload"
   "protocols/score+protocols/choreographies protocols/agreement"
   "actors/rank+actors/ports+actors/waiting+actors/elements+actors/flow actors/caf actors/virtual"
-  "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/bindings"
-  "engine/api+engine/planning+engine/world+engine/config+engine/flow engine/tools"
+  "engine/api+engine/planning+engine/world+engine/config+engine/flow+engine/experts engine/bindings"
+  "engine/api+engine/planning+engine/world+engine/config+engine/flow+engine/experts engine/tools"
 )
 caf_users='^(actors/caf/|actors/virtual/|tests/actors/|examples/05_|bench/scheduler_)'
 

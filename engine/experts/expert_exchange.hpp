@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Mixtures of experts: tokens go to the ranks that have their experts, and the results come back (docs/experts.md).
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "engine/api/arguments.hpp"
+#include "engine/experts/expert_profile.hpp"
+#include "memory/export.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/collective.hpp"
+
+namespace troupe {
+
+/// How a token's elements travel on dispatch.
+enum class expert_transport : std::uint8_t {
+  exact,   ///< as they are
+  f8e4m3,  ///< a byte each, with one f32 scale for 128: |error| <= |x|/16 + m/400 000, m the largest magnitude of the 128, before it is
+           ///< rounded to the token's type
+};
+
+struct expert_options {
+  std::size_t hidden = 0;         ///< elements of a token, at least 1
+  datatype type = datatype::f32;  ///< of tokens and results: f32, bf16 or f16
+  int top_k = 1;                  ///< experts of a token, 1 … most_top_k
+  /// Of its n tokens a rank sends at most ⌈capacity · n · top_k / experts⌉ to one expert, the first ones; the others are dropped. 0: as many as come.
+  double capacity = 0;
+  expert_transport transport = expert_transport::exact;
+  /// By expert: the ranks that have it, without repetition, at least one. A rank that is one of them sends to itself; others to those of their server, if
+  /// there are some, else to all of them, in turn. Empty: expert e sits at rank ⌊e · ranks / experts⌋.
+  std::vector<std::vector<rank_t>> placement{};
+  std::optional<std::chrono::nanoseconds> deadline{};  ///< of every operation; empty: the communicator's
+
+  static constexpr int most_top_k = 32;
+};
+
+/// What has come for the experts of this rank. Refers to memory of the exchange: until its next dispatch (of gradients: next backward pass of a combine).
+template <class T>
+struct expert_tokens {
+  std::span<T>
+      rows;  ///< tokens of the first expert, of the second …; of one expert by the rank they are from, then in its order
+  std::span<const std::int32_t> experts;  ///< that this rank has, ascending
+  std::span<const std::size_t> counts;    ///< tokens of each
+  std::size_t hidden = 0;
+
+  std::size_t size() const noexcept { return hidden == 0 ? 0 : rows.size() / hidden; }
+  /// The tokens of the expert at `local` in `experts`.
+  std::span<T> of(std::size_t local) const {
+    std::size_t first = 0;
+    for (std::size_t e = 0; e < local; ++e) first += counts[e];
+    return rows.subspan(first * hidden, counts[local] * hidden);
+  }
+};
+
+/// One rank's part in the exchanges of a layer of experts, made by communicator::expert_exchange():
+///   auto moe = comm.expert_exchange(64, {.hidden = 4096, .top_k = 2, .capacity = 1.25});
+///   auto mine = moe.dispatch<float>(tokens, ids, weights);    // tokens[n][hidden], ids[n][top_k], weights[n][top_k]
+///   for (std::size_t e = 0; e < mine.experts.size(); ++e) feed_forward(mine.experts[e], mine.of(e));   // in place
+///   moe.combine<float>(mine.rows, output);                    // output[n][hidden]: the weighted sums, at the tokens' places
+///   auto gradient = moe.combine_backward<float>(d_output, mine.rows, d_weights);
+///   …
+///   moe.dispatch_backward<float>(gradient.rows, d_tokens);
+/// Every rank makes the same calls in the same order; n and the routing differ between ranks and calls as they like, n may be 0.
+///
+/// Sums are taken in f32 in the order of a token's experts and rounded once, so results do not depend on timing. Between servers a sum of those experts
+/// of a token that one server has travels, rounded to the token's type.
+///
+/// All calls block: a thread a rank. A call that is refused on one rank (errc::invalid_argument, sizes, an id that is no expert) throws there, and
+/// errc::peer_refused on the others; all may go on. After any other error (a deadline, a lost rank) the exchange is useless: its calls throw that error again.
+/// Repeated calls allocate nothing once they have been as large, between ranks that share memory. Move-only; one thread at a time; it takes the
+/// communicator's place, so no other call of the communicator may be under way in another thread.
+class TROUPE_API expert_exchange {
+public:
+  expert_exchange();
+  expert_exchange(expert_exchange&&) noexcept;
+  expert_exchange& operator=(expert_exchange&&) noexcept;
+  ~expert_exchange();
+
+  /// Where the next dispatch's tokens may be written in the first place, which saves it a copy: room for n tokens, until that dispatch.
+  template <element T>
+  std::span<T> token_buffer(std::size_t n) {
+    return {static_cast<T*>(token_room(n, datatype_of<T>)), n * hidden()};
+  }
+
+  /// @param tokens n·hidden elements @param ids n·top_k experts; a negative one is none @param weights n·top_k, by which combine() multiplies; empty: 1
+  template <element T>
+  expert_tokens<T> dispatch(std::type_identity_t<std::span<const T>> tokens, std::span<const std::int32_t> ids,
+                            std::span<const float> weights = {}) {
+    return typed<T>(dispatch_any(tokens.data(), tokens.size(), datatype_of<T>, ids, weights));
+  }
+  /// @param results a row for each of the last dispatch, in its order; may be those rows themselves, which saves a copy;
+  /// then they stay as they are until the next dispatch has ended, since others read them
+  /// @param output n·hidden elements; a token without experts, or of which all were dropped, gets zeros
+  template <element T>
+  void combine(std::type_identity_t<std::span<const T>> results, std::type_identity_t<std::span<T>> output) {
+    combine_any(results.data(), results.size(), output.data(), output.size(), datatype_of<T>, true);
+  }
+
+  /// The gradient of combine() with respect to its results, a row for each, and with respect to the weights.
+  /// @param output_gradient n·hidden @param results those of the combine; nobody may have changed them @param weight_gradient n·top_k, or empty: not
+  /// asked for, on all ranks. Of what was dropped it is 0.
+  template <element T>
+  expert_tokens<T> combine_backward(std::type_identity_t<std::span<const T>> output_gradient,
+                                    std::type_identity_t<std::span<const T>> results,
+                                    std::span<float> weight_gradient = {}) {
+    return typed<T>(backward_any(output_gradient.data(), output_gradient.size(), results.data(), results.size(),
+                                 weight_gradient, datatype_of<T>));
+  }
+  /// The gradient of dispatch() with respect to its tokens: the sum of what their copies' gradients are.
+  template <element T>
+  void dispatch_backward(std::type_identity_t<std::span<const T>> row_gradient,
+                         std::type_identity_t<std::span<T>> token_gradient) {
+    combine_any(row_gradient.data(), row_gradient.size(), token_gradient.data(), token_gradient.size(), datatype_of<T>,
+                false);
+  }
+
+  /// Of this rank's last dispatch: for each token and choice whether it was beyond the capacity.
+  std::size_t dropped() const;
+  std::span<const std::uint8_t> dropped_choices() const;  ///< n·top_k, 1: dropped
+  /// What all ranks have done since they made the exchange, or since reset_profile(). Collective.
+  expert_profile profile();
+  void reset_profile();
+
+  std::size_t hidden() const noexcept;
+  int experts() const noexcept;
+  explicit operator bool() const noexcept { return what_ != nullptr; }
+
+private:
+  friend class communicator;
+  struct inside;
+  struct arrived {
+    void* rows;
+    std::size_t elements;
+    std::span<const std::int32_t> experts;
+    std::span<const std::size_t> counts;
+    std::size_t hidden;
+  };
+  explicit expert_exchange(std::unique_ptr<inside> what);
+  template <class T>
+  static expert_tokens<T> typed(const arrived& a) {
+    return {{static_cast<T*>(a.rows), a.elements}, a.experts, a.counts, a.hidden};
+  }
+  inside& in() const;
+  void* token_room(std::size_t n, datatype type);
+  arrived dispatch_any(const void* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
+                       std::span<const float> weights);
+  void combine_any(const void* results, std::size_t elements, void* output, std::size_t output_elements, datatype type,
+                   bool weighted);
+  arrived backward_any(const void* gradient, std::size_t elements, const void* results, std::size_t result_elements,
+                       std::span<float> weight_gradient, datatype type);
+  std::unique_ptr<inside> what_;
+};
+
+}  // namespace troupe

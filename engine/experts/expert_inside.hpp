@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What is behind an expert_exchange. A rank shows its tokens to the ranks that share memory with it (its *domain*: a process, or the processes of a
+// host), with lists of which of them are for which seat, and each takes what is for its own experts straight to where it belongs. Results go back the
+// same way: a rank shows them, and each takes what its tokens have become, and sums. So a token is copied once on its way, and there are no packed buffers.
+//
+// What goes to another domain goes once for each token, in one all_to_all_v between proxies (expert_seats::proxy), with its lists; the proxy shows it as
+// if it were its own. On the way back the proxy sums what the domain's experts have made of a token.
+//
+// Who reads when. A rank shows, takes part in a *round* (an all_gather of one word a rank), and reads what others have shown. Whoever has ended a round
+// knows that all have begun it, so have read what they read after the round before. Dispatches and combines show different words, in different memory,
+// and mostly alternate, so what a rank shows next nobody reads any more; where one follows another of its kind there is a round more between them.
+//
+// Who fails. A round that fails makes the exchange useless at that rank, so it writes to nothing any more that a peer may still read. Whoever ends waits
+// until the others have read what they may read after the last round that has ended here: each tells how many it has `finished`, and who fails or
+// ends has finished all. They have all been in that round, so that takes no longer than their reading. Then its memory is used again, but it is not
+// unmapped (lasting_memory.hpp): who looks at a header that is another exchange's by now finds another `generation`.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/api/communicator.hpp"
+#include "engine/experts/expert_exchange.hpp"
+#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/lasting_memory.hpp"
+#include "memory/kernels/kernels.hpp"
+
+namespace troupe {
+
+class process_memory;
+
+/// What one rank shows the others of its domain. Addresses are its process's; an all-zero word is none.
+struct expert_shown {
+  /// Tokens of one source: its own, or of another domain.
+  struct stream {
+    std::uint64_t lists, rows;
+  };
+  std::atomic<std::uint64_t> generation;
+  std::atomic<std::uint64_t> finished;  ///< rounds after which it has read all it will
+  std::uint64_t results, bases, products;
+  stream streams[1];  ///< by source; as many as there are ranks
+
+  static std::size_t bytes(int ranks) {
+    return sizeof(expert_shown) + static_cast<std::size_t>(ranks) * sizeof(stream);
+  }
+};
+
+/// The lists of a stream, one behind the other: where the entries of each of the domain's seats begin, and the end; of each entry the row, and
+/// its weight.
+struct entry_lists {
+  const std::uint32_t* begins = nullptr;
+  const std::uint32_t* rows = nullptr;
+  const float* weights = nullptr;
+
+  entry_lists() = default;
+  entry_lists(const std::byte* at, std::uint32_t seats)
+      : begins(reinterpret_cast<const std::uint32_t*>(at)),
+        rows(begins + seats + 1),
+        weights(reinterpret_cast<const float*>(rows + begins[seats])) {}
+  static std::size_t bytes(std::uint32_t seats, std::size_t entries) {
+    return (seats + 1 + entries) * sizeof(std::uint32_t) + entries * sizeof(float);
+  }
+};
+
+struct TROUPE_INTERNAL expert_exchange::inside {
+  using clock = std::chrono::steady_clock;
+  enum class kind : std::uint8_t { none, dispatch, combine };
+
+  inside(communicator of, int experts, expert_options how);
+  ~inside();
+  inside(const inside&) = delete;
+  inside& operator=(const inside&) = delete;
+
+  // -- setting up: expert_setup.cpp --
+  void find_domains();
+  void agree(int experts);
+  void meet();
+
+  // -- the calls: expert_calls.cpp --
+  arrived dispatch(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
+                   std::span<const float> weights);
+  void combine(const std::byte* results, std::size_t elements, std::byte* output, std::size_t output_elements,
+               datatype type, bool weighted);
+  arrived backward(const std::byte* gradient, std::size_t elements, const std::byte* results,
+                   std::size_t result_elements, std::span<float> weight_gradient, datatype type);
+  void* token_room(std::size_t n, datatype type);
+  expert_profile profile();
+  void reset_profile();
+  /// Nothing if the arguments fit.
+  std::string wrong_dispatch(const void* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
+                             std::span<const float> weights) const;
+  std::string wrong_rows(const char* what, const void* rows, std::size_t elements, std::size_t wanted,
+                         datatype type) const;
+
+  // -- routing: expert_routes.cpp --
+  void route(std::span<const std::int32_t> ids, std::span<const float> weights);
+  void list_own();
+  void list_for_others();
+
+  // -- what moves: expert_moves.cpp --
+  void show_tokens(const std::byte* tokens);
+  void show_gradients(const std::byte* gradient);
+  void send_tokens(const std::byte* tokens, const std::string& wrong);
+  void send_gradients(const std::byte* gradient);
+  void find_streams();
+  void lay_out();
+  void take_tokens();
+  void take_gradients(const std::byte* results);
+  void find_results();
+  void sum_for_others(bool weighted);
+  void sum(std::byte* output, bool weighted);
+  void find_products();
+  void send_products();
+  void collect_products(std::span<float> weight_gradient);
+  const std::byte* shared_results(const std::byte* rows, std::size_t bytes);
+  /// Exchanges blocks of bytes with the proxies. Sizes are whole lines.
+  void exchange_blocks(const lasting_buffer& out, std::span<const std::size_t> sizes, lasting_buffer& in,
+                       std::span<const std::size_t> coming);
+  static constexpr std::size_t line = 64;
+  static std::size_t in_lines(std::size_t bytes) { return (bytes + line - 1) / line * line; }
+  /// Of a block that goes to another domain: what is before its rows, and the whole of it.
+  static std::size_t lists_bytes(std::uint32_t seats, std::size_t entries) {
+    return in_lines(2 * sizeof(std::uint32_t) + entry_lists::bytes(seats, entries));
+  }
+  static std::size_t block_bytes(std::uint32_t seats, std::size_t rows, std::size_t entries, std::size_t row) {
+    return lists_bytes(seats, entries) + in_lines(rows * row);
+  }
+
+  // -- among the ranks --
+  /// @param wrong why this rank refuses its call; empty: it does not. Throws what the round ends with.
+  void round(const std::string& wrong);
+  void before(kind what);
+  void refuse_if_any(const std::string& wrong);
+  static constexpr std::uint64_t refused = ~std::uint64_t{0};  ///< as a word of a round
+  /// A call: its time, and what becomes of the exchange if it fails.
+  template <class Call>
+  void perform(Call&& call);
+  void wait_for_readers() noexcept;
+  call_options how_to_call() const;
+  /// Where this process finds what a rank of the domain has there. Null: nowhere, its process has ended or there is no shared memory left.
+  const std::byte* near(rank_t rank, std::uint64_t its) const;
+  const expert_shown* shown_by(rank_t rank) const;
+  rank_t place_near(rank_t rank) const;
+  /// The same, of what is needed. Throws error.
+  template <class T>
+  const T* found(rank_t rank, std::uint64_t its) const {
+    if (const std::byte* const at = near(rank, its)) return reinterpret_cast<const T*>(at);
+    lost(rank);
+  }
+  [[noreturn]] static void lost(rank_t rank);
+  const expert_shown& shown(rank_t rank) const {
+    return *found<expert_shown>(rank, headers_[static_cast<std::size_t>(rank)]);
+  }
+  expert_shown& mine() const { return *header_.as<expert_shown>(); }
+  const std::vector<rank_t>& members() const { return seats_.domains[static_cast<std::size_t>(domain_)]; }
+  rank_t taker(rank_t source) const {
+    return seats_.domain_of[static_cast<std::size_t>(source)] == domain_ ? source : seats_.proxy(domain_, source);
+  }
+  bool spreads() const { return seats_.domains.size() > 1; }  ///< there are other domains
+  std::size_t domain_of_seat(std::size_t seat) const {
+    return static_cast<std::size_t>(seats_.domain_of[static_cast<std::size_t>(seats_.rank_of[seat])]);
+  }
+  std::uint32_t domain_seats() const { return seats_.seats_of_domain[static_cast<std::size_t>(domain_)]; }
+  std::size_t result_bytes() const { return options_.hidden * size_of(options_.type); }
+  arrived arrived_in(const lasting_buffer& rows) const;
+
+  communicator comm_, near_;  ///< near_: of the domain's server, where that is not all; else empty
+  process_memory* others_ = nullptr;
+  rank_t rank_ = 0;
+  int ranks_ = 1, experts_ = 1, domain_ = 0;
+  expert_options options_;
+  expert_seats seats_;
+  std::vector<std::vector<std::uint32_t>> choices_;  ///< by expert
+  std::vector<std::int32_t> own_experts_;
+  bool some_share_ = false;      ///< a domain has several ranks
+  std::size_t token_bytes_ = 0;  ///< as it travels
+  std::uint64_t generation_ = 0;
+  std::uint64_t rounds_ = 0;  ///< that have ended here
+  bool refusing_ = false;
+  std::exception_ptr failed_;
+
+  // -- of the last dispatch --
+  kind last_ = kind::none;
+  bool routed_ = false;
+  std::size_t tokens_ = 0, received_ = 0;
+  std::vector<std::int32_t> seat_;    ///< by choice; −1: none
+  std::vector<std::uint32_t> index_;  ///< by choice: which of the seat's entries from here it is
+  std::vector<float> weights_;
+  std::vector<std::uint8_t> dropped_choices_;
+  std::vector<std::uint32_t> per_expert_, per_seat_, begin_of_seat_;
+  std::vector<std::size_t> counts_;  ///< rows of each own expert
+  std::size_t dropped_ = 0;
+  // Of other domains; empty if there are none:
+  std::vector<std::uint32_t> row_there_;               ///< [domain][token]: which row it is there; none: −1
+  std::vector<std::uint32_t> rows_there_, rows_from_;  ///< by domain: sent; by source: received for it
+  std::vector<std::size_t> sizes_, begins_, coming_, coming_begins_;  ///< by rank: bytes of blocks
+  std::vector<std::size_t> came_begins_;  ///< the same, where blocks of tokens are in incoming_
+  std::vector<std::uint64_t> words_, all_words_;
+  std::vector<std::uint32_t> entries_there_;  ///< by domain: sent
+  std::vector<std::uint32_t> tally_, of_row_;
+
+  // Of the round under way: by source its lists and rows; by rank of the domain what it shows.
+  std::vector<entry_lists> lists_of_;
+  std::vector<const std::byte*> rows_of_, results_of_, row_at_;
+  std::vector<const std::uint32_t*> bases_of_;
+  std::vector<double> factor_of_;
+  std::vector<std::uint32_t> domain_seat_;  ///< by place in the domain: the seat
+
+  lasting_buffer header_, lists_, tokens_shown_, spare_tokens_, results_, rows_, gradient_rows_, bases_, products_,
+      outgoing_, incoming_, gradients_out_, gradients_in_, sums_out_, sums_in_;
+  std::vector<std::uint64_t> headers_;  ///< by rank: where it shows what, in its process
+  std::vector<rank_t> place_near_;      ///< by rank of the domain: its number for `others_`
+
+  // -- profile --
+  expert_profile::of_rank did_;
+  std::uint64_t dispatches_ = 0;
+  std::vector<std::uint64_t> came_to_expert_, dropped_of_expert_;
+  clock::time_point first_call_{};
+};
+
+}  // namespace troupe

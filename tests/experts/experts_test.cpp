@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers of experts in one process: threads of a run, and layouts whose servers share no memory.
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "bench/harness/counted_heap.hpp"
+#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/scaled_rows.hpp"
+#include "memory/error.hpp"
+#include "tests/experts/layer.hpp"
+#include "tests/seed.hpp"
+
+using namespace expert_tests;
+using troupe::communicator;
+using troupe::engine;
+using troupe::errc;
+
+namespace {
+
+struct machine {
+  int ranks;
+  const char* layout;
+  std::vector<int> servers;
+};
+
+/// The code that the call throws.
+template <class Call>
+errc code_of(Call&& call) {
+  try {
+    call();
+  } catch (const troupe::error& e) {
+    return e.code_value();
+  }
+  return errc::ok;
+}
+
+}  // namespace
+
+TEST_CASE("random layers on random machines: dispatch, combine and their gradients are those of the definition") {
+  const std::vector<machine> machines{{1, "", {}},           {2, "", {}},
+                                      {3, "", {}},           {4, "", {}},
+                                      {7, "", {}},           {4, "2x2", {0, 0, 1, 1}},
+                                      {3, "3x1", {0, 1, 2}}, {5, "3+2", {0, 0, 0, 1, 1}}};
+  random_numbers random{seed()};
+  for (const machine& m : machines) {
+    troupe::engine_options options;
+    options.layout = m.layout;
+    engine e{options};
+    for (int round = 0; round < 12; ++round) {
+      layer l = any_layer(random, m.ranks);
+      l.servers = m.servers;
+      std::vector<layer> batches;
+      for (int b = 0; b < 4; ++b) {
+        draw_batch(random, l, m.ranks);
+        batches.push_back(l);
+      }
+      CAPTURE(std::string{m.layout});
+      CAPTURE(round);
+      CHECK_NOTHROW(e.run(m.ranks, [&](communicator& comm) {
+        auto exchange = comm.expert_exchange(l.experts, l.options);
+        for (const layer& one : batches) check_layer(exchange, one, comm.rank());
+      }));
+    }
+  }
+}
+
+TEST_CASE("no tokens, one expert, everything to one expert, and dispatches without combines") {
+  engine e;
+  layer l;
+  l.experts = 1;
+  l.options.hidden = 33;
+  l.options.top_k = 2;
+  for (const auto& tokens : std::vector<std::vector<std::size_t>>{{0, 0, 0}, {5, 0, 0}, {0, 0, 7}, {3, 100, 1}}) {
+    l.tokens = tokens;
+    e.run(3, [&](communicator& comm) {
+      auto exchange = comm.expert_exchange(l.experts, l.options);
+      check_layer(exchange, l, comm.rank());
+      for (std::uint64_t again = 2; again < 6; ++again) {
+        layer other = l;
+        other.seed = again;
+        const batch<float> mine(other, comm.rank());
+        const auto got = exchange.dispatch<float>(mine.tokens, mine.ids, mine.weights);
+        CHECK(got.size() == (comm.rank() == 0 ? 2 * (tokens[0] + tokens[1] + tokens[2]) : 0));
+      }
+      check_layer(exchange, l, comm.rank());
+    });
+  }
+}
+
+TEST_CASE("a token crosses to a server once, however many of its experts are there") {
+  troupe::engine_options options;
+  options.layout = "2x2";
+  engine e{options};
+  e.run(4, [](communicator& comm) {
+    auto exchange = comm.expert_exchange(8, {.hidden = 16, .top_k = 4});
+    const std::size_t n = 10;
+    const std::vector<float> tokens(n * 16, 1.0F);
+    std::vector<std::int32_t> ids;
+    for (std::size_t t = 0; t < n; ++t)
+      for (const int id : comm.rank() < 2 ? std::array{4, 5, 6, 7} : std::array{0, 1, 6, 7}) ids.push_back(id);
+    const auto got = exchange.dispatch<float>(tokens, ids);
+    std::vector<float> sums(n * 16);
+    exchange.combine<float>(got.rows, sums);
+    for (const float x : sums) CHECK(x == 4);
+    const auto profile = exchange.profile();
+    for (std::size_t r = 0; r < 4; ++r) {
+      CHECK(profile.ranks[r].crossed == n);
+      CHECK(profile.ranks[r].crossing == (r < 2 ? 4 * n : 2 * n));
+    }
+    CHECK(profile.bottleneck() == 3);
+    CHECK(profile.tokens_of_expert == std::vector<std::uint64_t>{20, 20, 0, 0, 20, 20, 40, 40});
+    CHECK(profile.imbalance() == doctest::Approx(2));
+  });
+}
+
+TEST_CASE("what one rank refuses is told to the others, and all go on") {
+  for (const char* layout : {"", "2x2"}) {
+    troupe::engine_options how;
+    how.layout = layout;
+    engine e{how};
+    e.run(4, [](communicator& comm) {
+      auto exchange = comm.expert_exchange(4, {.hidden = 8, .top_k = 1});
+      const bool wrong = comm.rank() == 2;
+      const errc expected = wrong ? errc::invalid_argument : errc::peer_refused;
+      std::vector<float> tokens(16, 2.0F), sums(16);
+      const std::vector<std::int32_t> ids{0, 3}, unknown{0, 4};
+      CHECK(code_of([&] { exchange.combine<float>({}, {}); }) == errc::invalid_argument);
+      CHECK(code_of([&] { exchange.dispatch<float>(tokens, wrong ? unknown : ids); }) == expected);
+      CHECK(code_of([&] { exchange.dispatch<float>({tokens.data(), wrong ? 15u : 16u}, ids); }) == expected);
+      CHECK(code_of([&] { exchange.dispatch<troupe::bf16>({}, ids); }) == errc::invalid_argument);
+      const auto got = exchange.dispatch<float>(tokens, ids);
+      CHECK(got.size() == (comm.rank() == 0 || comm.rank() == 3 ? 4 : 0));
+      CHECK(code_of([&] { exchange.combine<float>(got.rows, {sums.data(), wrong ? 8u : 16u}); }) == expected);
+      exchange.combine<float>(got.rows, sums);
+      CHECK(sums == tokens);
+    });
+  }
+}
+
+TEST_CASE("options that cannot be, that differ between ranks, and ranks that do not come") {
+  engine e;
+  e.run(2, [](communicator& comm) {
+    CHECK(code_of([&] { comm.expert_exchange(0, {.hidden = 8}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(4, {.hidden = 0}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(4, {.hidden = 8, .top_k = 33}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(4, {.hidden = 8, .capacity = -1}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(4, {.hidden = 8, .type = troupe::datatype::i32}); }) ==
+          errc::unsupported_type);
+    CHECK(code_of([&] { comm.expert_exchange(2, {.hidden = 8, .placement = {{0}}}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(2, {.hidden = 8, .placement = {{0}, {}}}); }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(2, {.hidden = 8, .placement = {{0}, {2}}}); }) == errc::invalid_argument);
+    CHECK(code_of([&] {
+            comm.expert_exchange(2, {.hidden = 8, .placement = {{0}, {1, 1}}});
+          }) == errc::invalid_argument);
+    CHECK(code_of([&] { comm.expert_exchange(4, {.hidden = comm.rank() == 0 ? std::size_t{8} : std::size_t{9}}); }) ==
+          errc::mismatch);
+    auto exchange = comm.expert_exchange(2, {.hidden = 2});
+    const std::vector<float> tokens(2, 1.0F);
+    const std::vector<std::int32_t> ids{1};
+    exchange.dispatch<float>(tokens, ids);
+    if (comm.rank() == 0) return;
+    std::vector<float> rows(4), sums(2);
+    CHECK(code_of([&] { exchange.combine<float>(rows, sums); }) == errc::rank_missing);
+    CHECK(code_of([&] { exchange.combine<float>(rows, sums); }) == errc::rank_missing);
+  });
+  troupe::expert_exchange empty;
+  CHECK(!empty);
+  CHECK(code_of([&] { empty.dispatch<float>({}, {}); }) == errc::invalid_argument);
+}
+
+TEST_CASE("repeated calls allocate nothing") {
+  engine e;
+  constexpr std::size_t n = 32, h = 64;
+  std::atomic<std::uint64_t> least{~std::uint64_t{0}};
+  e.run(2, [&](communicator& comm) {
+    auto exchange = comm.expert_exchange(4, {.hidden = h, .top_k = 2});
+    const std::vector<float> tokens(n * h, 1.0F), weights(2 * n, 0.5F);
+    std::vector<float> sums(n * h), gradient(n * h, 1.0F), of_weights(2 * n);
+    std::vector<std::int32_t> ids(2 * n);
+    random_numbers random{seed() + static_cast<std::uint64_t>(comm.rank())};
+    // The heap is counted for both ranks together, so some other allocation may fall into a round; into all of them only ours would.
+    for (int round = 0; round < 20; ++round) {
+      for (auto& id : ids) id = round < 2 ? 4 * round / 2 : random.below(4);
+      comm.barrier();
+      const std::uint64_t before = bench::allocations();
+      const auto got = exchange.dispatch<float>(tokens, ids, weights);
+      exchange.combine<float>(got.rows, sums);
+      const auto back = exchange.combine_backward<float>(gradient, got.rows, of_weights);
+      exchange.dispatch_backward<float>(back.rows, sums);
+      comm.barrier();
+      const std::uint64_t made = bench::allocations() - before;
+      if (round >= 4 && made < least) least = made;
+    }
+  });
+  CHECK(least.load() == 0);
+}
+
+TEST_CASE("rows in f8e4m3 stay within the bound, whatever the magnitudes; what is not finite stays visible") {
+  random_numbers random{seed()};
+  for (const std::size_t count : {1, 3, 128, 129, 1000, 4096}) {
+    std::vector<float> in(count), out(count);
+    std::vector<std::byte> row(troupe::scaled_rows::row_bytes(count));
+    for (float& x : in) x = random.centred() * std::ldexp(1.0F, random.below(60) - 30);
+    troupe::scaled_rows::encode(troupe::datatype::f32, in.data(), row.data(), count);
+    troupe::scaled_rows::decode(troupe::datatype::f32, row.data(), out.data(), count);
+    for (std::size_t begin = 0; begin < count; begin += 128) {
+      float largest = 0;
+      for (std::size_t i = begin; i < std::min(count, begin + 128); ++i) largest = std::max(largest, std::abs(in[i]));
+      for (std::size_t i = begin; i < std::min(count, begin + 128); ++i)
+        CHECK(std::abs(out[i] - in[i]) <= std::abs(in[i]) / 16 + largest / 400'000);
+    }
+    std::fill(in.begin(), in.end(), 0.0F);
+    in[0] = std::numeric_limits<float>::infinity();
+    troupe::scaled_rows::encode(troupe::datatype::f32, in.data(), row.data(), count);
+    troupe::scaled_rows::decode(troupe::datatype::f32, row.data(), out.data(), count);
+    CHECK(!std::isfinite(out[0]));
+    if (count > 128) CHECK(out[128] == 0);
+  }
+}
+
+TEST_CASE("a profile is the same in its table and its JSON") {
+  troupe::expert_profile p;
+  CHECK(p.bottleneck() == -1);
+  p.dispatches = 2;
+  p.ranks = {{10, 20, 5, 1, 0, 0, std::chrono::microseconds(30), std::chrono::microseconds(40)},
+             {10, 20, 35, 0, 0, 0, std::chrono::microseconds(10), std::chrono::microseconds(40)}};
+  p.tokens_of_expert = {5, 35};
+  p.dropped_of_expert = {1, 0};
+  CHECK(p.share_of_exchange() == doctest::Approx(0.5));
+  CHECK(p.table(false) == "2 dispatches; rank 1 receives most, 1.75 times the average; 1 dropped\n"
+                          "  rank    tokens      sent  received   dropped   crossed\n"
+                          "     0        10        20         5         1         0\n"
+                          "     1        10        20        35         0         0\n"
+                          "expert    tokens   dropped\n"
+                          "     0         5         1  ###\n"
+                          "     1        35         0  ####################\n");
+  CHECK(p.table().find("50 % of the time in the exchange") != std::string::npos);
+  CHECK(p.json().find("\"exchanging_us\": 30.0") != std::string::npos);
+}
