@@ -18,21 +18,72 @@ traffic::traffic(const hardware& on, virtual_scheduler& time, recorder* record)
   set_up_elements();
 }
 
-std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
+traffic::part traffic::new_part(int ranks, int lanes, int channels, const hardware& on,
+                                const protocol_costs& protocol) {
   part p{&on,
-         sizes.lanes(),
-         sizes.cut().channels,
+         lanes,
+         channels,
          static_cast<std::uint32_t>(protocol.slots),
          static_cast<std::uint64_t>(protocol.wire),
          static_cast<std::uint64_t>(protocol.payload),
          protocol.latency.count()};
   p.first_rank = ranks_;
-  ranks_ += static_cast<std::size_t>(sizes.notes().ranks);
-  const std::size_t first = connections_.size();
-  find_connections(p, sizes);
-  find_ways(p, first);
+  p.first_connection = static_cast<std::uint32_t>(connections_.size());
+  p.ranks = ranks;
+  ranks_ += static_cast<std::size_t>(ranks);
+  return p;
+}
+
+std::uint32_t traffic::keep(part&& p) {
   parts_.push_back(std::move(p));
   return static_cast<std::uint32_t>(parts_.size() - 1);
+}
+
+std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
+  part p = new_part(sizes.notes().ranks, sizes.lanes(), sizes.cut().channels, on, protocol);
+  find_connections(p, sizes);
+  find_ways(p, p.first_connection);
+  return keep(std::move(p));
+}
+
+std::uint32_t traffic::add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
+                           const protocol_costs& protocol) {
+  part p = new_part(on.ranks, 1, 1, on, protocol);
+  p.out.begins.assign(static_cast<std::size_t>(on.ranks) + 1, 0);
+  p.in.begins.assign(static_cast<std::size_t>(on.ranks) + 1, 0);
+  for (const auto& [from, to] : pairs) {
+    p.out.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
+    ++p.out.begins[static_cast<std::size_t>(from) + 1];
+    ++p.in.begins[static_cast<std::size_t>(to) + 1];
+    connection c;
+    c.from = from, c.to = to;
+    c.part = static_cast<std::uint32_t>(parts_.size());
+    connections_.push_back(c);
+  }
+  for (std::size_t r = 0; r + 1 < p.out.begins.size(); ++r) p.out.begins[r + 1] += p.out.begins[r];
+  index_receivers(p);
+  find_ways(p, p.first_connection);
+  return keep(std::move(p));
+}
+
+std::uint32_t traffic::add_again(std::uint32_t number) {
+  part p = parts_[number];
+  const std::uint32_t first = p.first_connection, end = first + static_cast<std::uint32_t>(p.channels) * p.per_channel;
+  p.first_rank = ranks_;
+  ranks_ += static_cast<std::size_t>(p.ranks);
+  p.first_connection = static_cast<std::uint32_t>(connections_.size());
+  for (peer_table* table : {&p.out, &p.in})
+    for (peer_entry& e : table->entries) e.connection += p.first_connection - first;
+  for (std::uint32_t i = first; i < end; ++i) {
+    const connection& like = connections_[i];
+    connection c;
+    c.from = like.from, c.to = like.to, c.lane = like.lane;
+    c.first_hop = like.first_hop, c.hops = like.hops;
+    c.window = like.window, c.handshake = like.handshake;
+    c.part = static_cast<std::uint32_t>(parts_.size());
+    connections_.push_back(c);
+  }
+  return keep(std::move(p));
 }
 
 void traffic::set_up() { find_followers(); }
@@ -97,22 +148,27 @@ void traffic::find_connections(part& p, const lazy_sizes& sizes) {
       }
       p.out.begins[row + 1] = static_cast<std::uint32_t>(p.out.entries.size());
     }
-  for (std::size_t row = 0; row < rows; ++row) p.in.begins[row + 1] += p.in.begins[row];
-  // By sender, as the connections are: so every row of the receivers is sorted too.
-  p.in.entries.resize(connections_.size() - first);
-  auto at = p.in.begins;
-  for (auto c = static_cast<std::uint32_t>(first); c < connections_.size(); ++c) {
-    const connection& made = connections_[c];
-    p.in.entries[at[static_cast<std::size_t>(made.to) * lanes + static_cast<std::size_t>(made.lane)]++] = {made.from,
-                                                                                                           c};
-  }
-  p.per_channel = static_cast<std::uint32_t>(connections_.size() - first);
+  index_receivers(p);
   connections_.reserve(first + static_cast<std::size_t>(p.per_channel) * static_cast<std::size_t>(p.channels));
   for (int channel = 1; channel < p.channels; ++channel)
     for (std::uint32_t c = 0; c < p.per_channel; ++c) {
       connections_.push_back(connections_[first + c]);
       connections_.back().lane += channel * p.lanes;
     }
+}
+
+/// By sender, as the connections are: so every row of the receivers is sorted too. @pre in.begins has how many each row gets
+void traffic::index_receivers(part& p) const {
+  for (std::size_t row = 0; row + 1 < p.in.begins.size(); ++row) p.in.begins[row + 1] += p.in.begins[row];
+  p.in.entries.resize(connections_.size() - p.first_connection);
+  auto at = p.in.begins;
+  for (std::uint32_t c = p.first_connection; c < connections_.size(); ++c) {
+    const connection& made = connections_[c];
+    const std::size_t row =
+        static_cast<std::size_t>(made.to) * static_cast<std::size_t>(p.lanes) + static_cast<std::size_t>(made.lane);
+    p.in.entries[at[row]++] = {made.from, c};
+  }
+  p.per_channel = static_cast<std::uint32_t>(connections_.size() - p.first_connection);
 }
 
 namespace {

@@ -102,7 +102,14 @@ public:
   /// A score whose ranks are those of `on`: the hardware itself, or part_of() it. Returns the part's number.
   /// @pre the score and `on` outlive the traffic; all parts are added before set_up()
   std::uint32_t add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol);
+  /// Single messages between these pairs of ranks, on one lane. @pre `on` outlives the traffic; sorted, each pair once
+  std::uint32_t add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
+                    const protocol_costs& protocol);
   void set_up();
+  /// A part of the same connections, with messages of its own: the same call once more, while the first is under way. Also after
+  /// set_up(): it passes elements as `part` does. The caller makes room in `ranks`. Cost: a copy of the part's tables.
+  std::uint32_t add_again(std::uint32_t part);
+  std::size_t rank_count() const { return ranks_; }  ///< of all parts
 
   // -- ranks --
 
@@ -189,6 +196,8 @@ private:
     peer_table out{}, in{};
     std::uint32_t per_channel = 0;  ///< connections of one channel
     std::size_t first_rank = 0;
+    std::uint32_t first_connection = 0;
+    int ranks = 0;
   };
   struct hop_entry {
     element_index element;
@@ -219,7 +228,10 @@ private:
     std::int64_t memo_time = 0;
   };
 
+  part new_part(int ranks, int lanes, int channels, const hardware& on, const protocol_costs& protocol);
+  std::uint32_t keep(part&& p);
   void find_connections(part& p, const lazy_sizes& sizes);
+  void index_receivers(part& p) const;
   void find_ways(const part& p, std::size_t first);
   void set_up_elements();
   void find_followers();
