@@ -192,6 +192,10 @@ void traffic::set_up_elements() {
     e.rate = of.bytes_per_second;
     e.slow_down = from.slow_down;
     e.cut_through = of.passing == forwarding::cut_through;
+    const auto of_this =
+        std::ranges::equal_range(on_.faults, static_cast<element_index>(i), {}, &hardware_fault::element);
+    e.first_fault = static_cast<std::uint32_t>(of_this.begin() - on_.faults.begin());
+    e.faults = static_cast<std::uint32_t>(of_this.size());
     if (of.discipline == service::fair) {
       e.fair = static_cast<std::int32_t>(fair_.size());
       fair_.emplace_back();
@@ -392,8 +396,8 @@ std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint6
   const std::int64_t now = time_.now();
   if (element == no_element) return now + alone;
   element_data& e = elements_[static_cast<std::size_t>(element)];
-  const auto served = e.queue.reserve(now, alone);
-  e.use.busy_ps += alone;
+  const auto served = reserve(e, now, alone);
+  e.use.busy_ps += served.end - served.start;
   e.use.bytes += bytes;
   ++e.use.messages;
   e.use.queued_ps += served.start - now;
@@ -420,6 +424,35 @@ std::int64_t traffic::occupancy(element_data& e, std::uint64_t bytes) {
   }
   e.memo_bytes = bytes;
   return e.memo_time = time;
+}
+
+traffic::passage traffic::reserve_disturbed(element_data& e, std::int64_t head, std::int64_t alone) {
+  __extension__ using wide = __int128;
+  const std::int64_t start = std::max(head, e.queue.free_at());
+  std::int64_t now = start, begin = start, left = alone;  // left: of the work, as it would take alone
+  for (std::uint32_t i = e.first_fault; i < e.first_fault + e.faults; ++i) {
+    const hardware_fault& f = on_.faults[i];
+    if (f.end_ps <= now) continue;
+    if (f.begin_ps > now) {
+      if (left <= f.begin_ps - now) break;
+      left -= f.begin_ps - now;
+      now = f.begin_ps;
+    }
+    if (f.slow_down == 0) {
+      if (left == alone && now == begin) begin = f.end_ps;
+    } else {
+      const auto done = static_cast<std::int64_t>(wide{f.end_ps - now} * 1000 / f.slow_down);
+      if (left <= done) {
+        now += static_cast<std::int64_t>((wide{left} * f.slow_down + 999) / 1000);
+        left = 0;
+        break;
+      }
+      left -= done;
+    }
+    now = f.end_ps;
+  }
+  const auto served = e.queue.reserve(head, std::min(now + left, end_of_time) - start);
+  return {start, begin, served.end};
 }
 
 const caf::actor& traffic::actor_of(element_index element) {
@@ -467,13 +500,13 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       next_head = head + e.overhead + e.latency;
     } else {
       const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
-      const auto served = e.queue.reserve(head, occupied);
-      e.use.busy_ps += occupied;
+      const auto served = reserve(e, head, occupied);
+      e.use.busy_ps += served.end - served.start;
       e.use.bytes += m.wire;
       ++e.use.messages;
       e.use.queued_ps += served.start - head;
       m.arrival = std::max(m.arrival, served.end + hop.behind);
-      next_head = e.cut_through ? served.start + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
+      next_head = e.cut_through ? served.begin + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
       if (record_)
         record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
     }

@@ -223,6 +223,7 @@ private:
     bool cut_through = true;
     std::int32_t fair = -1;                             ///< index into fair_
     max_min_state::index shared = max_min_state::none;  ///< of flows_
+    std::uint32_t first_fault = 0, faults = 0;          ///< of the hardware's
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
@@ -238,6 +239,17 @@ private:
   static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
                             std::uint32_t& hint);
   std::int64_t occupancy(element_data& e, std::uint64_t bytes);
+  /// Of a fifo element. `begin`: from when on it works for it, later than `start` if it is down then.
+  struct passage {
+    std::int64_t start, begin, end;
+  };
+  passage reserve(element_data& e, std::int64_t head, std::int64_t alone) {
+    if (e.faults != 0) [[unlikely]]
+      return reserve_disturbed(e, head, alone);
+    const auto served = e.queue.reserve(head, alone);
+    return {served.start, served.start, served.end};
+  }
+  passage reserve_disturbed(element_data& e, std::int64_t head, std::int64_t alone);
   std::uint32_t new_message();
   void enter(std::uint32_t message);
   void pass(std::uint32_t message, std::int64_t head);

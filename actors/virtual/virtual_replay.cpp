@@ -24,7 +24,7 @@ namespace troupe::actors {
 struct operation_event {  ///< an operation of a rank begins, or ends
   std::int32_t rank;
   std::uint32_t operation;
-  bool ends;
+  std::uint32_t ends;  ///< no padding: the trace is over all bytes
 };
 struct collective_event {  ///< all its ranks have ended
   std::uint32_t number;
@@ -146,7 +146,7 @@ public:
 
   void on_operation(operation_event e) {
     guarded([&] {
-      if (e.ends) end({e.rank, e.operation});
+      if (e.ends != 0) end({e.rank, e.operation});
       else begin({e.rank, e.operation});
     });
   }
@@ -313,10 +313,10 @@ private:
     span(o).work = alone;
     if (span(o).begin < 0) {
       if (done - alone <= now) begin(o);
-      else time_.at(done - alone, self_, operation_event{o.rank, o.operation, false});
+      else time_.at(done - alone, self_, operation_event{o.rank, o.operation, 0});
     }
     if (done == now) end(o);
-    else time_.at(done, self_, operation_event{o.rank, o.operation, true});
+    else time_.at(done, self_, operation_event{o.rank, o.operation, 1});
   }
 
   /// Before one of the counters of what is under way changes.
@@ -456,7 +456,7 @@ private:
       span(o).operation = c.last.operation;
     }
     c.ends = std::max(c.ends, at);
-    time_.at(at, self_, operation_event{o.rank, o.operation, true});
+    time_.at(at, self_, operation_event{o.rank, o.operation, 1});
     if (c.by.all->unfinished == 0) time_.at(c.ends, self_, collective_event{number});
   }
 

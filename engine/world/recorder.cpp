@@ -30,10 +30,11 @@ std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_ep
 
 /// When the thread left its last recorded call, or made the world.
 struct thread_mark {
-  const recorder* of = nullptr;
+  std::uint64_t of = 0;  ///< the recorder's id; 0: none's
   std::int64_t ns = 0;
 };
 thread_local thread_mark left;
+std::atomic<std::uint64_t> recorders_made{0};
 
 /// "run.goal" → "run-2.goal" for the second of the process, "run.3.goal" for process 3.
 std::string numbered(const std::string& file, bool of_job, int process) {
@@ -51,7 +52,8 @@ std::string numbered(const std::string& file, bool of_job, int process) {
 }  // namespace
 
 recorder::recorder(const std::string& file, int ranks, bool of_job, int process, std::shared_ptr<spdlog::logger> log)
-    : file_(numbered(file, of_job, process)),
+    : id_(++recorders_made),
+      file_(numbered(file, of_job, process)),
       log_(std::move(log)),
       ranks_(static_cast<std::size_t>(ranks)),
       out_(std::fopen(file_.c_str(), "w")),
@@ -65,12 +67,12 @@ recorder::recorder(const std::string& file, int ranks, bool of_job, int process,
 std::int64_t recorder::computed(bool in_run) const {
   if (!open_.load(std::memory_order_relaxed)) return 0;
   const std::int64_t now = thread_ns();
-  if (left.of == this) return now - left.ns;
+  if (left.of == id_) return now - left.ns;
   // A thread that the world was made for has done nothing else; of any other nobody knows what it did before.
   return in_run ? std::min(now, steady_ns() - born_ns_) : 0;
 }
 
-void recorder::mark() const { left = {this, thread_ns()}; }
+void recorder::mark() const { left = {id_, thread_ns()}; }
 
 std::uint64_t recorder::add(rank_data& of, const std::string& operation) {
   const std::string label = "l" + std::to_string(++of.count);

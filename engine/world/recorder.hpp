@@ -68,6 +68,7 @@ private:
   void spill(rank_data& of);
   std::string name_for(const std::vector<int>& members);
 
+  const std::uint64_t id_;  ///< of its own in the process
   std::atomic<bool> open_{true};
   const std::string file_;
   const std::shared_ptr<spdlog::logger> log_;
