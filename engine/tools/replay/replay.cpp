@@ -225,7 +225,7 @@ std::string_view name(replay_stretch::part part) noexcept {
   return "?";
 }
 
-replay_result run_replay(const study_scenario& scenario, std::shared_ptr<const application> what,
+replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<const application>& what,
                          const replay_request& how) {
   replay_result result;
   result.scenario = scenario;

@@ -59,7 +59,7 @@ struct replay_request {
 /// On the scenario's machine, by its choreography and protocol; ranks sit on the machine's first places. Where neither `ranks` nor `layout` is said,
 /// the machine gets as many ranks as the trace has, or the next number that the preset can have.
 /// Throws error as run_study() and perform_replay(): bad_config also for a machine that is too small.
-replay_result run_replay(const study_scenario& scenario, std::shared_ptr<const application> what,
+replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<const application>& what,
                          const replay_request& how);
 
 void print_replay(std::ostream& to, const replay_result& result);

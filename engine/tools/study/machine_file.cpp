@@ -327,7 +327,7 @@ private:
         wrong(place(*of, "role"),
               "there is no role \"" + role + "\"; there are link, ring_segment, dma, nic, switch, pcie, core");
       c.role = *known;
-      at_place(place(*of), [&] { classes_[name] = h.add_class(c); });
+      at_place(place(*of), [&, &key = name] { classes_[key] = h.add_class(c); });
       for (const auto& [key, node] : *of)
         if (key.str() != "role" && key.str() != "source") set(h, name + "." + std::string{key.str()}, node);
     }
