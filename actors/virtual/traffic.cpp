@@ -192,10 +192,13 @@ void traffic::set_up_elements() {
     e.rate = of.bytes_per_second;
     e.slow_down = from.slow_down;
     e.cut_through = of.passing == forwarding::cut_through;
-    const auto of_this =
-        std::ranges::equal_range(on_.faults, static_cast<element_index>(i), {}, &hardware_fault::element);
-    e.first_fault = static_cast<std::uint32_t>(of_this.begin() - on_.faults.begin());
-    e.faults = static_cast<std::uint32_t>(of_this.size());
+    const auto first =
+        std::lower_bound(on_.faults.begin(), on_.faults.end(), static_cast<element_index>(i),
+                         [](const hardware_fault& f, element_index wanted) { return f.element < wanted; });
+    auto last = first;
+    while (last != on_.faults.end() && last->element == static_cast<element_index>(i)) ++last;
+    e.first_fault = static_cast<std::uint32_t>(first - on_.faults.begin());
+    e.faults = static_cast<std::uint32_t>(last - first);
     if (of.discipline == service::fair) {
       e.fair = static_cast<std::int32_t>(fair_.size());
       fair_.emplace_back();

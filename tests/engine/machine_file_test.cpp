@@ -92,7 +92,8 @@ TEST_CASE("machine file: a preset that is written as one is the same machine") {
 }
 
 TEST_CASE("machine file: a torus goes the shortest way, along x first") {
-  for (const auto& [x, y] : {std::pair{4, 4}, {5, 3}, {2, 3}, {1, 6}, {1, 2}}) {
+  for (const std::pair<int, int>& size : {std::pair{4, 4}, {5, 3}, {2, 3}, {1, 6}, {1, 2}}) {
+    const int x = size.first, y = size.second;
     const hardware h = own("torus.toml", {{"x", std::to_string(x)}, {"y", std::to_string(y)}});
     INFO(x << " x " << y);
     REQUIRE(h.ranks == x * y);
