@@ -108,7 +108,8 @@ void recorder::finish() noexcept {
     open_ = false;
     const file_ptr out = std::move(out_);
     const auto put = [&](const std::string& text) { std::fwrite(text.data(), 1, text.size(), out.get()); };
-    put("// recorded by troupe; replay it with `troupe replay`\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
+    put("// recorded by troupe: a world of " + std::to_string((steady_ns() - born_ns_) / 1000) +
+        " us; replay it with `troupe replay`\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
     for (const auto& [name, members] : communicators_) {
       std::string line = "comm " + name + " {";
       for (const int m : members) line += " " + std::to_string(m);
