@@ -18,21 +18,72 @@ traffic::traffic(const hardware& on, virtual_scheduler& time, recorder* record)
   set_up_elements();
 }
 
-std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
+traffic::part traffic::new_part(int ranks, int lanes, int channels, const hardware& on,
+                                const protocol_costs& protocol) {
   part p{&on,
-         sizes.lanes(),
-         sizes.cut().channels,
+         lanes,
+         channels,
          static_cast<std::uint32_t>(protocol.slots),
          static_cast<std::uint64_t>(protocol.wire),
          static_cast<std::uint64_t>(protocol.payload),
          protocol.latency.count()};
   p.first_rank = ranks_;
-  ranks_ += static_cast<std::size_t>(sizes.notes().ranks);
-  const std::size_t first = connections_.size();
-  find_connections(p, sizes);
-  find_ways(p, first);
+  p.first_connection = static_cast<std::uint32_t>(connections_.size());
+  p.ranks = ranks;
+  ranks_ += static_cast<std::size_t>(ranks);
+  return p;
+}
+
+std::uint32_t traffic::keep(part&& p) {
   parts_.push_back(std::move(p));
   return static_cast<std::uint32_t>(parts_.size() - 1);
+}
+
+std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
+  part p = new_part(sizes.notes().ranks, sizes.lanes(), sizes.cut().channels, on, protocol);
+  find_connections(p, sizes);
+  find_ways(p, p.first_connection);
+  return keep(std::move(p));
+}
+
+std::uint32_t traffic::add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
+                           const protocol_costs& protocol) {
+  part p = new_part(on.ranks, 1, 1, on, protocol);
+  p.out.begins.assign(static_cast<std::size_t>(on.ranks) + 1, 0);
+  p.in.begins.assign(static_cast<std::size_t>(on.ranks) + 1, 0);
+  for (const auto& [from, to] : pairs) {
+    p.out.entries.push_back({to, static_cast<std::uint32_t>(connections_.size())});
+    ++p.out.begins[static_cast<std::size_t>(from) + 1];
+    ++p.in.begins[static_cast<std::size_t>(to) + 1];
+    connection c;
+    c.from = from, c.to = to;
+    c.part = static_cast<std::uint32_t>(parts_.size());
+    connections_.push_back(c);
+  }
+  for (std::size_t r = 0; r + 1 < p.out.begins.size(); ++r) p.out.begins[r + 1] += p.out.begins[r];
+  index_receivers(p);
+  find_ways(p, p.first_connection);
+  return keep(std::move(p));
+}
+
+std::uint32_t traffic::add_again(std::uint32_t number) {
+  part p = parts_[number];
+  const std::uint32_t first = p.first_connection, end = first + static_cast<std::uint32_t>(p.channels) * p.per_channel;
+  p.first_rank = ranks_;
+  ranks_ += static_cast<std::size_t>(p.ranks);
+  p.first_connection = static_cast<std::uint32_t>(connections_.size());
+  for (peer_table* table : {&p.out, &p.in})
+    for (peer_entry& e : table->entries) e.connection += p.first_connection - first;
+  for (std::uint32_t i = first; i < end; ++i) {
+    const connection& like = connections_[i];
+    connection c;
+    c.from = like.from, c.to = like.to, c.lane = like.lane;
+    c.first_hop = like.first_hop, c.hops = like.hops;
+    c.window = like.window, c.handshake = like.handshake;
+    c.part = static_cast<std::uint32_t>(parts_.size());
+    connections_.push_back(c);
+  }
+  return keep(std::move(p));
 }
 
 void traffic::set_up() { find_followers(); }
@@ -97,22 +148,27 @@ void traffic::find_connections(part& p, const lazy_sizes& sizes) {
       }
       p.out.begins[row + 1] = static_cast<std::uint32_t>(p.out.entries.size());
     }
-  for (std::size_t row = 0; row < rows; ++row) p.in.begins[row + 1] += p.in.begins[row];
-  // By sender, as the connections are: so every row of the receivers is sorted too.
-  p.in.entries.resize(connections_.size() - first);
-  auto at = p.in.begins;
-  for (auto c = static_cast<std::uint32_t>(first); c < connections_.size(); ++c) {
-    const connection& made = connections_[c];
-    p.in.entries[at[static_cast<std::size_t>(made.to) * lanes + static_cast<std::size_t>(made.lane)]++] = {made.from,
-                                                                                                           c};
-  }
-  p.per_channel = static_cast<std::uint32_t>(connections_.size() - first);
+  index_receivers(p);
   connections_.reserve(first + static_cast<std::size_t>(p.per_channel) * static_cast<std::size_t>(p.channels));
   for (int channel = 1; channel < p.channels; ++channel)
     for (std::uint32_t c = 0; c < p.per_channel; ++c) {
       connections_.push_back(connections_[first + c]);
       connections_.back().lane += channel * p.lanes;
     }
+}
+
+/// By sender, as the connections are: so every row of the receivers is sorted too. @pre in.begins has how many each row gets
+void traffic::index_receivers(part& p) const {
+  for (std::size_t row = 0; row + 1 < p.in.begins.size(); ++row) p.in.begins[row + 1] += p.in.begins[row];
+  p.in.entries.resize(connections_.size() - p.first_connection);
+  auto at = p.in.begins;
+  for (std::uint32_t c = p.first_connection; c < connections_.size(); ++c) {
+    const connection& made = connections_[c];
+    const std::size_t row =
+        static_cast<std::size_t>(made.to) * static_cast<std::size_t>(p.lanes) + static_cast<std::size_t>(made.lane);
+    p.in.entries[at[row]++] = {made.from, c};
+  }
+  p.per_channel = static_cast<std::uint32_t>(connections_.size() - p.first_connection);
 }
 
 namespace {
@@ -136,6 +192,13 @@ void traffic::set_up_elements() {
     e.rate = of.bytes_per_second;
     e.slow_down = from.slow_down;
     e.cut_through = of.passing == forwarding::cut_through;
+    const auto first =
+        std::lower_bound(on_.faults.begin(), on_.faults.end(), static_cast<element_index>(i),
+                         [](const hardware_fault& f, element_index wanted) { return f.element < wanted; });
+    auto last = first;
+    while (last != on_.faults.end() && last->element == static_cast<element_index>(i)) ++last;
+    e.first_fault = static_cast<std::uint32_t>(first - on_.faults.begin());
+    e.faults = static_cast<std::uint32_t>(last - first);
     if (of.discipline == service::fair) {
       e.fair = static_cast<std::int32_t>(fair_.size());
       fair_.emplace_back();
@@ -336,8 +399,8 @@ std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint6
   const std::int64_t now = time_.now();
   if (element == no_element) return now + alone;
   element_data& e = elements_[static_cast<std::size_t>(element)];
-  const auto served = e.queue.reserve(now, alone);
-  e.use.busy_ps += alone;
+  const auto served = reserve(e, now, alone);
+  e.use.busy_ps += served.end - served.start;
   e.use.bytes += bytes;
   ++e.use.messages;
   e.use.queued_ps += served.start - now;
@@ -364,6 +427,35 @@ std::int64_t traffic::occupancy(element_data& e, std::uint64_t bytes) {
   }
   e.memo_bytes = bytes;
   return e.memo_time = time;
+}
+
+traffic::passage traffic::reserve_disturbed(element_data& e, std::int64_t head, std::int64_t alone) {
+  __extension__ using wide = __int128;
+  const std::int64_t start = std::max(head, e.queue.free_at());
+  std::int64_t now = start, begin = start, left = alone;  // left: of the work, as it would take alone
+  for (std::uint32_t i = e.first_fault; i < e.first_fault + e.faults; ++i) {
+    const hardware_fault& f = on_.faults[i];
+    if (f.end_ps <= now) continue;
+    if (f.begin_ps > now) {
+      if (left <= f.begin_ps - now) break;
+      left -= f.begin_ps - now;
+      now = f.begin_ps;
+    }
+    if (f.slow_down == 0) {
+      if (left == alone && now == begin) begin = f.end_ps;
+    } else {
+      const auto done = static_cast<std::int64_t>(wide{f.end_ps - now} * 1000 / f.slow_down);
+      if (left <= done) {
+        now += static_cast<std::int64_t>((wide{left} * f.slow_down + 999) / 1000);
+        left = 0;
+        break;
+      }
+      left -= done;
+    }
+    now = f.end_ps;
+  }
+  const auto served = e.queue.reserve(head, std::min(now + left, end_of_time) - start);
+  return {start, begin, served.end};
 }
 
 const caf::actor& traffic::actor_of(element_index element) {
@@ -411,13 +503,13 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       next_head = head + e.overhead + e.latency;
     } else {
       const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
-      const auto served = e.queue.reserve(head, occupied);
-      e.use.busy_ps += occupied;
+      const auto served = reserve(e, head, occupied);
+      e.use.busy_ps += served.end - served.start;
       e.use.bytes += m.wire;
       ++e.use.messages;
       e.use.queued_ps += served.start - head;
       m.arrival = std::max(m.arrival, served.end + hop.behind);
-      next_head = e.cut_through ? served.start + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
+      next_head = e.cut_through ? served.begin + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
       if (record_)
         record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
     }

@@ -102,7 +102,14 @@ public:
   /// A score whose ranks are those of `on`: the hardware itself, or part_of() it. Returns the part's number.
   /// @pre the score and `on` outlive the traffic; all parts are added before set_up()
   std::uint32_t add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol);
+  /// Single messages between these pairs of ranks, on one lane. @pre `on` outlives the traffic; sorted, each pair once
+  std::uint32_t add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
+                    const protocol_costs& protocol);
   void set_up();
+  /// A part of the same connections, with messages of its own: the same call once more, while the first is under way. Also after
+  /// set_up(): it passes elements as `part` does. The caller makes room in `ranks`. Cost: a copy of the part's tables.
+  std::uint32_t add_again(std::uint32_t part);
+  std::size_t rank_count() const { return ranks_; }  ///< of all parts
 
   // -- ranks --
 
@@ -189,6 +196,8 @@ private:
     peer_table out{}, in{};
     std::uint32_t per_channel = 0;  ///< connections of one channel
     std::size_t first_rank = 0;
+    std::uint32_t first_connection = 0;
+    int ranks = 0;
   };
   struct hop_entry {
     element_index element;
@@ -214,18 +223,33 @@ private:
     bool cut_through = true;
     std::int32_t fair = -1;                             ///< index into fair_
     max_min_state::index shared = max_min_state::none;  ///< of flows_
+    std::uint32_t first_fault = 0, faults = 0;          ///< of the hardware's
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
   };
 
+  part new_part(int ranks, int lanes, int channels, const hardware& on, const protocol_costs& protocol);
+  std::uint32_t keep(part&& p);
   void find_connections(part& p, const lazy_sizes& sizes);
+  void index_receivers(part& p) const;
   void find_ways(const part& p, std::size_t first);
   void set_up_elements();
   void find_followers();
   static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
                             std::uint32_t& hint);
   std::int64_t occupancy(element_data& e, std::uint64_t bytes);
+  /// Of a fifo element. `begin`: from when on it works for it, later than `start` if it is down then.
+  struct passage {
+    std::int64_t start, begin, end;
+  };
+  passage reserve(element_data& e, std::int64_t head, std::int64_t alone) {
+    if (e.faults != 0) [[unlikely]]
+      return reserve_disturbed(e, head, alone);
+    const auto served = e.queue.reserve(head, alone);
+    return {served.start, served.start, served.end};
+  }
+  passage reserve_disturbed(element_data& e, std::int64_t head, std::int64_t alone);
   std::uint32_t new_message();
   void enter(std::uint32_t message);
   void pass(std::uint32_t message, std::int64_t head);

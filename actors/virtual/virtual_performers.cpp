@@ -32,7 +32,7 @@ void check_virtual(const score& notes, const cutting& cut, const hardware& on, c
 
 namespace {
 
-/// Up to here the states take at most a fifth of a second (docs/study.md, 10). Beyond, what they cost more than the player is felt.
+/// Up to here the states take at most a fifth of a second (docs/study.md, "Limits"). Beyond, what they cost more than the player is felt.
 constexpr std::uint64_t most_steps_of_states = 200'000;
 constexpr int most_ranks_of_states = 1024;
 

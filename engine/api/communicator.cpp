@@ -305,15 +305,23 @@ void communicator::run(call_description what) {
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  if (of.record) [[unlikely]] {
+    const recorded_call noted{of, impl_->rank, {&what}};
+    return of.run_now(impl_->rank, std::move(what));
+  }
+  of.run_now(impl_->rank, std::move(what));
+}
+
+void communicator_state::run_now(rank_t rank, call_description&& what) {
   actors::plan_ptr plan;
-  if (of.is_nothing(impl_->rank, what) || of.run_on_board(impl_->rank, what, plan)) return;
+  if (is_nothing(rank, what) || run_on_board(rank, what, plan)) return;
   auto op = std::make_shared<actors::operation>();
-  of.prepare(*op, impl_->rank, what, caller_waits::yes, plan, plan != nullptr);
+  prepare(*op, rank, what, caller_waits::yes, plan, plan != nullptr);
   const actors::completion_ptr done = op->done;
   {
-    const actors::runtime::submitting mine{*of.core->runtime};
-    of.cell(impl_->rank).submit_and_help({&op, 1});
-    of.wait(impl_->rank, done);
+    const actors::runtime::submitting mine{*core->runtime};
+    cell(rank).submit_and_help({&op, 1});
+    wait(rank, done);
   }
   if (done->why()) throw_failure(done->why());
 }
@@ -363,6 +371,8 @@ request group::add(const std::shared_ptr<request::state>& what, std::shared_ptr<
 }
 
 void request::state::begin(actors::operation_ptr op) {
+  if (of->record) [[unlikely]]
+    note_begin();
   if (pair != nullptr) pair->begin(op);
   else of->cell(rank).submit(std::move(op));
   launched.store(true);

@@ -156,6 +156,9 @@ void engine_core::end_close() {
   door.wait_until_empty();  // whoever waits for an operation is released by its failure
   if (runtime->job() != nullptr) runtime->job()->end_shrinks();  // whose answers come to communicators of this engine
   runtime.reset();
+  const std::lock_guard lock(waiting_mutex);
+  for (const auto& one : recorders)
+    if (const auto alive = one.lock()) alive->finish();
 }
 
 namespace {
@@ -175,19 +178,29 @@ void live_apart(layout& placement) {
 std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
                                                        std::vector<int> machine_ranks,
                                                        std::shared_ptr<actors::run_threads> run,
-                                                       const actors::job_part* job) {
+                                                       const actors::job_part* job,
+                                                       std::shared_ptr<recorded_communicator> record) {
   auto s = std::make_shared<communicator_state>(waiting_for(placement.size(), runtime->cores()).spin);
   s->core = shared_from_this();
   s->name = std::move(name);
   s->ranks = placement.size();
   s->placement = std::move(placement);
   s->machine_ranks = machine_ranks;
+  s->record = std::move(record);
   s->run = std::move(run);
   s->shrunk.prepare(s->ranks);
   s->callers = std::make_unique<communicator_state::caller[]>(static_cast<std::size_t>(s->ranks));
   if (job != nullptr) {
     s->id = job->id;
     s->process_of = job->process_of;
+  }
+  if (!s->record && !options.record.empty()) {
+    auto whole = std::make_shared<recorder>(options.record, s->ranks, job != nullptr,
+                                            job != nullptr ? static_cast<int>(runtime->job()->here()) : 0, log);
+    const std::lock_guard lock(waiting_mutex);
+    std::erase_if(recorders, [](const auto& one) { return one.expired(); });
+    recorders.push_back(whole);
+    s->record = std::make_shared<recorded_communicator>(std::move(whole));
   }
   const int channels = options.channels > 0 ? options.channels
                        : job != nullptr     ? channels_of_job

@@ -50,16 +50,24 @@ void communicator::exchange(call_description incoming, call_description outgoing
   if (nothing_in && nothing_out) return;
   if (nothing_in || nothing_out) return run(std::move(nothing_in ? outgoing : incoming));
   check_apart(incoming, outgoing);
-  if (of.run_pairs(impl_->rank, {&incoming, &outgoing})) return;
-  auto in = of.prepare(impl_->rank, std::move(incoming), caller_waits::yes);
-  auto out = of.prepare(impl_->rank, std::move(outgoing), caller_waits::yes);
+  if (of.record) [[unlikely]] {
+    const recorded_call noted{of, impl_->rank, {&incoming, &outgoing}};
+    return of.exchange_now(impl_->rank, std::move(incoming), std::move(outgoing));
+  }
+  of.exchange_now(impl_->rank, std::move(incoming), std::move(outgoing));
+}
+
+void communicator_state::exchange_now(rank_t rank, call_description&& incoming, call_description&& outgoing) {
+  if (run_pairs(rank, {&incoming, &outgoing})) return;
+  auto in = prepare(rank, std::move(incoming), caller_waits::yes);
+  auto out = prepare(rank, std::move(outgoing), caller_waits::yes);
   const actors::completion_ptr received = in->done, sent = out->done;
   {
-    const actors::runtime::submitting mine{*of.core->runtime};
+    const actors::runtime::submitting mine{*core->runtime};
     const actors::operation_ptr both[] = {std::move(in), std::move(out)};
-    of.cell(impl_->rank).submit_and_help(both);
-    of.wait(impl_->rank, received);
-    of.wait(impl_->rank, sent);
+    cell(rank).submit_and_help(both);
+    wait(rank, received);
+    wait(rank, sent);
   }
   if (received->why()) throw_failure(received->why());
   if (sent->why()) throw_failure(sent->why());

@@ -90,9 +90,12 @@ struct engine_options {
   /// can perform. What it cannot goes the way that it goes otherwise. All ranks must start a call alike then, or all wait in it.
   std::string offload = "never";
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
-  int workers = -1;                ///< threads of the engine's own; −1: one a core; 0: only callers perform
-  int spin = 64;                   ///< how often an idle thread looks again before it sleeps
-  bool trace_routes = false;       ///< record the elements that chunks pass
+  int workers = -1;           ///< threads of the engine's own; −1: one a core; 0: only callers perform
+  int spin = 64;              ///< how often an idle thread looks again before it sleeps
+  bool trace_routes = false;  ///< record the elements that chunks pass
+  /// A file that what ranks call, and how long they compute between, is written to in GOAL, for `troupe replay` (docs/study.md): when the last
+  /// communicator of a world is gone, or the engine. run.goal; of the process's next world run-2.goal; of process 3 of a job run.3.goal. Empty: none.
+  std::string record;
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.

@@ -48,8 +48,10 @@ void persistent::run() {
     if (what_->under_way()) static_cast<void>(what_->call(caller_waits::yes));  // throws
     actors::plan_ptr plan;
     const bool on_board = !what_->plan || what_->plan->nic() == nullptr;
-    if (!what_->outgoing && on_board && member.of->run_on_board(member.rank, what_->what, plan)) return;
-    if (what_->outgoing && !what_->replaces && member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
+    const bool recorded = member.of->record != nullptr;  // by start(), which notes it
+    if (!recorded && !what_->outgoing && on_board && member.of->run_on_board(member.rank, what_->what, plan)) return;
+    if (!recorded && what_->outgoing && !what_->replaces &&
+        member.of->run_pairs(member.rank, {&what_->what, &*what_->outgoing}))
       return;
   }
   start().wait();

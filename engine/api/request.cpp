@@ -43,8 +43,18 @@ void wait_for_launch(const std::atomic<bool>& launched, actors::completion& done
 
 }  // namespace
 
-/// False: `deadline` has passed.
 bool request::state::wait_until(actors::steady_time deadline) const {
+  if (of->record) [[unlikely]] {
+    const recorded_visit inside{*of, rank};
+    if (!wait_now(deadline)) return false;
+    of->record->waited(rank, recorded);
+    return true;
+  }
+  return wait_now(deadline);
+}
+
+/// False: `deadline` has passed.
+bool request::state::wait_now(actors::steady_time deadline) const {
   if (done->done()) return true;
   actors::runtime::check_may_wait();
   if (!launched.load()) wait_for_launch(launched, *done, deadline);
@@ -63,6 +73,7 @@ bool request::test() {
       state_->of->core->runtime->help_briefly();
     }
   if (!state_->done->done()) return false;
+  if (state_->of->record) static_cast<void>(state_->wait_until(actors::no_deadline));
   if (state_->done->why()) throw_failure(state_->done->why());
   return true;
 }

@@ -68,7 +68,8 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
       const auto part = of.part_for(ranks, which, mine[0]);
       const std::string number = ".split" + std::to_string(which) + "(" + std::to_string(mine[0]) + ")";
       return of.core->found(of.part_has_name ? of.name : of.name + number, of.placement.subset(ranks),
-                            std::move(places), of.run, part ? &*part : nullptr);
+                            std::move(places), of.run, part ? &*part : nullptr,
+                            of.record ? of.record->part(ranks) : nullptr);
     };
     auto made = of.parts.take(which, mine[0], whole->rank, ranks, std::ref(make));
     i->rank = static_cast<rank_t>(std::find(ranks.begin(), ranks.end(), whole->rank) - ranks.begin());
@@ -132,7 +133,7 @@ communicator communicator::split(int color, int key, call_options options) {
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
   communicator made;
-  {
+  if (!of.record) {  // what records sees it as a call that is begun and waited for
     const gate::pass inside{of.core->door, impl_->doorway()};
     if (!inside) refuse_closed();
     split_call asked{impl_, made, color, key};

@@ -340,10 +340,12 @@ private:
   void put(const config_setting& s, const std::string& key, const toml::node& node) {
     config_value value = checked_value(s, key, node, at(node));
     if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") ||
-         key.starts_with("engine.choreography_libraries.") || key == "engine.tuning" || key == "workload.hosts") &&
+         key.starts_with("engine.choreography_libraries.") || key == "engine.tuning" || key == "workload.hosts" ||
+         key == "study.preset") &&
         !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
-      const bool word = file.empty() || (key == "engine.tuning" && file == "none");
+      const bool word = file.empty() || (key == "engine.tuning" && file == "none") ||
+                        (key == "study.preset" && file.extension() != ".toml");
       if (file.is_relative() && !word) value = (std::filesystem::path{folder_} / file).lexically_normal().string();
     }
     into_.put(key, std::move(value), at(node));
@@ -674,6 +676,7 @@ engine_options configuration::engine() const {
   o.workers = number("engine.workers");
   o.spin = number("engine.spin");
   o.trace_routes = std::get<bool>(at("engine.trace_routes").value);
+  o.record = text("engine.record");
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
   if (const config_entry& rank = at("engine.faults.kill_rank");

@@ -24,6 +24,7 @@
 #include "engine/api/request.hpp"
 #include "engine/planning/planner.hpp"
 #include "engine/world/divisions.hpp"
+#include "engine/world/recorder.hpp"
 #include "engine/world/shrinks.hpp"
 
 namespace troupe {
@@ -38,7 +39,8 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
 
   std::shared_ptr<communicator_state> found(std::string name, layout placement, std::vector<int> machine_ranks,
                                             std::shared_ptr<actors::run_threads> run,
-                                            const actors::job_part* job = nullptr);
+                                            const actors::job_part* job = nullptr,
+                                            std::shared_ptr<recorded_communicator> record = nullptr);
   void close();
   /// A rank of `which` is going to wait for others that are no operation's. Throws error(engine_closed) when it is too late for that.
   void will_wait(const std::shared_ptr<communicator_state>& which);
@@ -60,6 +62,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
   std::mutex waiting_mutex;
   std::vector<std::weak_ptr<communicator_state>> waiting;  ///< see will_wait()
   bool closing = false;                                    ///< guarded by waiting_mutex
+  std::vector<std::weak_ptr<recorder>> recorders;          ///< guarded by waiting_mutex
 
   // -- jobs that its communicators have grown into: each has a core of its own, which ends with the engine --
   std::weak_ptr<engine_core> grown_from;  ///< the engine's; empty: this one is
@@ -94,6 +97,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   };
 
   std::shared_ptr<engine_core> core;
+  std::shared_ptr<recorded_communicator> record;  ///< null unless engine_options::record names a file
   std::shared_ptr<actors::communicator_actors> members;
   actors::rank_table* table = nullptr;  ///< of `members`
   std::string name;
@@ -146,6 +150,10 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
   /// A send to or receive from proc_null, which is done at once. Throws error as check_call().
   bool is_nothing(rank_t rank, call_description& what) const;
+  /// A blocking operation. @pre inside the engine's door, and the thread may wait
+  void run_now(rank_t rank, call_description&& what);
+  /// The same of a send and a receive, of which neither is nothing.
+  void exchange_now(rank_t rank, call_description&& incoming, call_description&& outgoing);
   /// Its first part, which throws only if nothing was begun.
   actors::rank_cell::outcome begin_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
@@ -184,6 +192,7 @@ struct TROUPE_INTERNAL request::state {
   started_pair* pair = nullptr;       ///< the piece of memory, if a send is in it, too
   std::atomic<bool> launched{false};
   std::atomic<bool> cancel_wanted{false};
+  mutable recorder::label recorded{};  ///< until it has been waited for
   actors::completion_ptr done;
   // Of a group that is not launched yet:
   actors::operation_ptr to_launch;
@@ -195,6 +204,8 @@ struct TROUPE_INTERNAL request::state {
   void give_up();
   /// False: `deadline` has passed.
   bool wait_until(actors::steady_time deadline) const;
+  bool wait_now(actors::steady_time deadline) const;
+  void note_begin();
   /// @pre launched, and inside the engine's door
   static void end_cancelled(const std::shared_ptr<state>& which);
   static void end_with(const std::shared_ptr<state>& which, const failure_ptr& why);

@@ -404,3 +404,44 @@ TEST_CASE("every file in config/studies can be studied") {
   }
   CHECK(files > 0);
 }
+
+TEST_CASE("study: an element that is slower or down for a time") {
+  // One message of 1 MiB on flat ports: 0.5 + 104.8576 + 0.5 us.
+  const auto end = [](const std::string& faults, const std::string& more = "") {
+    configuration c;
+    c.add_text("[study]\ncollective = \"broadcast\"\nchoreography = \"binomial\"\nsizes = \"1M\"\nranks = 2\n" + more +
+                   "[study.faults]\n" + faults,
+               "f.toml");
+    return run_study(read_study(c)).rows.at(0).outcome.end_ps;
+  };
+  constexpr std::int64_t us = 1'000'000, alone = 105'857'600;
+  CHECK(end("") == alone);
+  CHECK(end("\"up 0\" = \"down from 20us to 30us\"\n") == alone + 10 * us);
+  CHECK(end("\"up 0\" = \"down from 0 to 30us\"\n") == alone + 30 * us);
+  CHECK(end("\"up 0\" = \"4 from 20us to 40us\"\n") == alone + 15 * us);
+  CHECK(end("up = \"3 from 0\"\n") == alone + 2 * (alone - us));
+  // What is not there any more, or not yet, makes no difference.
+  CHECK(end("\"up 0\" = \"down from 200us to 300us\"\n\"up 1\" = \"9 from 0\"\n") == alone);
+  // The other port is hindered for as long; cut through, both wait at the same time.
+  CHECK(end("\"up 0\" = \"down from 20us to 30us\"\n\"down 1\" = \"down from 20us to 30us\"\n") == alone + 10 * us);
+  CHECK(end("\"up 0\" = \"down from 20us to 30us, 2 from 50us to 60us\"\n") == alone + 15 * us);
+
+  const auto wrong = [&](const std::string& faults, const std::string& word, const std::string& more = "") {
+    try {
+      end(faults, more);
+      FAIL("accepted: " << faults);
+    } catch (const error& why) {
+      CHECK_MESSAGE(std::string{why.what()}.find(word) != std::string::npos, std::string{why.what()});
+    }
+  };
+  wrong("\"up 7\" = \"2 from 0\"\n", "no element \"up 7\"");
+  wrong("\"up 0\" = \"half from 0\"\n", "1 to 1000");
+  wrong("\"up 0\" = \"0.5 from 0\"\n", "1 to 1000");
+  wrong("\"up 0\" = \"2\"\n", "from when to when");
+  wrong("\"up 0\" = \"2 from 5us until 6us\"\n", "from when to when");
+  wrong("\"up 0\" = \"2 from soon\"\n", "must be a time");
+  wrong("\"up 0\" = \"2 from 6us to 5us\"\n", "ends before it begins");
+  wrong("\"up 0\" = \"down from 5us\"\n", "how long");
+  wrong("\"up 0\" = \"2 from 5us to 9us, down from 8us to 10us\"\n", "overlap");
+  wrong("\"up 0\" = \"2 from 5us to 9us\"\n", "faults are of fifo", "hardware.link.discipline = \"fair\"\n");
+}

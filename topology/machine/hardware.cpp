@@ -5,8 +5,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -285,14 +287,19 @@ std::vector<std::pair<std::string, std::string>> hardware::settings() const {
 void hardware::slow_down(std::string_view wanted, double times) {
   if (!(times >= 0.001 && times <= 1000))
     wrong("slow: " + std::string{wanted} + " cannot be " + std::to_string(times) + " times as slow; say 0.001 to 1000");
-  bool found = false;
-  for (hardware_element& e : elements) {
-    const std::string_view n = e.name;
-    if (n != wanted && !(n.starts_with(wanted) && n.size() > wanted.size() && n[wanted.size()] == ' ')) continue;
-    e.slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
-    found = true;
+  for (const element_index e : named(wanted))
+    elements[static_cast<std::size_t>(e)].slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
+}
+
+/// Those whose name is this, or begins with it up to a space. Directions that share an element (half duplex) are still two here.
+std::vector<element_index> hardware::named(std::string_view wanted) const {
+  std::vector<element_index> found;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::string_view n = elements[i].name;
+    if (n == wanted || (n.starts_with(wanted) && n.size() > wanted.size() && n[wanted.size()] == ' '))
+      found.push_back(static_cast<element_index>(i));
   }
-  if (found) return;
+  if (!found.empty()) return found;
   std::vector<std::string_view> names;
   for (const hardware_element& e : elements) names.push_back(e.name);
   if (names.size() > 4096) names.resize(4096);
@@ -303,6 +310,56 @@ void hardware::slow_down(std::string_view wanted, double times) {
                          : "; its first is \"" + std::string{names.front()} + "\""));
 }
 
+namespace {
+
+/// "4 from 1ms to 2ms". The element is the caller's to fill in.
+hardware_fault fault_of(std::string_view key, const std::string& said) {
+  const auto bad = [&](const std::string& why) -> void {
+    wrong(std::string{key} + ": \"" + said + "\" " + why +
+          "; write, for example, \"4 from 1ms to 2ms\" (times as slow) or \"down from 100us to 300us\"");
+  };
+  std::istringstream in{said};
+  std::string how, from, begin, to, end, more;
+  in >> how >> from >> begin >> to >> end >> more;
+  hardware_fault f;
+  if (how != "down") {
+    char* rest = nullptr;
+    const double times = std::strtod(how.c_str(), &rest);
+    if (how.empty() || *rest != 0 || !(times >= 1 && times <= 1000)) bad("does not begin with down, or 1 to 1000");
+    f.slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
+  }
+  if (from != "from" || begin.empty() || (!to.empty() && (to != "to" || end.empty())) || !more.empty())
+    bad("does not say from when to when");
+  f.begin_ps = time_of(key, begin).count();
+  if (to.empty() && f.slow_down == 0) bad("does not say how long; what is down for ever ends no run");
+  f.end_ps = to.empty() ? std::int64_t{1} << 62 : time_of(key, end).count();
+  if (f.end_ps <= f.begin_ps) bad("ends before it begins");
+  return f;
+}
+
+}  // namespace
+
+void hardware::disturb(std::string_view wanted, std::string_view times) {
+  const std::string key = "faults." + std::string{wanted};
+  for (const element_index e : named(wanted)) {
+    std::string_view rest = times;
+    while (true) {
+      const auto comma = rest.find(',');
+      hardware_fault f = fault_of(key, std::string{rest.substr(0, comma)});
+      f.element = e;
+      faults.push_back(f);
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+  std::sort(faults.begin(), faults.end(), [](const hardware_fault& a, const hardware_fault& b) {
+    return std::pair{a.element, a.begin_ps} < std::pair{b.element, b.begin_ps};
+  });
+  for (std::size_t i = 0; i + 1 < faults.size(); ++i)
+    if (faults[i].element == faults[i + 1].element && faults[i].end_ps > faults[i + 1].begin_ps)
+      wrong(key + ": two times of " + elements[static_cast<std::size_t>(faults[i].element)].name + " overlap");
+}
+
 void hardware::validate() const {
   if (ranks < 1) wrong(name + ": there must be at least one rank");
   if (!way && ranks > 1) wrong(name + ": nobody has said by which way messages go");
@@ -310,6 +367,12 @@ void hardware::validate() const {
   for (const element_class& c : classes) check_class(c, name);
   for (const hardware_element& e : elements)
     if (e.of >= classes.size()) wrong(name + ": element " + e.name + " is of no class");
+  if (nics && !faults.empty()) wrong(name + ": faults are not modelled where NICs perform collectives");
+  for (const hardware_fault& f : faults)
+    if (class_of(f.element).discipline != service::fifo)
+      wrong(name + ": a fault of " + elements[static_cast<std::size_t>(f.element)].name + ", which is " +
+            std::string{services[static_cast<std::size_t>(class_of(f.element).discipline)]} +
+            "; faults are of fifo elements, so say discipline = fifo");
   if (nics && nics->buffer < nics->packet)
     wrong(name + ": nics.buffer is " + std::to_string(nics->buffer) + ", less than a packet of " +
           std::to_string(nics->packet) + " bytes");

@@ -119,6 +119,13 @@ struct hardware_element {
 using element_index = std::int32_t;
 inline constexpr element_index no_element = -1;
 
+/// A time in which an element is slower, or carries nothing. What it carries then goes on when that is over: nothing is lost.
+struct hardware_fault {
+  element_index element = no_element;
+  std::int64_t begin_ps = 0, end_ps = 0;
+  std::int32_t slow_down = 0;  ///< permille, besides the element's own; 0: it is down
+};
+
 /// Where a rank's own work happens.
 struct rank_place {
   element_index core = no_element;  ///< shared by the rank's lanes; none: every lane works for itself
@@ -165,6 +172,9 @@ public:
   /// Makes every element whose name is `name`, or begins with it up to a space, `times` as slow (0.001 … 1000 ×).
   /// @throws error(bad_config) if there is none.
   void slow_down(std::string_view name, double times);
+  /// The elements of that name, as slow_down(), are slower or down for a time: "4 from 1ms to 2ms", "down from 100us to 300us", "2 from 5ms" (to the
+  /// end), several with commas. @throws error(bad_config) for what is none of these, or overlaps
+  void disturb(std::string_view name, std::string_view times);
   /// @throws error(bad_config) with the first thing that cannot be simulated.
   void validate() const;
 
@@ -189,7 +199,8 @@ public:
   layout arrangement;  ///< what choreographies get to see; flat unless the preset says otherwise
   std::vector<element_class> classes;
   std::vector<hardware_element> elements;
-  std::vector<rank_place> places;  ///< by rank; empty: nobody has any
+  std::vector<rank_place> places;      ///< by rank; empty: nobody has any
+  std::vector<hardware_fault> faults;  ///< by element and time; of fifo elements
   router way;
   memory_router memory_way;  ///< empty: ranks share no memory, and choreographies that need it are refused
   host_costs host;
@@ -197,6 +208,7 @@ public:
   std::vector<protocol_costs> protocols;  ///< plain_protocols() unless replaced
 
 private:
+  std::vector<element_index> named(std::string_view wanted) const;
   void resolve(std::vector<element_index>& way) const;
 };
 

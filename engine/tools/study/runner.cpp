@@ -472,6 +472,7 @@ study_machine study_machine_of(const study_scenario& s) {
   study_machine made = build_study_machine(s.preset_name, s.request);
   for (const auto& [key, value] : s.overrides) made.on.set(key, value);
   for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
+  for (const auto& [element, times] : s.faults) made.on.disturb(element, times);
   made.on.validate();
   return made;
 }

@@ -182,6 +182,8 @@ private:
   void read_stragglers(study_scenario& s) const {
     for (const auto& [element, entry] : from_.under("study.slow"))
       s.slow.emplace_back(key_meant(s, element, entry, true), std::get<double>(entry.value));
+    for (const auto& [element, entry] : from_.under("study.faults"))
+      s.faults.emplace_back(key_meant(s, element, entry, true), std::get<std::string>(entry.value));
     for (const auto& [rank, entry] : from_.under("study.skew")) {
       int r = 0;
       const auto [end, failure] = std::from_chars(rank.data(), rank.data() + rank.size(), r);

@@ -53,6 +53,7 @@ struct study_scenario {
   preset_request request;                                      ///< ranks, layout, structure
   std::vector<std::pair<std::string, std::string>> overrides;  ///< hardware::set(), in order
   std::vector<std::pair<std::string, double>> slow;            ///< hardware::slow_down()
+  std::vector<std::pair<std::string, std::string>> faults;     ///< hardware::disturb()
   std::vector<std::pair<int, picoseconds>> skew;               ///< rank, how late it begins
   picoseconds skew_spread{0};  ///< every rank begins late by a random time below this …
   std::uint64_t seed = 1;      ///< … drawn from this seed

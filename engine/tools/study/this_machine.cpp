@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/tools/study/machine_file.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "topology/machine/discovery.hpp"
@@ -50,6 +51,7 @@ const std::vector<preset>& study_presets() {
 }
 
 study_machine build_study_machine(std::string_view name, const preset_request& wanted) {
+  if (is_machine_file(name)) return {load_machine(std::string{name}, wanted), {}};
   hardware made = build_preset(study_presets(), name, wanted);  // also refuses what the preset does not take
   if (name != this_machine_preset) return {std::move(made), {}};
   return machine_of(constants_for(wanted), wanted);

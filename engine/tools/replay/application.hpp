@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// An application as a graph of computations, messages and collectives, read from files: GOAL (LogGOPSim, ATLAHS), with our line for
+// collectives, which an engine records (docs/study.md, "A whole application").
+//
+//   num_ranks 2                                     once, first
+//   comm even { 0 2 4 }                             ranks that call collectives together; `world` is all
+//   rank 0 {
+//   l1: calc 1500 cpu 0                             nanoseconds
+//   l2: send 4096b to 1 tag 7 cpu 0 nic 0           nic is read and not looked at: which way a message goes is the machine's to say
+//   l3: recv 4096b from 1 tag 7                     from -1, tag -1: any
+//   l4: coll all_reduce 1024 f32 sum comm even      then any of: root R, by CHOREOGRAPHY, counts A,B,C (v-forms: the blocks' elements)
+//   l2 requires l1                                  begins when l1 has ended
+//   l3 irequires l2                                 begins when l2 has begun
+//   }
+// Ranks call the collectives of a communicator in the order of their lines. Comments are // to the end of the line and /* … */.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/virtual/virtual_replay.hpp"
+#include "engine/tools/workload.hpp"
+
+namespace troupe {
+
+/// A collective as its ranks call it.
+struct application_call {
+  job_kind kind;
+  std::size_t count = 0;            ///< elements of a block
+  std::vector<std::size_t> counts;  ///< v-forms: as job::counts
+  datatype type = datatype::u8;
+  op reduction = sum;
+  rank_t root = 0;           ///< of the communicator
+  std::string choreography;  ///< empty: whoever runs it says
+};
+
+struct application {
+  std::vector<replay_rank> ranks;  ///< amount of collectives: index among `collectives`
+  struct communicator {
+    std::string name;
+    std::vector<int> ranks;
+  };
+  std::vector<communicator> communicators;  ///< the first is world
+  struct collective {
+    std::size_t communicator = 0;
+    application_call what;
+  };
+  std::vector<collective> collectives;
+};
+
+struct trace_text {
+  std::string file;  ///< for messages
+  std::string text;
+};
+
+/// Several files make one application: each rank is in one of them.
+/// @throws error(bad_config) that names file and line, what is wrong, and what would be right
+application read_goal(const std::vector<trace_text>& files);
+
+/// Reads the files. @throws error(bad_config) also for a file that cannot be read
+application load_application(const std::vector<std::string>& files);
+
+}  // namespace troupe

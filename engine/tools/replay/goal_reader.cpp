@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+// GOAL's text form → an application. A line is a statement, as the grammar of LogGOPSim's txt2bin has it.
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/tools/replay/application.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr int most_ranks = 1 << 17;
+constexpr std::uint64_t most_nanoseconds =
+    1'000'000'000'000'000;  // eleven days: what is later than 53 is refused when it is run
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 50;
+constexpr std::size_t nowhere = ~std::size_t{0};
+
+/// One rank's call of a collective, until all ranks' have been read.
+struct said_call {
+  application_call what;
+  std::uint32_t operation = 0;
+  std::string_view file;
+  std::uint32_t line = 0;
+};
+
+/// What the files have said so far.
+struct reading {
+  application made;
+  bool sized = false;
+  std::map<std::string, std::size_t, std::less<>> communicators;
+  std::vector<bool> defined;                                         ///< by rank
+  std::vector<std::map<std::size_t, std::vector<said_call>>> calls;  ///< by rank, by communicator
+};
+
+/// Words of a line: names and numbers, and each of { } : by itself.
+class goal_file {
+public:
+  goal_file(const trace_text& from, reading& into) : from_(from), into_(into) {}
+
+  void read() {
+    std::string_view rest = from_.text;
+    bool in_comment = false;
+    while (!rest.empty()) {
+      const auto end = rest.find('\n');
+      ++line_;
+      split(rest.substr(0, end), in_comment);
+      if (!words_.empty()) statement();
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    }
+    if (in_comment) fail("a comment that begins with /* does not end");
+    if (rank_ >= 0) fail("the operations of rank " + std::to_string(rank_) + " do not end; a } is missing");
+    if (!into_.sized) fail("it does not say how many ranks there are; begin with, for example, \"num_ranks 8\"");
+  }
+
+private:
+  [[noreturn]] void fail(const std::string& sentence, std::uint32_t line = 0) const {
+    throw error(errc::bad_config, from_.file + ":" + std::to_string(line > 0 ? line : line_) + ": " + sentence);
+  }
+
+  void split(std::string_view text, bool& in_comment) {
+    words_.clear();
+    next_ = 0;
+    std::size_t begin = nowhere;
+    const auto end_word = [&](std::size_t at) {
+      if (begin != nowhere) words_.push_back(text.substr(begin, at - begin));
+      begin = nowhere;
+    };
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const std::string_view two = text.substr(i, 2);
+      if (in_comment) {
+        if (two == "*/") in_comment = false, ++i;
+      } else if (two == "//") {
+        return end_word(i);
+      } else if (two == "/*") {
+        end_word(i);
+        in_comment = true, ++i;
+      } else if (text[i] == ' ' || text[i] == '\t' || text[i] == '\r') {
+        end_word(i);
+      } else if (text[i] == '{' || text[i] == '}' || text[i] == ':') {
+        end_word(i);
+        words_.push_back(text.substr(i, 1));
+      } else if (begin == nowhere) {
+        begin = i;
+      }
+    }
+    end_word(text.size());
+  }
+
+  // -- words ------------------------------------------------------------------------------------------------------------
+
+  bool more() const { return next_ < words_.size(); }
+  std::string shown(std::size_t i) const {
+    if (i >= words_.size()) return "the line ends";
+    std::string word{words_[i].substr(0, 40)};
+    for (char& c : word)
+      if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+    return "there is \"" + word + "\"";
+  }
+  std::string_view word(const char* expected) {
+    if (!more()) fail(std::string{"the line ends; expected "} + expected);
+    return words_[next_++];
+  }
+  void expect(std::string_view wanted) {
+    if (!more() || words_[next_] != wanted) fail(shown(next_) + "; expected \"" + std::string{wanted} + "\"");
+    ++next_;
+  }
+  bool take(std::string_view wanted) {
+    if (!more() || words_[next_] != wanted) return false;
+    ++next_;
+    return true;
+  }
+  void end_line() const {
+    if (more()) fail(shown(next_) + " behind the end of the statement");
+  }
+  std::uint64_t number(const char* what, std::uint64_t most, std::string_view behind = {}) {
+    const std::size_t at = next_;
+    std::string_view text = word(what);
+    const bool fits = text.ends_with(behind);
+    if (fits) text.remove_suffix(behind.size());
+    std::uint64_t value = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (!fits || failure == std::errc::invalid_argument || end != text.data() + text.size())
+      fail(shown(at) + "; expected " + what);
+    if (failure != std::errc{} || value > most)
+      fail(shown(at) + ", which is too large; expected " + what + " of at most " + std::to_string(most));
+    return value;
+  }
+  /// "-1" is any, where there is an any.
+  std::int64_t number_or_any(const char* what, std::uint64_t most, bool any) {
+    if (any && take("-1")) return -1;
+    return static_cast<std::int64_t>(number(what, most));
+  }
+  rank_t rank_number(const char* what, bool any = false) {
+    const std::size_t at = next_;
+    const std::int64_t r = number_or_any(what, most_ranks, any);
+    if (r >= static_cast<std::int64_t>(into_.made.ranks.size()))
+      fail(shown(at) + ": ranks are 0 to " + std::to_string(into_.made.ranks.size() - 1));
+    return static_cast<rank_t>(r);
+  }
+
+  // -- statements -------------------------------------------------------------------------------------------------------
+
+  void statement() {
+    if (rank_ < 0) {
+      if (take("num_ranks")) return ranks();
+      if (!into_.sized) fail(shown(0) + "; expected \"num_ranks\" and how many there are, before anything else");
+      if (take("comm")) return communicator();
+      if (take("rank")) return begin_rank();
+      fail(shown(0) + "; expected \"rank\" or \"comm\"");
+    }
+    if (take("}")) {
+      end_line();
+      return end_rank();
+    }
+    std::string_view label;
+    if (words_.size() > 1 && words_[1] == ":") {
+      label = words_[0];
+      next_ = 2;
+    } else if (words_.size() > 1 && (words_[1] == "requires" || words_[1] == "irequires")) {
+      return dependency();
+    }
+    operation();
+    if (label.empty()) return;
+    const auto [at, fresh] = labels_.try_emplace(label, static_cast<std::uint32_t>(here().operations.size() - 1));
+    if (!fresh)
+      fail("the label " + std::string{label.substr(0, 40)} + " is that of line " +
+           std::to_string(here().operations[at->second].line) +
+           " already; give each operation of a rank one of its own");
+  }
+
+  replay_rank& here() { return into_.made.ranks[static_cast<std::size_t>(rank_)]; }
+
+  void ranks() {
+    const auto count = number("how many ranks there are", most_ranks);
+    if (count == 0) fail("there must be at least one rank");
+    if (into_.sized && count != into_.made.ranks.size())
+      fail("it has " + plural(count, "rank") + ", another file of the trace " +
+           std::to_string(into_.made.ranks.size()));
+    end_line();
+    if (into_.sized) return;
+    into_.sized = true;
+    into_.made.ranks.resize(count);
+    into_.defined.resize(count);
+    into_.calls.resize(count);
+    into_.communicators["world"] = 0;
+    into_.made.communicators.push_back({"world", {}});
+    for (std::size_t r = 0; r < count; ++r) into_.made.communicators[0].ranks.push_back(static_cast<int>(r));
+  }
+
+  void communicator() {
+    const std::string name{word("the name of a communicator")};
+    std::vector<int> members;
+    expect("{");
+    while (!take("}")) members.push_back(rank_number("a rank or \"}\""));
+    end_line();
+    if (members.empty()) fail("communicator " + name + " has no ranks");
+    auto sorted = members;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+      fail("communicator " + name + " has rank " + std::to_string(*twice) + " twice");
+    const auto [at, fresh] = into_.communicators.try_emplace(name, into_.made.communicators.size());
+    if (fresh) into_.made.communicators.push_back({name, std::move(members)});
+    else if (into_.made.communicators[at->second].ranks != members)
+      fail("communicator " + name + " has other ranks before; give it another name");
+  }
+
+  void begin_rank() {
+    rank_ = rank_number("the number of a rank");
+    expect("{");
+    end_line();
+    if (into_.defined[static_cast<std::size_t>(rank_)])
+      fail("rank " + std::to_string(rank_) + " has its operations already");
+    into_.defined[static_cast<std::size_t>(rank_)] = true;
+    here().file = from_.file;
+    labels_.clear();
+    needs_.clear();
+  }
+
+  void end_rank() {
+    for (const said_dependency& d : needs_) {
+      const auto later = labels_.find(d.later), earlier = labels_.find(d.earlier);
+      for (const auto& [at, label] : {std::pair{later, d.later}, std::pair{earlier, d.earlier}})
+        if (at == labels_.end())
+          fail("no operation of rank " + std::to_string(rank_) + " has the label " + std::string{label.substr(0, 40)},
+               d.line);
+      if (later->second == earlier->second) fail("an operation cannot require itself", d.line);
+      here().needs.push_back({later->second, earlier->second, d.begun});
+    }
+    rank_ = -1;
+  }
+
+  void dependency() {
+    const std::string_view later = words_[0];
+    const bool begun = words_[1] == "irequires";
+    next_ = 2;
+    const std::string_view earlier = word("the label of an operation");
+    end_line();
+    needs_.push_back({later, earlier, begun, line_});
+  }
+
+  void operation() {
+    replay_operation o;
+    o.line = line_;
+    const std::size_t at = next_;
+    const std::string_view what = word("calc, send, recv or coll");
+    if (what == "calc") {
+      o.what = replay_operation::kind::calc;
+      o.amount = 1000 * number("a number of nanoseconds", most_nanoseconds);
+      options(o);
+    } else if (what == "send" || what == "recv") {
+      const bool sends = what == "send";
+      o.what = sends ? replay_operation::kind::send : replay_operation::kind::recv;
+      o.amount = number("a number of bytes, such as 8b", most_bytes, "b");
+      expect(sends ? "to" : "from");
+      o.peer = rank_number(sends ? "the receiver" : "the sender, or -1", !sends);
+      options(o);
+    } else if (what == "coll") {
+      o.what = replay_operation::kind::collective;
+      collective();
+    } else {
+      static constexpr std::string_view known[] = {"calc", "send", "recv", "coll", "requires", "irequires"};
+      const auto near = closest(what, known);
+      fail(shown(at) + "; " +
+           (near.empty() ? "expected calc, send, recv or coll" : "did you mean " + std::string{near} + "?"));
+    }
+    here().operations.push_back(o);
+  }
+
+  void options(replay_operation& o) {
+    const bool message = o.what != replay_operation::kind::calc;
+    while (more()) {
+      if (take("cpu")) o.cpu = static_cast<std::int32_t>(number("the number of a cpu", 1 << 20));
+      else if (message && take("tag"))
+        o.tag = number_or_any("a tag", std::uint64_t{1} << 62, o.what == replay_operation::kind::recv);
+      else if (message && take("nic")) static_cast<void>(number("the number of a NIC", 1 << 20));
+      else fail(shown(next_) + "; expected " + (message ? "tag, cpu or nic" : "cpu"));
+    }
+  }
+
+  // -- collectives ------------------------------------------------------------------------------------------------------
+
+  void collective() {
+    said_call said;
+    application_call& c = said.what;
+    const std::size_t at = next_;
+    const std::string_view what = word("the name of a collective");
+    const auto kind = parse_job_kind(what);
+    if (!kind || kind->send_recv) {
+      std::vector<std::string_view> names;
+      for (const std::string& n : all_job_names())
+        if (n != "send_recv") names.push_back(n);
+      const auto near = closest(what, names);
+      fail(shown(at) + ", which is no collective" +
+           (near.empty() ? "; write, for example, all_reduce" : "; did you mean " + std::string{near} + "?"));
+    }
+    c.kind = *kind;
+    if (!c.kind.is_barrier()) sizes(c);
+    std::size_t communicator = 0;
+    while (more()) {
+      const std::size_t option = next_;
+      if (take("comm")) {
+        const auto found = into_.communicators.find(word("the name of a communicator"));
+        if (found == into_.communicators.end())
+          fail(shown(option + 1) + ", which is no communicator; define it above: comm NAME { 0 1 … }");
+        communicator = found->second;
+      } else if (c.kind.rooted() && take("root")) {
+        c.root = static_cast<rank_t>(number("the root's rank in the communicator", most_ranks));
+      } else if (take("by")) {
+        c.choreography = word("the name of a choreography");
+        if (find_choreography(c.choreography) == nullptr) {
+          std::vector<std::string_view> names;
+          for (const choreography* one : all_choreographies()) names.push_back(one->name);
+          const auto near = closest(c.choreography, names);
+          fail(shown(option + 1) + ", which is no choreography; " +
+               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+        }
+      } else {
+        fail(shown(option) + "; expected comm, by" + (c.kind.rooted() ? " or root" : ""));
+      }
+    }
+    said.operation = static_cast<std::uint32_t>(here().operations.size());
+    said.file = from_.file;
+    said.line = line_;
+    check(c, communicator);
+    into_.calls[static_cast<std::size_t>(rank_)][communicator].push_back(std::move(said));
+  }
+
+  void sizes(application_call& c) {
+    const std::size_t at = next_;
+    if (c.kind.v_form) {
+      std::string_view list = word("the blocks' elements, such as 3,0,5");
+      while (true) {
+        const auto comma = list.find(',');
+        const std::string_view one = list.substr(0, comma);
+        std::size_t n = 0;
+        const auto [end, failure] = std::from_chars(one.data(), one.data() + one.size(), n);
+        if (failure != std::errc{} || end != one.data() + one.size() || n > most_bytes)
+          fail(shown(at) + "; expected the blocks' elements, such as 3,0,5");
+        c.counts.push_back(n);
+        if (comma == std::string_view::npos) break;
+        list.remove_prefix(comma + 1);
+      }
+    } else {
+      c.count = number("the elements of a block", most_bytes);
+    }
+    const std::size_t type = next_;
+    const auto types = types_of(word("an element type, such as f32"));
+    if (types.size() != 1) fail(shown(type) + ", which is no element type; take, for example, f32");
+    c.type = types.front();
+    if (!c.kind.reduces()) return;
+    const std::size_t op = next_;
+    const auto ops = ops_of(word("an operation, such as sum"), c.type);
+    if (ops.size() != 1)
+      fail(shown(op) + ", which is no operation of " + std::string{name(c.type)} + "; take, for example, sum");
+    c.reduction = ops.front();
+  }
+
+  void check(const application_call& c, std::size_t communicator) {
+    const auto& group = into_.made.communicators[communicator];
+    const std::size_t n = group.ranks.size();
+    const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank_);
+    if (me == group.ranks.end()) fail("rank " + std::to_string(rank_) + " is not in communicator " + group.name);
+    if (c.root >= static_cast<rank_t>(n))
+      fail("there is no root " + std::to_string(c.root) + " in communicator " + group.name + " of " +
+           plural(n, "rank"));
+    if (!c.kind.v_form) {
+      if (c.count > most_bytes / n / size_of(c.type)) fail("its blocks have more than 2^50 bytes together");
+      return;
+    }
+    const bool one = traits_of(c.kind.what).v == v_counts::rooted && me - group.ranks.begin() != c.root;
+    if (c.counts.size() != (one ? 1 : n))
+      fail(name(c.kind) + " has the elements of " + plural(c.counts.size(), "block") + "; this rank must name " +
+           std::to_string(one ? 1 : n));
+    std::size_t total = 0;
+    for (const std::size_t count : c.counts)
+      if ((total += count) > most_bytes / size_of(c.type) / n) fail("its blocks have too many bytes together");
+  }
+
+  struct said_dependency {
+    std::string_view later, earlier;
+    bool begun;
+    std::uint32_t line;
+  };
+
+  const trace_text& from_;
+  reading& into_;
+  std::uint32_t line_ = 0;
+  std::vector<std::string_view> words_;
+  std::size_t next_ = 0;
+  rank_t rank_ = -1;
+  std::unordered_map<std::string_view, std::uint32_t> labels_;
+  std::vector<said_dependency> needs_;
+};
+
+// -- collectives of all ranks -------------------------------------------------------------------------------------------
+
+std::string where(const said_call& c) { return std::string{c.file} + ":" + std::to_string(c.line); }
+
+bool same_call(const application_call& a, const application_call& b) {
+  return a.kind == b.kind && a.count == b.count && a.type == b.type && a.reduction.kind == b.reduction.kind &&
+         a.root == b.root && a.choreography == b.choreography &&
+         (traits_of(a.kind.what).v != v_counts::common || a.counts == b.counts);
+}
+
+std::string text_of(const application_call& c) {
+  std::string text = name(c.kind);
+  if (c.kind.is_barrier()) return text;
+  if (!c.kind.v_form) text += " " + std::to_string(c.count);
+  text += " " + std::string{name(c.type)};
+  if (c.kind.reduces()) text += " " + std::string{name(c.reduction.kind)};
+  if (c.kind.rooted()) text += " root " + std::to_string(c.root);
+  return text + (c.choreography.empty() ? "" : " by " + c.choreography);
+}
+
+/// The calls of one collective, by rank of the communicator → what all call.
+application_call merged(const std::vector<const said_call*>& calls) {
+  application_call whole = calls.front()->what;
+  for (const said_call* c : calls)
+    if (!same_call(c->what, whole))
+      throw error(errc::bad_config, where(*c) + ": " + text_of(c->what) +
+                                        ", where the communicator's first rank calls " + text_of(whole) + " (" +
+                                        where(*calls.front()) + "); ranks must call alike, in the same order");
+  if (!whole.kind.v_form) return whole;
+  switch (traits_of(whole.kind.what).v) {
+    case v_counts::every_pair:
+      whole.counts.clear();
+      for (const said_call* c : calls)
+        whole.counts.insert(whole.counts.end(), c->what.counts.begin(), c->what.counts.end());
+      break;
+    case v_counts::rooted: {
+      whole.counts = calls[static_cast<std::size_t>(whole.root)]->what.counts;
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        if (static_cast<rank_t>(i) != whole.root && calls[i]->what.counts[0] != whole.counts[i])
+          throw error(errc::bad_config, where(*calls[i]) + ": this rank's block has " +
+                                            std::to_string(calls[i]->what.counts[0]) + " elements, the root says " +
+                                            std::to_string(whole.counts[i]));
+      break;
+    }
+    default: break;
+  }
+  return whole;
+}
+
+void join_collectives(reading& from) {
+  application& made = from.made;
+  for (std::size_t c = 0; c < made.communicators.size(); ++c) {
+    const auto& members = made.communicators[c].ranks;
+    std::vector<const std::vector<said_call>*> all;
+    static const std::vector<said_call> none;
+    for (const int r : members) {
+      const auto at = from.calls[static_cast<std::size_t>(r)].find(c);
+      all.push_back(at == from.calls[static_cast<std::size_t>(r)].end() ? &none : &at->second);
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (all[i]->size() == all[0]->size()) continue;
+      const bool fewer = all[i]->size() < all[0]->size();
+      const auto& longer = fewer ? *all[0] : *all[i];
+      const auto& shorter = fewer ? *all[i] : *all[0];
+      throw error(errc::bad_config,
+                  where(longer[shorter.size()]) + ": rank " + std::to_string(fewer ? members[0] : members[i]) +
+                      " calls " + plural(longer.size(), "collective") + " of communicator " +
+                      made.communicators[c].name + ", rank " + std::to_string(fewer ? members[i] : members[0]) + " " +
+                      std::to_string(shorter.size()) + "; all its ranks must call all of them");
+    }
+    for (std::size_t call = 0; call < all[0]->size(); ++call) {
+      std::vector<const said_call*> calls;
+      for (const auto* of : all) calls.push_back(&(*of)[call]);
+      for (std::size_t i = 0; i < members.size(); ++i)
+        made.ranks[static_cast<std::size_t>(members[i])].operations[calls[i]->operation].amount =
+            made.collectives.size();
+      made.collectives.push_back({c, merged(calls)});
+    }
+  }
+}
+
+}  // namespace
+
+application read_goal(const std::vector<trace_text>& files) {
+  reading all;
+  for (const trace_text& one : files) goal_file{one, all}.read();
+  if (!all.sized) throw error(errc::bad_config, "there is no file to read a trace from");
+  join_collectives(all);
+  return std::move(all.made);
+}
+
+application load_application(const std::vector<std::string>& files) {
+  std::vector<trace_text> texts;
+  for (const std::string& file : files) {
+    std::ifstream in{file, std::ios::binary};
+    std::ostringstream all;
+    if (in) all << in.rdbuf();
+    if (!in || !all) throw error(errc::bad_config, file + ": it cannot be read");
+    texts.push_back({file, std::move(all).str()});
+  }
+  return read_goal(texts);
+}
+
+}  // namespace troupe

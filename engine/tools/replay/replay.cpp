@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tools/replay/replay.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+using op_kind_t = replay_operation::kind;
+
+/// As many ranks as the trace has, or more.
+study_machine machine_for(study_scenario& s, int ranks) {
+  const bool said = s.request.ranks > 0 || !s.request.layout.empty();
+  std::optional<study_machine> made;
+  std::optional<error> why;
+  const auto attempt = [&](int wanted) {
+    study_scenario one = s;
+    one.request.ranks = wanted;
+    try {
+      made = study_machine_of(one);
+    } catch (const error& e) {
+      if (e.code_value() != errc::bad_config) throw;
+      if (!why) why = e;
+      return false;
+    }
+    if (made->on.ranks < ranks) made.reset();
+    return made.has_value();
+  };
+  if (said) {
+    made = study_machine_of(s);
+    if (made->on.ranks < ranks)
+      throw error(errc::bad_config, s.preset_name + " has " + plural(static_cast<std::size_t>(made->on.ranks), "rank") +
+                                        " here, the trace " + std::to_string(ranks) +
+                                        "; say more ranks, or leave ranks and layout away");
+    return std::move(*made);
+  }
+  if (attempt(ranks)) return std::move(*made);
+  if (attempt(0)) return std::move(*made);
+  for (int more = ranks + 1; more < 2 * ranks; ++more)
+    if (attempt(more)) return std::move(*made);
+  if (why) throw error(errc::bad_config, why->what());
+  throw error(errc::bad_config,
+              s.preset_name + " has no " + plural(static_cast<std::size_t>(ranks), "rank") + ", which the trace has");
+}
+
+/// S of nccl-tests, of which a study makes the same blocks again.
+std::size_t bytes_of(const application_call& c, std::size_t ranks) {
+  if (c.kind.is_barrier() || c.kind.v_form) return 0;
+  const bool one = block_count(c.kind.what, static_cast<int>(ranks)) == 1;
+  return c.count * size_of(c.type) * (one ? 1 : ranks);
+}
+
+std::string key_of(const application::collective& c) {
+  const application_call& w = c.what;
+  std::string key = std::to_string(c.communicator) + " " + name(w.kind) + " " + std::to_string(w.count) + " " +
+                    std::string{name(w.type)} + " " + std::string{name(w.reduction.kind)} + " " +
+                    std::to_string(w.root) + " " + w.choreography;
+  for (const std::size_t n : w.counts) key += "," + std::to_string(n);
+  return key;
+}
+
+class replay_planner {
+public:
+  replay_planner(const study_scenario& s, const replay_request& how, const application& what,
+                 const study_machine& machine, replay_result& into)
+      : scenario_(s), how_(how), what_(what), machine_(machine), into_(into) {}
+
+  replay_trace plan() {
+    replay_trace trace;
+    trace.ranks = what_.ranks;
+    std::map<std::string, std::uint32_t> known;
+    for (const application::collective& c : what_.collectives) {
+      const auto [at, fresh] = known.try_emplace(key_of(c), static_cast<std::uint32_t>(trace.groups.size()));
+      if (fresh) trace.groups.push_back(group_of(c));
+      trace.collectives.push_back(at->second);
+      ++into_.groups[at->second].calls;
+    }
+    return trace;
+  }
+
+private:
+  replay_group group_of(const application::collective& c) {
+    const application::communicator& members = what_.communicators[c.communicator];
+    const hardware& on = machine_.on;
+    replay_group made;
+    made.ranks = members.ranks;
+    made.places = on.arrangement.size() == on.ranks ? on.arrangement.subset(members.ranks)
+                                                    : layout::flat(static_cast<int>(members.ranks.size()));
+    study_scenario one = scenario_;
+    one.kind = c.what.kind;
+    one.sizes = {bytes_of(c.what, members.ranks.size())};
+    one.counts = c.what.counts;
+    one.type = c.what.type;
+    one.reduction = c.what.reduction;
+    one.root = c.what.root;
+    if (!c.what.choreography.empty()) one.choreography = c.what.choreography;
+    const study_part part{&machine_, made.ranks, made.places, false};
+    study_run_options options;
+    options.part = &part;
+    options.progress = how_.progress;
+    options.go_on = how_.go_on;
+    try {
+      study_result planned = run_study(one, options);
+      study_row& row = planned.rows.at(0);
+      made.call = row.call;
+      made.call.shape.counts = c.what.counts;  // the study's own are gone
+      kept_.push_back(row.notes);
+      into_.groups.push_back({c.communicator, c.what, row.bytes, row.choreography, row.protocol, row.cut, 0, {}, {}});
+      for (const std::string& remark : planned.remarks)
+        if (std::find(into_.remarks.begin(), into_.remarks.end(), remark) == into_.remarks.end())
+          into_.remarks.push_back(remark);
+    } catch (const error& e) {
+      throw error(e.code_value(), name(c.what.kind) + " of communicator " + members.name + ": " + e.what());
+    }
+    return made;
+  }
+
+  const study_scenario& scenario_;
+  const replay_request& how_;
+  const application& what_;
+  const study_machine& machine_;
+  replay_result& into_;
+  std::vector<std::shared_ptr<const score>> kept_;
+};
+
+void time_groups(replay_result& r, const replay_trace& trace) {
+  std::vector<virtual_stretch> all(trace.collectives.size(), {std::numeric_limits<std::int64_t>::max(), 0});
+  std::vector<std::int64_t> last(trace.collectives.size(), 0);
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank)
+    for (std::size_t i = 0; i < trace.ranks[rank].operations.size(); ++i) {
+      const replay_operation& o = trace.ranks[rank].operations[i];
+      if (o.what != op_kind_t::collective) continue;
+      const replay_span& s = r.outcome.spans[rank][i];
+      all[o.amount].begin = std::min(all[o.amount].begin, s.begin);
+      all[o.amount].end = std::max(all[o.amount].end, s.end);
+      last[o.amount] = std::max(last[o.amount], s.begin);
+    }
+  for (std::size_t g = 0; g < r.groups.size(); ++g) {
+    std::vector<virtual_stretch> whole, after;
+    for (std::size_t c = 0; c < all.size(); ++c)
+      if (trace.collectives[c] == g) whole.push_back(all[c]), after.push_back({last[c], all[c].end});
+    r.groups[g].all = spread_of(whole);
+    r.groups[g].after_last = spread_of(after);
+  }
+}
+
+/// Back from the operation that ended last: what each had to wait for last.
+class path_finder {
+public:
+  path_finder(const replay_trace& trace, const replay_outcome& times) : trace_(trace), times_(times) {}
+
+  std::vector<replay_stretch> find() {
+    std::size_t most = 0;
+    for (std::size_t r = 0; r < trace_.ranks.size(); ++r)
+      for (std::uint32_t i = 0; i < trace_.ranks[r].operations.size(); ++i) {
+        ++most;
+        if (rank_ < 0 || times_.spans[r][i].end > span().end) rank_ = static_cast<rank_t>(r), operation_ = i;
+      }
+    if (rank_ < 0) return {};
+    now_ = span().end;
+    // No operation is come to twice: what it waited for was caused before it.
+    for (std::size_t i = 0; i < most && step(); ++i) {}
+    std::reverse(path_.begin(), path_.end());
+    return std::move(path_);
+  }
+
+private:
+  using part = replay_stretch::part;
+  const replay_span& span() const { return times_.spans[static_cast<std::size_t>(rank_)][operation_]; }
+
+  void spend(part what, std::int64_t from) {
+    if (from < now_) path_.push_back({what, rank_, operation_, from, now_});
+    now_ = std::min(now_, from);
+  }
+
+  /// Goes to what the present operation waited for. False: to the start.
+  bool step() {
+    const replay_span s = span();
+    const op_kind_t kind = trace_.ranks[static_cast<std::size_t>(rank_)].operations[operation_].what;
+    const bool by_other = s.from >= 0 && s.from != rank_;
+    if (by_other) {
+      const replay_span& other = times_.spans[static_cast<std::size_t>(s.from)][s.operation];
+      // A message comes when it has left; a collective goes on when its last rank has come; a send ends when it is received.
+      const std::int64_t since = kind == op_kind_t::recv ? other.begin + other.work : other.begin;
+      if (kind == op_kind_t::collective) spend(part::collective, since);
+      else spend(part::message, since);
+    } else {
+      const part own = kind == op_kind_t::calc         ? part::compute
+                       : kind == op_kind_t::collective ? part::collective
+                                                       : part::message;
+      spend(own, s.begin);
+      spend(part::queue, s.ready);
+    }
+    if (s.from < 0) return false;
+    rank_ = s.from;
+    operation_ = s.operation;
+    return true;
+  }
+
+  const replay_trace& trace_;
+  const replay_outcome& times_;
+  rank_t rank_ = -1;
+  std::uint32_t operation_ = 0;
+  std::int64_t now_ = 0;
+  std::vector<replay_stretch> path_;
+};
+
+}  // namespace
+
+std::string_view name(replay_stretch::part part) noexcept {
+  switch (part) {
+    case replay_stretch::part::compute: return "compute";
+    case replay_stretch::part::collective: return "collective";
+    case replay_stretch::part::message: return "message";
+    case replay_stretch::part::queue: return "queue";
+  }
+  return "?";
+}
+
+replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<const application>& what,
+                         const replay_request& how) {
+  replay_result result;
+  result.scenario = scenario;
+  result.what = what;
+  const study_machine machine = machine_for(result.scenario, static_cast<int>(what->ranks.size()));
+  if (machine.on.nics)
+    throw error(errc::unsupported,
+                machine.on.name + ": a trace cannot be replayed where NICs perform collectives; take another preset");
+  result.on = std::make_shared<const hardware>(machine.on);
+  replay_planner planner{result.scenario, how, *what, machine, result};
+  const replay_trace trace = planner.plan();
+
+  replay_options options;
+  options.eager_bytes = how.eager_bytes;
+  const protocol_costs* protocol = machine.on.protocol(result.scenario.protocol);
+  options.protocol = protocol != nullptr ? *protocol : machine.on.protocols.front();
+  options.go_on = [](void* context, std::uint64_t) {
+    const auto& asked = *static_cast<const replay_request*>(context);
+    return !asked.go_on || asked.go_on();
+  };
+  options.context = const_cast<replay_request*>(&how);
+  if (how.progress) how.progress("the whole trace");
+  const auto begin = std::chrono::steady_clock::now();
+  result.outcome = perform_replay(trace, *result.on, options);
+  result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  time_groups(result, trace);
+  result.path = path_finder{trace, result.outcome}.find();
+  return result;
+}
+
+}  // namespace troupe

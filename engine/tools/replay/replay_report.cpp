@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replay prints, its JSON and its timeline.
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/flow/trace_events.hpp"
+#include "engine/tools/replay/replay.hpp"
+#include "engine/tools/study/text.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+using study_text::format;
+using study_text::time_text;
+using spent_on = replay_stretch::part;
+
+constexpr std::size_t most_shown = 16;
+constexpr std::size_t most_elements_shown = 8;
+
+double us(std::int64_t ps) { return static_cast<double>(ps) / 1e6; }
+double share(std::int64_t of, std::int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(of) / static_cast<double>(whole);
+}
+
+std::string row_text(const std::string& who, const replay_times& t) {
+  return format("  %-8s %12s %11.1f%% %11.1f%% %11.1f%% %9.1f%%\n", who.c_str(), time_text(us(t.end)).c_str(),
+                share(t.compute, t.end), share(t.collective, t.end), share(t.message, t.end), share(t.idle, t.end));
+}
+
+void print_ranks(std::ostream& to, const replay_result& r) {
+  to << "#\n"
+     << format("# %-8s %12s %12s %12s %12s %10s\n", "rank", "end(us)", "computing", "collectives", "messages",
+               "waiting");
+  const auto& ranks = r.outcome.ranks;
+  for (std::size_t i = 0; i < std::min(ranks.size(), most_shown); ++i) to << row_text(std::to_string(i), ranks[i]);
+  if (ranks.size() <= most_shown) return;
+  replay_times all;
+  for (const replay_times& t : ranks) {
+    all.compute += t.compute / static_cast<std::int64_t>(ranks.size()),
+        all.collective += t.collective / static_cast<std::int64_t>(ranks.size());
+    all.message += t.message / static_cast<std::int64_t>(ranks.size()),
+        all.idle += t.idle / static_cast<std::int64_t>(ranks.size());
+    all.end += t.end / static_cast<std::int64_t>(ranks.size());
+  }
+  to << row_text("average", all) << "# of " << ranks.size() << " ranks; --json has all\n";
+}
+
+std::string group_text(const replay_result& r, const replay_group_row& g) {
+  std::string text = name(g.what.kind);
+  if (!g.what.kind.is_barrier()) text += " " + bytes_text(g.bytes);
+  if (g.communicator != 0) text += " of " + r.what->communicators[g.communicator].name;
+  return text;
+}
+
+void print_groups(std::ostream& to, const replay_result& r) {
+  if (r.groups.empty()) return;
+  to << "#\n"
+     << format("# %-32s %8s %12s %12s %12s  %s\n", "collective", "calls", "median(us)", "last-in(us)", "most(us)",
+               "performed");
+  for (std::size_t i = 0; i < std::min(r.groups.size(), most_shown); ++i) {
+    const replay_group_row& g = r.groups[i];
+    std::string how = g.choreography + ", " + g.protocol;
+    if (g.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(g.cut.channels), "channel");
+    if (g.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(g.cut.slices), "slice");
+    to << format("  %-32s %8zu %12s %12s %12s  %s\n", group_text(r, g).c_str(), g.calls,
+                 time_text(g.all.median).c_str(), time_text(g.after_last.median).c_str(), time_text(g.all.most).c_str(),
+                 how.c_str());
+  }
+  if (r.groups.size() > most_shown) to << "# and " << r.groups.size() - most_shown << " more; --json has all\n";
+  to << "# median, most: from the first rank's begin to the last rank's end; last-in: from the last rank's begin\n";
+}
+
+std::vector<std::size_t> by_use(const replay_result& r) {
+  std::vector<std::size_t> order(r.outcome.use.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::erase_if(order, [&](std::size_t e) { return r.outcome.use[e].messages == 0; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return r.outcome.use[a].busy_ps > r.outcome.use[b].busy_ps; });
+  return order;
+}
+
+void print_elements(std::ostream& to, const replay_result& r) {
+  const auto order = by_use(r);
+  if (order.empty()) return;
+  to << "#\n# Busiest elements:\n"
+     << format("# %-24s %6s %12s %16s %14s\n", "element", "busy", "messages", "bytes", "queued(us)");
+  for (std::size_t i = 0; i < std::min(order.size(), most_elements_shown); ++i) {
+    const element_use& u = r.outcome.use[order[i]];
+    const int units = r.on->class_of(static_cast<element_index>(order[i])).units;
+    to << format("# %-24s %5.1f%% %12llu %16llu %14.2f\n", r.on->elements[order[i]].name.c_str(),
+                 share(u.busy_ps / units, r.outcome.end_ps), static_cast<unsigned long long>(u.messages),
+                 static_cast<unsigned long long>(u.bytes), us(u.queued_ps));
+  }
+}
+
+std::array<std::int64_t, 4> path_totals(const replay_result& r) {
+  std::array<std::int64_t, 4> total{};
+  for (const replay_stretch& s : r.path) total[static_cast<std::size_t>(s.spent)] += s.end_ps - s.begin_ps;
+  return total;
+}
+
+const replay_operation& operation_of(const replay_result& r, const replay_stretch& s) {
+  return r.what->ranks[static_cast<std::size_t>(s.rank)].operations[s.operation];
+}
+
+std::string stretch_text(const replay_result& r, const replay_stretch& s) {
+  const replay_operation& o = operation_of(r, s);
+  std::string text = "rank " + std::to_string(s.rank) + ": ";
+  switch (s.spent) {
+    case spent_on::compute: text += "computed"; break;
+    case spent_on::queue: text += "waited for its core"; break;
+    case spent_on::collective: text += name(r.what->collectives[o.amount].what.kind); break;
+    case spent_on::message:
+      text +=
+          o.what == replay_operation::kind::send ? "sent to rank " + std::to_string(o.peer) : std::string{"received"};
+      text += ", " + plural(o.amount, "byte");
+      break;
+  }
+  return text + " (line " + std::to_string(o.line) + ")";
+}
+
+}  // namespace
+
+void print_replay(std::ostream& to, const replay_result& r) {
+  std::size_t operations = 0;
+  for (const replay_rank& rank : r.what->ranks) operations += rank.operations.size();
+  to << "# " << (r.scenario.title.empty() ? "A trace of " + plural(r.what->ranks.size(), "rank") : r.scenario.title)
+     << ": " << plural(operations, "operation") << ", " << plural(r.what->collectives.size(), "collective") << '\n';
+  to << "# " << r.on->name << ": " << r.on->about << '\n';
+  to << "#\n  makespan " << time_text(us(r.outcome.end_ps)) << " us\n";
+  print_ranks(to, r);
+  print_groups(to, r);
+  print_elements(to, r);
+  const auto total = path_totals(r);
+  to << "#\n# The critical path:";
+  for (std::size_t i = 0; i < total.size(); ++i)
+    to << (i == 0 ? " " : ", ") << format("%.1f%% ", share(total[i], r.outcome.end_ps))
+       << name(static_cast<spent_on>(i));
+  to << '\n';
+  for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
+}
+
+void print_replay_path(std::ostream& to, const replay_result& r) {
+  constexpr std::size_t most = 200;
+  to << "#\n# Critical path:\n";
+  for (std::size_t i = 0; i < std::min(most, r.path.size()); ++i)
+    to << format("# %12.2f … %12.2f us  ", us(r.path[i].begin_ps), us(r.path[i].end_ps)) << stretch_text(r, r.path[i])
+       << '\n';
+  if (r.path.size() > most) to << "# and " << r.path.size() - most << " more; --json has all\n";
+}
+
+std::string replay_json(const replay_result& r) {
+  json ranks = json::array(), groups = json::array(), path = json::array(), use = json::array();
+  for (const replay_times& t : r.outcome.ranks)
+    ranks.push_back({{"end_ps", t.end},
+                     {"compute_ps", t.compute},
+                     {"collective_ps", t.collective},
+                     {"message_ps", t.message},
+                     {"idle_ps", t.idle}});
+  const auto spread = [](const study_spread& s) {
+    return json{{"least_us", s.least}, {"median_us", s.median}, {"most_us", s.most}};
+  };
+  for (const replay_group_row& g : r.groups)
+    groups.push_back({{"collective", name(g.what.kind)},
+                      {"communicator", r.what->communicators[g.communicator].name},
+                      {"bytes", g.bytes},
+                      {"calls", g.calls},
+                      {"choreography", g.choreography},
+                      {"protocol", g.protocol},
+                      {"channels", g.cut.channels},
+                      {"slices", g.cut.slices},
+                      {"all", spread(g.all)},
+                      {"after_last", spread(g.after_last)}});
+  for (const replay_stretch& s : r.path)
+    path.push_back({{"begin_ps", s.begin_ps},
+                    {"end_ps", s.end_ps},
+                    {"rank", s.rank},
+                    {"line", operation_of(r, s).line},
+                    {"spent", name(s.spent)}});
+  for (const std::size_t e : by_use(r)) {
+    const element_use& u = r.outcome.use[e];
+    use.push_back({{"element", r.on->elements[e].name},
+                   {"busy_ps", u.busy_ps},
+                   {"bytes", u.bytes},
+                   {"messages", u.messages},
+                   {"queued_ps", u.queued_ps}});
+  }
+  const json whole = {{"troupe_replay", 1},
+                      {"scenario", r.scenario.as_said},
+                      {"machine", r.on->name},
+                      {"machine_ranks", r.on->ranks},
+                      {"end_ps", r.outcome.end_ps},
+                      {"messages", r.outcome.messages},
+                      {"payload_bytes", r.outcome.payload_bytes},
+                      {"events", r.outcome.events},
+                      {"ranks", ranks},
+                      {"collectives", groups},
+                      {"critical_path", path},
+                      {"elements", use},
+                      {"remarks", r.remarks}};
+  return whole.dump(1) + "\n";
+}
+
+std::string replay_timeline(const replay_result& r) {
+  trace_events events;
+  events.name_process(1, r.on->name);
+  std::int64_t arrows = 0;
+  for (std::size_t rank = 0; rank < r.what->ranks.size(); ++rank) {
+    const trace_events::track track{1, static_cast<std::int64_t>(rank)};
+    events.name_track(track, "rank " + std::to_string(rank));
+    for (std::size_t i = 0; i < r.what->ranks[rank].operations.size(); ++i) {
+      const replay_operation& o = r.what->ranks[rank].operations[i];
+      const replay_span& s = r.outcome.spans[rank][i];
+      const std::string kind{name(o.what)};
+      const bool collective = o.what == replay_operation::kind::collective;
+      events.span(track, collective ? name(r.what->collectives[o.amount].what.kind) : kind, kind, s.begin, s.end,
+                  "\"line\":" + std::to_string(o.line));
+      if (o.what != replay_operation::kind::recv || s.from < 0 || s.from == static_cast<rank_t>(rank)) continue;
+      const replay_span& sent = r.outcome.spans[static_cast<std::size_t>(s.from)][s.operation];
+      events.arrow_begins({1, s.from}, "message", std::to_string(arrows), sent.begin);
+      events.arrow_ends(track, "message", std::to_string(arrows++), s.end);
+    }
+  }
+  return events.finish();
+}
+
+}  // namespace troupe

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tools/study/machine_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <toml++/toml.h>
+
+#include "engine/tools/study/expression.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t most_elements = 2'000'000;
+constexpr std::int64_t most_ranks_of_file = 1 << 20;
+constexpr std::size_t most_nodes = 16384;  ///< every node that ranks sit at has a table of them
+
+struct place_in_file {
+  std::string file;
+  unsigned line = 0;
+};
+[[noreturn]] void wrong(const place_in_file& at, const std::string& sentence) {
+  throw error(errc::bad_config, at.file + ":" + std::to_string(at.line) + ": " + sentence);
+}
+
+/// Elements by name, which ways are made of.
+using name_table = std::unordered_map<std::string, element_index>;
+
+/// A [[route]].
+struct route_rule {
+  place_in_file at;
+  std::optional<expression> when;
+  std::vector<name_pattern> via;
+};
+
+/// A graph of nodes and links, whose ways are shortest ones.
+class node_graph {
+public:
+  int node(const std::string& name, const place_in_file& at) {
+    const auto [found, fresh] = nodes_.try_emplace(name, static_cast<int>(out_.size()));
+    if (fresh) out_.emplace_back();
+    if (out_.size() > most_nodes) wrong(at, "there are more than " + std::to_string(most_nodes) + " nodes");
+    return found->second;
+  }
+  std::optional<int> known(const std::string& name) const {
+    const auto at = nodes_.find(name);
+    return at == nodes_.end() ? std::nullopt : std::optional{at->second};
+  }
+  void add(int from, int to, element_index there, element_index back) {
+    out_[static_cast<std::size_t>(from)].push_back({to, there});
+    out_[static_cast<std::size_t>(to)].push_back({from, back});
+  }
+  void inside(int node, element_index element) {
+    inside_.resize(out_.size(), no_element);
+    inside_[static_cast<std::size_t>(node)] = element;
+  }
+  std::size_t size() const { return out_.size(); }
+  const std::map<std::string, int>& nodes() const { return nodes_; }
+
+  /// How far every node is from `to`, in links; −1: it cannot be reached.
+  void measure(int to) {
+    auto& far = distance_[to];
+    if (!far.empty()) return;
+    far.assign(out_.size(), -1);
+    far[static_cast<std::size_t>(to)] = 0;
+    std::vector<int> row{to};
+    for (std::size_t i = 0; i < row.size(); ++i)
+      for (const link& l : out_[static_cast<std::size_t>(row[i])])
+        if (far[static_cast<std::size_t>(l.to)] < 0) {
+          far[static_cast<std::size_t>(l.to)] = far[static_cast<std::size_t>(row[i])] + 1;
+          row.push_back(l.to);
+        }
+  }
+  int distance(int from, int to) const { return distance_.at(to)[static_cast<std::size_t>(from)]; }
+
+  /// @pre measured(to), and there is a way
+  void way(int from, int to, int channel, std::vector<element_index>& into) const {
+    const auto& far = distance_.at(to);
+    for (int at = from; at != to;) {
+      int nearer = 0;
+      for (const link& l : out_[static_cast<std::size_t>(at)]) nearer += is_nearer(far, at, l);
+      int skip = channel % nearer;
+      for (const link& l : out_[static_cast<std::size_t>(at)]) {
+        if (!is_nearer(far, at, l) || skip-- > 0) continue;
+        into.push_back(l.element);
+        at = l.to;
+        break;
+      }
+      if (const auto i = static_cast<std::size_t>(at); at != to && i < inside_.size() && inside_[i] != no_element)
+        into.push_back(inside_[i]);
+    }
+  }
+
+private:
+  struct link {
+    int to;
+    element_index element;
+  };
+  static int is_nearer(const std::vector<int>& far, int at, const link& l) {
+    return far[static_cast<std::size_t>(l.to)] == far[static_cast<std::size_t>(at)] - 1 ? 1 : 0;
+  }
+
+  std::map<std::string, int> nodes_;
+  std::vector<std::vector<link>> out_;
+  std::vector<element_index> inside_;         ///< by node: what a message passes in it
+  std::map<int, std::vector<int>> distance_;  ///< by node that ranks sit at
+};
+
+class machine_reader {
+public:
+  machine_reader(const toml::table& all, std::string file, const preset_request& wanted)
+      : all_(all), file_(std::move(file)), wanted_(wanted) {}
+
+  hardware read() {
+    check_keys(all_, {"name", "about", "ranks", "layout", "parameters", "protocols", "class", "host", "protocol",
+                      "element", "route", "link", "rank"});
+    read_parameters();
+    hardware h{text(all_, "name", file_), ranks()};
+    variables_["ranks"] = h.ranks;
+    h.about = text(all_, "about", "the machine of " + file_);
+    read_layout(h);
+    const std::string protocols = text(all_, "protocols", "plain");
+    if (protocols != "plain" && protocols != "gpu")
+      wrong(place(all_, "protocols"), "protocols is \"" + protocols + "\"; it must be plain or gpu");
+    h.protocols = protocols == "gpu" ? gpu_protocols() : plain_protocols();
+    read_classes(h);
+    read_settings(h, "host");
+    read_settings(h, "protocol");
+    each("element", [&](const toml::table& t) { add_elements(h, t); });
+    each("link", [&](const toml::table& t) { add_links(h, t); });
+    each("rank", [&](const toml::table& t) { add_ranks(h, t); });
+    each("route", [&](const toml::table& t) { add_route(t); });
+    check_ranks(h);
+    make_ways(h);
+    h.validate();
+    return h;
+  }
+
+private:
+  // -- TOML -------------------------------------------------------------------------------------------------------------
+
+  place_in_file place(const toml::node& at) const { return {file_, at.source().begin.line}; }
+  place_in_file place(const toml::table& in, std::string_view key) const {
+    return in.contains(key) ? place(*in.get(key)) : place(in);
+  }
+
+  void check_keys(const toml::table& in, std::initializer_list<std::string_view> known) const {
+    for (const auto& [key, value] : in) {
+      if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+      const std::vector<std::string_view> names{known};
+      const auto near = closest(key.str(), names);
+      std::string list;
+      for (const auto n : names) list += (list.empty() ? "" : ", ") + std::string{n};
+      wrong(place(value), "there is no key \"" + std::string{key.str()} + "\" here; " +
+                              (near.empty() ? "there are " + list : "did you mean " + std::string{near} + "?"));
+    }
+  }
+  /// Numbers as they are written.
+  std::string text_of(const toml::node& of, std::string_view key) const {
+    if (const auto* s = of.as_string()) return s->get();
+    if (const auto* n = of.as_integer()) return std::to_string(n->get());
+    if (const auto* b = of.as_boolean()) return b->get() ? "true" : "false";
+    wrong(place(of), std::string{key} + " must be a text or an integer");
+  }
+  std::string text(const toml::table& in, std::string_view key, const std::string& otherwise) const {
+    return in.contains(key) ? text_of(*in.get(key), key) : otherwise;
+  }
+  std::string required(const toml::table& in, std::string_view key, const char* what) const {
+    if (!in.contains(key)) wrong(place(in), std::string{"there is no "} + std::string{key} + " here: " + what);
+    return text_of(*in.get(key), key);
+  }
+  const toml::table* table(const toml::table& in, std::string_view key) const {
+    if (!in.contains(key)) return nullptr;
+    const auto* t = in.get(key)->as_table();
+    if (t == nullptr) wrong(place(in, key), std::string{key} + " must be a table");
+    return t;
+  }
+  template <class Visit>
+  void each(std::string_view key, Visit visit) {
+    if (!all_.contains(key)) return;
+    const auto* list = all_.get(key)->as_array();
+    if (list == nullptr) wrong(place(all_, key), "write [[" + std::string{key} + "]], as often as needed");
+    for (const toml::node& one : *list) {
+      if (!one.is_table()) wrong(place(one), "write [[" + std::string{key} + "]], as often as needed");
+      visit(*one.as_table());
+    }
+  }
+
+  // -- expressions ------------------------------------------------------------------------------------------------------
+
+  template <class Action>
+  auto guarded(const place_in_file& at, Action action) const {
+    try {
+      return action();
+    } catch (const expression_error& e) {
+      wrong(at, e.what());
+    }
+  }
+  std::int64_t value(const toml::table& in, std::string_view key, const std::string& said) const {
+    return guarded(place(in, key), [&] { return expression{said}.value(variables_); });
+  }
+  std::string name_of(const toml::table& in, std::string_view key, const std::string& pattern) const {
+    return guarded(place(in, key), [&] { return name_pattern{pattern}.text(variables_); });
+  }
+
+  /// Calls `action` once for every value of the variables of `for`.
+  template <class Action>
+  void for_all(const toml::table& in, Action action) {
+    const toml::table* loop = table(in, "for");
+    if (loop == nullptr) return action();
+    std::vector<std::pair<std::string, const toml::node*>> names;
+    for (const auto& [key, node] : *loop) names.emplace_back(std::string{key.str()}, &node);
+    // In the order of the file, which the table does not keep.
+    std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+      const auto at = [](const toml::node& n) { return std::pair{n.source().begin.line, n.source().begin.column}; };
+      return at(*a.second) < at(*b.second);
+    });
+    turn(names, 0, action);
+  }
+  template <class Action>
+  void turn(const std::vector<std::pair<std::string, const toml::node*>>& names, std::size_t i, Action& action) {
+    if (i == names.size()) {
+      if (++steps_ > 4 * most_elements) wrong(place(*names.front().second), "the file's loops have too many steps");
+      return action();
+    }
+    const auto& [name, node] = names[i];
+    const place_in_file at = place(*node);
+    if (variables_.contains(name)) wrong(at, "there is a " + name + " already; call it otherwise");
+    const std::int64_t count =
+        guarded(at, [&, &said = *node, &key = name] { return expression{text_of(said, key)}.value(variables_); });
+    if (count < 0 || count > most_elements)
+      wrong(at, name + " counts to " + std::to_string(count) + "; it must be 0 to " + std::to_string(most_elements));
+    for (std::int64_t v = 0; v < count; ++v) {
+      variables_[name] = v;
+      turn(names, i + 1, action);
+    }
+    variables_.erase(name);
+  }
+  /// Of entries with `when`: whether it is true of the loop's present values.
+  bool wanted(const toml::table& in) const {
+    return !in.contains("when") || value(in, "when", text(in, "when", "")) != 0;
+  }
+
+  // -- the machine ------------------------------------------------------------------------------------------------------
+
+  void read_parameters() {
+    std::map<std::string, std::pair<std::string, place_in_file>> said;
+    if (const toml::table* t = table(all_, "parameters"))
+      for (const auto& [key, node] : *t) said[std::string{key.str()}] = {text_of(node, key.str()), place(node)};
+    for (const auto& [key, text] : wanted_.structure) {
+      if (!said.contains(key)) {
+        std::string list;
+        for (const auto& [known, any] : said) list += (list.empty() ? "" : ", ") + known;
+        throw error(errc::bad_config,
+                    "study.structure." + key + ": " + file_ +
+                        (list.empty() ? " has no parameters" : " has no such parameter; it has " + list));
+      }
+      said[key] = {text, {"study.structure." + key, 0}};
+    }
+    if (wanted_.ranks > 0) {
+      if (!said.contains("ranks"))
+        throw error(errc::bad_config, "study.ranks: " + file_ + " says itself how many ranks it has" +
+                                          (said.empty() ? "" : "; its parameters are changed by study.structure") +
+                                          "; leave ranks away");
+      said["ranks"].first = std::to_string(wanted_.ranks);
+    }
+    for (const auto& [key, entry] : said) {
+      std::int64_t n = 0;
+      const std::string& text = entry.first;
+      const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), n);
+      if (failure != std::errc{} || end != text.data() + text.size() || n < 0 || n > most_elements)
+        wrong(entry.second, "parameter " + key + " is \"" + text + "\"; it must be an integer from 0 to " +
+                                std::to_string(most_elements));
+      variables_[key] = n;
+    }
+  }
+
+  int ranks() {
+    const auto n = value(all_, "ranks", text(all_, "ranks", "ranks"));
+    if (n < 1 || n > most_ranks_of_file)
+      wrong(place(all_, "ranks"),
+            "there are " + std::to_string(n) + " ranks; there must be 1 to " + std::to_string(most_ranks_of_file));
+    return static_cast<int>(n);
+  }
+
+  void read_layout(hardware& h) const {
+    const std::string said = !wanted_.layout.empty()
+                                 ? wanted_.layout
+                                 : name_of(all_, "layout", text(all_, "layout", std::to_string(h.ranks)));
+    h.arrangement = layout::parse(said);
+    if (h.arrangement.size() != h.ranks)
+      wrong(place(all_, "layout"), "the layout " + said + " has " +
+                                       plural(static_cast<std::size_t>(h.arrangement.size()), "rank") +
+                                       ", the machine " + std::to_string(h.ranks));
+  }
+
+  void read_classes(hardware& h) {
+    const toml::table* classes = table(all_, "class");
+    if (classes == nullptr) return;
+    std::vector<std::pair<std::string, const toml::table*>> sorted;
+    for (const auto& [key, node] : *classes) {
+      if (!node.is_table()) wrong(place(node), "write [class." + std::string{key.str()} + "]");
+      sorted.emplace_back(std::string{key.str()}, node.as_table());
+    }
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      return a.second->source().begin.line < b.second->source().begin.line;
+    });
+    for (const auto& [name, of] : sorted) {
+      element_class c;
+      c.name = name;
+      c.source = text(*of, "source", "");
+      const std::string role = text(*of, "role", "link");
+      const auto known = role_named(role);
+      if (!known)
+        wrong(place(*of, "role"),
+              "there is no role \"" + role + "\"; there are link, ring_segment, dma, nic, switch, pcie, core");
+      c.role = *known;
+      at_place(place(*of), [&, &key = name] { classes_[key] = h.add_class(c); });
+      for (const auto& [key, node] : *of)
+        if (key.str() != "role" && key.str() != "source") set(h, name + "." + std::string{key.str()}, node);
+    }
+  }
+  static std::optional<element_role> role_named(std::string_view text) {
+    for (int i = 0; i < element_role_count; ++i)
+      if (troupe::name(static_cast<element_role>(i)) == text) return static_cast<element_role>(i);
+    return std::nullopt;
+  }
+  /// [host] and [protocol.NAME], by the keys of study.hardware.
+  void read_settings(hardware& h, const std::string& prefix) {
+    const toml::table* t = table(all_, prefix);
+    if (t == nullptr) return;
+    for (const auto& [key, node] : *t) {
+      if (prefix == "host" && key.str() == "source") h.host.source = text_of(node, "source");
+      else if (const auto* inner = node.as_table())
+        for (const auto& [field, said] : *inner)
+          set(h, prefix + "." + std::string{key.str()} + "." + std::string{field.str()}, said);
+      else set(h, prefix + "." + std::string{key.str()}, node);
+    }
+  }
+  void set(hardware& h, const std::string& key, const toml::node& said) {
+    at_place(place(said), [&] { h.set(key, text_of(said, key)); });
+  }
+  template <class Action>
+  void at_place(const place_in_file& at, Action action) const {
+    try {
+      action();
+    } catch (const error& e) {
+      const std::string why = e.what();
+      if (why.starts_with(file_ + ":")) throw;
+      wrong(at, why);
+    }
+  }
+
+  class_id class_named(const toml::table& in, std::string_view key) const {
+    const std::string said = required(in, key, "the name of a [class.…]");
+    const auto at = classes_.find(said);
+    if (at != classes_.end()) return at->second;
+    std::vector<std::string_view> names;
+    for (const auto& [name, id] : classes_) names.push_back(name);
+    const auto near = closest(said, names);
+    wrong(place(in, key),
+          "there is no [class." + said + "]" + (near.empty() ? "" : "; did you mean " + std::string{near} + "?"));
+  }
+
+  void keep(const hardware& h, const place_in_file& at, element_index element) {
+    if (static_cast<std::int64_t>(h.elements.size()) > most_elements)
+      wrong(at, "there are more than " + std::to_string(most_elements) + " elements");
+    const std::string& name = h.elements[static_cast<std::size_t>(element)].name;
+    if (!names_.emplace(name, element).second) wrong(at, "there are two elements called \"" + name + "\"");
+  }
+  element_index element_named(const std::string& name, const place_in_file& at) const {
+    const auto found = names_.find(name);
+    if (found == names_.end()) wrong(at, "there is no element \"" + name + "\"");
+    return found->second;
+  }
+
+  void add_elements(hardware& h, const toml::table& t) {
+    check_keys(t, {"for", "when", "class", "name", "pair", "rank"});
+    const class_id of = class_named(t, "class");
+    const std::string name = required(t, "name", "of the element, such as \"up {r}\"");
+    for_all(t, [&] {
+      if (!wanted(t)) return;
+      int rank = -1;
+      if (t.contains("rank")) {
+        const auto r = value(t, "rank", text(t, "rank", ""));
+        if (r < 0 || r >= h.ranks)
+          wrong(place(t, "rank"),
+                "there is no rank " + std::to_string(r) + "; ranks are 0 to " + std::to_string(h.ranks - 1));
+        rank = static_cast<int>(r);
+      }
+      if (!t.contains("pair")) return keep(h, place(t), h.add(of, name_of(t, "name", name), rank));
+      const auto [there, back] =
+          h.add_pair(of, name_of(t, "name", name), name_of(t, "pair", text(t, "pair", "")), rank);
+      keep(h, place(t), there);
+      keep(h, place(t), back);
+    });
+  }
+
+  void add_links(hardware& h, const toml::table& t) {
+    check_keys(t, {"for", "when", "class", "from", "to", "passing"});
+    const class_id of = class_named(t, "class");
+    const std::string from = required(t, "from", "the name of a node"), to = required(t, "to", "the name of a node");
+    for_all(t, [&] {
+      if (!wanted(t)) return;
+      const std::string a = name_of(t, "from", from), b = name_of(t, "to", to);
+      if (a == b) wrong(place(t), "a link from \"" + a + "\" to itself leads nowhere; leave it out with `when`");
+      const int na = graph_.node(a, place(t)), nb = graph_.node(b, place(t));
+      const auto [there, back] = h.add_pair(of, a + " - " + b, b + " - " + a);
+      keep(h, place(t), there);
+      keep(h, place(t), back);
+      graph_.add(na, nb, there, back);
+      if (!t.contains("passing")) return;
+      const class_id inside = class_named(t, "passing");
+      for (const auto& [name, node] : {std::pair{a, na}, std::pair{b, nb}}) {
+        if (names_.contains(name)) continue;
+        const element_index e = h.add(inside, name);
+        keep(h, place(t), e);
+        graph_.inside(node, e);
+      }
+    });
+  }
+
+  void add_ranks(hardware& h, const toml::table& t) {
+    check_keys(t, {"for", "when", "at", "core", "dma"});
+    for_all(t, [&] {
+      if (!wanted(t)) return;
+      const auto rank = static_cast<int>(seats_);
+      if (rank >= h.ranks)
+        wrong(place(t), "there are more places than the " + plural(static_cast<std::size_t>(h.ranks), "rank") +
+                            " of the machine");
+      ++seats_;
+      if (t.contains("at")) {
+        const std::string name = name_of(t, "at", text(t, "at", ""));
+        const auto node = graph_.known(name);
+        if (!node) wrong(place(t, "at"), "no link has a node \"" + name + "\"");
+        nodes_of_ranks_.push_back(*node);
+      }
+      if (!t.contains("core") && !t.contains("dma")) return;
+      rank_place p;
+      if (t.contains("core")) p.core = element_named(name_of(t, "core", text(t, "core", "")), place(t, "core"));
+      if (t.contains("dma")) p.dma = element_named(name_of(t, "dma", text(t, "dma", "")), place(t, "dma"));
+      h.place(rank, p);
+    });
+  }
+
+  void add_route(const toml::table& t) {
+    check_keys(t, {"when", "via"});
+    route_rule rule;
+    rule.at = place(t);
+    guarded(place(t, "when"), [&] {
+      if (t.contains("when")) rule.when = expression{text(t, "when", "")};
+      return 0;
+    });
+    const auto* via = t.contains("via") ? t.get("via")->as_array() : nullptr;
+    if (via == nullptr)
+      wrong(place(t, "via"), "a route needs via, a list of elements, such as via = [\"up {from}\", \"down {to}\"]");
+    for (const toml::node& one : *via)
+      guarded(place(one), [&] { return rule.via.emplace_back(text_of(one, "via")), 0; });
+    rules_.push_back(std::move(rule));
+  }
+
+  void check_ranks(const hardware& h) const {
+    if (seats_ > 0 && seats_ != static_cast<std::size_t>(h.ranks))
+      wrong(place(all_, "rank"),
+            "[[rank]] gives places to " + plural(seats_, "rank") + ", the machine has " + std::to_string(h.ranks));
+    if (h.ranks == 1) return;
+    if (rules_.empty() && graph_.size() == 0)
+      wrong(place(all_), "nothing says by which way messages go; write [[route]] or [[link]]");
+    if (graph_.size() > 0 && nodes_of_ranks_.size() != static_cast<std::size_t>(h.ranks))
+      wrong(place(all_, "rank"), "there are links, but " + plural(nodes_of_ranks_.size(), "rank") + " of " +
+                                     std::to_string(h.ranks) + " have a node; write [[rank]] with at = \"…\"");
+  }
+
+  void make_ways(hardware& h) {
+    auto variables = std::make_shared<const std::map<std::string, std::int64_t, std::less<>>>(variables_);
+    auto names = std::make_shared<const name_table>(names_);
+    auto rules = std::make_shared<const std::vector<route_rule>>(std::move(rules_));
+    for (const int node : nodes_of_ranks_) graph_.measure(node);
+    for (const int node : nodes_of_ranks_)
+      if (!nodes_of_ranks_.empty() && graph_.distance(nodes_of_ranks_.front(), node) < 0) {
+        for (const auto& [name, number] : graph_.nodes())
+          if (number == node)
+            wrong(place(all_, "rank"), "no links lead from rank 0's node to \"" + name + "\", where another rank sits");
+      }
+    auto graph = std::make_shared<const node_graph>(std::move(graph_));
+    h.way = [variables, names, rules, graph, nodes = nodes_of_ranks_](int from, int to, int channel,
+                                                                      std::vector<element_index>& way) {
+      auto known = *variables;
+      known["from"] = from, known["to"] = to, known["channel"] = channel;
+      for (const route_rule& rule : *rules) {
+        try {
+          if (rule.when && rule.when->value(known) == 0) continue;
+          for (const name_pattern& one : rule.via) {
+            const std::string name = one.text(known);
+            const auto at = names->find(name);
+            if (at == names->end())
+              throw expression_error("there is no element \"" + name + "\", which rank " + std::to_string(from) +
+                                     "'s way to rank " + std::to_string(to) + " passes");
+            way.push_back(at->second);
+          }
+        } catch (const expression_error& e) {
+          wrong(rule.at, e.what());
+        }
+        return;
+      }
+      if (nodes.empty())
+        throw error(errc::bad_config, "no [[route]] is for rank " + std::to_string(from) + " to rank " +
+                                          std::to_string(to) + "; let the last one have no `when`");
+      graph->way(nodes[static_cast<std::size_t>(from)], nodes[static_cast<std::size_t>(to)], channel, way);
+    };
+    // Mistakes now rather than in the middle of a run: of a few ranks each.
+    std::vector<element_index> way;
+    const int step = std::max(1, h.ranks / 16);
+    for (int a = 0; a < h.ranks; a += step)
+      for (int b = 0; b < h.ranks; b += step)
+        if (a != b) h.route(a, b, 0, way);
+  }
+
+  const toml::table& all_;
+  const std::string file_;
+  const preset_request& wanted_;
+  std::map<std::string, std::int64_t, std::less<>> variables_;
+  std::map<std::string, class_id, std::less<>> classes_;
+  name_table names_;
+  node_graph graph_;
+  std::vector<route_rule> rules_;
+  std::vector<int> nodes_of_ranks_;
+  std::size_t seats_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+bool is_machine_file(std::string_view preset) { return preset.ends_with(".toml"); }
+
+hardware read_machine(const std::string& text, const std::string& file, const preset_request& wanted) {
+  toml::table all;
+  try {
+    all = toml::parse(text, file);
+  } catch (const toml::parse_error& e) {
+    wrong({file, e.source().begin.line}, std::string{e.description()});
+  }
+  return machine_reader{all, file, wanted}.read();
+}
+
+hardware load_machine(const std::string& file, const preset_request& wanted) {
+  std::ifstream in{file, std::ios::binary};
+  std::ostringstream all;
+  if (in) all << in.rdbuf();
+  if (!in || !all) throw error(errc::bad_config, file + ": the machine's file cannot be read");
+  return read_machine(std::move(all).str(), file, wanted);
+}
+
+}  // namespace troupe

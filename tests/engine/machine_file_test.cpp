@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines of one's own: engine/tools/study/machine_file, expression.
+#include "engine/tools/study/machine_file.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "engine/tools/study/expression.hpp"
+#include "engine/tools/study/study.hpp"
+#include "memory/error.hpp"
+#include "tests/engine/program.hpp"
+#include "tests/seed.hpp"
+
+using namespace troupe;
+
+namespace {
+
+hardware own(const std::string& file, std::vector<std::pair<std::string, std::string>> structure = {}, int ranks = 0) {
+  preset_request wanted;
+  wanted.structure = std::move(structure);
+  wanted.ranks = ranks;
+  return load_machine(TROUPE_SOURCE_DIR "/config/machines/" + file, wanted);
+}
+
+std::vector<std::string> way_of(const hardware& h, int from, int to, int channel = 0) {
+  std::vector<element_index> way;
+  h.route(from, to, channel, way);
+  std::vector<std::string> names;
+  for (const element_index e : way) names.push_back(h.elements[static_cast<std::size_t>(e)].name);
+  return names;
+}
+
+void check_same(const hardware& a, const hardware& b) {
+  CHECK(a.name == b.name);
+  CHECK(a.about == b.about);
+  REQUIRE(a.ranks == b.ranks);
+  CHECK(a.arrangement.to_string() == b.arrangement.to_string());
+  auto of_a = a.settings(), of_b = b.settings();
+  std::sort(of_a.begin(), of_a.end());
+  std::sort(of_b.begin(), of_b.end());
+  CHECK(of_a == of_b);
+  REQUIRE(a.elements.size() == b.elements.size());
+  // A file may list them in another order.
+  const auto told = [](const hardware& h) {
+    std::vector<std::string> all;
+    for (std::size_t e = 0; e < h.elements.size(); ++e) {
+      const hardware_element& one = h.elements[e];
+      const element_class& of = h.class_of(static_cast<element_index>(e));
+      all.push_back(one.name + ", " + of.name + ", " + std::string{name(of.role)} + ", of " + std::to_string(one.rank) +
+                    ", beside " +
+                    (one.twin == no_element ? "none" : h.elements[static_cast<std::size_t>(one.twin)].name));
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  CHECK(told(a) == told(b));
+  for (int from = 0; from < a.ranks; ++from)
+    for (int to = 0; to < a.ranks; ++to)
+      if (from != to) CHECK(way_of(a, from, to) == way_of(b, from, to));
+}
+
+void refused(const std::string& toml, const std::vector<std::string>& words, const preset_request& wanted = {}) {
+  try {
+    static_cast<void>(read_machine(toml, "m.toml", wanted));
+    FAIL("accepted: " << toml);
+  } catch (const error& why) {
+    CHECK(why.code_value() == errc::bad_config);
+    for (const std::string& w : words)
+      CHECK_MESSAGE(std::string{why.what()}.find(w) != std::string::npos, std::string{why.what()});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("machine file: a preset that is written as one is the same machine") {
+  for (const int ranks : {1, 2, 7, 8})
+    check_same(own("flat.toml", {}, ranks), build_preset("flat", {.ranks = ranks, .layout = {}, .structure = {}}));
+  check_same(own("dgx_h100.toml"), build_preset("dgx_h100", {}));
+  check_same(own("dgx_h100.toml", {{"servers", "3"}}),
+             build_preset("dgx_h100", {.ranks = 0, .layout = "3x8", .structure = {}}));
+
+  // And takes the same time, event by event.
+  const auto time = [](const std::string& preset) {
+    configuration c;
+    c.add_text("[study]\ncollective = \"all_to_all\"\nchoreography = \"pairwise\"\nsizes = \"1M\"\n" + preset,
+               "s.toml");
+    const study_result r = run_study(read_study(c));
+    return std::pair{r.rows.at(0).outcome.end_ps, r.rows.at(0).outcome.trace};
+  };
+  CHECK(time("preset = \"" TROUPE_SOURCE_DIR "/config/machines/dgx_h100.toml\"\nstructure.servers = 2\n") ==
+        time("preset = \"dgx_h100\"\nlayout = \"2x8\"\n"));
+}
+
+TEST_CASE("machine file: a torus goes the shortest way, along x first") {
+  for (const std::pair<int, int>& size : {std::pair{4, 4}, {5, 3}, {2, 3}, {1, 6}, {1, 2}}) {
+    const int x = size.first, y = size.second;
+    const hardware h = own("torus.toml", {{"x", std::to_string(x)}, {"y", std::to_string(y)}});
+    INFO(x << " x " << y);
+    REQUIRE(h.ranks == x * y);
+    const auto apart = [](int a, int b, int n) { return std::min((b - a + n) % n, (a - b + n) % n); };
+    for (int from = 0; from < h.ranks; ++from)
+      for (int to = 0; to < h.ranks; ++to) {
+        if (from == to) continue;
+        for (const int channel : {0, 1, 2}) {
+          const auto way = way_of(h, from, to, channel);
+          CHECK(static_cast<int>(way.size()) == apart(from % x, to % x, x) + apart(from / x, to / x, y));
+          // From node to node without a gap.
+          std::string at = "node " + std::to_string(from % x) + "." + std::to_string(from / x);
+          bool turned = false;
+          for (const std::string& link : way) {
+            REQUIRE(link.starts_with(at + " - "));
+            const std::string next = link.substr(at.size() + 3);
+            const bool along_y = at.substr(0, at.find('.')) == next.substr(0, next.find('.'));
+            if (channel == 0) CHECK((along_y || !turned));
+            turned = turned || along_y;
+            at = next;
+          }
+          CHECK(at == "node " + std::to_string(to % x) + "." + std::to_string(to / x));
+        }
+      }
+  }
+}
+
+TEST_CASE("machine file: a dragonfly passes one long link at most, and all groups reach each other") {
+  for (const int routers : {1, 2, 4}) {
+    const hardware h = own("dragonfly.toml", {{"routers", std::to_string(routers)}});
+    const int hosts = 2, of_group = routers * hosts;
+    REQUIRE(h.ranks == (routers + 1) * of_group);
+    for (int from = 0; from < h.ranks; ++from)
+      for (int to = 0; to < h.ranks; ++to) {
+        if (from == to) continue;
+        std::vector<element_index> way;
+        h.route(from, to, 0, way);
+        int longs = 0, shorts = 0, ports = 0, inside = 0;
+        for (const element_index e : way) {
+          const std::string& c = h.class_of(e).name;
+          longs += c == "long", shorts += c == "short", ports += c == "port", inside += c == "router";
+        }
+        CHECK(ports == 2);
+        CHECK(longs == (from / of_group == to / of_group ? 0 : 1));
+        CHECK(shorts <= 2);
+        CHECK(inside == longs + shorts + 1);
+      }
+  }
+}
+
+TEST_CASE("machine file: what cannot be followed is said, with its place") {
+  const std::string link = "[class.w]\nlatency = \"1us\"\n";
+  refused("ranks = ", {"m.toml:1:"});
+  refused("ranks = 2\nrnaks = 3\n", {"m.toml:2:", "did you mean ranks?"});
+  refused("name = \"x\"\n", {"there is no ranks"});
+  refused("ranks = 0\n", {"1 to"});
+  refused("ranks = \"2 +\"\n", {"m.toml:1:", "ends too early"});
+  refused("ranks = \"4 / 0\"\n", {"division by zero"});
+  refused("ranks = \"((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((1\"\n", {"nested too deeply"});
+  refused("ranks = 4\nlayout = \"2x3\"\n", {"m.toml:2:", "6 ranks", "the machine 4"});
+  refused("ranks = 2\n", {"[[route]] or [[link]]"});
+  refused("ranks = 2\n[class.w]\nlatecny = \"1us\"\n", {"m.toml:3:", "did you mean w.latency?"});
+  refused("ranks = 2\n[class.w]\nlatency = \"1 parsec\"\n", {"m.toml:3:", "it must be a time"});
+  refused("ranks = 2\n[class.w]\nrole = \"wire\"\n", {"m.toml:3:", "ring_segment"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"v\"\nname = \"a\"\n", {"m.toml:5:", "[class.v]"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nfor = { i = 3 }\nname = \"a\"\n",
+          {"two elements called \"a\""});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = \"a {i}\"\n", {"m.toml:6:", "there is no i here"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = \"a {i\"\n", {"a } is missing"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nfor = { i = 5000000 }\nname = \"a {i}\"\n",
+          {"m.toml:6:", "i counts to 5000000"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = \"a\"\nrank = \"2\"\n", {"ranks are 0 to 1"});
+  refused("ranks = 2\n[[route]]\nvia = [\"a\"]\n", {"m.toml:2:", "no element \"a\"", "rank 0's way to rank 1"});
+  refused("ranks = 2\n[[route]]\nwhen = \"from > to\"\nvia = []\n", {"no [[route]] is for rank 0 to rank 1"});
+  refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"b\"\n", {"0 ranks of 2", "[[rank]]"});
+  refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"a\"\n", {"leads nowhere"});
+  refused("ranks = 2\n" + link +
+              "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"b\"\n[[link]]\nclass = \"w\"\nfrom = \"c\"\nto = "
+              "\"d\"\n[[rank]]\nat = \"a\"\n[[rank]]\nat = \"c\"\n",
+          {"no links lead from rank 0's node to \"c\""});
+  refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"b\"\n[[rank]]\nat = \"e\"\n",
+          {"m.toml:9:", "no link has a node \"e\""});
+  refused("ranks = 2\n[[route]]\nvia = []\n", {"study.structure.k", "no parameters"},
+          {.ranks = 0, .layout = {}, .structure = {{"k", "1"}}});
+  refused("ranks = 2\n[[route]]\nvia = []\n", {"study.ranks", "leave ranks away"},
+          {.ranks = 3, .layout = {}, .structure = {}});
+  refused("ranks = \"x\"\n[parameters]\nx = 2\n", {"study.structure.x", "\"two\""},
+          {.ranks = 0, .layout = {}, .structure = {{"x", "two"}}});
+}
+
+TEST_CASE("machine file: expressions are C++'s") {
+  const variable_map of{{"a", 7}, {"b", -3}};
+  const auto value = [&](const char* text) { return expression{text}.value(of); };
+  CHECK(value("1 + 2 * a - b") == 18);
+  CHECK(value("(a + 1) % 3 == 2 && !(b > 0) || 0") == 1);
+  CHECK(value("a / 2 - -2 >= 5 != 0") == 1);
+  CHECK(value("a<=7&&a<7") == 0);
+  CHECK(name_pattern{"n{a}.{b + 3}x"}.text(of) == "n7.0x");
+  for (const char* wrong : {"", "1 1", "(1", "1)", "a &", "5 5", "$"})
+    CHECK_THROWS_AS(expression{wrong}, expression_error);
+  for (const char* wrong : {"c", "1 / (a - 7)", "4611686018427387904 * 4"})
+    CHECK_THROWS_AS(static_cast<void>(value(wrong)), expression_error);
+  std::mt19937_64 random{seed()};
+  const std::string letters = "ab01+-*/%=!<>&|() ";
+  for (int i = 0; i < 2000; ++i) {
+    std::string text;
+    for (auto n = random() % 20; n > 0; --n) text += letters[random() % letters.size()];
+    INFO(text);
+    try {
+      static_cast<void>(value(text.c_str()));
+    } catch (const expression_error&) {}
+  }
+}
