@@ -247,7 +247,7 @@ def main():
         logs = os.path.join(options.out, "logs")
         more = extras.measure_all(options, programs, os.path.join(options.build, "troupe"), logs)
         more.update(processes.measure_all(options, programs, os.path.join(options.build, "troupe"), logs, commands))
-        more.update(paths.measure_all(options, programs, logs, commands))
+        more.update(paths.measure_all(options, programs, os.path.join(options.build, "troupe"), logs, commands))
     except KeyboardInterrupt:
         print("bench: interrupted: reporting what there is")
     if not samples and not more:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 21 to 35 of the target table: every operation on every port, and what users found slow. (Rows 11 to 17: processes.py.)
+"""Rows 21 to 37 of the target table: every operation on every port, and what users found slow. (Rows 11 to 17: processes.py.)
 
-Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp), row 35 by nbc.py, row 37 by experts.py; what is
+Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp), rows 35 to 37 by nbc.py, mlp.py and experts.py; what is
 ours alone (27, 29 to 31, 33, 34) by programs of bench/ours. All data goes to results.json under "paths", "first_calls", "reductions" and "waiters"."""
 
 import os
@@ -10,12 +10,13 @@ import statistics
 from contenders import CORES, Contender, Failed, available, placement
 from extras import geometric_mean, run_program
 import experts
+import mlp
 import nbc
 import race
 from tables import BUSBW, BLOCKS, human, ratio
 
 ROWS = {21: "mailbox", 22: "ping_pong", 23: "send_recv", 24: "v_forms", 25: "new_sizes", 26: "split", 27: "first_calls", 28: "many_ranks_small",
-        29: "avg", 30: "pre_mul_sum", 31: "levels", 32: "small_rooted", 33: "f8", 34: "two_waiters", 35: "nbc", 37: "experts"}
+        29: "avg", 30: "pre_mul_sum", 31: "levels", 32: "small_rooted", 33: "f8", 34: "two_waiters", 35: "nbc", 36: "mlp", 37: "experts"}
 V_FORMS = ["all_gather_v", "all_to_all_v", "gather_v", "scatter_v", "reduce_scatter_v"]
 ROOTED = ["broadcast", "reduce", "gather", "scatter"]
 KINDS_OF_CALL = ["barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", *V_FORMS]
@@ -158,13 +159,14 @@ def measure_waiters(options, programs):
              "wrong": max(r["wrong"] for r in runs), "us_all": [r["us"] for r in runs]} for what, runs in samples.items()]
 
 
-def measure_all(options, programs, logs, commands):
+def measure_all(options, programs, troupe, logs, commands):
     data = {}
     for rows, name, action in (({21, 22, 23, 24, 25, 26, 28, 32}, "paths", lambda: measure_races(options, programs, logs, commands)),
                                ({27}, "first_calls", lambda: measure_first_calls(options, programs)),
                                ({29, 30, 31, 33}, "reductions", lambda: measure_reductions(options, programs)),
                                ({34}, "waiters", lambda: measure_waiters(options, programs)),
                                ({35}, "nbc", lambda: nbc.measure(options, programs)),
+                               ({36}, "mlp", lambda: mlp.measure(options, programs, troupe)),
                                ({37}, "experts", lambda: experts.measure(options, programs))):
         if not options.rows & rows:
             continue
@@ -182,10 +184,10 @@ def judge(data):
     """Rows for the target table, in the shape of tables.targets()."""
     rows = []
     for name, action in (("paths", judge_races), ("first_calls", judge_first_calls), ("reductions", judge_reductions), ("waiters", judge_waiters),
-                         ("nbc", lambda found: nbc.judge(found, verdict_of)), ("experts", lambda found: experts.judge(found, verdict_of))):
+                         ("nbc", lambda found: nbc.judge(found, verdict_of)), ("mlp", lambda found: mlp.judge(found, verdict_of)), ("experts", lambda found: experts.judge(found, verdict_of))):
         found = data.get(name)
         if isinstance(found, dict):
-            row = {"paths": "21", "first_calls": "27", "reductions": "29", "waiters": "34", "nbc": "35", "experts": "37"}[name]
+            row = {"paths": "21", "first_calls": "27", "reductions": "29", "waiters": "34", "nbc": "35", "mlp": "36", "experts": "37"}[name]
             rows.append({"row": row, "what": name, "target": "–", "points": 0, "verdict": "failed: " + found["failed"]})
         elif found:
             rows += action(found)
@@ -314,7 +316,7 @@ def judge_waiters(found):
 def wrong(data):
     """One sentence for each wrong result."""
     found = []
-    for name in ("paths", "first_calls", "reductions", "waiters", "nbc", "experts"):
+    for name in ("paths", "first_calls", "reductions", "waiters", "nbc", "mlp", "experts"):
         for p in data.get(name, []) if isinstance(data.get(name), list) else []:
             if p["wrong"]:
                 found.append(f"{p.get('contender', 'troupe')} {p['collective']} {human(int(p['bytes']))} {p.get('variant', '')} {p.get('type', '')} {p.get('redop', '')}, "
@@ -373,6 +375,8 @@ def detail_tables(data):
         parts.append(nbc.table(data["nbc"], table))
     if isinstance(data.get("experts"), list) and data["experts"]:
         parts.append(experts.table(data["experts"], table))
+    if isinstance(data.get("mlp"), list) and data["mlp"]:
+        parts.append(mlp.table(data["mlp"], table))
     reductions = data.get("reductions")
     if isinstance(reductions, list) and reductions:
         for mode, column, title in (("ops", "redop", "Rows 29, 30, 33: by operation"), ("levels", "level", "Row 31: by level of determinism")):

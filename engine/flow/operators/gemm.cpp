@@ -1,86 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/flow/operators/gemm.hpp"
 
-#include <vector>
+#include <algorithm>
+#include <cstddef>
+
+#include "memory/kernels/gemm_kernels.hpp"
 
 namespace troupe {
 
 namespace {
 
 constexpr std::size_t depth = 256;  ///< rows of b that are used while they are in a cache
-constexpr std::size_t high = 4;     ///< rows of c in registers …
-constexpr std::size_t wide = 16;    ///< … and columns
+/// Of c, from which on it pays to lay columns of b side by side first: rows of b may all fall into the same places of the cache.
+constexpr std::size_t many_rows = 12;
 
-/// c[high][width] += a·b, where rows of b and c are dense. Sums stay in registers: that rounds no differently than in memory, since T is all that
-/// either holds.
-template <class T, std::size_t rows>
-void add_block(const tensor<const T>& a, const T* b, std::size_t next_b, T* c, std::size_t next_c, std::size_t k) {
-  T sums[rows][wide];
-  for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < wide; ++j) sums[i][j] = c[i * next_c + j];
-  for (std::size_t p = 0; p < k; ++p) {
-    const T* const row = b + p * next_b;
-    for (std::size_t i = 0; i < rows; ++i) {
-      const T factor = a(i, p);
-      for (std::size_t j = 0; j < wide; ++j) sums[i][j] += factor * row[j];
+template <class T>
+class product {
+public:
+  product(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c) : a_(a), b_(b), c_(c) {}
+
+  void add() {
+    const std::size_t k = b_.extent(0), n = b_.extent(1);
+    for (std::size_t first = 0; first < k; first += depth)
+      for (std::size_t column = 0; column < n; column += kernel_.columns)
+        add_panel(first, std::min(depth, k - first), column, std::min(kernel_.columns, n - column));
+  }
+
+private:
+  static constexpr std::size_t widest = detail::gemm_kernel<T>::most_columns_bytes / sizeof(T);
+
+  /// Some columns of c += rows of b that stay in the cache meanwhile.
+  void add_panel(std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+    const T* rows = &b_(first, column);
+    std::size_t next = b_.strides()[0];
+    if (columns < kernel_.columns || b_.strides()[1] != 1 || c_.extent(0) >= many_rows) {
+      pack(first, count, column, columns);
+      rows = packed_;
+      next = kernel_.columns;
+    }
+    const std::size_t m = c_.extent(0);
+    for (std::size_t i = 0; i < m; i += kernel_.rows)
+      add_block(i, std::min(kernel_.rows, m - i), first, count, column, columns, rows, next);
+  }
+
+  /// What is missing on the right is 0, and so are its sums, which nobody takes.
+  void pack(std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+    const std::size_t next = b_.strides()[0], step = b_.strides()[1];
+    const T* from = &b_(first, column);
+    T* to = packed_;
+    for (std::size_t p = 0; p < count; ++p, from += next, to += kernel_.columns) {
+      if (step == 1) std::copy_n(from, columns, to);
+      else
+        for (std::size_t j = 0; j < columns; ++j) to[j] = from[j * step];
+      std::fill(to + columns, to + kernel_.columns, T(0));
     }
   }
-  for (std::size_t i = 0; i < rows; ++i)
-    for (std::size_t j = 0; j < wide; ++j) c[i * next_c + j] = sums[i][j];
-}
 
-/// The same for what is left at the right and below, and for rows of c that are strided.
-template <class T>
-void add_rest(const tensor<const T>& a, const T* b, std::size_t next_b, const tensor<T>& c, std::size_t k) {
-  for (std::size_t i = 0; i < c.extent(0); ++i)
-    for (std::size_t j = 0; j < c.extent(1); ++j) {
-      T sum = c(i, j);
-      for (std::size_t p = 0; p < k; ++p) sum += a(i, p) * b[p * next_b + j];
-      c(i, j) = sum;
-    }
-}
-
-/// c += a·b for `k` rows of b, which are dense.
-template <class T>
-void add_rows(const tensor<const T>& a, const T* b, std::size_t next_b, const tensor<T>& c, std::size_t k) {
-  const std::size_t m = c.extent(0), n = c.extent(1);
-  const bool dense = c.strides()[1] == 1;
-  const std::size_t columns = dense ? n / wide * wide : 0;
-  for (std::size_t j = 0; j < columns; j += wide) {
-    std::size_t i = 0;
-    for (; i + high <= m; i += high)
-      add_block<T, high>(a.slice(0, i, high), b + j, next_b, &c(i, j), c.strides()[0], k);
-    for (; i < m; ++i) add_block<T, 1>(a.slice(0, i, 1), b + j, next_b, &c(i, j), c.strides()[0], k);
+  void add_block(std::size_t i, std::size_t high, std::size_t first, std::size_t count, std::size_t column,
+                 std::size_t columns, const T* rows, std::size_t next) {
+    const T* const a = &a_(i, first);
+    const std::size_t next_row = a_.strides()[0], next_column = a_.strides()[1];
+    if (columns == kernel_.columns && c_.strides()[1] == 1)
+      return kernel_.add(a, next_row, next_column, rows, next, &c_(i, column), c_.strides()[0], high, count);
+    T sums[detail::gemm_kernel<T>::most_rows * widest] = {};
+    for (std::size_t r = 0; r < high; ++r)
+      for (std::size_t j = 0; j < columns; ++j) sums[r * kernel_.columns + j] = c_(i + r, column + j);
+    kernel_.add(a, next_row, next_column, rows, next, sums, kernel_.columns, high, count);
+    for (std::size_t r = 0; r < high; ++r)
+      for (std::size_t j = 0; j < columns; ++j) c_(i + r, column + j) = sums[r * kernel_.columns + j];
   }
-  if (columns < n) add_rest<T>(a, b + columns, next_b, c.slice(1, columns, n - columns), k);
-}
+
+  const tensor<const T>&a_, &b_;
+  const tensor<T>& c_;
+  const detail::gemm_kernel<T> kernel_ = detail::best_gemm_kernel<T>();
+  alignas(64) T packed_[depth * widest];  // not set: what is read was packed
+};
 
 template <class T>
-void product(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c, bool adds) {
-  const std::size_t k = b.extent(0), n = b.extent(1);
+void multiply_any(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c, bool adds) {
   if (!adds)
-    for (std::size_t i = 0; i < c.extent(0); ++i)
-      for (std::size_t j = 0; j < n; ++j) c(i, j) = 0;
-  std::vector<T> packed;
-  for (std::size_t first = 0; first < k; first += depth) {
-    const std::size_t count = std::min(depth, k - first);
-    const tensor<const T> rows = b.slice(0, first, count);
-    const T* dense = rows.data();
-    std::size_t next = rows.strides()[0];
-    if (rows.strides()[1] != 1 && n > 1) {
-      packed.resize(count * n);
-      for (std::size_t p = 0; p < count; ++p)
-        for (std::size_t j = 0; j < n; ++j) packed[p * n + j] = rows(p, j);
-      dense = packed.data();
-      next = n;
+    for (std::size_t i = 0; i < c.extent(0); ++i) {
+      T* const row = &c(i, 0);
+      const std::size_t n = c.extent(1), step = c.strides()[1];
+      for (std::size_t j = 0; j < n; ++j) row[j * step] = 0;
     }
-    add_rows<T>(a.slice(1, first, count), dense, next, c, count);
-  }
+  product<T>{a, b, c}.add();
 }
 
 }  // namespace
 
-void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds) { product(a, b, c, adds); }
-void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds) { product(a, b, c, adds); }
+void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds) { multiply_any(a, b, c, adds); }
+void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds) {
+  multiply_any(a, b, c, adds);
+}
 
 }  // namespace troupe

@@ -11,8 +11,8 @@ namespace troupe {
 /// c = a·b, or c += a·b: a is m × k, b k × n, c m × n, each with any strides.
 ///
 /// Every element of c is a sum over k in ascending order, each product and each sum rounded to their type. So its bits do not depend on how rows or columns are cut
-/// into tiles: a product done tile by tile is the whole one. Blocked for caches and registers, on the calling thread; allocates nothing unless rows of b are
-/// strided. @pre the shapes fit
+/// into tiles: a product done tile by tile is the whole one. Blocked for caches and registers, by the processor's vectors, on the calling thread; allocates
+/// nothing. @pre the shapes fit
 TROUPE_API void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds = false);
 TROUPE_API void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds = false);
 

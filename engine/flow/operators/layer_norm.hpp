@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 
@@ -9,8 +10,8 @@
 
 namespace troupe {
 
-/// Rows of the last dimension: out = (x − mean) / √(variance + epsilon) · gain + bias (Ba, Kiros, Hinton 2016). Sums are of doubles, in the order of the
-/// elements, so a row's result does not depend on the tile it is in. Gain and bias must live as long as the operator.
+/// Rows of the last dimension: out = (x − mean) / √(variance + epsilon) · gain + bias (Ba, Kiros, Hinton 2016). Sums are of doubles, in an
+/// order that the length of a row decides, so a row's result does not depend on the tile it is in. Gain and bias must live as long as the operator.
 template <class T>
 struct layer_norm {
   std::span<const T> gain, bias;  ///< an element each of the last dimension
@@ -41,11 +42,21 @@ struct layer_norm {
     double mean, scale;  ///< scale: 1 / √(variance + epsilon)
   };
   static row_moments moments(std::span<const T> row, double epsilon) {
-    double sum = 0, squares = 0;
-    for (const T x : row) sum += static_cast<double>(x);
-    const double mean = sum / static_cast<double>(row.size());
-    for (const T x : row) squares += (static_cast<double>(x) - mean) * (static_cast<double>(x) - mean);
+    const double mean = sum_of(row, [](double x) { return x; }) / static_cast<double>(row.size());
+    const double squares = sum_of(row, [mean](double x) { return (x - mean) * (x - mean); });
     return {mean, 1 / std::sqrt(squares / static_cast<double>(row.size()) + epsilon)};
+  }
+
+private:
+  /// Element i is added to sum i mod 8, so that additions need not wait for one another.
+  template <class F>
+  static double sum_of(std::span<const T> row, F&& value) {
+    std::array<double, 8> sums{};
+    std::size_t i = 0;
+    for (; i + 8 <= row.size(); i += 8)
+      for (std::size_t j = 0; j < 8; ++j) sums[j] += value(static_cast<double>(row[i + j]));
+    for (std::size_t j = 0; i + j < row.size(); ++j) sums[j] += value(static_cast<double>(row[i + j]));
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
   }
 };
 
