@@ -86,6 +86,10 @@ TEST_CASE("input without an end, or without a beginning, is refused") {
   check_refused(run("verify /dev/zero", little_memory), {"/dev/zero: cannot be read: it is longer than 256 MiB"});
   check_refused(run("bench --set engine.tuning=/dev/zero"),
                 {"/dev/zero: the tuning file cannot be read: it is longer"});
+  check_refused(run("replay /dev/zero", little_memory),
+                {"/dev/zero: the trace cannot be read: it is longer than 1024 MiB"});
+  check_refused(run("explain all_reduce --bytes 1M --on /dev/zero.toml"),
+                {"/dev/zero.toml: the machine's file cannot be read"});
   check_refused(run("run " + fifo()), {"nobody has written to it for 10 seconds"});
   // A pipe that somebody writes to is a file as others.
   CHECK(run_to("run /dev/stdin --dump-config", ">/dev/null",

@@ -2,15 +2,14 @@
 // GOAL's text form → an application. A line is a statement, as the grammar of LogGOPSim's txt2bin has it.
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/tools/replay/application.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -495,11 +494,11 @@ application read_goal(const std::vector<trace_text>& files) {
 application load_application(const std::vector<std::string>& files) {
   std::vector<trace_text> texts;
   for (const std::string& file : files) {
-    std::ifstream in{file, std::ios::binary};
-    std::ostringstream all;
-    if (in) all << in.rdbuf();
-    if (!in || !all) throw error(errc::bad_config, file + ": it cannot be read");
-    texts.push_back({file, std::move(all).str()});
+    file_text read = read_file(file, most_trace_bytes);
+    if (!read.problem.empty())
+      throw error(errc::bad_config, file + ": the trace cannot be read: " + read.problem +
+                                        "; give the path of a GOAL file, for example config/traces/training.goal");
+    texts.push_back({file, std::move(read.text)});
   }
   return read_goal(texts);
 }

@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 
 #include "engine/tools/study/expression.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
 
 namespace troupe {
@@ -556,11 +555,11 @@ hardware read_machine(const std::string& text, const std::string& file, const pr
 }
 
 hardware load_machine(const std::string& file, const preset_request& wanted) {
-  std::ifstream in{file, std::ios::binary};
-  std::ostringstream all;
-  if (in) all << in.rdbuf();
-  if (!in || !all) throw error(errc::bad_config, file + ": the machine's file cannot be read");
-  return read_machine(std::move(all).str(), file, wanted);
+  const file_text read = read_file(file, most_config_bytes);
+  if (!read.problem.empty())
+    throw error(errc::bad_config, file + ": the machine's file cannot be read: " + read.problem +
+                                      "; give the path of a TOML file, for example config/machines/torus.toml");
+  return read_machine(read.text, file, wanted);
 }
 
 }  // namespace troupe
