@@ -62,6 +62,21 @@ def available(name, programs):
     return os.access(path, os.X_OK) and shutil.which(command(path, 2)[0]) is not None
 
 
+# Open MPI asks for these where the driver runs as root.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+START_AS_ROOT = ["env", *[f"{key}={value}" for key, value in AS_ROOT.items()]]
+
+
+def mpi_programs(programs, stem, ranks):
+    """name: command, of the peers' programs STEM_openmpi and STEM_mpich that were built"""
+    found = {}
+    for name, command in (("openmpi", openmpi_command), ("mpich", mpich_command)):
+        program = os.path.join(programs, f"{stem}_{name}")
+        if os.path.exists(program):
+            found[name] = [*START_AS_ROOT, *command(program, ranks)]
+    return found
+
+
 class Contender:
     """One contender at one number of ranks. Lives through the whole run and sleeps while others are measured."""
 
@@ -79,7 +94,7 @@ class Contender:
         folder = tempfile.mkdtemp(prefix="bench-")
         path = os.path.join(folder, "socket")
         log = os.path.join(self.logs, f"{self.name}-{self.ranks}.log")
-        environment = dict(os.environ, BENCH_SOCKET=path, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        environment = dict(os.environ, BENCH_SOCKET=path, **AS_ROOT)
         try:
             with socket.socket(socket.AF_UNIX) as door, open(log, "ab") as output:
                 door.bind(path)

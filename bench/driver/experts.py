@@ -7,7 +7,7 @@ Each round runs every contender once over all points, beginning with another one
 import os
 import statistics
 
-from contenders import Failed, mpich_command, openmpi_command
+from contenders import Failed, mpi_programs
 from extras import run_program
 
 TOKENS, HIDDEN = [64, 512, 4096], [1024, 4096, 7168]
@@ -19,12 +19,7 @@ def contenders(programs, ranks):
     """name: command, which takes seconds and points"""
     ours = [os.path.join(programs, "experts"), str(ranks)]
     found = {"troupe": ours, "troupe, processes": [os.path.join(programs, "../../troupe"), "launch", "-n", str(ranks), "--no-prefix", *ours]}
-    for name, command in (("openmpi", openmpi_command), ("mpich", mpich_command)):
-        program = os.path.join(programs, f"experts_{name}")
-        if os.path.exists(program):
-            # Open MPI asks for that where the driver runs as root; the same as for contenders.
-            root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-            found[name] = ["env", *[f"{key}={value}" for key, value in root.items()], *command(program, ranks)]
+    found.update(mpi_programs(programs, "experts", ranks))
     return found
 
 

@@ -6,14 +6,13 @@ Ours runs first, and looks for the shapes that have the shares; MPI gets the sam
 import os
 import statistics
 
-from contenders import Failed, openmpi_command
+from contenders import START_AS_ROOT, Failed, openmpi_command
 from extras import run_program
 from hosts import Hosts, why_not
 
 SHAPES = ["rows=256,width=512", "rows=512,width=1024"]
 SHARES = [10, 30, 50]
 HIDDEN_TARGET = 0.7
-AS_ROOT = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
 
 
 def settings(options, programs, troupe, ranks, hosts):
@@ -22,10 +21,10 @@ def settings(options, programs, troupe, ranks, hosts):
     there = os.path.exists(theirs)
     found = {"threads": ([ours, "threads", str(ranks)], None),
              "processes": ([troupe, "launch", "--no-prefix", "-n", str(ranks), ours, "join", "1"],
-                           [*AS_ROOT, *openmpi_command(theirs, ranks)] if there else None)}
+                           [*START_AS_ROOT, *openmpi_command(theirs, ranks)] if there else None)}
     if hosts is not None:
         found["hosts"] = (hosts.troupe(troupe, ["--no-prefix", ours, "join", "1"], 1),
-                          [*AS_ROOT, *hosts.openmpi([theirs], 1, ("--mca", "btl", "tcp,self"))] if there else None)
+                          [*START_AS_ROOT, *hosts.openmpi([theirs], 1, ("--mca", "btl", "tcp,self"))] if there else None)
     return found
 
 

@@ -6,7 +6,7 @@ Each round runs every contender once over all points, beginning with another one
 import os
 import statistics
 
-from contenders import Failed, mpich_command, openmpi_command
+from contenders import Failed, mpi_programs
 from extras import run_program
 from tables import human
 
@@ -18,12 +18,7 @@ OVERLAP_TARGET = 0.9
 def contenders(programs, ranks):
     """name: (command, which takes seconds and points)"""
     found = {f"troupe, offload {how}": [os.path.join(programs, "nbc"), how, str(ranks)] for how in ("never", "auto")}
-    for name, command in (("openmpi", openmpi_command), ("mpich", mpich_command)):
-        program = os.path.join(programs, f"nbc_{name}")
-        if os.path.exists(program):
-            # Open MPI asks for that where the driver runs as root; the same as for contenders.
-            root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-            found[name] = ["env", *[f"{key}={value}" for key, value in root.items()], *command(program, ranks)]
+    found.update(mpi_programs(programs, "nbc", ranks))
     return found
 
 

@@ -110,6 +110,8 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void send_gradients(const std::byte* gradient);
   void find_streams();
   void lay_out();
+  template <class Take>
+  void take_each(std::size_t row_bytes, Take&& take);
   void take_tokens();
   void take_gradients(const std::byte* results);
   void find_results();

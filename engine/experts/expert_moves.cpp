@@ -216,35 +216,10 @@ void expert_exchange::inside::lay_out() {
   mine().bases = address(bases);
 }
 
-/// Ranks begin with themselves, then go on with the next: so no two begin with the same one.
-void expert_exchange::inside::take_tokens() {
-  const std::size_t bytes = received_ * result_bytes();
-  std::byte* const to = rows_.grow(bytes);
-  const auto* const bases = bases_.as<std::uint32_t>();
-  const auto n = static_cast<std::size_t>(ranks_);
-  const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
-  const store_hint stores = stores_of(bytes);
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t s = (static_cast<std::size_t>(rank_) + i) % n;
-    if (rows_of_[s] == nullptr) continue;
-    const entry_lists& lists = lists_of_[s];
-    for (std::size_t e = 0; e < own_experts_.size(); ++e) {
-      const std::uint32_t place = seats_.in_domain[first + e];
-      std::byte* at = to + bases[e * n + s] * result_bytes();
-      for (std::uint32_t entry = lists.begins[place]; entry < lists.begins[place + 1]; ++entry, at += result_bytes()) {
-        const std::byte* const from = rows_of_[s] + lists.rows[entry] * token_bytes_;
-        if (options_.transport == expert_transport::exact) troupe::copy(at, from, token_bytes_, stores);
-        else scaled_rows::decode(options_.type, from, at, options_.hidden);
-      }
-    }
-  }
-}
-
-/// The gradients of the results, times their weights; and of each its product with the result, which is that of the weight.
-void expert_exchange::inside::take_gradients(const std::byte* results) {
-  const std::size_t row_bytes = result_bytes();
-  std::byte* const to = gradient_rows_.grow(received_ * row_bytes);
-  auto* const products = products_.as<float>();
+/// take(row of the stream, its weight, place in the result), for all that came for this rank's experts. Ranks begin with
+/// themselves, then go on with the next: so no two begin with the same one.
+template <class Take>
+void expert_exchange::inside::take_each(std::size_t row_bytes, Take&& take) {
   const auto* const bases = bases_.as<std::uint32_t>();
   const auto n = static_cast<std::size_t>(ranks_);
   const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
@@ -255,13 +230,32 @@ void expert_exchange::inside::take_gradients(const std::byte* results) {
     for (std::size_t e = 0; e < own_experts_.size(); ++e) {
       const std::uint32_t place = seats_.in_domain[first + e];
       std::size_t at = bases[e * n + s];
-      for (std::uint32_t entry = lists.begins[place]; entry < lists.begins[place + 1]; ++entry, ++at) {
-        const std::byte* const from = rows_of_[s] + lists.rows[entry] * row_bytes;
-        products[at] = product(options_.type, from, results + at * row_bytes, options_.hidden);
-        scale(options_.type, lists.weights[entry], from, to + at * row_bytes, options_.hidden);
-      }
+      for (std::uint32_t entry = lists.begins[place]; entry < lists.begins[place + 1]; ++entry, ++at)
+        take(rows_of_[s] + lists.rows[entry] * row_bytes, lists.weights[entry], at);
     }
   }
+}
+
+void expert_exchange::inside::take_tokens() {
+  const std::size_t bytes = received_ * result_bytes();
+  std::byte* const to = rows_.grow(bytes);
+  const store_hint stores = stores_of(bytes);
+  take_each(token_bytes_, [&](const std::byte* from, float, std::size_t at) {
+    std::byte* const row = to + at * result_bytes();
+    if (options_.transport == expert_transport::exact) troupe::copy(row, from, token_bytes_, stores);
+    else scaled_rows::decode(options_.type, from, row, options_.hidden);
+  });
+}
+
+/// The gradients of the results, times their weights; and of each its product with the result, which is that of the weight.
+void expert_exchange::inside::take_gradients(const std::byte* results) {
+  const std::size_t row_bytes = result_bytes();
+  std::byte* const to = gradient_rows_.grow(received_ * row_bytes);
+  auto* const products = products_.as<float>();
+  take_each(row_bytes, [&](const std::byte* from, float weight, std::size_t at) {
+    products[at] = product(options_.type, from, results + at * row_bytes, options_.hidden);
+    scale(options_.type, weight, from, to + at * row_bytes, options_.hidden);
+  });
 }
 
 // -- what a rank sums -----------------------------------------------------------------------------------------------------
