@@ -1,11 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-# troupe_layer(<name> [ON <lower layer>...] [USES <outside target>...] [OF <folder>...] [WITHOUT <folder>...])
+# troupe_compile_together(<target> [APART <file>...]): the sources of a folder become units of at most eight files, as most of the time
+# goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with their
+# neighbours, each compiled by itself; so is what has compile options of its own.
+function(troupe_compile_together target)
+  cmake_parse_arguments(together "" "" "APART" ${ARGN})
+  if(NOT TROUPE_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(SORT sources)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE local)
+    cmake_path(GET local PARENT_PATH folder)
+    if(local IN_LIST together_APART OR folder IN_LIST together_APART)
+      continue()
+    endif()
+    string(MAKE_C_IDENTIFIER "of_${folder}" group)
+    math(EXPR unit "0${${group}} / 8")
+    math(EXPR ${group} "0${${group}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${unit})
+  endforeach()
+endfunction()
+
+# troupe_layer(<name> [ON <lower layer>...] [USES <outside target>...] [OF <folder>...] [WITHOUT <folder>...] [APART <file or folder>...])
 #
 # One object library troupe_<name> of all sources in the calling folder, or in its folders named by OF, but for those named by WITHOUT. ON names the layers
 # below it whose headers it may include; USES is what it takes from outside, invisible to the layers above. Objects rather than
 # archives: a test can link the lower layers alone, and the linker is told exactly what a library or program consists of.
 function(troupe_layer name)
-  cmake_parse_arguments(layer "" "" "ON;USES;OF;WITHOUT" ${ARGN})
+  cmake_parse_arguments(layer "" "" "ON;USES;OF;WITHOUT;APART" ${ARGN})
   set(folders ${CMAKE_CURRENT_SOURCE_DIR})
   if(layer_OF)
     list(TRANSFORM layer_OF PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE folders)
@@ -35,4 +61,5 @@ function(troupe_layer name)
     target_include_directories(${target} PUBLIC $<TARGET_PROPERTY:troupe_${lower},INTERFACE_INCLUDE_DIRECTORIES>)
   endforeach()
   set_property(TARGET ${target} PROPERTY TROUPE_USES ${layer_USES})
+  troupe_compile_together(${target} APART ${layer_APART})
 endfunction()

@@ -11,6 +11,7 @@ if(PROJECT_IS_TOP_LEVEL AND TROUPE_PROGRAM)
 endif()
 option(TROUPE_TESTS "Build tests, examples and benchmarks; they run the program, too" ${tests_by_default})
 option(TROUPE_WITHOUT_CAF "Build only what needs no CAF (the lower layers and the ports) and its tests; no library" OFF)
+option(TROUPE_UNITY "Compile several sources of a folder as one: a build from nothing takes half of the time, one after a small change more" OFF)
 option(TROUPE_WERROR "Treat warnings in our own code as errors; our presets do" OFF)
 option(TROUPE_CCACHE "Compile through ccache where it is installed and no CMAKE_CXX_COMPILER_LAUNCHER is set" ${PROJECT_IS_TOP_LEVEL})
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "actors/ports/checked_calls.hpp"
@@ -38,8 +39,12 @@ public:
   /// The same of what this description was, when it was checked. Others may ask may_repeat() without the turn.
   bool recall(const checked_call& description, const call& what);
   bool may_repeat(const checked_call& description) const { return checked_.may_be(description); }
-  /// The last call came with this description, which was found right.
-  void note_checked(const checked_call& description) { checked_.put(description, calls_.last()); }
+  /// The last call came with this description, which was found right. Without memory for its lists it is checked again next time.
+  void note_checked(const checked_call& description) noexcept {
+    try {
+      checked_.put(description, calls_.last());
+    } catch (const std::bad_alloc&) {}
+  }
   /// The plan of such a call; null if none is remembered.
   std::shared_ptr<const plan> plan_of(const call& what) const;
   /// Makes it the last. Throws error(out_of_memory …). @pre how->on_board()

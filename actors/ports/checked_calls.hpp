@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "actors/ports/remembered_calls.hpp"
 #include "protocols/call_description.hpp"
@@ -20,25 +22,45 @@ struct checked_call {
   const void* input = nullptr;
   const void* output = nullptr;
   std::size_t count = 0, input_limit = 0, output_limit = 0;
-  std::uint64_t kind = 0;  ///< collective, type, operation, root
-  bool operator==(const checked_call&) const = default;
+  std::uint64_t kind = 0;  ///< collective, form, type, operation, root
+  /// Whose lists of counts and displacements belong to it; null: blocks of one size. Refers to the description while that is checked
+  /// and begun, and is null in what is kept.
+  const call_description* lists = nullptr;
+
+  static constexpr std::uint64_t has_lists = std::uint64_t{1} << 26;  ///< in `kind`
+
+  bool same_but_lists(const checked_call& other) const {
+    return input == other.input && output == other.output && count == other.count && input_limit == other.input_limit &&
+           output_limit == other.output_limit && kind == other.kind;
+  }
 
   std::uint64_t hash() const {
     const auto word = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    return (word(input) ^ std::rotl(word(output), 21) ^ std::rotl(count, 42)) * 0x9e3779b97f4a7c15u ^ kind;
+    std::uint64_t h = (word(input) ^ std::rotl(word(output), 21) ^ std::rotl(count, 42)) * 0x9e3779b97f4a7c15u ^ kind;
+    if (lists == nullptr) return h;
+    for (const auto* list : {&lists->what.counts, &lists->what.receive_counts})
+      for (const std::size_t n : *list) h = (std::rotl(h, 5) ^ n) * 0x9e3779b97f4a7c15u;
+    return h;
   }
 };
 
-/// Of blocks of one size, without options but a deadline, and of an operation that is known by its kind; else nothing.
-inline std::optional<checked_call> repeatable(const call_description& d) {
+/// Without options but a deadline, of an operation that is known by its kind, and with nothing that the check changes; else nothing.
+/// @param rank the caller's. What is returned refers to `d` where that has lists.
+inline std::optional<checked_call> repeatable(const call_description& d, rank_t rank) {
   const call& c = d.what;
   const call_options& o = d.options;
   const op& with = c.reduction;
   // The count of an all_to_all on ranges is found by the check.
-  if (traits_of(c.what).v == v_counts::every_pair && d.input_limit != static_cast<std::size_t>(-1)) return std::nullopt;
-  if (!c.uniform || o.level || o.protocol != message_protocol::unset || o.agreement != agreement_time::unset ||
+  if (c.uniform && traits_of(c.what).v == v_counts::every_pair && d.input_limit != static_cast<std::size_t>(-1))
+    return std::nullopt;
+  if (o.level || o.protocol != message_protocol::unset || o.agreement != agreement_time::unset ||
       !o.choreography.empty() || o.tag != 0 || with.kind == op_kind::user || with.kind == op_kind::pre_mul_sum ||
-      d.object_elements != 1 || !d.input_displacements.empty() || !d.output_displacements.empty())
+      d.object_elements != 1 || c.outcome_of)
+    return std::nullopt;
+  const bool displaced = !d.input_displacements.empty() || !d.output_displacements.empty();
+  if (c.uniform && displaced) return std::nullopt;
+  // Who is no root keeps only its own count of such lists.
+  if (!c.uniform && traits_of(c.what).v == v_counts::rooted && c.root != rank && (c.counts.size() != 1 || displaced))
     return std::nullopt;
   return checked_call{d.input,
                       d.output,
@@ -47,8 +69,9 @@ inline std::optional<checked_call> repeatable(const call_description& d) {
                       d.output_limit,
                       static_cast<std::uint64_t>(c.what) | static_cast<std::uint64_t>(c.type) << 8 |
                           static_cast<std::uint64_t>(with.kind) << 16 | (with.commutative ? 0x1000000u : 0u) |
-                          (with.associative ? 0x2000000u : 0u) |
-                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)) << 32};
+                          (with.associative ? 0x2000000u : 0u) | (c.uniform ? 0 : checked_call::has_lists) |
+                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)) << 32,
+                      c.uniform ? nullptr : &d};
 }
 
 /// Whoever has the rank's turn uses it, but may_be(), which anybody may ask.
@@ -61,12 +84,15 @@ public:
   /// The remembered call that it is, or null.
   remembered_calls::entry* find(const checked_call& asked) const {
     const place& p = place_of(asked);
-    return p.of != nullptr && p.key == asked ? p.of : nullptr;
+    return p.of != nullptr && p.is(asked) ? p.of : nullptr;
   }
+  /// Throws std::bad_alloc where lists are longer than any that were here before; then nothing is here.
   void put(const checked_call& checked, remembered_calls::entry& of) {
     place& p = places_[index_of(checked)];
-    if (p.of == &of && p.key == checked) return;
-    p.key = checked;
+    if (p.of == &of && p.is(checked)) return;
+    p.of = nullptr;
+    p.hash.store(0, std::memory_order_relaxed);
+    p.keep(checked);
     p.of = &of;
     p.hash.store(checked.hash(), std::memory_order_relaxed);
   }
@@ -82,7 +108,25 @@ private:
   struct place {
     std::atomic<std::uint64_t> hash{0};
     checked_call key;
+    std::vector<std::size_t> counts, receive_counts, input_displacements, output_displacements;
     remembered_calls::entry* of = nullptr;
+
+    bool is(const checked_call& asked) const {
+      if (!key.same_but_lists(asked)) return false;
+      const call_description* const d = asked.lists;
+      return d == nullptr ||
+             (counts == d->what.counts && receive_counts == d->what.receive_counts &&
+              input_displacements == d->input_displacements && output_displacements == d->output_displacements);
+    }
+    void keep(const checked_call& checked) {
+      key = checked;
+      const call_description* const d = std::exchange(key.lists, nullptr);
+      if (d == nullptr) return;
+      counts = d->what.counts;
+      receive_counts = d->what.receive_counts;
+      input_displacements = d->input_displacements;
+      output_displacements = d->output_displacements;
+    }
   };
   static constexpr std::size_t place_count = 16;
 

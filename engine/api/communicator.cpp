@@ -207,22 +207,22 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
                                                               actors::plan_ptr& plan) {
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
-  const auto description = actors::repeatable(what);
+  const auto description = actors::repeatable(what, rank);
   const auto deadline = deadline_for(rank, what.options);
+  const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
   if (description)
-    if (auto done = mine.perform_unchecked(*description, c, {what.input, what.output}, deadline); done.begun)
-      return done;
+    if (auto done = mine.perform_unchecked(*description, c, memory, deadline); done.begun) return done;
   check_call(what, rank, ranks);
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
   c.agreement = agreement_for(c, what.options);
   c.offload = wants_offload(c, caller_waits::yes);
   std::swap(c.choreography, what.options.choreography);
-  const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
-  auto result = mine.perform_again(c, description, memory, deadline);
+  const actors::call_buffers checked{what.input, what.output, what.input_displacements, what.output_displacements};
+  auto result = mine.perform_again(c, description, checked, deadline);
   if (!result.begun) {
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)].last_plan);
-    if (plan && plan->on_board()) result = mine.perform(c, plan, memory, deadline);
+    if (plan && plan->on_board()) result = mine.perform(c, plan, checked, deadline);
   }
   if (!result.begun) std::swap(c.choreography, what.options.choreography);
   return result;

@@ -34,7 +34,6 @@ namespace troupe {
 namespace {
 
 using clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes usual_deadline{1};
 constexpr std::chrono::milliseconds look{20};
 /// Beyond the deadline of the wait for new processes, so that who waits for another rank's end of it hears that.
 constexpr std::chrono::seconds grace{10};
@@ -200,7 +199,7 @@ void communicator::grow_call::join(const job_id& id) {
 }
 
 void communicator::grow_call::settle() {
-  communicator rest = watch.shrink({.deadline = usual_deadline});
+  communicator rest = watch.shrink({.deadline = communicator_state::usual_deadline});
   if (rest.size() != watch.size())
     throw error(errc::peer_lost, "a rank gave up, or its process was lost, when the others were ready");
 }
@@ -248,7 +247,7 @@ communicator communicator::grow(int processes, grow_options options) {
   const gate::pass inside{of->core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
-  const auto time = of->deadline_for(impl_->rank, {.deadline = options.deadline}).value_or(usual_deadline);
+  const auto time = of->deadline_for(impl_->rank, {.deadline = options.deadline}).value_or(communicator_state::usual_deadline);
   return grow_call{of, impl_->rank, processes, std::move(options), clock::now() + time}.run(*this);
 }
 

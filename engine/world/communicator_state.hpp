@@ -176,6 +176,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
            troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
   }
   std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
+  /// Of shrink() and grow() without one.
+  static constexpr std::chrono::minutes usual_deadline{1};
 };
 
 struct TROUPE_INTERNAL communicator::impl {

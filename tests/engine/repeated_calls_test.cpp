@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -96,4 +97,73 @@ TEST_CASE("a repeated call is right after so many others that it was forgotten")
         CHECK(std::count(out.begin(), out.end(), 2 * k + 1) == static_cast<std::ptrdiff_t>(count));
       }
   });
+}
+
+TEST_CASE("lists of counts and displacements are checked again when they change") {
+  engine e;
+  e.run(2, [](communicator& c) {
+    const bool root = c.rank() == 0;
+    std::array<std::int32_t, 2> in{c.rank() + 1, c.rank() + 1};
+    std::array<std::int32_t, 6> out{};
+    const auto gather = [&](std::vector<std::size_t> counts, std::vector<std::size_t> begins = {}) {
+      const std::size_t own = counts[static_cast<std::size_t>(c.rank())];
+      if (!root) counts = {own}, begins.clear();
+      out.fill(0);
+      c.gather_v(in.data(), own, out.data(), {std::move(counts), std::move(begins)}, datatype::i32, 0);
+    };
+    using six = std::array<std::int32_t, 6>;
+    for (int k = 0; k < again; ++k) {
+      gather({2, 2});
+      if (root) CHECK(out == six{1, 1, 2, 2});
+      gather({1, 2});
+      if (root) CHECK(out == six{1, 2, 2});
+      gather({2, 1}, {4, 0});
+      if (root) CHECK(out == six{2, 0, 0, 0, 1, 1});
+      gather({2, 1}, {0, 4});
+      if (root) CHECK(out == six{1, 1, 0, 0, 2});
+    }
+    // Both are refused: one for what its lists say, the other because a peer was.
+    const auto refused = code_of([&] { gather({2, 2}, {0, 1}); });
+    CHECK(refused == make_error_code(root ? errc::buffers_overlap : errc::peer_refused));
+    for (int k = 0; k < again; ++k) gather({2, 2}, {0, 2});
+    if (root) CHECK(out == six{1, 1, 2, 2});
+  });
+}
+
+TEST_CASE("v-forms that repeat each other's buffers with other lists give what those say") {
+  engine e;
+  for (const int ranks : {2, 3, 5}) {
+    e.run(ranks, [&](communicator& c) {
+      const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(c.rank());
+      std::vector<std::int32_t> in(4 * n), out(4 * n);
+      const auto elements = [&](std::size_t from, std::size_t to, int k) {
+        return (from + 2 * to + static_cast<std::size_t>(k)) % 4;
+      };
+      for (int round = 0; round < 3 * again; ++round) {
+        const int k = round / 2 % 3;  // each list twice in a row, and again later
+        std::vector<std::size_t> send(n), receive(n), common(n);
+        for (std::size_t r = 0; r < n; ++r) {
+          send[r] = elements(me, r, k);
+          receive[r] = elements(r, me, k);
+          common[r] = elements(r, 0, k);
+        }
+        std::iota(in.begin(), in.end(), static_cast<std::int32_t>(1000 * me));
+        std::fill(out.begin(), out.end(), -1);
+        c.all_to_all_v(in.data(), {send}, out.data(), {receive}, datatype::i32);
+        std::size_t at = 0;
+        for (std::size_t r = 0; r < n; ++r) {
+          std::size_t before = 0;
+          for (std::size_t t = 0; t < me; ++t) before += elements(r, t, k);
+          for (std::size_t i = 0; i < receive[r]; ++i)
+            CHECK(out[at++] == static_cast<std::int32_t>(1000 * r + before + i));
+        }
+        CHECK(std::count(out.begin(), out.end(), -1) == static_cast<std::ptrdiff_t>(out.size() - at));
+        std::fill(out.begin(), out.end(), -1);
+        c.all_gather_v(in.data(), out.data(), {common}, datatype::i32);
+        at = 0;
+        for (std::size_t r = 0; r < n; ++r)
+          for (std::size_t i = 0; i < common[r]; ++i) CHECK(out[at++] == static_cast<std::int32_t>(1000 * r + i));
+      }
+    });
+  }
 }

@@ -17,7 +17,7 @@ if(NOT build_dir)
   set(own_tree ON)
   set(build_dir ${work_dir}/build)
   run(${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} ${tools}
-    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_PROGRAM=OFF)
+    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_PROGRAM=OFF -DTROUPE_UNITY=ON)
   run(${CMAKE_COMMAND} --build ${build_dir} --parallel)
 endif()
 

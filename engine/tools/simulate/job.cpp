@@ -18,6 +18,7 @@
 #include "actors/rank/membership_state.hpp"
 #include "actors/rank/rank_state.hpp"
 #include "engine/tools/simulate/dice.hpp"
+#include "engine/tools/simulate/virtual_time.hpp"
 #include "memory/kernels/kernels.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -27,8 +28,7 @@ using namespace actors;
 
 namespace {
 
-using time_ns = std::int64_t;
-constexpr time_ns us = 1000, ms = 1000 * us;
+using time_ns = nanoseconds_t;
 constexpr std::chrono::milliseconds silence{3000};
 constexpr time_ns tick_ns = 300 * ms;
 /// Until then everything is over, whatever happens: the last disturbance, a silence, and what follows from it in another.

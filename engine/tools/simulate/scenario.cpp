@@ -5,6 +5,7 @@
 #include <array>
 
 #include "engine/tools/simulate/dice.hpp"
+#include "engine/tools/simulate/virtual_time.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 #include "memory/spelling.hpp"
@@ -20,7 +21,6 @@ enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_port
 constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
                                      collective::broadcast,  collective::reduce,     collective::gather,
                                      collective::scatter,    collective::all_to_all, collective::barrier};
-constexpr std::int64_t us = 1000, ms = 1000 * us;
 
 std::size_t draw_count(dice& d) {
   if (d.one_in(60)) return 1531;

@@ -11,7 +11,6 @@ namespace troupe::simulate {
 
 namespace {
 
-constexpr nanoseconds_t us = 1000, ms = 1000 * us;
 constexpr nanoseconds_t look_period = 50 * ms;
 /// After so long without anything having been done, nothing will be. Callers think for less, and deadlines are shorter.
 constexpr nanoseconds_t hopeless = 700 * ms;

@@ -17,13 +17,16 @@
 #include "engine/tools/simulate/dice.hpp"
 #include "engine/tools/simulate/simulation.hpp"
 #include "engine/tools/simulate/values.hpp"
+#include "engine/tools/simulate/virtual_time.hpp"
 #include "memory/arena.hpp"
 
 namespace troupe::simulate {
 
 using actors::no_deadline;
 using actors::steady_time;
-using nanoseconds_t = std::int64_t;  ///< of virtual time since the run began
+/// Around the caller's memory of every operation: so many bytes of this on each side.
+inline constexpr std::size_t guard_bytes = 64;
+inline constexpr std::byte guard{0xa5};
 
 /// What a message is called in traces, and by mutants.
 enum class message_kind : std::uint8_t {

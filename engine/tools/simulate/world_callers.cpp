@@ -16,10 +16,8 @@ using actors::rank_state;
 
 namespace {
 
-constexpr nanoseconds_t us = 1000, ms = 1000 * us;
 constexpr nanoseconds_t patience_of_callers = 50 * ms;
-constexpr std::size_t guard_bytes = 64;
-constexpr std::byte guard{0xa5}, blank{0xcc}, unwritten{0x5b};
+constexpr std::byte blank{0xcc}, unwritten{0x5b};
 constexpr std::uint64_t clock_begin = 3'600'000'000'000;  ///< of the outboxes' clock, in nanoseconds
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }

@@ -11,7 +11,7 @@ namespace troupe::simulate {
 
 namespace {
 
-constexpr std::byte poison{0xdb}, guard{0xa5};
+constexpr std::byte poison{0xdb};
 
 bool all_are(const std::byte* begin, const std::byte* end, std::byte value) {
   return std::all_of(begin, end, [=](std::byte b) { return b == value; });

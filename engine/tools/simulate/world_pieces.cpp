@@ -10,7 +10,6 @@ namespace troupe::simulate {
 
 namespace {
 
-constexpr nanoseconds_t us = 1000, ms = 1000 * us;
 
 /// [begin, end) of a piece of a block, in elements.
 std::pair<std::size_t, std::size_t> piece_of(const call& c, int piece) {
