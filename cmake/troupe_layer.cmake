@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# troupe_compile_together(<target> [APART <file>...]): the sources of a folder become units of at most eight files, as most of the time
-# goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with their
-# neighbours, each compiled by itself; so is what has compile options of its own.
+# troupe_compile_together(<target> [APART <file or folder>...]): the sources of a folder become units of some eight files, as most of the
+# time goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with
+# their neighbours, each compiled by itself; so is what has compile options of its own.
 function(troupe_compile_together target)
   cmake_parse_arguments(together "" "" "APART" ${ARGN})
   if(NOT TROUPE_UNITY)
@@ -10,18 +10,34 @@ function(troupe_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
-  list(SORT sources)
+  set(groups "")
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE local)
     cmake_path(GET local PARENT_PATH folder)
-    if(local IN_LIST together_APART OR folder IN_LIST together_APART)
-      continue()
+    if(NOT local IN_LIST together_APART AND NOT folder IN_LIST together_APART)
+      string(MAKE_C_IDENTIFIER "of_${folder}" group)
+      list(APPEND groups ${group})
+      list(APPEND ${group} ${source})
     endif()
-    string(MAKE_C_IDENTIFIER "of_${folder}" group)
-    math(EXPR unit "0${${group}} / 8")
-    math(EXPR ${group} "0${${group}} + 1")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${unit})
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    list(LENGTH ${group} files)
+    set(units 1)
+    set(room 8)
+    while(files GREATER room)
+      math(EXPR units "${units} * 2")
+      math(EXPR room "${room} * 2")
+    endwhile()
+    # By a hash of its name, so that a file that comes or goes moves no other one.
+    foreach(source IN LISTS ${group})
+      cmake_path(GET source FILENAME name)
+      string(MD5 hash ${name})
+      string(SUBSTRING ${hash} 0 4 hash)
+      math(EXPR unit "0x${hash} % ${units}")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${unit})
+    endforeach()
   endforeach()
 endfunction()
 
