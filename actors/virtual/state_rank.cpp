@@ -117,7 +117,10 @@ void state_communicator::check_failed() const {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const operation_ptr& op = ranks[r]->operation();
     if (!op) continue;
-    if (op->done->done() && op->done->why()) throw error(op->done->why()->code, op->done->why()->text);
+    // An operation that a loss has stopped ends with that, however far it was.
+    const failure_ptr why = op->done->done() ? op->done->why() : nullptr;
+    if (has_losses_ && why && why->code == errc::peer_lost) continue;
+    if (why) throw error(why->code, why->text);
     if (op->stalled)
       throw error(errc::bad_score, "rank " + std::to_string(r) + " gets a chunk of another size than its step expects");
   }
@@ -125,47 +128,100 @@ void state_communicator::check_failed() const {
 
 void state_communicator::check_ended() const {
   for (std::size_t r = 0; r < ranks.size(); ++r)
-    if (!ranks[r]->operation()->done->done())
+    if (!ranks[r]->is_lost() && !ranks[r]->operation()->done->done())
       throw error(errc::message_lost,
                   "rank " + std::to_string(r) + " has performed its steps, but its operation is not over");
 }
 
-template <class Order>
-void state_communicator::tell_all(Order&& what) {
-  for (const auto& r : ranks) r->turn(what);
+std::vector<virtual_end> state_communicator::ends() const {
+  std::vector<virtual_end> all;
+  if (!has_losses_) return all;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    virtual_end e;
+    e.lost = ranks[r]->is_lost();
+    const operation_ptr& op = ranks[r]->operation();
+    if (!e.lost && op && op->done->done() && op->done->why()) {
+      e.code = op->done->why()->code;
+      e.why = op->done->why()->text;
+    }
+    all.push_back(std::move(e));
+  }
+  return all;
+}
+
+// -- what is said -------------------------------------------------------------------------------------------------------
+
+std::int64_t state_communicator::delay(rank_t from, rank_t to) const {
+  return from == to ? 0 : on.time_alone(from, to, 0, 0).count();
+}
+
+void state_communicator::post(rank_t to, std::int64_t at, std::function<void()> what) {
+  words_.push_back(std::move(what));
+  ways.time().at(at, ways.ranks[first_rank + static_cast<std::size_t>(to)],
+                 word_event{static_cast<std::uint32_t>(words_.size() - 1)});
+}
+
+void state_communicator::heard(std::uint32_t word) { std::exchange(words_[word], nullptr)(); }
+
+void state_communicator::tell(rank_t from, rank_t to, std::function<void()> what) {
+  if (has_losses_) post(to, ways.time().now() + delay(from, to), std::move(what));
+  else due_.emplace_back(std::move(what));
+}
+
+void state_communicator::lose(rank_t who) {
+  has_losses_ = true;
+  const auto loss = std::find_if(on.losses.begin(), on.losses.end(), [&](const rank_loss& l) { return l.rank == who; });
+  while (home_ < notes.ranks && rank(home_).is_lost()) ++home_;
+  if (home_ == notes.ranks) return;  // nobody is left to hear of it
+  const bool stopped = loss->silence_ps > 0;
+  const std::string text =
+      notes.choreography + ": rank " + std::to_string(who) + " was lost: " +
+      (stopped ? "nothing was heard of it for " + std::to_string(loss->silence_ps / 1'000'000'000) + " ms"
+               : std::string{"it closed a connection"}) +
+      "; the communicator cannot be used any more";
+  post(home_, ways.time().now() + (stopped ? loss->silence_ps : delay(who, home_)),
+       [this, who, text] { membership_.lost(who, make_failure(errc::peer_lost, text), *this); });
+}
+
+void state_communicator::tell_all(const std::function<void(rank_state&, rank_outbox&)>& what) {
+  if (!has_losses_) {
+    due_.emplace_back([this, what] {
+      for (const auto& r : ranks) r->turn(what);
+    });
+    return;
+  }
+  for (rank_t r = 0; r < notes.ranks; ++r) tell(home_, r, [this, r, what] { rank(r).turn(what); });
 }
 
 void state_communicator::agreed(epoch_t epoch, const counts_ptr& counts) {
-  later([this, epoch, counts] { tell_all([&](rank_state& s, rank_outbox& o) { s.agreed(epoch, counts, o); }); });
+  tell_all([epoch, counts](rank_state& s, rank_outbox& o) { s.agreed(epoch, counts, o); });
 }
 void state_communicator::ask(epoch_t epoch) {
-  later([this, epoch] { tell_all([&](rank_state& s, rank_outbox& o) { s.asked(epoch, o); }); });
+  tell_all([epoch](rank_state& s, rank_outbox& o) { s.asked(epoch, o); });
 }
 void state_communicator::stop(epoch_t epoch) {
-  later([this, epoch] { tell_all([&](rank_state& s, rank_outbox& o) { s.stop(epoch, o); }); });
+  tell_all([epoch](rank_state& s, rank_outbox& o) { s.stop(epoch, o); });
 }
 void state_communicator::failed(epoch_t epoch, const failure_ptr& why) {
-  later([this, epoch, why] { tell_all([&](rank_state& s, rank_outbox& o) { s.failed(epoch, why, o); }); });
+  tell_all([epoch, why](rank_state& s, rank_outbox& o) { s.failed(epoch, why, o); });
 }
 void state_communicator::broken(const failure_ptr& why) {
-  later([this, why] { tell_all([&](rank_state& s, rank_outbox& o) { s.broken(why, o); }); });
+  tell_all([why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
 }
 void state_communicator::peer_left(rank_t who, const sends_ptr& sent) {
-  later([this, who, sent] { tell_all([&](rank_state& s, rank_outbox& o) { s.peer_left(who, sent, o); }); });
+  tell_all([who, sent](rank_state& s, rank_outbox& o) { s.peer_left(who, sent, o); });
 }
 void state_communicator::peer_lost(rank_t who) {
-  later([this, who] { tell_all([&](rank_state& s, rank_outbox& o) { s.peer_lost(who, o); }); });
+  tell_all([who](rank_state& s, rank_outbox& o) { s.peer_lost(who, o); });
 }
 void state_communicator::stuck(look_t look, bool nobody_else) {
-  later([this, look, nobody_else] {
-    tell_all([&](rank_state& s, rank_outbox& o) { s.stuck(look, look, nobody_else, o); });
-  });
+  tell_all([look, nobody_else](rank_state& s, rank_outbox& o) { s.stuck(look, look, nobody_else, o); });
 }
 void state_communicator::flush(rank_t who) {
-  tell_membership([who](membership_state& m, membership_outbox& out) { m.flushed(who, out); });
+  tell_membership(home_, [who](membership_state& m, membership_outbox& out) { m.flushed(who, out); });
 }
 void state_communicator::bury(rank_t who, const failure_ptr& why) {
-  later([this, who, why] { rank(who).turn([&](rank_state& s, rank_outbox&) { s.bury(why); }); });
+  tell(home_, who, [this, who, why] { rank(who).turn([&](rank_state& s, rank_outbox&) { s.bury(why); }); });
 }
 
 // -- a rank -------------------------------------------------------------------------------------------------------------
@@ -196,7 +252,11 @@ void state_rank::work_ended(int channel, int lane) {
 
 void state_rank::complete_ended() {
   ended_operations over = state_.take_ended();
-  while (const operation_ptr op = over.take()) op->done->complete(std::move(op->why_ended));
+  while (const operation_ptr op = over.take()) {
+    const bool fails = op->why_ended != nullptr;
+    op->done->complete(std::move(op->why_ended));
+    if (fails) end_early();
+  }
 }
 
 std::vector<std::string> state_rank::waits() {
@@ -208,39 +268,43 @@ std::vector<std::string> state_rank::waits() {
 // -- what it says -----------------------------------------------------------------------------------------------------
 
 void state_rank::called(epoch_t epoch, const call& what) {
-  all_.tell_membership(
-      [epoch, rank = rank_, what](membership_state& m, membership_outbox& out) { m.called(epoch, rank, what, out); });
+  all_.tell_membership(rank_, [epoch, rank = rank_, what](membership_state& m, membership_outbox& out) {
+    m.called(epoch, rank, what, out);
+  });
 }
 void state_rank::differs(epoch_t epoch) {
-  all_.tell_membership([epoch](membership_state& m, membership_outbox& out) { m.differs(epoch, out); });
+  all_.tell_membership(rank_, [epoch](membership_state& m, membership_outbox& out) { m.differs(epoch, out); });
 }
 
 void state_rank::withdraw(epoch_t epoch, const call* ahead) {
-  all_.tell_membership([epoch, rank = rank_, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt](
+  all_.tell_membership(rank_,
+                       [epoch, rank = rank_, what = ahead != nullptr ? std::optional<call>{*ahead} : std::nullopt](
                            membership_state& m, membership_outbox& out) { m.withdraw(epoch, rank, what, out); });
 }
 void state_rank::fail(epoch_t epoch, const std::string& title, failure_ptr why) {
-  all_.tell_membership([epoch, title, why = std::move(why)](membership_state& m, membership_outbox& out) {
+  all_.tell_membership(rank_, [epoch, title, why = std::move(why)](membership_state& m, membership_outbox& out) {
     m.fail(epoch, title, why, out);
   });
 }
 void state_rank::stopped(epoch_t epoch, std::vector<std::string> waits, presence came) {
   stopped_waits_ = waits;
-  all_.tell_membership([epoch, rank = rank_, waits = std::move(waits), came = std::move(came)](
+  all_.tell_membership(rank_,
+                       [epoch, rank = rank_, waits = std::move(waits), came = std::move(came)](
                            membership_state& m, membership_outbox& out) { m.stopped(epoch, rank, waits, came, out); });
 }
 void state_rank::left(epoch_t operations, call last, sends_ptr sent) {
-  all_.tell_membership([rank = rank_, operations, last = std::move(last), sent = std::move(sent)](
+  all_.tell_membership(rank_,
+                       [rank = rank_, operations, last = std::move(last), sent = std::move(sent)](
                            membership_state& m, membership_outbox& out) { m.left(rank, operations, last, sent, out); });
 }
 void state_rank::quiet() {
-  all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.quiet(rank, out); });
+  all_.tell_membership(rank_, [rank = rank_](membership_state& m, membership_outbox& out) { m.quiet(rank, out); });
 }
 void state_rank::abort(const failure_ptr& why) {
-  all_.tell_membership([why](membership_state& m, membership_outbox& out) { m.abort(why, out); });
+  all_.tell_membership(rank_, [why](membership_state& m, membership_outbox& out) { m.abort(why, out); });
 }
 void state_rank::perished() {
-  all_.tell_membership([rank = rank_](membership_state& m, membership_outbox& out) { m.perished(rank, out); });
+  all_.tell_membership(rank_, [rank = rank_](membership_state& m, membership_outbox& out) { m.perished(rank, out); });
 }
 
 bool state_rank::deliver(rank_t to, int channel, chunk&& what) {
@@ -258,22 +322,22 @@ void state_rank::give_back(rank_t to, int channel, const credit& what) {
 }
 
 void state_rank::revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) {
-  all_.later([&all = all_, from = rank_, receiver, epoch, why] {
+  all_.tell(rank_, receiver, [&all = all_, from = rank_, receiver, epoch, why] {
     all.rank(receiver).turn([&](rank_state& s, rank_outbox& o) { s.revoke(from, epoch, why, o); });
   });
 }
 void state_rank::revoked(rank_t sender, epoch_t epoch, bool received) {
-  all_.later([&all = all_, from = rank_, sender, epoch, received] {
+  all_.tell(rank_, sender, [&all = all_, from = rank_, sender, epoch, received] {
     all.rank(sender).turn([&](rank_state& s, rank_outbox& o) { s.revoked(from, epoch, received, o); });
   });
 }
 void state_rank::refuse(rank_t peer, epoch_t epoch, bool sending, const failure_ptr& why) {
-  all_.later([&all = all_, from = rank_, peer, epoch, sending, why] {
+  all_.tell(rank_, peer, [&all = all_, from = rank_, peer, epoch, sending, why] {
     all.rank(peer).turn([&](rank_state& s, rank_outbox& o) { s.refused(from, epoch, sending, why, o); });
   });
 }
 void state_rank::inquire(rank_t peer, epoch_t epoch, bool sending, look_t look, bool nobody_else) {
-  all_.later([&all = all_, from = rank_, peer, epoch, sending, look, nobody_else] {
+  all_.tell(rank_, peer, [&all = all_, from = rank_, peer, epoch, sending, look, nobody_else] {
     all.rank(peer).turn([&](rank_state& s, rank_outbox& o) { s.inquired(from, epoch, sending, look, nobody_else, o); });
   });
 }

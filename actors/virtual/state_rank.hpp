@@ -6,6 +6,12 @@
 // What takes no virtual time: credits, and what ranks and membership say to each other. A real engine lets agreement travel with the
 // data where the score allows that (protocols/lower/agreement_round.hpp); a study performs the score as it is written, so every
 // operation is agreed through the membership.
+//
+// A lost rank (hardware::losses) turns its states no more; what elements already carry of it arrives. The membership's rank, the lowest that is left,
+// hears of it when an empty message from there would have come (its connection was reset), or after the silence; then the membership and
+// the ranks do what they do in a real run: operations under way are stopped and end with peer_lost. From the loss on every word of
+// theirs takes as long as an empty message. That the membership's own process may be the lost one, and the next one has to ask again,
+// is not charged.
 
 #include <cstdint>
 #include <deque>
@@ -40,19 +46,25 @@ public:
 
   void settle() override;
   void give_back(rank_t to, int channel, const credit& what) { due_.push_back(credit_due{to, channel, what}); }
-  /// To the membership, or to another rank.
-  void later(std::function<void()> what) { due_.emplace_back(std::move(what)); }
+  /// `from` says something to `to`.
+  void tell(rank_t from, rank_t to, std::function<void()> what);
 
   /// A rank's part in the run's one operation.
   operation_ptr make_operation(rank_t rank) const;
-  /// Throws the reason if it has failed, or cannot be performed.
+  /// Throws the reason if it has failed, but by a loss, or cannot be performed.
   void check_failed() const;
+  /// How it ended on each rank, where one was lost; else empty.
+  std::vector<virtual_end> ends() const;
   /// Throws unless it has ended on every rank.
   void check_ended() const;
 
+  /// `who` is lost from now on; it was known before.
+  void lose(rank_t who);
+  /// A word_event has come to a rank.
+  void heard(std::uint32_t word);
   template <class Transition>
-  void tell_membership(Transition transition) {
-    later([this, transition = std::move(transition)] {
+  void tell_membership(rank_t from, Transition transition) {
+    tell(from, home_, [this, transition = std::move(transition)] {
       transition(membership_, static_cast<membership_outbox&>(*this));
     });
   }
@@ -83,10 +95,15 @@ private:
   void bury(rank_t rank, const failure_ptr& why) override;
   void untold(const std::string&) override {}  ///< all ranks perform one plan
   void dissolve() override {}
-  template <class Order>
-  void tell_all(Order&& what);
+  void tell_all(const std::function<void(rank_state&, rank_outbox&)>& what);
+  void post(rank_t to, std::int64_t at, std::function<void()> what);
+  /// Of an empty message.
+  std::int64_t delay(rank_t from, rank_t to) const;
 
   membership_state membership_;
+  rank_t home_ = 0;                                                  ///< where it is
+  bool has_losses_ = false;                                          ///< somebody is lost already
+  std::vector<std::function<void()>> words_;                         ///< after a loss, by word_event
   std::deque<std::variant<credit_due, std::function<void()>>> due_;  ///< what takes no time, in order
 };
 
@@ -97,15 +114,19 @@ public:
   /// Calls transition(state, outbox), and completes what has ended with it.
   template <class Transition>
   void turn(Transition&& transition) {
+    if (lost()) return;
     transition(state_, static_cast<rank_outbox&>(*this));
     if (state_.has_ended()) complete_ended();
     finish_if_done();
   }
   const operation_ptr& operation() const { return operation_; }
   std::vector<std::string> waits() override;
+  bool is_lost() const { return lost(); }
+  void on_word(std::uint32_t word) override { all_.heard(word); }
 
 private:
   // -- virtual_rank --
+  void tell_loss() override { all_.lose(rank_); }
   void perform() override;
   void arrived(std::uint32_t connection, std::uint32_t message) override;
   void work_ended(int channel, int lane) override;

@@ -82,6 +82,10 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
     c.window = like.window, c.handshake = like.handshake;
     c.part = static_cast<std::uint32_t>(parts_.size());
     connections_.push_back(c);
+    if (!choices_.empty()) {
+      choices_.resize(connections_.size());
+      choices_.back() = choices_[i];
+    }
   }
   return keep(std::move(p));
 }
@@ -225,6 +229,57 @@ void traffic::find_ways(const part& p, std::size_t first) {
       if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window))
         c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
+    if (p.on->routing == path_choice::adaptive) find_choices(p, i);
+  }
+}
+
+/// The ways of the next channels, as far as they are others, and as long: a way that passes more elements is no equal choice.
+void traffic::find_choices(const part& p, std::size_t at) {
+  choices_.resize(connections_.size());
+  choice_data& of = choices_[at];
+  const connection fixed = connections_[at];
+  of.first_hops = {fixed.first_hop};
+  of.common = fixed.hops;
+  std::vector<element_index> way;
+  const auto same = [&](std::uint32_t first) {
+    std::uint16_t same_hops = 0;
+    while (same_hops < fixed.hops && hops_[first + same_hops].element == way[same_hops]) ++same_hops;
+    return same_hops;
+  };
+  for (int other = 1; other < p.on->paths; ++other) {
+    p.on->route(fixed.from, fixed.to, fixed.lane / p.lanes + other, way);
+    if (way.size() != fixed.hops) continue;
+    bool known = false;
+    for (const std::uint32_t first : of.first_hops) {
+      const std::uint16_t common = same(first);
+      known = known || common == fixed.hops;
+      of.common = std::min(of.common, common);
+    }
+    if (known) continue;
+    connection like = fixed;
+    add_hops(like, way, p.latency);
+    of.first_hops.push_back(like.first_hop);
+  }
+  if (of.first_hops.size() == 1) of.common = fixed.hops;
+}
+
+/// Its head has come to where its ways part. The one through whose queues, as they are now, it would get soonest; of equals the first.
+void traffic::choose_way(std::uint32_t index) {
+  const virtual_message& m = messages_[index];
+  const choice_data& of = choices_[m.connection];
+  const std::uint16_t hops = connections_[m.connection].hops;
+  std::int64_t soonest = std::numeric_limits<std::int64_t>::max();
+  for (const std::uint32_t first : of.first_hops) {
+    std::int64_t head = time_.now(), arrival = 0;
+    for (std::uint32_t h = first + of.common; h < first + hops; ++h) {
+      element_data& e = elements_[static_cast<std::size_t>(hops_[h].element)];
+      const std::int64_t start = std::max(head, e.queue.free_at()), end = start + e.overhead + occupancy(e, m.wire);
+      arrival = std::max(arrival, end + hops_[h].behind);
+      head = (e.cut_through ? start + e.overhead : end) + e.latency;
+    }
+    if (arrival >= soonest) continue;
+    soonest = arrival;
+    taken_[index] = first;
   }
 }
 
@@ -250,7 +305,8 @@ void traffic::add_hops(connection& c, const std::vector<element_index>& way, std
 /// An element follows another one if all its messages come from that one, which passes heads on in the order in which it got them:
 /// then the order at both is the same, and reserving them together is the same as one after the other.
 void traffic::find_followers() {
-  if (shares_memory_) return;  // accesses enter elements at times of their own
+  if (shares_memory_) return;     // accesses enter elements at times of their own
+  if (!choices_.empty()) return;  // who comes to an element depends on the queues
   constexpr std::int32_t unknown = -1, several = -2;
   std::vector<std::int32_t> feeder(elements_.size(), unknown);
   for (const connection& c : connections_)
@@ -293,6 +349,7 @@ std::uint32_t traffic::find(const part& of, const peer_table& in, rank_t rank, i
 std::uint32_t traffic::new_message() {
   if (free_message_ == no_message) {
     messages_.emplace_back();
+    if (!choices_.empty()) taken_.emplace_back();
     return static_cast<std::uint32_t>(messages_.size() - 1);
   }
   const std::uint32_t at = free_message_;
@@ -311,6 +368,7 @@ std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   const part& p = parts_[c.part];
   m.wire = p.wire == p.payload ? bytes : (bytes + p.payload - 1) / p.payload * p.wire;
   m.connection = at;
+  if (!choices_.empty()) taken_[index] = c.first_hop;
   m.number = c.sent++;
   payload_sent_ += bytes;
   if (record_) record_->sent(c.from, c.to, c.lane, m.flow, m.sent, bytes);
@@ -375,6 +433,7 @@ std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t
   c.to = writes ? owner : rank;
   add_hops(c, way, 0);
   connections_.push_back(c);
+  if (!choices_.empty()) choices_.push_back({{c.first_hop}, c.hops});
   return at->second;
 }
 
@@ -388,6 +447,7 @@ void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, 
   m.flow = -1;
   m.payload = m.wire = bytes;
   m.connection = by;
+  if (!choices_.empty()) taken_[index] = connections_[by].first_hop;
   m.access = lane;
   // Whose it is: L2 has no rank, and an end of the connection may be L2.
   m.number = static_cast<std::uint32_t>(parts_[part_number].first_rank) + static_cast<std::uint32_t>(rank);
@@ -493,8 +553,10 @@ void traffic::enter(std::uint32_t index) {
 void traffic::pass(std::uint32_t index, std::int64_t head) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
+  if (!choices_.empty() && m.hop == choices_[m.connection].common) choose_way(index);
+  const std::uint32_t first = first_hop(index, c);
   for (;;) {
-    const hop_entry& hop = hops_[c.first_hop + m.hop];
+    const hop_entry& hop = hops_[first + m.hop];
     element_data& e = elements_[static_cast<std::size_t>(hop.element)];
     if (e.shared != max_min_state::none) return enter_shared(index, head);
     std::int64_t next_head = 0;
@@ -517,7 +579,7 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       if (m.unfinished == 0) arrive(m, index);
       return;
     }
-    const hop_entry& next = hops_[c.first_hop + m.hop];
+    const hop_entry& next = hops_[first + m.hop];
     if (!next.follows) {
       time_.at(next_head, actor_of(next.element), head_event{index});
       return;

@@ -48,6 +48,11 @@ struct access_event {  ///< to a rank: an access of its lane to others' memory h
 struct compute_event {  ///< to a rank: a block of its computation has ended
   std::int32_t block;
 };
+struct loss_event {};  ///< to a rank: its process ends, or stops
+struct
+    word_event {  ///< to a rank, where a rank has been lost: what the membership and the ranks say to each other takes time then
+  std::uint32_t word;
+};
 struct head_event {  ///< to an element: a message's head comes
   std::uint32_t message;
 };
@@ -234,6 +239,12 @@ private:
   void find_connections(part& p, const lazy_sizes& sizes);
   void index_receivers(part& p) const;
   void find_ways(const part& p, std::size_t first);
+  void find_choices(const part& p, std::size_t connection);
+  /// The ways' first hop; of adaptive ones the present choice of a message that is not there yet. Where none is adaptive, one comparison.
+  std::uint32_t first_hop(std::uint32_t message, const connection& c) const {
+    return choices_.empty() ? c.first_hop : taken_[message];
+  }
+  void choose_way(std::uint32_t message);
   void set_up_elements();
   void find_followers();
   static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
@@ -275,6 +286,13 @@ private:
       access_ways_;  ///< by rank among all parts', owner and direction; only looked up, never walked
   std::vector<connection> connections_;
   std::vector<hop_entry> hops_;
+  /// Adaptive routing: the ways that a connection's messages may take, all of as many hops, beginning with the fixed one.
+  struct choice_data {
+    std::vector<std::uint32_t> first_hops;
+    std::uint16_t common = 0;  ///< hops that all of them begin with
+  };
+  std::vector<choice_data> choices_;  ///< by connection; empty: routing is fixed
+  std::vector<std::uint32_t> taken_;  ///< by message: where its way begins among hops_
   std::vector<element_data> elements_;
   std::vector<fair_part> fair_;
   max_min_state flows_;
@@ -301,4 +319,6 @@ TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::compute_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::access_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::head_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::done_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::loss_event)
+TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::word_event)
 TROUPE_END_MESSAGES(troupe_virtual)

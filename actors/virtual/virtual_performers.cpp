@@ -36,7 +36,7 @@ namespace {
 constexpr std::uint64_t most_steps_of_states = 200'000;
 constexpr int most_ranks_of_states = 1024;
 
-bool by_states(const lazy_sizes& sizes, const virtual_options& o) {
+bool by_states(const lazy_sizes& sizes, const hardware& on, const virtual_options& o) {
   const cutting& cut = sizes.cut();
   const bool has_type = size_of(o.type) == sizes.shape().element_size ||
                         (o.carry == payload::none && type_of_size(sizes.shape().element_size).has_value());
@@ -44,6 +44,9 @@ bool by_states(const lazy_sizes& sizes, const virtual_options& o) {
   if (o.carry == payload::real && o.by == performed_by::player) wrong("only the ranks' states move bytes");
   if (!has_type && (o.carry == payload::real || o.by == performed_by::states))
     wrong("there is no type of that size for the elements");
+  if (!on.losses.empty() && (o.by == performed_by::player || !has_type))
+    wrong("only the ranks' states know what to do when one is lost");
+  if (!on.losses.empty()) return true;
   if (o.carry == payload::real || o.by != performed_by::automatic) return o.by != performed_by::player;
   const std::uint64_t steps = static_cast<std::uint64_t>(step_total(sizes.notes())) *
                               static_cast<std::uint64_t>(cut.channels) * static_cast<std::uint64_t>(cut.slices);
@@ -71,7 +74,7 @@ virtual_performers make_performers(const std::shared_ptr<const lazy_sizes>& size
   virtual_performers made;
   const int n = sizes->notes().ranks;
   made.ranks.reserve(static_cast<std::size_t>(n));
-  if (by_states(*sizes, o)) {
+  if (by_states(*sizes, on, o)) {
     auto all = std::make_unique<state_communicator>(*sizes, on, o, ways, part, record);
     for (rank_t r = 0; r < n; ++r)
       made.ranks.push_back(all->ranks.emplace_back(std::make_unique<state_rank>(*all, r)).get());

@@ -173,6 +173,7 @@ virtual_rank::virtual_rank(virtual_communicator& with, rank_t rank) : with_(with
 }
 
 void virtual_rank::on_start() {
+  if (lost_) return;
   const virtual_options& o = with_.options;
   if (with_.record && with_.on.host.launch.count() > 0) {
     virtual_span span;
@@ -205,12 +206,29 @@ void virtual_rank::finish() {
   if (with_.on_finished) with_.on_finished(rank_, end);
 }
 
+void virtual_rank::on_loss() {
+  if (with_.finished[static_cast<std::size_t>(rank_)] < 0) end_early();
+  lost_ = true;
+  tell_loss();
+}
+
+void virtual_rank::end_early() {
+  performing_ = false;
+  std::int64_t& at = with_.finished[static_cast<std::size_t>(rank_)];
+  // Its steps may all have been performed: an operation is over when its receivers have given back what was sent.
+  if (at < 0) --with_.unfinished;
+  at = with_.ways.time().now();
+}
+
 void virtual_rank::on_arrival(std::uint32_t message) {
-  arrived(with_.ways.arrived(message), message);
+  const std::uint32_t by = with_.ways.arrived(message);
+  if (lost_) return;
+  arrived(by, message);
   finish_if_done();
 }
 
 void virtual_rank::on_work(std::int32_t lane) {
+  if (lost_) return;
   lane_info& l = lanes_[static_cast<std::size_t>(lane)];
   l.since = with_.ways.time().now();
   if (with_.record && !l.at_barrier) with_.record->ended(rank_, lane, l.since);
@@ -247,6 +265,7 @@ void virtual_rank::compute_block(std::int32_t block) {
 }
 
 void virtual_rank::on_compute(std::int32_t block) {
+  if (lost_) return;
   if (block + 1 < with_.options.compute_blocks) return compute_block(block + 1);
   computing_ = false;
   if (!with_.options.overlap) begin();
@@ -268,6 +287,8 @@ public:
         [this](work_event e) { guarded([&] { state_.on_work(e.lane); }); },
         [this](access_event e) { guarded([&] { state_.on_access(e.lane); }); },
         [this](compute_event e) { guarded([&] { state_.on_compute(e.block); }); },
+        [this](loss_event) { guarded([&] { state_.on_loss(); }); },
+        [this](word_event e) { guarded([&] { state_.on_word(e.word); }); },
         [this](start_event) { guarded([&] { state_.on_start(); }); },
     };
   }

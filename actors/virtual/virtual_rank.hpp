@@ -9,6 +9,8 @@
 //   work(lane)         the work of the lane's present step has ended; only now the step consumes and sends
 //   access(lane)       an access of the lane's present step to other ranks' memory has ended
 //   compute(block)     a block of the computation beside the collective has ended
+//   loss               its process ends, or stops: it does nothing from then on (only state_rank)
+//   word(number)       what another one has said, after a loss (only state_rank)
 // What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
 // the order in which it was said (virtual_communicator::settle).
 
@@ -78,6 +80,8 @@ public:
   void on_work(std::int32_t lane);
   void on_access(std::int32_t lane);
   void on_compute(std::int32_t block);
+  void on_loss();
+  virtual void on_word(std::uint32_t /*word*/) {}
 
   /// What its lanes wait for. For verdicts; the rank cannot go on afterwards.
   virtual std::vector<std::string> waits() = 0;
@@ -92,6 +96,11 @@ protected:
 
   /// A lane begins a step, which lacks nothing. True: its work takes no time. False: work_ended() will be called.
   bool begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked);
+  /// The others have to hear of it. @pre lost()
+  virtual void tell_loss() {}
+  bool lost() const { return lost_; }
+  /// Its operation has ended before its steps have: with an error, or with its process.
+  void end_early();
   /// How many steps all its lanes have. @pre before the first of them
   void has_steps(std::uint64_t count) { unfinished_ = count; }
   /// After every transition that may have performed steps.
@@ -133,7 +142,7 @@ private:
 
   std::vector<lane_info> lanes_;  ///< by channel × lanes + lane
   std::uint64_t unfinished_ = 0;  ///< steps
-  bool performing_ = false, computing_ = false;
+  bool performing_ = false, computing_ = false, lost_ = false;
 };
 
 caf::actor spawn_virtual_rank(caf::actor_system& system, virtual_communicator& with, virtual_rank& state);

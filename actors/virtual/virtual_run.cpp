@@ -40,6 +40,7 @@ virtual_outcome outcome_of(const virtual_performers& by, const virtual_scheduler
   o.waited_credit_ps = all.waited_credit;
   o.trace = time.trace();
   o.by_states = by.states != nullptr;
+  if (o.by_states) o.ends = by.states->ends();
   return o;
 }
 
@@ -66,6 +67,7 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
     const std::int64_t late = options.skew.empty() ? 0 : options.skew[r];
     time.at(late + on.host.launch.count(), ways.ranks.back(), start_event{});
   }
+  for (const rank_loss& l : on.losses) time.at(l.at_ps, ways.ranks[static_cast<std::size_t>(l.rank)], loss_event{});
   const bool done = time.run(events_between_looks, [&] {
     return !by.all->failure && (options.go_on == nullptr || options.go_on(options.context, time.events()));
   });

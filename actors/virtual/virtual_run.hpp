@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/error.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/perform/performer.hpp"
 #include "protocols/program/program.hpp"
@@ -124,9 +125,17 @@ struct element_use {
   std::int64_t queued_ps = 0;  ///< that messages waited for it
 };
 
+/// How a rank's operation ended, where ranks are lost.
+struct virtual_end {
+  bool lost = false;  ///< the rank itself: it ended with its process
+  errc code{};        ///< 0: as it should
+  std::string why;
+};
+
 struct virtual_outcome {
   std::int64_t end_ps = 0;             ///< the last rank's completion
-  std::vector<std::int64_t> finished;  ///< by rank
+  std::vector<std::int64_t> finished;  ///< by rank; of a lost one: when that was, unless it had finished before
+  std::vector<virtual_end> ends;       ///< by rank, where one was lost before all had finished; else empty
   std::vector<element_use> use;        ///< by element
   std::uint64_t steps = 0;             ///< instructions performed
   std::uint64_t messages = 0;          ///< chunks, tokens included

@@ -159,8 +159,10 @@ constexpr std::array schema{
     config_setting{"study.hardware.**", scalar, "",
                    "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},
     config_setting{"study.slow.**", real, "", "an element by its name = how many times as slow it is", 0.001, 1000},
-    config_setting{"study.faults.**", text, "",
-                   "an element by its name = when it is slower, or down: 4 from 1ms to 2ms, down from 5ms to 6ms"},
+    config_setting{
+        "study.faults.**", text, "",
+        "an element by its name = when it is slower, or down: 4 from 1ms to 2ms, down from 5ms to 6ms; or rank 3 = "
+        "exits at 2ms, stops at 2ms"},
     config_setting{"study.skew.*", text, "", "a rank = how late it begins"},
     config_setting{"study.job.name", text, "", "of reports; empty: job 0, job 1, ..."},
     config_setting{"study.job.calls", text, "",

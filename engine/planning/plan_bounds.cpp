@@ -3,6 +3,7 @@
 // ranks.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -177,28 +178,66 @@ std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
   return all;
 }
 
+namespace {
+
+/// Something that is so much for two numbers of servers (or ranks), one double the other, for as many as there are.
+struct samples {
+  layout small, doubled;
+  double doublings = 0;  ///< from the second one on; negative: between the two, or before
+};
+
+/// The growth along servers, or flat ranks, and then along the cards of a server, from grids of few of both: hierarchies grow with the
+/// square of the one and the logarithm of the other, so that what flat layouts of as many ranks say is many times too much.
+std::vector<samples> samples_of(const layout& on) {
+  if (on.is_flat()) return {{layout::flat(16), layout::flat(32), std::log2(on.size() / 32.0)}};
+  constexpr int few_cards = 4, few_servers = 8;
+  const int servers = on.server_count(), cards = on.size() / servers, fewer = std::min(cards, few_cards);
+  std::vector<samples> found{{layout::grid(few_servers, fewer), layout::grid(2 * few_servers, fewer),
+                              std::log2(servers / (2.0 * few_servers))}};
+  if (cards > fewer)
+    found.push_back(
+        {layout::grid(few_servers, fewer), layout::grid(few_servers, 2 * fewer), std::log2(cards / (2.0 * fewer))});
+  return found;
+}
+
+}  // namespace
+
 /// Writing, pricing and verifying a score costs time and memory by the step, and some have n² steps. For many ranks its extent is
-/// therefore guessed from the scores for 16 and for 32 ranks first. Nothing is known for few ranks, users' scores, and
-/// choreographies that do not offer the collective.
+/// therefore guessed from scores for few ranks first. Nothing is known for few ranks, users' scores, and choreographies that do not offer
+/// the collective.
 std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& task) {
   std::vector<extent> all(library_.names().size());
   if (task.ranks() <= few_ranks) return all;
+  const std::vector<samples> along = samples_of(task.placement);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    std::shared_ptr<const score_tally> sizes[2];
-    for (const int doubled : {0, 1}) {
-      const stage small = flat_stage(task.what.what, doubled ? 32 : 16, 0, false, task.what.uniform);
-      if (library_.refusal(library_.names()[i], small).empty())
-        sizes[doubled] = library_.tally(library_.names()[i], small);
+    std::vector<std::array<std::shared_ptr<const score_tally>, 2>> sizes;
+    for (const samples& s : along) {
+      sizes.emplace_back();
+      for (const bool doubled : {false, true}) {
+        stage small =
+            flat_stage(task.what.what, doubled ? s.doubled.size() : s.small.size(), 0, false, task.what.uniform);
+        small.placement = doubled ? s.doubled : s.small;
+        if (library_.refusal(library_.names()[i], small).empty())
+          sizes.back()[doubled] = library_.tally(library_.names()[i], small);
+      }
     }
-    if (!sizes[0] || !sizes[1]) continue;
-    const auto grown = [&](std::int64_t small, std::int64_t doubled) {
-      return as_power(static_cast<double>(small), static_cast<double>(doubled), task.ranks());
+    if (std::any_of(sizes.begin(), sizes.end(), [](const auto& two) { return !two[0] || !two[1]; })) continue;
+    const auto grown = [&](auto count) {
+      double whole = 0;
+      for (std::size_t a = 0; a < along.size(); ++a) {
+        const double small = count(*sizes[a][0]), doubled = count(*sizes[a][1]);
+        if (small <= 0 || doubled <= 0) return 0.0;
+        // Along the cards it is told from the same few servers how many times as much it is.
+        whole = (a == 0 ? doubled : whole * doubled / small) * std::pow(doubled / small, along[a].doublings);
+      }
+      return whole;
     };
-    all[i].steps = grown(sizes[0]->steps(), sizes[1]->steps());
+    all[i].steps = grown([](const score_tally& t) { return static_cast<double>(t.steps()); });
     const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
-    if (const double lanes = grown(sizes[0]->lanes, sizes[1]->lanes); lanes > 1.01 * static_cast<double>(max_lanes))
+    if (const double lanes = grown([](const score_tally& t) { return static_cast<double>(t.lanes); });
+        lanes > 1.01 * static_cast<double>(max_lanes))
       all[i].too_large = "has " + about(lanes) + " lanes, and the verifier takes at most " + std::to_string(max_lanes);
-    else if (const double cells = grown(sizes[0]->cells, sizes[1]->cells);
+    else if (const double cells = grown([](const score_tally& t) { return static_cast<double>(t.cells); });
              cells > 1.01 * static_cast<double>(max_cells))
       all[i].too_large = "has " + about(cells) + " cells, and the verifier takes at most " + std::to_string(max_cells);
   }

@@ -3,6 +3,7 @@
 #include "engine/tools/study/machine_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "engine/tools/study/expression.hpp"
@@ -56,7 +57,8 @@ void check_same(const hardware& a, const hardware& b) {
   CHECK(told(a) == told(b));
   for (int from = 0; from < a.ranks; ++from)
     for (int to = 0; to < a.ranks; ++to)
-      if (from != to) CHECK(way_of(a, from, to) == way_of(b, from, to));
+      for (const int channel : {0, 1, 5})
+        if (from != to) CHECK(way_of(a, from, to, channel) == way_of(b, from, to, channel));
 }
 
 void refused(const std::string& toml, const std::vector<std::string>& words, const preset_request& wanted = {}) {
@@ -78,6 +80,19 @@ TEST_CASE("machine file: a preset that is written as one is the same machine") {
   check_same(own("dgx_h100.toml"), build_preset("dgx_h100", {}));
   check_same(own("dgx_h100.toml", {{"servers", "3"}}),
              build_preset("dgx_h100", {.ranks = 0, .layout = "3x8", .structure = {}}));
+  check_same(own("gh200_16.toml"), build_preset("gh200_16", {}));
+  check_same(own("gh200_16.toml", {{"nodes", "3"}}),
+             build_preset("gh200_16", {.ranks = 0, .layout = "3x4", .structure = {}}));
+  check_same(own("ascend_a2.toml"), build_preset("ascend_a2", {}));
+  check_same(own("ascend_a2.toml", {{"servers", "3"}, {"cards", "5"}}),
+             build_preset("ascend_a2", {.ranks = 0, .layout = "3x5", .structure = {}}));
+  check_same(own("fat_tree.toml"), build_preset("fat_tree", {}));
+  for (const auto& [ranks, radix, over] : {std::array{8, 4, 1}, std::array{19, 8, 3}, std::array{5, 16, 1}}) {
+    const std::vector<std::pair<std::string, std::string>> structure{{"radix", std::to_string(radix)},
+                                                                     {"oversubscription", std::to_string(over)}};
+    check_same(own("fat_tree.toml", structure, ranks),
+               build_preset("fat_tree", {.ranks = ranks, .layout = {}, .structure = structure}));
+  }
 
   // And takes the same time, event by event.
   const auto time = [](const std::string& preset) {

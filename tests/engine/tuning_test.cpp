@@ -422,3 +422,19 @@ TEST_CASE("many ranks: who cannot be verified does not decide who takes too long
   const auto rows = p.candidates(all_reduce_of(8), layout::flat(8192));
   CHECK(std::count_if(rows.begin(), rows.end(), [](const candidate& c) { return c.chosen; }) == 1);
 }
+
+TEST_CASE("many ranks: how large a hierarchy is, is told from servers, not from a flat layout of as many") {
+  // From flat layouts, where every rank is a server, `hierarchical` on 16 servers of 8 had 16 384 lanes, and was not tried.
+  planner p{engine_options{}};
+  for (const auto& [servers, cards] : {std::pair{16, 8}, std::pair{20, 4}, std::pair{8, 16}}) {
+    int tried = 0;
+    for (const candidate& c : p.candidates(all_reduce_of(1 << 20), layout::grid(servers, cards)))
+      if (c.choreography.starts_with("hierarchical") &&
+          c.choreography != "hierarchical_pipeline") {  // which has n² steps
+        CAPTURE(c.choreography);
+        CHECK_MESSAGE(c.why_rejected.find("about") == std::string::npos, c.why_rejected);
+        tried += c.eligible() ? 1 : 0;
+      }
+    CHECK(tried >= 3);
+  }
+}

@@ -62,6 +62,7 @@ std::size_t choice_of(std::string_view key, std::string_view text, const std::ar
 constexpr std::array<std::string_view, 3> services{"fifo", "fair", "max_min"};
 constexpr std::array<std::string_view, 2> forwardings{"cut_through", "store_and_forward"};
 constexpr std::array<std::string_view, 2> duplexes{"full", "half"};
+constexpr std::array<std::string_view, 2> choices{"fixed", "adaptive"};
 constexpr std::array<std::string_view, 2> booleans{"false", "true"};
 
 std::string shown_rate(std::uint64_t rate) { return rate == 0 ? "unlimited" : rate_text(rate); }
@@ -78,6 +79,14 @@ public:
     if (value_) at = rate_of(key_, *value_);
     return shown_rate(at);
   }
+  std::string power(std::uint64_t& at) const {
+    if (value_) at = parsed(parse_power(*value_), "a power such as \"5W\" or \"350 mW\"");
+    return power_text(at);
+  }
+  std::string energy(std::uint64_t& at) const {
+    if (value_) at = parsed(parse_energy(*value_), "an energy such as \"80pJ/B\" or \"10 pJ/bit\"");
+    return energy_text(at);
+  }
   template <class Int>
   std::string integer(Int& at, std::int64_t least, std::int64_t most) const {
     if (value_) at = static_cast<Int>(integer_of(key_, *value_, least, most));
@@ -90,13 +99,17 @@ public:
   }
 
 private:
+  std::uint64_t parsed(std::optional<std::uint64_t> value, const char* right) const {
+    if (!value) wrong(std::string{key_} + " is \"" + std::string{*value_} + "\"; it must be " + right);
+    return *value;
+  }
   std::string_view key_;
   const std::string_view* value_;
 };
 
 constexpr std::array<std::string_view, 8> class_fields{"latency", "bandwidth",  "overhead", "discipline",
                                                        "passing", "directions", "units",    "handshake"};
-constexpr std::string_view logical_channels_field = "logical_channels";
+constexpr std::array<std::string_view, 3> more_class_fields{"logical_channels", "idle_power", "energy"};
 
 std::string class_field(element_class& c, std::string_view field, const field_access& access) {
   constexpr std::int64_t many = 64;
@@ -108,7 +121,9 @@ std::string class_field(element_class& c, std::string_view field, const field_ac
   if (field == "directions") return access.choice(c.directions, duplexes);
   if (field == "units") return access.integer(c.units, 1, many);
   if (field == "handshake") return access.time(c.handshake);
-  if (field == logical_channels_field) return access.integer(c.logical_channels, 0, many);
+  if (field == "logical_channels") return access.integer(c.logical_channels, 0, many);
+  if (field == "idle_power") return access.power(c.idle_microwatts);
+  if (field == "energy") return access.energy(c.femtojoules_a_byte);
   return {};
 }
 
@@ -184,11 +199,13 @@ bool each_setting(hardware& h, std::string_view wanted, const std::string_view* 
   for (element_class& c : h.classes) {
     for (const std::string_view f : class_fields)
       one(c.name + "." + std::string{f}, [&](const field_access& a) { return class_field(c, f, a); });
-    one(c.name + "." + std::string{logical_channels_field},
-        [&](const field_access& a) { return class_field(c, logical_channels_field, a); });
+    for (const std::string_view f : more_class_fields)
+      one(c.name + "." + std::string{f}, [&](const field_access& a) { return class_field(c, f, a); });
   }
   for (const std::string_view f : host_fields)
     one("host." + std::string{f}, [&](const field_access& a) { return host_field(h.host, f, a, value); });
+  one("routing", [&](const field_access& a) { return a.choice(h.routing, choices); });
+  one("paths", [&](const field_access& a) { return a.integer(h.paths, 1, 64); });
   if (h.nics)
     for (const std::string_view f : nics_fields)
       one("nics." + std::string{f}, [&](const field_access& a) { return nics_field(*h.nics, f, a); });
@@ -232,8 +249,8 @@ std::string_view name(element_role role) noexcept {
 // -- building ---------------------------------------------------------------------------------------------------------
 
 class_id hardware::add_class(element_class of) {
-  if (of.name.empty() || of.name == "host" || of.name == "protocol" || of.name == "nics" ||
-      of.name.find('.') != std::string::npos)
+  if (of.name.empty() || of.name == "host" || of.name == "protocol" || of.name == "nics" || of.name == "routing" ||
+      of.name == "paths" || of.name.find('.') != std::string::npos)
     wrong(name + ": \"" + of.name + "\" cannot name a class of elements");
   for (const element_class& c : classes)
     if (c.name == of.name) wrong(name + ": there are two element classes " + of.name);
@@ -337,10 +354,47 @@ hardware_fault fault_of(std::string_view key, const std::string& said) {
   return f;
 }
 
+/// "exits at 2ms", "stops at 2ms", "stops at 2ms silence 500ms". The rank is the caller's to fill in; empty: it says something else.
+std::optional<rank_loss> loss_of(std::string_view key, const std::string& said) {
+  std::istringstream in{said};
+  std::string how, at, time, silence, length, more;
+  in >> how >> at >> time >> silence >> length >> more;
+  if (how != "exits" && how != "stops") return std::nullopt;
+  const bool stops = how == "stops";
+  if (at != "at" || time.empty() || !more.empty() ||
+      (!silence.empty() && (!stops || silence != "silence" || length.empty())))
+    wrong(std::string{key} + ": \"" + said +
+          "\" does not say when; write, for example, \"exits at 2ms\", or \"stops at 2ms silence 500ms\"");
+  rank_loss l;
+  l.at_ps = time_of(key, time).count();
+  if (stops) l.silence_ps = silence.empty() ? default_silence.count() : time_of(key, length).count();
+  if (stops && l.silence_ps == 0) wrong(std::string{key} + ": a silence of nothing is none; say, for example, 500ms");
+  return l;
+}
+
+int rank_of(const std::string& key, std::string_view wanted, int ranks) {
+  int r = -1;
+  if (wanted.starts_with("rank ")) {
+    const std::string_view digits = wanted.substr(5);
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), r);
+    if (failure != std::errc{} || end != digits.data() + digits.size()) r = -1;
+  }
+  if (r < 0 || r >= ranks)
+    wrong(key + ": only a rank, \"rank 0\" to \"rank " + std::to_string(ranks - 1) + "\", exits or stops");
+  return r;
+}
+
 }  // namespace
 
 void hardware::disturb(std::string_view wanted, std::string_view times) {
   const std::string key = "faults." + std::string{wanted};
+  if (auto loss = loss_of(key, std::string{times})) {
+    loss->rank = rank_of(key, wanted, ranks);
+    for (const rank_loss& l : losses)
+      if (l.rank == loss->rank) wrong(key + ": the rank is lost already");
+    losses.push_back(*loss);
+    return;
+  }
   for (const element_index e : named(wanted)) {
     std::string_view rest = times;
     while (true) {
@@ -367,6 +421,14 @@ void hardware::validate() const {
   for (const element_class& c : classes) check_class(c, name);
   for (const hardware_element& e : elements)
     if (e.of >= classes.size()) wrong(name + ": element " + e.name + " is of no class");
+  if (nics && (!losses.empty() || routing != path_choice::fixed))
+    wrong(name + ": where NICs perform collectives no rank is lost, and ways are fixed");
+  if (paths < 1 || paths > 64) wrong(name + ": paths is " + std::to_string(paths) + "; 1 to 64 ways can be looked at");
+  if (routing == path_choice::adaptive)
+    for (const element_class& c : classes)
+      if (c.discipline != service::fifo)
+        wrong(name + ": adaptive routing goes by queues, which " + c.name + ", " +
+              std::string{services[static_cast<std::size_t>(c.discipline)]} + ", does not have; say discipline = fifo");
   if (nics && !faults.empty()) wrong(name + ": faults are not modelled where NICs perform collectives");
   for (const hardware_fault& f : faults)
     if (class_of(f.element).discipline != service::fifo)

@@ -68,6 +68,8 @@ struct element_class {
   /// sender until one has arrived. NCCL has logical channels per peer that messages use in turn, which by itself limits nothing
   /// under way: this key is a window, of as many messages as there are such channels if each carries one at a time. 0: no limit.
   int logical_channels = 0;
+  /// For reports alone: of every element, all the time, and of every byte that it carries. 0: not said.
+  std::uint64_t idle_microwatts = 0, femtojoules_a_byte = 0;
   std::string source{};  ///< where the numbers come from; for reports
 };
 using class_id = std::uint16_t;
@@ -126,6 +128,23 @@ struct hardware_fault {
   std::int32_t slow_down = 0;  ///< permille, besides the element's own; 0: it is down
 };
 
+/// A rank whose process ends, or is stopped (or cut off). What the engine's protocol makes of it: actors/virtual/state_rank.hpp.
+struct rank_loss {
+  std::int32_t rank = -1;
+  std::int64_t at_ps = 0;
+  /// Until others take it for lost. 0: its process ends, and its connections with it, of which others hear as of a message. Else it has
+  /// stopped, and they go by its silence.
+  std::int64_t silence_ps = 0;
+};
+/// As join_options::silence.
+inline constexpr picoseconds default_silence{std::chrono::seconds{3}};
+
+/// Which of several ways a message takes.
+enum class path_choice : std::uint8_t {
+  fixed,  ///< the channel's, whatever its elements have to do
+  adaptive,  ///< of `paths` channels' ways, the one through whose queues it would get soonest when its head comes to where they part
+};
+
 /// Where a rank's own work happens.
 struct rank_place {
   element_index core = no_element;  ///< shared by the rank's lanes; none: every lane works for itself
@@ -173,7 +192,8 @@ public:
   /// @throws error(bad_config) if there is none.
   void slow_down(std::string_view name, double times);
   /// The elements of that name, as slow_down(), are slower or down for a time: "4 from 1ms to 2ms", "down from 100us to 300us", "2 from 5ms" (to the
-  /// end), several with commas. @throws error(bad_config) for what is none of these, or overlaps
+  /// end), several with commas. Or a rank, "rank 3", is lost: "exits at 2ms", "stops at 2ms", "stops at 2ms silence 500ms".
+  /// @throws error(bad_config) for what is none of these, or overlaps
   void disturb(std::string_view name, std::string_view times);
   /// @throws error(bad_config) with the first thing that cannot be simulated.
   void validate() const;
@@ -201,7 +221,10 @@ public:
   std::vector<hardware_element> elements;
   std::vector<rank_place> places;      ///< by rank; empty: nobody has any
   std::vector<hardware_fault> faults;  ///< by element and time; of fifo elements
+  std::vector<rank_loss> losses;       ///< each rank at most once
   router way;
+  path_choice routing = path_choice::fixed;
+  int paths = 4;             ///< adaptive: so many channels' ways are looked at (1 … 64)
   memory_router memory_way;  ///< empty: ranks share no memory, and choreographies that need it are refused
   host_costs host;
   std::optional<nic_collectives> nics;    ///< collectives are performed as it says (actors/virtual/offload_run.hpp)

@@ -73,6 +73,31 @@ std::optional<std::uint64_t> parse_rate(std::string_view text) {
   return value && *value >= 1 ? std::optional{static_cast<std::uint64_t>(*value)} : std::nullopt;
 }
 
+namespace {
+std::optional<std::uint64_t> unsigned_with_unit(std::string_view text, std::span<const unit> units) {
+  const auto value = with_unit(text, units);
+  return value ? std::optional{static_cast<std::uint64_t>(*value)} : std::nullopt;
+}
+}  // namespace
+
+std::optional<std::uint64_t> parse_power(std::string_view text) {
+  static constexpr std::array<unit, 5> units{
+      {{"uW", 1}, {"mW", thousand}, {"W", million}, {"kW", billion}, {"MW", trillion}}};
+  return text == "0" ? 0 : unsigned_with_unit(text, units);
+}
+
+std::optional<std::uint64_t> parse_energy(std::string_view text) {
+  static constexpr std::array<unit, 8> units{{{"fJ/B", 1},
+                                              {"pJ/B", thousand},
+                                              {"nJ/B", million},
+                                              {"uJ/B", billion},
+                                              {"fJ/bit", 8},
+                                              {"pJ/bit", 8 * thousand},
+                                              {"nJ/bit", 8 * million},
+                                              {"uJ/bit", 8 * billion}}};
+  return text == "0" ? 0 : unsigned_with_unit(text, units);
+}
+
 std::string to_text(picoseconds time) {
   static constexpr std::array<unit, 5> units{
       {{"s", trillion}, {"ms", billion}, {"us", million}, {"ns", thousand}, {"ps", 1}}};
@@ -83,6 +108,17 @@ std::string rate_text(std::uint64_t bytes_per_second) {
   static constexpr std::array<unit, 5> units{
       {{"TB/s", trillion}, {"GB/s", billion}, {"MB/s", million}, {"KB/s", thousand}, {"B/s", 1}}};
   return in_units(static_cast<std::int64_t>(bytes_per_second), units);
+}
+
+std::string power_text(std::uint64_t microwatts) {
+  static constexpr std::array<unit, 5> units{
+      {{"MW", trillion}, {"kW", billion}, {"W", million}, {"mW", thousand}, {"uW", 1}}};
+  return microwatts == 0 ? "0" : in_units(static_cast<std::int64_t>(microwatts), units);
+}
+
+std::string energy_text(std::uint64_t femtojoules_a_byte) {
+  static constexpr std::array<unit, 4> units{{{"uJ/B", billion}, {"nJ/B", million}, {"pJ/B", thousand}, {"fJ/B", 1}}};
+  return femtojoules_a_byte == 0 ? "0" : in_units(static_cast<std::int64_t>(femtojoules_a_byte), units);
 }
 
 }  // namespace troupe

@@ -18,9 +18,18 @@ std::optional<picoseconds> parse_time(std::string_view text);
 /// these or below 1.
 std::optional<std::uint64_t> parse_rate(std::string_view text);
 
+/// Microwatts of "5W", "350 mW", "1.2kW". Empty if it is none of these.
+std::optional<std::uint64_t> parse_power(std::string_view text);
+/// Femtojoules a byte of "80pJ/B", "10 pJ/bit", "1.5nJ/B". Empty if it is none of these.
+std::optional<std::uint64_t> parse_energy(std::string_view text);
+
 /// "1.5 us", "40 ps"; exact, parse_time reads it back.
 std::string to_text(picoseconds time);
 /// "25 GB/s"; exact, parse_rate reads it back.
 std::string rate_text(std::uint64_t bytes_per_second);
+/// "5 W"; exact, parse_power reads it back.
+std::string power_text(std::uint64_t microwatts);
+/// "80 pJ/B"; exact, parse_energy reads it back.
+std::string energy_text(std::uint64_t femtojoules_a_byte);
 
 }  // namespace troupe

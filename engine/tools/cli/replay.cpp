@@ -7,8 +7,10 @@
 #include <memory>
 
 #include "engine/tools/cli/cli.hpp"
+#include "engine/tools/replay/chakra.hpp"
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
+#include "topology/machine/quantities.hpp"
 
 namespace troupe::cli {
 
@@ -20,13 +22,15 @@ constexpr const char* footer = R"(Examples:
   troupe replay config/traces/training.goal --on dgx_h100 --set choreography=ring --set hardware.nvlink.bandwidth=100GB/s
   troupe replay config/traces/training.goal --on dgx_h100 --timeline run.json      (open it in https://ui.perfetto.dev)
   TROUPE_ENGINE_RECORD=run.goal ./app && troupe replay run.goal --on this_machine  (a file a process: run.0.goal, run.1.goal, …)
+  troupe replay config/traces/training.goal --chakra run && troupe replay run.*.et --on dgx_h100
 
-A trace is a graph of computations, messages and collectives in GOAL, LogGOPSim's language, with a line for collectives (docs/study.md).
+A trace is a graph of computations, messages and collectives: in GOAL, LogGOPSim's language, with a line for collectives, or as Chakra's
+execution traces, ASTRA-sim's, a file a rank: NAME.0.et, NAME.1.et, … (docs/study.md).
 The machine, its constants, and how collectives are performed are those of [study] (docs/config.md).)";
 
 struct arguments {
   std::vector<std::string> files;
-  std::string machine, eager = "64K", json, timeline;
+  std::string machine, eager, json, timeline, flops, memory_rate, groups, chakra;
   configuration_options config;
   bool path = false;
 };
@@ -44,6 +48,25 @@ void check_keys(const configuration& from) {
   }
 }
 
+double per_second(const char* option, const std::string& text) {
+  if (text.empty()) return 0;
+  const auto rate = parse_rate(text);
+  if (!rate)
+    throw error(errc::bad_config,
+                std::string{option} + ": \"" + text + "\" is no rate, such as 300T (of operations) or 2TB/s");
+  return static_cast<double>(*rate);
+}
+
+int write_as_chakra(const application& what, const std::string& name) {
+  const std::vector<std::string> files = write_chakra(what);
+  for (std::size_t r = 0; r < files.size(); ++r) write_text(name + "." + std::to_string(r) + ".et", files[r]);
+  const std::string groups = chakra_groups(what);
+  if (!groups.empty()) write_text(name + ".groups.json", groups);
+  std::cout << "# written: " << name << ".0.et to " << name << "." << files.size() - 1 << ".et"
+            << (groups.empty() ? "" : ", and their communicators, " + name + ".groups.json") << '\n';
+  return exit_ok;
+}
+
 int run(const arguments& a) {
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
@@ -58,10 +81,14 @@ int run(const arguments& a) {
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   replay_request how;
-  how.eager_bytes = parse_size("--eager", a.eager);
+  // As LogGOPSim; and as ASTRA-sim, where a send is over when it has left.
+  if (!a.eager.empty()) how.eager_bytes = parse_size("--eager", a.eager);
+  else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
-  const auto what = std::make_shared<const application>(load_application(a.files));
+  const auto what = std::make_shared<const application>(load_application(
+      a.files, {per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups}));
+  if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra);
   const replay_result result = run_replay(scenario, what, how);
   progress.clear();
   std::ostream& table = a.json == "-" ? std::cerr : std::cout;
@@ -78,13 +105,25 @@ void add_replay(command program, action& chosen) {
   auto a = std::make_shared<arguments>();
   const command sub =
       program.add_command("replay", "perform a recorded application in virtual time, on modelled hardware");
-  sub.add_option("files", a->files, "its trace in GOAL; each rank is in one of the files").type_name("FILE").required();
+  sub.add_option("files", a->files, "its trace: GOAL, each rank in one of the files; or Chakra, a file a rank")
+      .type_name("FILE")
+      .required();
   sub.add_option("--on", a->machine, "a machine of `troupe study --presets` (default: the configuration's, or flat)")
       .type_name("MACHINE");
   a->config.add_to(sub, "TOML file with a [study], whose machine it is");
-  sub.add_option("--eager", a->eager, "the send of a message above this size ends only when it is received")
-      .type_name("BYTES")
-      .shows_default();
+  sub.add_option("--eager", a->eager,
+                 "the send of a message above this size ends only when it is received (default: 64K; Chakra: none)")
+      .type_name("BYTES");
+  sub.add_option("--flops", a->flops,
+                 "Chakra: operations a second, for computations that have no duration, such as 300T")
+      .type_name("NUMBER");
+  sub.add_option("--memory-rate", a->memory_rate,
+                 "Chakra: for their bytes of memory, such as 2TB/s; whatever takes longer counts")
+      .type_name("RATE");
+  sub.add_option("--groups", a->groups, "Chakra: JSON file of communicators' ranks, {\"1\": [0, 2], …}, as ASTRA-sim's")
+      .type_name("FILE");
+  sub.add_option("--chakra", a->chakra, "instead: write the trace as Chakra's, NAME.0.et, NAME.1.et, …")
+      .type_name("NAME");
   sub.add_flag("--path", a->path, "print the critical path");
   sub.add_option("--json", a->json, "write everything as JSON; - for standard output").type_name("FILE");
   sub.add_option("--timeline", a->timeline, "write what every rank did when, for Perfetto or chrome://tracing")

@@ -70,7 +70,9 @@ int list_presets() {
     if (!p.structure.empty()) std::cout << "; structure: " << p.structure;
     std::cout << '\n';
     for (const auto& [key, value] : h.settings())
-      if (value != "0" && value != "unlimited") std::cout << "  " << key << " = " << value << '\n';
+      if (value != "0" && value != "unlimited" &&
+          (h.routing != path_choice::fixed || (key != "routing" && key != "paths")))
+        std::cout << "  " << key << " = " << value << '\n';
     for (const element_class& c : h.classes) std::cout << "  # " << c.name << ": " << c.source << '\n';
     if (!h.host.source.empty()) std::cout << "  # host: " << h.host.source << '\n';
     if (h.nics) std::cout << "  # nics: " << h.nics->source << '\n';

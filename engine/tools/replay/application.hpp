@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// An application as a graph of computations, messages and collectives, read from files: GOAL (LogGOPSim, ATLAHS), with our line for
-// collectives, which an engine records (docs/study.md, "A whole application").
+// An application as a graph of computations, messages and collectives, read from files: Chakra execution traces (chakra.hpp), or GOAL
+// (LogGOPSim, ATLAHS), with our line for collectives, which an engine records (docs/study.md, "A whole application"):
 //
 //   num_ranks 2                                     once, first
 //   comm even { 0 2 4 }                             ranks that call collectives together; `world` is all
@@ -60,7 +60,17 @@ struct trace_text {
 /// @throws error(bad_config) that names file and line, what is wrong, and what would be right
 application read_goal(const std::vector<trace_text>& files);
 
-/// Reads the files. @throws error(bad_config) also for a file that cannot be read
-application load_application(const std::vector<std::string>& files);
+/// What a trace leaves to whoever replays it.
+struct trace_reading {
+  double operations_a_second =
+      0;  ///< of computations whose trace says no time but operations (Chakra's num_ops); 0: not said
+  double memory_bytes_a_second =
+      0;               ///< of computations that touch memory, and of accesses to it; 0: as fast as need be
+  std::string groups;  ///< a file with the ranks of communicators, as ASTRA-sim's: {"1": [0, 2], …}; empty: none
+};
+
+/// Reads the files: Chakra's, if the first one's name ends in ".et" or ".json"; else GOAL's. @throws error(bad_config) also for a file that
+/// cannot be read
+application load_application(const std::vector<std::string>& files, const trace_reading& how = {});
 
 }  // namespace troupe

@@ -7,9 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "engine/tools/replay/application.hpp"
+#include "engine/tools/replay/said_calls.hpp"
 #include "memory/error.hpp"
-#include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -20,24 +19,15 @@ namespace {
 constexpr int most_ranks = 1 << 17;
 constexpr std::uint64_t most_nanoseconds =
     1'000'000'000'000'000;  // eleven days: what is later than 53 is refused when it is run
-constexpr std::uint64_t most_bytes = std::uint64_t{1} << 50;
 constexpr std::size_t nowhere = ~std::size_t{0};
-
-/// One rank's call of a collective, until all ranks' have been read.
-struct said_call {
-  application_call what;
-  std::uint32_t operation = 0;
-  std::string_view file;
-  std::uint32_t line = 0;
-};
 
 /// What the files have said so far.
 struct reading {
   application made;
   bool sized = false;
   std::map<std::string, std::size_t, std::less<>> communicators;
-  std::vector<bool> defined;                                         ///< by rank
-  std::vector<std::map<std::size_t, std::vector<said_call>>> calls;  ///< by rank, by communicator
+  std::vector<bool> defined;  ///< by rank
+  said_calls calls;
 };
 
 /// Words of a line: names and numbers, and each of { } : by itself.
@@ -258,7 +248,7 @@ private:
     } else if (what == "send" || what == "recv") {
       const bool sends = what == "send";
       o.what = sends ? replay_operation::kind::send : replay_operation::kind::recv;
-      o.amount = number("a number of bytes, such as 8b", most_bytes, "b");
+      o.amount = number("a number of bytes, such as 8b", most_trace_payload, "b");
       expect(sends ? "to" : "from");
       o.peer = rank_number(sends ? "the receiver" : "the sender, or -1", !sends);
       options(o);
@@ -329,7 +319,7 @@ private:
     said.operation = static_cast<std::uint32_t>(here().operations.size());
     said.file = from_.file;
     said.line = line_;
-    check(c, communicator);
+    if (const std::string why = problem_of(c, into_.made.communicators[communicator], rank_); !why.empty()) fail(why);
     into_.calls[static_cast<std::size_t>(rank_)][communicator].push_back(std::move(said));
   }
 
@@ -342,14 +332,14 @@ private:
         const std::string_view one = list.substr(0, comma);
         std::size_t n = 0;
         const auto [end, failure] = std::from_chars(one.data(), one.data() + one.size(), n);
-        if (failure != std::errc{} || end != one.data() + one.size() || n > most_bytes)
+        if (failure != std::errc{} || end != one.data() + one.size() || n > most_trace_payload)
           fail(shown(at) + "; expected the blocks' elements, such as 3,0,5");
         c.counts.push_back(n);
         if (comma == std::string_view::npos) break;
         list.remove_prefix(comma + 1);
       }
     } else {
-      c.count = number("the elements of a block", most_bytes);
+      c.count = number("the elements of a block", most_trace_payload);
     }
     const std::size_t type = next_;
     const auto types = types_of(word("an element type, such as f32"));
@@ -361,27 +351,6 @@ private:
     if (ops.size() != 1)
       fail(shown(op) + ", which is no operation of " + std::string{name(c.type)} + "; take, for example, sum");
     c.reduction = ops.front();
-  }
-
-  void check(const application_call& c, std::size_t communicator) {
-    const auto& group = into_.made.communicators[communicator];
-    const std::size_t n = group.ranks.size();
-    const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank_);
-    if (me == group.ranks.end()) fail("rank " + std::to_string(rank_) + " is not in communicator " + group.name);
-    if (c.root >= static_cast<rank_t>(n))
-      fail("there is no root " + std::to_string(c.root) + " in communicator " + group.name + " of " +
-           plural(n, "rank"));
-    if (!c.kind.v_form) {
-      if (c.count > most_bytes / n / size_of(c.type)) fail("its blocks have more than 2^50 bytes together");
-      return;
-    }
-    const bool one = traits_of(c.kind.what).v == v_counts::rooted && me - group.ranks.begin() != c.root;
-    if (c.counts.size() != (one ? 1 : n))
-      fail(name(c.kind) + " has the elements of " + plural(c.counts.size(), "block") + "; this rank must name " +
-           std::to_string(one ? 1 : n));
-    std::size_t total = 0;
-    for (const std::size_t count : c.counts)
-      if ((total += count) > most_bytes / size_of(c.type) / n) fail("its blocks have too many bytes together");
   }
 
   struct said_dependency {
@@ -400,107 +369,14 @@ private:
   std::vector<said_dependency> needs_;
 };
 
-// -- collectives of all ranks -------------------------------------------------------------------------------------------
-
-std::string where(const said_call& c) { return std::string{c.file} + ":" + std::to_string(c.line); }
-
-bool same_call(const application_call& a, const application_call& b) {
-  return a.kind == b.kind && a.count == b.count && a.type == b.type && a.reduction.kind == b.reduction.kind &&
-         a.root == b.root && a.choreography == b.choreography &&
-         (traits_of(a.kind.what).v != v_counts::common || a.counts == b.counts);
-}
-
-std::string text_of(const application_call& c) {
-  std::string text = name(c.kind);
-  if (c.kind.is_barrier()) return text;
-  if (!c.kind.v_form) text += " " + std::to_string(c.count);
-  text += " " + std::string{name(c.type)};
-  if (c.kind.reduces()) text += " " + std::string{name(c.reduction.kind)};
-  if (c.kind.rooted()) text += " root " + std::to_string(c.root);
-  return text + (c.choreography.empty() ? "" : " by " + c.choreography);
-}
-
-/// The calls of one collective, by rank of the communicator → what all call.
-application_call merged(const std::vector<const said_call*>& calls) {
-  application_call whole = calls.front()->what;
-  for (const said_call* c : calls)
-    if (!same_call(c->what, whole))
-      throw error(errc::bad_config, where(*c) + ": " + text_of(c->what) +
-                                        ", where the communicator's first rank calls " + text_of(whole) + " (" +
-                                        where(*calls.front()) + "); ranks must call alike, in the same order");
-  if (!whole.kind.v_form) return whole;
-  switch (traits_of(whole.kind.what).v) {
-    case v_counts::every_pair:
-      whole.counts.clear();
-      for (const said_call* c : calls)
-        whole.counts.insert(whole.counts.end(), c->what.counts.begin(), c->what.counts.end());
-      break;
-    case v_counts::rooted: {
-      whole.counts = calls[static_cast<std::size_t>(whole.root)]->what.counts;
-      for (std::size_t i = 0; i < calls.size(); ++i)
-        if (static_cast<rank_t>(i) != whole.root && calls[i]->what.counts[0] != whole.counts[i])
-          throw error(errc::bad_config, where(*calls[i]) + ": this rank's block has " +
-                                            std::to_string(calls[i]->what.counts[0]) + " elements, the root says " +
-                                            std::to_string(whole.counts[i]));
-      break;
-    }
-    default: break;
-  }
-  return whole;
-}
-
-void join_collectives(reading& from) {
-  application& made = from.made;
-  for (std::size_t c = 0; c < made.communicators.size(); ++c) {
-    const auto& members = made.communicators[c].ranks;
-    std::vector<const std::vector<said_call>*> all;
-    static const std::vector<said_call> none;
-    for (const int r : members) {
-      const auto at = from.calls[static_cast<std::size_t>(r)].find(c);
-      all.push_back(at == from.calls[static_cast<std::size_t>(r)].end() ? &none : &at->second);
-    }
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      if (all[i]->size() == all[0]->size()) continue;
-      const bool fewer = all[i]->size() < all[0]->size();
-      const auto& longer = fewer ? *all[0] : *all[i];
-      const auto& shorter = fewer ? *all[i] : *all[0];
-      throw error(errc::bad_config,
-                  where(longer[shorter.size()]) + ": rank " + std::to_string(fewer ? members[0] : members[i]) +
-                      " calls " + plural(longer.size(), "collective") + " of communicator " +
-                      made.communicators[c].name + ", rank " + std::to_string(fewer ? members[i] : members[0]) + " " +
-                      std::to_string(shorter.size()) + "; all its ranks must call all of them");
-    }
-    for (std::size_t call = 0; call < all[0]->size(); ++call) {
-      std::vector<const said_call*> calls;
-      for (const auto* of : all) calls.push_back(&(*of)[call]);
-      for (std::size_t i = 0; i < members.size(); ++i)
-        made.ranks[static_cast<std::size_t>(members[i])].operations[calls[i]->operation].amount =
-            made.collectives.size();
-      made.collectives.push_back({c, merged(calls)});
-    }
-  }
-}
-
 }  // namespace
 
 application read_goal(const std::vector<trace_text>& files) {
   reading all;
   for (const trace_text& one : files) goal_file{one, all}.read();
   if (!all.sized) throw error(errc::bad_config, "there is no file to read a trace from");
-  join_collectives(all);
+  join_collectives(all.made, all.calls);
   return std::move(all.made);
-}
-
-application load_application(const std::vector<std::string>& files) {
-  std::vector<trace_text> texts;
-  for (const std::string& file : files) {
-    file_text read = read_file(file, most_trace_bytes);
-    if (!read.problem.empty())
-      throw error(errc::bad_config, file + ": the trace cannot be read: " + read.problem +
-                                        "; give the path of a GOAL file, for example config/traces/training.goal");
-    texts.push_back({file, std::move(read.text)});
-  }
-  return read_goal(texts);
 }
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 
 #include "engine/flow/trace_events.hpp"
 #include "engine/tools/replay/replay.hpp"
+#include "engine/tools/study/extras.hpp"
 #include "engine/tools/study/text.hpp"
 #include "memory/spelling.hpp"
 
@@ -137,6 +138,7 @@ void print_replay(std::ostream& to, const replay_result& r) {
   print_ranks(to, r);
   print_groups(to, r);
   print_elements(to, r);
+  print_energy(to, *r.on, r.outcome.use, r.outcome.end_ps);
   const auto total = path_totals(r);
   to << "#\n# The critical path:";
   for (std::size_t i = 0; i < total.size(); ++i)
@@ -203,6 +205,7 @@ std::string replay_json(const replay_result& r) {
                       {"collectives", groups},
                       {"critical_path", path},
                       {"elements", use},
+                      {"energy", energy_json(*r.on, r.outcome.use, r.outcome.end_ps)},
                       {"remarks", r.remarks}};
   return whole.dump(1) + "\n";
 }

@@ -45,12 +45,14 @@ private:
     bool free_out = false, free_in = false;
     for (int peer = 0; peer < on_.ranks; ++peer) {
       if (peer == rank) continue;
-      on_.route(rank, peer, 0, way);
-      if (way.empty()) free_out = true;
-      else firsts.push_back(way.front());
-      on_.route(peer, rank, 0, way);
-      if (way.empty()) free_in = true;
-      else lasts.push_back(way.back());
+      for (int channel = 0; channel < ways_; ++channel) {
+        on_.route(rank, peer, channel, way);
+        if (way.empty()) free_out = true;
+        else firsts.push_back(way.front());
+        on_.route(peer, rank, channel, way);
+        if (way.empty()) free_in = true;
+        else lasts.push_back(way.back());
+      }
       fastest_ = std::min(fastest_, static_cast<double>(on_.time_alone(rank, peer, 0, 0).count()) / 1e6);
     }
     rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts)});
@@ -70,6 +72,7 @@ private:
   }
 
   const hardware& on_;
+  const int ways_ = on_.routing == path_choice::adaptive ? on_.paths : 1;  ///< that a message may choose among
   int stride_;
   std::vector<port_rates> rates_;
   double fastest_ = unlimited;

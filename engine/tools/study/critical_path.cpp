@@ -145,7 +145,8 @@ std::string_view name(path_part part) noexcept {
 }
 
 std::vector<critical_stretch> critical_path(const study_result& r) {
-  if (!r.recording || r.rows.empty()) return {};
+  // Where ranks were lost it ended because of that.
+  if (!r.recording || r.rows.empty() || !r.rows.back().outcome.ends.empty()) return {};
   return path_writer{r, *r.recording}.write();
 }
 

@@ -37,6 +37,7 @@ public:
         on.route(a, b, 1, other);
         if (one != other) channels_ = most_channels;
       }
+    if (channels_ > 1 && on.routing == path_choice::adaptive) channels_ += on.paths;
   }
 
   std::vector<machine_cut> all() {

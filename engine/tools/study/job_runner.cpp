@@ -85,7 +85,11 @@ layout places_of(const study_job& j, const hardware& on, const std::vector<int>&
 class job_run {
 public:
   job_run(const study_scenario& s, const study_run_options& o)
-      : scenario_(s), options_(o), machine_(study_machine_of(s)), on_(std::make_shared<const hardware>(machine_.on)) {}
+      : scenario_(s), options_(o), machine_(study_machine_of(s)), on_(std::make_shared<const hardware>(machine_.on)) {
+    if (!on_->losses.empty())
+      throw error(errc::unsupported, "study.faults: ranks are lost in studies of one collective; [[study.job]] says "
+                                     "nothing about what a job does then");
+  }
 
   study_result run() {
     study_result result;

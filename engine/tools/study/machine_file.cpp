@@ -123,12 +123,12 @@ public:
       : all_(all), file_(std::move(file)), wanted_(wanted) {}
 
   hardware read() {
-    check_keys(all_, {"name", "about", "ranks", "layout", "parameters", "protocols", "class", "host", "protocol",
-                      "element", "route", "link", "rank"});
+    check_keys(all_, {"name", "about", "ranks", "layout", "parameters", "protocols", "routing", "paths", "class",
+                      "host", "protocol", "element", "route", "link", "rank"});
     read_parameters();
     hardware h{text(all_, "name", file_), ranks()};
     variables_["ranks"] = h.ranks;
-    h.about = text(all_, "about", "the machine of " + file_);
+    h.about = all_.contains("about") ? name_of(all_, "about", text(all_, "about", "")) : "the machine of " + file_;
     read_layout(h);
     const std::string protocols = text(all_, "protocols", "plain");
     if (protocols != "plain" && protocols != "gpu")
@@ -137,6 +137,8 @@ public:
     read_classes(h);
     read_settings(h, "host");
     read_settings(h, "protocol");
+    for (const char* key : {"routing", "paths"})
+      if (all_.contains(key)) set(h, key, *all_.get(key));
     each("element", [&](const toml::table& t) { add_elements(h, t); });
     each("link", [&](const toml::table& t) { add_links(h, t); });
     each("rank", [&](const toml::table& t) { add_ranks(h, t); });

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <utility>
 
 #include "actors/virtual/offload_run.hpp"
 #include "engine/planning/cost_model.hpp"
@@ -14,6 +15,7 @@
 #include "engine/tools/study/bounds.hpp"
 #include "engine/tools/study/real_buffers.hpp"
 #include "engine/tools/study/study.hpp"
+#include "engine/tools/study/text.hpp"
 #include "engine/tools/study/this_machine.hpp"
 #include "memory/error.hpp"
 #include "protocols/lower/lowering.hpp"
@@ -297,7 +299,21 @@ private:
       if (key.starts_with("host.")) on_->set(key, value);
   }
 
+  /// Where ranks are lost: the one that is best as long as nobody is, for whoever fails first would seem the fastest.
+  study_row best_row_of_losses(std::size_t bytes, const std::vector<std::string>& names) {
+    const auto losses = std::exchange(on_->losses, {});
+    const study_row whole = best_row(bytes, names);
+    on_->losses = losses;
+    remarks_.push_back(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
+                       study_text::time_text(whole.time_us) + " us");
+    for (const protocol_costs& p : protocols_)
+      if (p.name == whole.protocol)
+        return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.slices), shape_at(bytes), nullptr);
+    return whole;
+  }
+
   study_row best_row(std::size_t bytes, const std::vector<std::string>& names) {
+    if (!on_->losses.empty()) return best_row_of_losses(bytes, names);
     const job_shape shape = shape_at(bytes);
     set_rates(shape);
     study_row best;
@@ -403,7 +419,7 @@ private:
       const int units = on_->class_of(static_cast<element_index>(e)).units;
       row.busiest_us = std::max(row.busiest_us, static_cast<double>(row.outcome.use[e].busy_ps) / units / 1e6);
     }
-    if (buffers) row.wrong = buffers->wrong();
+    if (buffers && row.outcome.ends.empty()) row.wrong = buffers->wrong();
     return row;
   }
 

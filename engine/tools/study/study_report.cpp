@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/tools/study/extras.hpp"
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/text.hpp"
 #include "memory/error.hpp"
@@ -106,6 +107,7 @@ void print_study(std::ostream& to, const study_result& r) {
   to << "# " << title_of(r) << "\n# " << r.on->name << ": " << r.on->about << '\n';
   if (!r.jobs.empty()) {
     print_jobs(to, r);
+    print_energy(to, *r.on, r.together.use, r.together.end_ps);
     to << "#\n";
     for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
     to << format("# Virtual time; %llu steps, %llu events together, all runs simulated in %.3f s\n",
@@ -115,6 +117,10 @@ void print_study(std::ostream& to, const study_result& r) {
   }
   print_rows(to, r);
   print_use(to, r);
+  if (!r.rows.empty()) {
+    print_energy(to, *r.on, r.rows.back().outcome.use, r.rows.back().outcome.end_ps);
+    for (const study_row& row : r.rows) print_ends(to, *r.on, row);
+  }
   print_path(to, r);
   to << "#\n";
   for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
@@ -206,7 +212,9 @@ json rows_json(const study_result& r) {
                                      : row.outcome.by_states ? "states"
                                                              : "player"},
                     {"buffer_fill", row.outcome.buffer_fill < 0 ? json(nullptr) : json(row.outcome.buffer_fill)},
-                    {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)}});
+                    {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)},
+                    {"energy", energy_json(*r.on, row.outcome.use, row.outcome.end_ps)},
+                    {"ends", ends_json(row)}});
   return rows;
 }
 
@@ -339,6 +347,7 @@ std::string jobs_document(const study_result& r, json sweeps) {
                  {"jobs", jobs_json(r)},
                  {"shared", shared_json(r)},
                  {"utilisation", std::move(use)},
+                 {"energy", energy_json(*r.on, r.together.use, r.together.end_ps)},
                  {"sweeps", std::move(sweeps)},
                  {"remarks", r.remarks},
                  {"spans", std::move(spans)}};

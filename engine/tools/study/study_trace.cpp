@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chrome's trace format, which Perfetto and chrome://tracing read (Trace Event Format, Google, 2016): a track an actor, an arrow a
 // chunk.
+#include <algorithm>
 #include <string>
 
 #include "engine/flow/trace_events.hpp"
@@ -22,6 +23,7 @@ public:
     const virtual_recording& rec = *result_.recording;
     for (const virtual_span& s : rec.spans) add_span(s);
     for (const virtual_move& m : rec.moves) add_flow(m);
+    add_ends();
     return events_.finish();
   }
 
@@ -47,6 +49,17 @@ private:
     events_.span(track(s.actor), name, kind, s.begin, s.end,
                  "\"bytes\":" + std::to_string(s.bytes) + ",\"step\":" + std::to_string(s.step) +
                      ",\"lane\":" + std::to_string(s.lane) + ",\"message\":" + std::to_string(s.flow));
+  }
+
+  /// A lost rank's track shows since when; those of others, where their collective ended with an error.
+  void add_ends() {
+    const virtual_outcome& o = result_.rows.back().outcome;
+    for (const rank_loss& l : result_.on->losses)
+      if (!o.ends.empty()) events_.span(track(l.rank), "lost", "lost", l.at_ps, std::max(l.at_ps, o.end_ps), "");
+    for (std::size_t r = 0; r < o.ends.size(); ++r)
+      if (o.ends[r].code != errc{})
+        events_.span(track(static_cast<std::int32_t>(r)), make_error_code(o.ends[r].code).message(), "error",
+                     o.finished[r], o.finished[r], "");
   }
 
   void add_flow(const virtual_move& m) {
