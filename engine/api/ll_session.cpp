@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <spdlog/spdlog.h>
+
 #include "actors/ports/ll/ll_port.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/end_of_communicator.hpp"
@@ -43,6 +45,8 @@ std::string wrong_options(const ll_options& o) {
   return {};
 }
 
+ll_shape shape_of(const ll_options& o) { return {o.elements, o.element_bytes, o.blocks}; }
+
 /// What ranks tell each other when they make a handle.
 struct introduction {
   std::uint64_t options = 0;  ///< a fingerprint; 0: they were refused
@@ -69,8 +73,8 @@ struct TROUPE_INTERNAL ll_handle::inside {
   /// What the rank's port never changes; it needs no turn for that.
   slot_board& board() const { return state().cell(rank).state().port()->board(); }
   std::vector<ll::word*> find_buffers(const std::string& wrong);
-  void wait(std::size_t block, const ll_port::wanted& what);
-  [[noreturn]] void late(std::size_t block, const ll_port::wanted& what, std::chrono::nanoseconds time) const;
+  void wait(const ll_port::wanted& what);
+  [[noreturn]] void late(const ll_port::wanted& what, std::chrono::nanoseconds time) const;
 
   const ll_options options;
   const communicator_state* const made_with;  ///< to be compared only
@@ -84,33 +88,54 @@ struct TROUPE_INTERNAL ll_handle::inside {
 
 namespace {
 
-/// Ends a rank's wait when its communicator has ended, or everybody else is gone.
+/// Ends a rank's wait when its communicator has ended, or nobody can end it any more.
 class end_watch final : public slot_watch {
 public:
-  end_watch(communicator& of, engine_core& core, const ll_port& port) : of_(of), core_(core), port_(port) {}
+  end_watch(communicator& of, const communicator_state& state, const ll_port& port, const ll_port::wanted& what,
+            rank_t rank)
+      : of_(of), state_(state), port_(port), what_(what), rank_(rank) {}
 
   bool stop() noexcept override {
     try {
-      if (!end_) end_.emplace(of_);
-      core_.runtime->help_briefly();  // where the engine has no threads of its own, nobody else does
-      return end_->came() || port_.is_alone();
+      state_.core->runtime->help_briefly();  // where the engine has no threads of its own, nobody else does
+      end_.emplace(of_);
+      if (end_->came()) return true;
+      end_.reset();
+      if (!told_ && clock::now() - begun_ > long_time) tell();
+      return port_.is_stuck(what_);
     } catch (...) {
       problem_ = std::current_exception();
       return true;
     }
   }
   /// @pre it has stopped the wait
-  [[noreturn]] void raise(const std::string& waited) {
+  [[noreturn]] void raise() {
     if (problem_) std::rethrow_exception(problem_);
-    if (!end_->came())
-      throw error(errc::rank_missing, waited + ", and all other ranks have let their handles go: it never comes");
-    end_->raise();
+    if (end_) end_->raise();
+    std::string text = title() + ", which never comes";
+    for (rank_t r = 0; r < of_.size(); ++r)
+      if (r != rank_)
+        text += (r == (rank_ == 0 ? 1 : 0) ? ": rank " : ", rank ") + std::to_string(r) + " " + port_.describe(r);
+    throw error(errc::rank_missing, text);
+  }
+  std::string title() const {
+    return "ll_session: rank " + std::to_string(rank_) + " waits for element " + number(what_.start) + " in epoch " +
+           std::to_string(what_.epoch) + " of block " + number(what_.block);
   }
 
 private:
+  static constexpr std::chrono::seconds long_time{5};
+  void tell() {
+    told_ = true;
+    state_.core->log->warn("waiting for more than 5 s: {}, {}", state_.name, title());
+  }
   communicator& of_;
-  engine_core& core_;
+  const communicator_state& state_;
   const ll_port& port_;
+  const ll_port::wanted what_;
+  const rank_t rank_;
+  const clock::time_point begun_ = clock::now();
+  bool told_ = false;
   std::optional<end_of_communicator> end_;
   std::exception_ptr problem_;
 };
@@ -144,8 +169,7 @@ ll_handle::inside::inside(communicator& of, const ll_options& how)
       copy(copy_of(of, deadline)) {
   const std::string wrong = wrong_options(how);
   std::vector<ll::word*> buffers = find_buffers(wrong);
-  port.emplace(board(), rank, ll_shape{how.elements, how.element_bytes, how.blocks}, std::move(buffers),
-               state().table->waiting());
+  port.emplace(board(), rank, shape_of(how), std::move(buffers), state().table->waiting());
   open.assign(how.blocks, false);
   if (const std::uint64_t first = state().core->options.first_operation; first > 0)
     port->begin_at(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(first, ll::first_epoch, ll::last_epoch)));
@@ -157,7 +181,7 @@ std::vector<ll::word*> ll_handle::inside::find_buffers(const std::string& wrong)
   introduction mine;
   if (wrong.empty()) {
     mine.options = fingerprint_of(options);
-    if (auto* const taken = static_cast<std::byte*>(board().memory().take(ll_handle::bytes(options))))
+    if (auto* const taken = static_cast<std::byte*>(board().memory().take(ll_port::bytes_of(shape_of(options)))))
       mine.at = reinterpret_cast<std::uint64_t>(taken) - reinterpret_cast<std::uint64_t>(origin);
   }
   std::vector<introduction> all(static_cast<std::size_t>(ranks));
@@ -177,7 +201,7 @@ std::vector<ll::word*> ll_handle::inside::find_buffers(const std::string& wrong)
   return buffers;
 }
 
-void ll_handle::inside::wait(std::size_t block, const ll_port::wanted& what) {
+void ll_handle::inside::wait(const ll_port::wanted& what) {
   if (port->look(what)) return;
   const communicator_state& of = state();
   const gate::pass inside_engine{of.core->door, static_cast<std::size_t>(rank)};
@@ -185,27 +209,28 @@ void ll_handle::inside::wait(std::size_t block, const ll_port::wanted& what) {
   actors::runtime::check_may_wait();
   const auto begun = clock::now();
   const bool ends = deadline && *deadline < clock::time_point::max() - begun;
-  end_watch watch{copy, *of.core, *port};
-  const auto how = port->sleep(what, ends ? begun + *deadline : clock::time_point::max(), watch);
-  if (how == ll_port::waited::came) return;
-  if (how == ll_port::waited::timed_out) late(block, what, *deadline);
-  const std::string waited = "ll_session: rank " + std::to_string(rank) + " waits for element " + number(what.start) +
-                             " in epoch " + std::to_string(what.epoch);
-  if (how == ll_port::waited::stopped) watch.raise(waited);
-  throw error(errc::mismatch, waited +
-                                  ", and a peer has written over it in a later one; a rank may be one epoch ahead of "
-                                  "those that it sends to, so it has to receive from them in between");
+  end_watch watch{copy, of, *port, what, rank};
+  switch (port->sleep(what, ends ? begun + *deadline : clock::time_point::max(), watch)) {
+    case ll_port::waited::came: return;
+    case ll_port::waited::timed_out: late(what, *deadline);
+    case ll_port::waited::stopped: watch.raise();
+    case ll_port::waited::overtaken: break;
+  }
+  throw error(errc::mismatch,
+              watch.title() +
+                  ", and a peer has written over it in a later one; a rank has to receive, in every epoch, from "
+                  "those that it sends to in the next");
 }
 
-void ll_handle::inside::late(std::size_t block, const ll_port::wanted& what, std::chrono::nanoseconds time) const {
+void ll_handle::inside::late(const ll_port::wanted& what, std::chrono::nanoseconds time) const {
   std::string text = "ll_session: rank " + std::to_string(rank) + " has waited " +
                      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
                      " ms for element " + number(what.start);
   if (what.count > 1) text += " and " + number(what.count - 1) + " more";
-  text += " in epoch " + std::to_string(what.epoch) + " of block " + number(block);
+  text += " in epoch " + std::to_string(what.epoch) + " of block " + number(what.block);
   const char* before = "; not there yet: rank ";
   for (rank_t r = 0; r < ranks; ++r)
-    if (const std::uint32_t its = port->epoch(block, r); its != what.epoch) {
+    if (const std::uint32_t its = port->epoch(what.block, r); its != what.epoch) {
       text += std::exchange(before, ", rank ") + std::to_string(r) + " (epoch " + std::to_string(its) + ")";
     }
   throw error(errc::timed_out, text);
@@ -262,7 +287,7 @@ void ll_session::bcast_bytes(std::size_t element, const void* data, std::size_t 
 }
 
 void ll_session::wait(std::size_t start, std::size_t count, std::size_t stride, std::size_t bytes) {
-  what_->wait(block_, {region_, epoch_, start, count, stride, bytes});
+  what_->wait({block_, epoch_, start, count, stride, bytes});
 }
 
 void ll_session::end_epoch() {

@@ -38,7 +38,8 @@ public:
 struct ring {
   ring(int ranks, const ll_shape& what, waiting_policy policy = waiting_for(2, 2), bool membarrier = true)
       : board(ranks, membarrier), shape(what) {
-    for (int r = 0; r < ranks; ++r) buffers.push_back(static_cast<ll::word*>(board.memory().take(shape.bytes())));
+    for (int r = 0; r < ranks; ++r)
+      buffers.push_back(static_cast<ll::word*>(board.memory().take(ll_port::bytes_of(shape))));
     for (int r = 0; r < ranks; ++r) ports.push_back(std::make_unique<ll_port>(board, r, shape, buffers, policy));
   }
   ll_port& at(int rank) { return *ports[static_cast<std::size_t>(rank)]; }
@@ -50,8 +51,8 @@ struct ring {
   std::vector<std::unique_ptr<ll_port>> ports;
 };
 
-ll_port::wanted one_of(ll_port& port, std::size_t block, std::uint32_t epoch, std::size_t which, std::size_t bytes) {
-  return {port.region(block, epoch), epoch, which, 1, 1, bytes};
+ll_port::wanted one_of(std::size_t block, std::uint32_t epoch, std::size_t which, std::size_t bytes) {
+  return {block, epoch, which, 1, 1, bytes};
 }
 
 /// Waits as a session does. @param rests sleeps at once
@@ -59,7 +60,7 @@ ll_port::waited wait(ll_port& port, const ll_port::wanted& what, bool rests = fa
                      clock_type::time_point until = clock_type::now() + hang) {
   if (!rests && port.look(what)) return ll_port::waited::came;
   never watch;
-  return port.sleep(what, until, watch);
+  return port.sleep(what, until, watch, hang);  // nobody comes to the rescue of a wake-up that was lost
 }
 
 template <std::size_t Bytes>
@@ -91,10 +92,11 @@ void all_to_all(ring& all, int epochs, std::uint32_t first, bool rests) {
         }
         if (draw() % 8 == 0) std::this_thread::yield();
         for (int from = 0; from < all.ranks(); ++from) {
-          const auto what = one_of(port, b, epoch[b], static_cast<std::size_t>(from), Bytes);
+          const auto what = one_of(b, epoch[b], static_cast<std::size_t>(from), Bytes);
           datum<Bytes> came{};
           if (wait(port, what, rests && draw() % 2 == 0) != ll_port::waited::came ||
-              !ll::load_value(what.region + what.start * ll_shape::slot_words, all.shape.elements, epoch[b], came) ||
+              !ll::load_value(port.region(b, epoch[b]) + what.start * ll_shape::slot_words, all.shape.elements,
+                              epoch[b], came) ||
               came != value<Bytes>(static_cast<std::uint64_t>(e), from, me)) {
             ++wrong;
             return;
@@ -146,24 +148,24 @@ TEST_CASE("what stands in the slots is cleared before epochs repeat") {
   const std::uint64_t old = 42;
   port.send(0, 2, 0, 0, &old, 8);
   port.send(0, 3, 0, 1, &old, 8);
-  CHECK(port.has_come(one_of(port, 0, 2, 0, 8)));
+  CHECK(port.has_come(one_of(0, 2, 0, 8)));
   CHECK(port.end_epoch(0, 0xfffffffe) == 0xffffffff);
-  CHECK_FALSE(port.has_come(one_of(port, 0, 2, 0, 8)));
-  CHECK(port.has_come(one_of(port, 0, 3, 1, 8)));
+  CHECK_FALSE(port.has_come(one_of(0, 2, 0, 8)));
+  CHECK(port.has_come(one_of(0, 3, 1, 8)));
   CHECK(port.end_epoch(0, 0xffffffff) == 2);
-  CHECK_FALSE(port.has_come(one_of(port, 0, 3, 1, 8)));
+  CHECK_FALSE(port.has_come(one_of(0, 3, 1, 8)));
 }
 
 TEST_CASE("half a slot, and one unit of two, are not there yet") {
   ring all{1, {2, 16, 1}};
   ll_port& port = all.at(0);
-  const auto what = one_of(port, 0, 2, 0, 16);
+  const auto what = one_of(0, 2, 0, 16);
   const std::size_t at = all.shape.region_at(0, 2);
   CHECK_FALSE(port.has_come(what));
   slots::store(all.buffers[0] + at, slots::join(2, 1), std::memory_order_release);
   CHECK_FALSE(port.has_come(what));
   slots::store(all.buffers[0] + at + 1, slots::join(2, 1), std::memory_order_release);
-  CHECK(port.has_come(one_of(port, 0, 2, 0, 8)));
+  CHECK(port.has_come(one_of(0, 2, 0, 8)));
   CHECK_FALSE(port.has_come(what));
   const std::uint64_t two[2] = {1, 2};
   port.send(0, 2, 0, 0, two, 16);
@@ -214,11 +216,11 @@ TEST_CASE("what was written before an element is seen by who has received it") {
       plain[static_cast<std::size_t>(me)] = i;
       const std::uint64_t one = 1;
       all.at(me).send(0, epoch, 1 - me, 0, &one, 8);
-      if (wait(all.at(me), one_of(all.at(me), 0, epoch, 0, 8)) != ll_port::waited::came) ++wrong;
+      if (wait(all.at(me), one_of(0, epoch, 0, 8)) != ll_port::waited::came) ++wrong;
       if (plain[static_cast<std::size_t>(1 - me)] != i) ++wrong;
       epoch = all.at(me).end_epoch(0, epoch);
       all.at(me).send(0, epoch, 1 - me, 0, &one, 8);  // it has been read
-      if (wait(all.at(me), one_of(all.at(me), 0, epoch, 0, 8)) != ll_port::waited::came) ++wrong;
+      if (wait(all.at(me), one_of(0, epoch, 0, 8)) != ll_port::waited::came) ++wrong;
       epoch = all.at(me).end_epoch(0, epoch);
     }
   };
@@ -231,7 +233,7 @@ TEST_CASE("what was written before an element is seen by who has received it") {
 TEST_CASE("waits of LL-A2A end") {
   ring all{2, {2, 16, 1}, waiting_policy{0, 0}};
   ll_port& port = all.at(0);
-  const auto what = one_of(port, 0, 4, 1, 16);
+  const auto what = one_of(0, 4, 1, 16);
   SUBCASE("when their deadline has passed") {
     CHECK(wait(port, what, true, clock_type::now()) == ll_port::waited::timed_out);
   }
@@ -248,11 +250,47 @@ TEST_CASE("waits of LL-A2A end") {
     CHECK(wait(port, what, true) == ll_port::waited::overtaken);
     CHECK_FALSE(port.has_come(what));
   }
-  SUBCASE("when nobody is left: that is told") {
-    CHECK_FALSE(port.is_alone());
+  SUBCASE("when nobody is left, which is certain") {
+    CHECK_FALSE(port.is_stuck(what));
     std::thread other([&] { all.at(1).leave(); });
     other.join();
-    CHECK(port.is_alone());
-    CHECK_FALSE(all.at(1).is_alone());
+    CHECK(port.is_stuck(what));
+    CHECK(port.describe(1) == "has let its handle go");
   }
+}
+
+TEST_CASE("ranks that all wait for each other find that out, and only then") {
+  class stuck final : public slot_watch {
+  public:
+    stuck(ll_port& port, const ll_port::wanted& what) : port_(port), what_(what) {}
+    bool stop() noexcept override { return port_.is_stuck(what_); }
+
+  private:
+    ll_port& port_;
+    ll_port::wanted what_;
+  };
+  // Round the ring, again and again: some rank always has what it waits for. In the end nobody sends any more.
+  ring all{3, {1, 8, 1}, waiting_policy{0, 0}};
+  std::atomic<int> right{0};
+  const auto body = [&](int me) {
+    ll_port& port = all.at(me);
+    std::uint32_t epoch = ll::first_epoch;
+    const std::uint64_t one = 1;
+    for (int i = 0; i < effort; ++i) {
+      if (me == 0) port.send(0, epoch, 1, 0, &one, 8);
+      stuck watch{port, one_of(0, epoch, 0, 8)};
+      if (port.sleep(one_of(0, epoch, 0, 8), clock_type::now() + hang, watch, 1us) != ll_port::waited::came) return;
+      if (me != 0) port.send(0, epoch, (me + 1) % 3, 0, &one, 8);
+      epoch = port.end_epoch(0, epoch);
+    }
+    ++right;
+    if (me == 2) return port.leave();
+    stuck watch{port, one_of(0, epoch, 0, 8)};
+    if (port.sleep(one_of(0, epoch, 0, 8), clock_type::now() + hang, watch, 1us) == ll_port::waited::stopped) ++right;
+    port.leave();
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) threads.emplace_back(body, r);
+  for (std::thread& each : threads) each.join();
+  CHECK(right.load() == 5);
 }

@@ -238,6 +238,13 @@ TEST_CASE("who waits when all others are gone hears of it; and of an abort, and 
     if (comm.rank() != 1) return;
     const auto alone = thrown([&] { session.recv<int>(0); });
     expect(alone.first == errc::rank_missing, alone.second);
+    expect(contains(alone.second, "rank 0 has let its handle go, rank 2 has let its handle go"), alone.second);
+  });
+  e.run(3, [](communicator& comm) {
+    ll_session session{comm, {.elements = 3, .element_bytes = 8}};
+    if (comm.rank() == 1) return;
+    const auto circle = thrown([&] { session.recv<int>(static_cast<std::size_t>(comm.rank())); });
+    expect(circle.first == errc::rank_missing, circle.second);
   });
   auto ended = std::make_unique<engine>();
   auto comms = ended->communicators(2);
@@ -264,7 +271,8 @@ TEST_CASE("ranks that a layout places apart have no LL-A2A, a part of them that 
   engine e{how};
   e.run(4, [](communicator& comm) {
     const auto apart = thrown([&] { ll_handle{comm}; });
-    expect(apart.first == errc::unsupported && contains(apart.second, "ranks 0 and 2 are on different servers"), apart.second);
+    expect(apart.first == errc::unsupported && contains(apart.second, "ranks 0 and 2 are on different servers"),
+           apart.second);
     communicator server = comm.split(comm.rank() / 2, comm.rank());
     ll_session session{server, {.elements = 2, .element_bytes = 8}};
     one_exchange(session, server, 7);

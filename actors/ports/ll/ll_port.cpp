@@ -71,26 +71,24 @@ void ll_port::broadcast(std::size_t block, std::uint32_t epoch, std::size_t elem
 
 // -- receiving ----------------------------------------------------------------------------------------------------------
 
-bool ll_port::has_come(const wanted& what) const {
-  const std::size_t units = ll_shape::units_of(what.bytes);
+bool ll_port::has_come(const wanted& what, rank_t at) const {
+  const std::size_t units = ll_shape::units_of(what.bytes), pitch = shape_.elements * ll_shape::slot_words;
   std::uint64_t ignored = 0;
   for (std::size_t i = 0; i < what.count; ++i)
-    for (std::size_t u = 0; u < units; ++u) {
-      const std::size_t slot = what.start + i * what.stride + u * shape_.elements;
-      if (!ll::load(what.region + slot * ll_shape::slot_words, what.epoch, ignored)) return false;
-    }
+    for (std::size_t u = 0; u < units; ++u)
+      if (!ll::load(first_of(what, at, i) + u * pitch, what.epoch, ignored)) return false;
   return true;
 }
 
 /// What stands in a slot is from this run of epochs (ll_slots.hpp), so what is greater is later.
 bool ll_port::is_overtaken(const wanted& what) const {
-  const std::size_t units = ll_shape::units_of(what.bytes);
+  const std::size_t units = ll_shape::units_of(what.bytes), pitch = shape_.elements * ll_shape::slot_words;
   for (std::size_t i = 0; i < what.count; ++i)
-    for (std::size_t half = 0; half < units * ll_shape::slot_words; ++half) {
-      const std::size_t slot = what.start + i * what.stride + half / ll_shape::slot_words * shape_.elements;
-      const word* const at = what.region + slot * ll_shape::slot_words + half % ll_shape::slot_words;
-      if (slots::stamp_in(slots::load(at, std::memory_order_acquire)) > what.epoch) return true;
-    }
+    for (std::size_t u = 0; u < units; ++u)
+      for (std::size_t half = 0; half < ll_shape::slot_words; ++half) {
+        const word* const at = first_of(what, rank_, i) + u * pitch + half;
+        if (slots::stamp_in(slots::load(at, std::memory_order_acquire)) > what.epoch) return true;
+      }
   return false;
 }
 
@@ -113,12 +111,30 @@ bool ll_port::sleep_once(const wanted& what, clock::time_point until) {
   slot_board::sleep sleep{*board_, rank_};
   sleep.announce(rank_, slot_board::anybody);
   sleep.fence();
-  if (has_come(what)) return true;
-  sleep.until(until);
+  if (!has_come(what) && !is_overtaken(what)) sleep.until(until);
   return has_come(what);
 }
 
-ll_port::waited ll_port::sleep(const wanted& what, clock::time_point deadline, slot_watch& watch) {
+ll_port::waited ll_port::sleep(const wanted& what, clock::time_point deadline, slot_watch& watch,
+                               std::chrono::nanoseconds patience) {
+  // Release: who reads one of them finds that the wait before is over.
+  constexpr auto release = std::memory_order_release;
+  wait_word& mine = waits(rank_);
+  const std::uint64_t turns = mine.turns.load(std::memory_order_relaxed);
+  mine.block.store(what.block, release);
+  mine.epoch.store(what.epoch, release);
+  mine.start.store(what.start, release);
+  mine.count.store(what.count, release);
+  mine.stride.store(what.stride, release);
+  mine.bytes.store(what.bytes, release);
+  mine.turns.store(turns + 1, release);
+  const waited how = sleep_long(what, deadline, watch, patience);
+  mine.turns.store(turns + 2, release);
+  return how;
+}
+
+ll_port::waited ll_port::sleep_long(const wanted& what, clock::time_point deadline, slot_watch& watch,
+                                    std::chrono::nanoseconds patience) {
   const auto began = clock::now();
   std::chrono::nanoseconds nap = patience;
   auto question = began + nap;
@@ -128,7 +144,7 @@ ll_port::waited ll_port::sleep(const wanted& what, clock::time_point deadline, s
     if (now >= deadline) return waited::timed_out;
     if (now < question) continue;
     if (watch.stop()) return has_come(what) ? waited::came : waited::stopped;
-    nap = std::min(2 * nap, longest_nap);
+    nap = std::max(nap, std::min(2 * nap, longest_nap));
     question = now + nap;
   }
   spin_ = learn_spin(spin_, waiting_, clock::now() - began);
@@ -153,10 +169,39 @@ void ll_port::leave() {
     if (r != rank_) board_->wake(r);
 }
 
-bool ll_port::is_alone() const {
-  for (rank_t r = 0; std::cmp_less(r, buffers_.size()); ++r)
-    if (r != rank_ && head(0, r).left.load(std::memory_order_acquire) == 0) return false;
+ll_port::wanted ll_port::wanted_by(rank_t of) const {
+  constexpr auto acquire = std::memory_order_acquire;
+  const wait_word& its = waits(of);
+  return {its.block.load(acquire),  static_cast<std::uint32_t>(its.epoch.load(acquire)),
+          its.start.load(acquire),  its.count.load(acquire),
+          its.stride.load(acquire), its.bytes.load(acquire)};
+}
+
+/// When the first loop has ended, all wait, and from then on nobody writes: what the second one does not find is not there. The third one finds that they
+/// have waited since the first, so what the second one has read is what they wait for.
+bool ll_port::is_stuck(const wanted& what) const {
+  const auto n = static_cast<rank_t>(buffers_.size());
+  std::vector<std::uint64_t> turns(buffers_.size());
+  const auto turns_of = [&](rank_t r) -> std::uint64_t& { return turns[static_cast<std::size_t>(r)]; };
+  const auto counts = [&](rank_t r) { return r != rank_ && turns_of(r) != 0; };
+  for (rank_t r = 0; r < n; ++r)
+    if (r != rank_ && !has_left(r)) {
+      turns_of(r) = waits(r).turns.load(std::memory_order_acquire);
+      if (turns_of(r) % 2 == 0) return false;
+    }
+  for (rank_t r = 0; r < n; ++r)
+    if (counts(r) && has_come(wanted_by(r), r)) return false;
+  if (has_come(what)) return false;
+  for (rank_t r = 0; r < n; ++r)
+    if (counts(r) && waits(r).turns.load(std::memory_order_acquire) != turns_of(r)) return false;
   return true;
+}
+
+std::string ll_port::describe(rank_t of) const {
+  if (has_left(of)) return "has let its handle go";
+  if (waits(of).turns.load(std::memory_order_acquire) % 2 == 0) return "is elsewhere";
+  const wanted what = wanted_by(of);
+  return "waits for element " + std::to_string(what.start) + " in epoch " + std::to_string(what.epoch);
 }
 
 }  // namespace troupe
