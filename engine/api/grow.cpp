@@ -11,7 +11,6 @@
 // has.
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <exception>
 #include <new>
@@ -23,6 +22,7 @@
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
+#include "engine/api/end_of_communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
@@ -53,27 +53,6 @@ std::optional<error> error_from(const std::string& text) {
     return std::nullopt;
   return error(static_cast<errc>(code), std::string{behind + 2, end});
 }
-
-/// Until it goes out of scope it is done as soon as the communicator has ended.
-class end_of_communicator {
-public:
-  explicit end_of_communicator(communicator& of) : end_(of.recv_async(never_, of.rank())) {}
-  ~end_of_communicator() {
-    end_.cancel();
-    static_cast<void>(end_.try_wait());
-  }
-  end_of_communicator(const end_of_communicator&) = delete;
-  end_of_communicator& operator=(const end_of_communicator&) = delete;
-  bool came() const noexcept { return end_.done(); }
-  [[noreturn]] void raise() {
-    end_.wait();
-    throw error(errc::aborted, "the communicator has ended");
-  }
-
-private:
-  std::array<char, 1> never_{};
-  request end_;
-};
 
 /// Which of the communicator's processes lives here, in the order of their first ranks; and how many there are.
 std::pair<std::uint32_t, std::uint32_t> number_of_process(const communicator_state& of, rank_t mine) {

@@ -7,6 +7,7 @@
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
 #include "engine/api/job_id.hpp"
+#include "engine/api/ll_session.hpp"
 #include "engine/api/options.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/api/request.hpp"
