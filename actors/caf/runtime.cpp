@@ -106,16 +106,6 @@ void runtime::hidden::start_attendant(const communicator_actors_ptr& members) {
                         ended});
 }
 
-void runtime::hidden::end_flows(const failure_ptr& why) {
-  std::vector<std::weak_ptr<flow_actors>> under_way;
-  {
-    const std::lock_guard lock(flows_mutex);
-    under_way.swap(flows);
-  }
-  for (const auto& one : under_way)
-    if (const auto run = one.lock()) run->fail(why);
-}
-
 void runtime::hidden::join_attendants(bool all) {
   std::vector<attendant_thread> over;
   {
@@ -185,6 +175,7 @@ runtime::~runtime() {
   if (hidden_->job) hidden_->job->leave();
   hidden_->nic->close();  // from here on it touches nobody's buffers
   for (const auto& m : members) m->table->bury();
+  hidden_->flows->close();
   if (ended) return;
   // Actors of the application's own, spawned in our system and still referred to. They refer to the system, so it has to stay;
   // waiting for them could take for ever.
@@ -278,30 +269,28 @@ void runtime::abort_all(const failure_ptr& why) {
     for (const auto& c : hidden_->communicators)
       if (const auto m = c.members.lock(); m && !m->ended.load()) m->abort(why);
   }
-  hidden_->end_flows(why);
+  hidden_->flows->end_all(why);
 }
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
-/// Where a caller sleeps: known to what it waits for, and to the rank that this is an operation of.
+/// Where a caller sleeps: known to what it waits for, and to what it may have to do itself.
 class sleeping_caller {
 public:
-  sleeping_caller(completion& what, rank_cell* own) : what_(what), own_(own) {
-    if (own_ != nullptr) own_->enter_wait(place);
+  sleeping_caller(completion& what, waiting_work* own) : what_(what), own_(own) {
+    if (own_ != nullptr) own_->enter(place);
     try {
       static_cast<void>(what_.enter(place));  // false: done, which its caller sees
     } catch (...) {
-      leave();
+      if (own_ != nullptr) own_->leave(place);
       throw;
     }
   }
   ~sleeping_caller() {
     what_.leave(place);
-    leave();
-    // It may have been woken for what others wait for, or nobody does.
-    if (own_ != nullptr && own_->wants_turn()) own_->help_briefly();
+    if (own_ != nullptr) own_->leave(place);
   }
   sleeping_caller(const sleeping_caller&) = delete;
   sleeping_caller& operator=(const sleeping_caller&) = delete;
@@ -309,11 +298,30 @@ public:
   parker place;
 
 private:
-  void leave() {
-    if (own_ != nullptr) own_->leave_wait(place);
-  }
   completion& what_;
-  rank_cell* own_;
+  waiting_work* own_;
+};
+
+/// The rank that a caller waits for an operation of.
+class turns_of_rank final : public waiting_work {
+public:
+  turns_of_rank(rank_cell& cell, const completion& what) : cell_(cell), what_(what) {}
+  void enter(parker& place) override { cell_.enter_wait(place); }
+  void leave(parker& place) override {
+    cell_.leave_wait(place);
+    // It may have been woken for what others wait for, or nobody does.
+    if (cell_.wants_turn()) cell_.help_briefly();
+  }
+  bool wants() const noexcept override { return cell_.wants_turn(); }
+  void work(steady_time deadline) override {
+    cell_.help(what_, deadline);
+    // Given back by this caller itself: the attendant's from here on, until a message comes.
+    if (!what_.done()) cell_.leave_to_attendant();
+  }
+
+private:
+  rank_cell& cell_;
+  const completion& what_;
 };
 
 /// A caller of a job sleeps where it hears the other processes itself, as long as that does not take long.
@@ -340,11 +348,19 @@ private:
 bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields,
                    rank_cell* own) {
   if (what->done()) return true;
+  if (own == nullptr) return wait(what, deadline, run, yields, static_cast<waiting_work*>(nullptr));
+  turns_of_rank work{*own, *what};
+  return wait(what, deadline, run, yields, &work);
+}
+
+bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields,
+                   waiting_work* own) {
+  if (what->done()) return true;
   check_may_wait();
   sleeping_caller here{*what, own};
   among_processes processes{hidden_->job.get()};
   sleeping_room* const room = hidden_->job ? &processes : nullptr;
-  const auto over = [&] { return what->done() || (own != nullptr && own->wants_turn()); };
+  const auto over = [&] { return what->done() || (own != nullptr && own->wants()); };
   const bool for_good = run != nullptr && is_in_run(*run) && deadline == no_deadline;
   bool registered = false;
   for (auto pause = patience; !what->done();) {
@@ -352,9 +368,7 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
     const help_result result =
         hidden_->agenda.help_until(here.place, over, look, {yields != no_looks, std::max(yields, 0), room});
     if (result == help_result::done && !what->done()) {
-      own->help(*what, deadline);
-      // Given back by this caller itself: the attendant's from here on, until a message comes.
-      if (!what->done()) own->leave_to_attendant();
+      own->work(deadline);
       if (deadline != no_deadline && std::chrono::steady_clock::now() >= deadline) break;
       continue;
     }

@@ -46,6 +46,18 @@ class job_links;
 class rank_cell;
 class rank_table;
 
+/// What a caller does itself while it waits (runtime::wait()).
+class waiting_work {
+public:
+  virtual ~waiting_work() = default;
+  /// Whoever leaves something to do wakes `place` until leave(); the caller looks at wants() in between.
+  virtual void enter(parker& place) = 0;
+  virtual void leave(parker& place) = 0;
+  virtual bool wants() const noexcept = 0;
+  /// Until there is nothing to do, or the deadline has passed. @pre entered
+  virtual void work(steady_time deadline) = 0;
+};
+
 /// The threads of one engine::run, each the only caller of its rank: when all of them wait, nobody can call anything more.
 class run_threads {
 public:
@@ -118,6 +130,8 @@ public:
   /// @param own the rank that `what` is an operation of, so that its messages wake this thread
   bool wait(const completion_ptr& what, steady_time deadline = no_deadline, const run_threads* run = nullptr,
             int yields = 0, rank_cell* own = nullptr);
+  /// The same of a caller that has work of its own.
+  bool wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields, waiting_work* own);
   /// Throws error(invalid_argument) inside a callback or an actor's handler, where nobody may wait.
   static void check_may_wait();
   static bool may_wait() noexcept;

@@ -14,7 +14,7 @@
 #include "actors/caf/caf_compat.hpp"
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
-#include "actors/caf/flow_actors.hpp"
+#include "actors/caf/flow_keeper_hidden.hpp"
 #include "actors/caf/job_links.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
@@ -33,7 +33,8 @@ struct runtime::hidden {
   };
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
-      : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)) {
+      : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)),
+        flows(std::make_shared<flow_keeper>(system, agenda)) {
     const lets_go_of_logger of_this_thread;
     if (!options.log) options.log = make_log("warn");
     if (reach_map{hardware.ranks()}.routed())
@@ -48,7 +49,6 @@ struct runtime::hidden {
   scheduler& agenda;
   std::unique_ptr<job_links> job;  ///< null: none
   std::unique_ptr<nic_thread> nic;
-  void end_flows(const failure_ptr& why);
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;
@@ -61,8 +61,7 @@ struct runtime::hidden {
   std::mutex communicators_mutex;  // when a communicator is made or trouble is looked for
   std::vector<known_communicator> communicators;
   steady_time next_look{};  ///< guarded by communicators_mutex
-  std::mutex flows_mutex;   // when a run of a flow begins, and at the end
-  std::vector<std::weak_ptr<flow_actors>> flows;
+  const std::shared_ptr<flow_keeper> flows;
 };
 
 }  // namespace troupe::actors

@@ -89,7 +89,7 @@ void rank_cell::push(What&& what, bool urgent) {
 void rank_cell::notify(bool urgent) {
   if (urgent) urgent_.store(true);
   if (held_.load()) return wake_holder();
-  if (urgent || pending_.load()) summon();
+  if (urgent || pending_.load()) summon(urgent);
 }
 
 void rank_cell::enter_wait(parker& place) {
@@ -104,6 +104,14 @@ void rank_cell::leave_wait(parker& place) {
   waiters_.fetch_sub(1);
 }
 
+void rank_cell::tend(bool on) noexcept {
+  if (on) {
+    tenders_.fetch_add(1);
+  } else if (tenders_.fetch_sub(1) == 1 && wants_turn()) {
+    run();
+  }
+}
+
 /// False: none waits. Under the lock: a caller's place goes when it has left.
 bool rank_cell::wake_caller() noexcept {
   if (waiters_.load() == 0) return false;
@@ -114,8 +122,12 @@ bool rank_cell::wake_caller() noexcept {
 }
 
 /// Somebody shall take the turn.
-void rank_cell::summon() noexcept {
+void rank_cell::summon(bool urgent) noexcept {
   if (wake_caller()) return;
+  if (!urgent && tenders_.load() > 0) {
+    if (const care now = unattended.load(); now != care::left && now != care::seen) unattended.store(care::left);
+    return host_->unattended(*this);
+  }
   try {
     host_->schedule(*this);
   } catch (...) {  // no memory for that; to ask the attendant takes none
@@ -263,7 +275,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (deserted) deserted_.store(true);
   held_.exchange(false);
   if (nic != nullptr) nic->wake();
-  if (urgent_.load() || (pending && !inbox_.empty())) summon();
+  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) summon(urgent);
   else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);

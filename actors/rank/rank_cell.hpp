@@ -120,6 +120,16 @@ public:
   /// Turns the rank until `done`, unless somebody else does already or it takes long: wait for the completion then. Returns soon
   /// after `until`.
   void help(const completion& done, steady_time until);
+  /// The same until `over()`, which is asked often: whoever waits here waits for pieces of an operation to arrive, or for something else that
+  /// comes of the rank's messages.
+  template <class Over>
+  void help_until(Over&& over, steady_time until) {
+    if (in_callback()) return;
+    while (!over() && try_turn() && help_in_turn(until)) {}
+  }
+  /// A caller turns the rank between other work of its own, until it says that it does not any more: what is not urgent wakes nobody meanwhile, and is the
+  /// attendant's if that work takes long.
+  void tend(bool on) noexcept;
   /// When the last help() ended, the rank's operations were the NIC's, whose thread needs the core: who waits for them had better sleep at once.
   bool gives_way() const noexcept { return gives_way_.load(std::memory_order_relaxed); }
   /// As far as it goes at once.
@@ -204,7 +214,7 @@ private:
   void push(What&& what, bool urgent);
   void wake_holder();
   bool wake_caller() noexcept;
-  void summon() noexcept;
+  void summon(bool urgent) noexcept;
   void begin_soon() noexcept;
   template <class Step>
   bool transit(Step&& step) noexcept;
@@ -234,6 +244,7 @@ private:
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};
+  std::atomic<int> tenders_{0};
   std::mutex waiting_mutex_;       // next to a sleep or a wake-up
   std::vector<parker*> sleepers_;  ///< callers, the first to come first
   alignas(128) inbox inbox_;

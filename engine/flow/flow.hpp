@@ -44,13 +44,13 @@ struct flow_options {
 ///   f.wait();
 /// Each rank has a flow of its own; ranks whose flows share a communicator build the same collectives in the same order.
 ///
-/// Nodes are actors on the engine's threads: they work at the same time, each on one tile at a time, and tiles are passed by reference. A
-/// function is called for the tiles of its inputs in the order of their indices, never by two threads at once, so it may keep a state; it must
-/// not wait for anything of the engine. If it has a member begin(), that is called at each start. What it throws ends the run on all ranks.
+/// The thread that waits for a flow performs its rank's nodes, a tile of each in turn; while nobody waits a thread of the engine does, which begins some
+/// milliseconds later at most. Tiles are passed by reference. A function is called for the tiles of its inputs in the order of their indices, never by two
+/// threads at once, so it may keep a state; it must not wait for anything of the engine. If it has a member begin(), that is called at each start. What it throws ends the run on all ranks.
 ///
 /// A stream holds at most `credit` tiles that not all of its readers have worked on: then its node waits. The first start() (or check()) looks whether all
 /// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit. That costs
-/// some messages a tile, once.
+/// some steps a tile, once.
 ///
 /// Building throws errc::invalid_argument. One thread at a time uses a flow; cancel() may be called by any. Move-only. It, and what its functions refer
 /// to, must live until wait() has returned or the flow is destroyed, which ends a run that is under way. Its communicators must outlive it.

@@ -24,6 +24,14 @@ std::byte* stream_memory::at(int slot) const {
   return data_.get() + static_cast<std::size_t>(place) * tile_bytes_;
 }
 
+stream_memory stream_memory::block(int which) const {
+  stream_memory part;
+  part.tile_bytes_ = tile_bytes_;
+  part.parts_ = parts_;
+  part.data_ = {data_, data_.get() + static_cast<std::size_t>(which) * static_cast<std::size_t>(parts_) * tile_bytes_};
+  return part;
+}
+
 // -- checks ---------------------------------------------------------------------------------------------------------------
 
 void flow::check() { inside_->check(); }
@@ -211,6 +219,21 @@ void flow::inside::lay_memory() {
     const std::size_t bytes = streams[s].type.shape.elements() * size_of(streams[s].type.type);
     memory[s] = stream_memory{from, bytes, planned.kept ? planned.tiles : planned.credit, std::max(1, blocks)};
   }
+  for (std::size_t s = 0; s < streams.size(); ++s) lay_in_place(s);
+}
+
+/// What an operator writes for an all_gather lies where it comes in the result: so nobody copies it there.
+void flow::inside::lay_in_place(std::size_t stream) {
+  if (streams[stream].node < 0 || nodes[static_cast<std::size_t>(streams[stream].node)].collects) return;
+  const described* gather = nullptr;
+  for (const actors::flow_port& to : plan->streams[stream].to) {
+    const described& reader = nodes[static_cast<std::size_t>(to.node)];
+    if (!reader.collects) continue;
+    if (gather != nullptr || reader.kind != collective::all_gather) return;  // another one reads it, too
+    gather = &reader;
+  }
+  if (gather == nullptr) return;
+  memory[stream] = memory[static_cast<std::size_t>(gather->output)].block(gather->comm->rank());
 }
 
 void flow::inside::prepare_operations() {
@@ -228,6 +251,8 @@ void flow::inside::prepare_operations() {
     made->what =
         comm->all_gather_init(std::span{made->votes}.first(1), std::span{made->votes}.subspan(1), partitions(1));
     operations.push_back(std::move(made));
+    const communicator_state& of = *state_of(*comm);
+    ranks.push_back({&of.cell(comm->rank()), of.table->waiting().yields});
   }
   agreements = static_cast<int>(operations.size());
   if (!communicators.empty()) rank = communicators.front()->rank();

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/caf/flow_actors.hpp"
+#include "actors/caf/flow_keeper.hpp"
 #include "actors/waiting/completion.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/flow/flow.hpp"
@@ -23,6 +23,8 @@ public:
   stream_memory() = default;
   /// @param blocks of a collective's buffer (1: none): slot p·blocks + b is part p of block b
   stream_memory(std::shared_ptr<std::pmr::memory_resource> from, std::size_t tile_bytes, int slots, int blocks);
+  /// One of its blocks, with as many slots as that has parts; shares its memory.
+  stream_memory block(int which) const;
   std::byte* at(int slot) const;
   std::byte* data() const { return data_.get(); }
 
@@ -70,6 +72,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   void check_order() const;
   void check_cycles() const;
   void lay_memory();
+  void lay_in_place(std::size_t stream);
   void rehearse() const;
   void prepare_operations();
   std::string waits_text(const actors::flow_wait& what) const;
@@ -77,7 +80,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
 
   // -- flow_run.cpp --
   struct run;
-  void start_operations(const std::shared_ptr<actors::flow_actors>& run);
+  void start_operations(const std::shared_ptr<actors::flow_cell>& run);
   void wait();
   std::string where() const;  ///< "flow block, rank 1"
 
@@ -102,22 +105,24 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   int agreements = 0;
   std::vector<int> operation_of;  ///< by node; −1: none
   int rank = 0;                   ///< in the first communicator
+  /// Those whose calls the collectives are, one a communicator; who waits for the flow turns them.
+  std::vector<actors::flow_rank> ranks;
 
   /// The run under way, for those that come from outside: a part that arrives, and cancel(). They do not keep the flow.
   class to_run {
   public:
-    void set(std::shared_ptr<actors::flow_actors> run) {
+    void set(std::shared_ptr<actors::flow_cell> run) {
       const std::lock_guard lock(mutex_);
       run_.swap(run);
     }
-    std::shared_ptr<actors::flow_actors> get() const {
+    std::shared_ptr<actors::flow_cell> get() const {
       const std::lock_guard lock(mutex_);
       return run_;
     }
 
   private:
     mutable std::mutex mutex_;  // once a part, not once a chunk
-    std::shared_ptr<actors::flow_actors> run_;
+    std::shared_ptr<actors::flow_cell> run_;
   };
   const std::shared_ptr<to_run> under_way = std::make_shared<to_run>();
   actors::completion_ptr end;  ///< of the last run; null: none was started

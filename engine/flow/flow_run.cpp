@@ -103,7 +103,7 @@ std::string flow::inside::where() const {
   return "flow " + name + (operations.empty() ? "" : ", rank " + std::to_string(rank));
 }
 
-void flow::inside::start_operations(const std::shared_ptr<actors::flow_actors>& run) {
+void flow::inside::start_operations(const std::shared_ptr<actors::flow_cell>& run) {
   failure_ptr broken;  // one that cannot begin, which ends the run
   for (std::size_t o = 0; o < operations.size(); ++o) {
     const int number = static_cast<int>(o);
@@ -130,13 +130,12 @@ void flow::start() {
   for (const inside::described& node : in.nodes)
     if (node.what.begin) node.what.begin();
   in.end = std::make_shared<actors::completion>();
-  const auto run =
-      actors::flow_actors::make(*in.core->runtime, in.plan, in.states, std::make_shared<inside::run>(inside_),
-                                static_cast<int>(in.operations.size()), in.agreements, in.options.timeline != nullptr);
+  const auto run = std::make_shared<actors::flow_cell>(
+      in.plan, in.states, std::make_shared<inside::run>(inside_), actors::flow_threads_of(*in.core->runtime),
+      static_cast<int>(in.operations.size()), in.agreements, in.options.timeline != nullptr);
   in.under_way->set(run);
   in.start_operations(run);
-  if (in.options.deadline) run->fail_after(*in.options.deadline);
-  run->go();
+  actors::keep(*in.core->runtime, run, in.options.deadline);
 }
 
 void flow::inside::wait() {
@@ -151,7 +150,8 @@ void flow::inside::wait() {
     end->leave(place);
     return;
   }
-  core->runtime->wait(end);
+  if (const auto run = under_way->get()) actors::turn(*core->runtime, *run, end, ranks);
+  else core->runtime->wait(end);  // it is over, and about to say so
 }
 
 void flow::wait() {

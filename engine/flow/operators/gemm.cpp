@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "memory/kernels/gemm_kernels.hpp"
 
@@ -10,6 +11,7 @@ namespace troupe {
 
 namespace {
 
+constexpr std::size_t cache_line = 64;
 constexpr std::size_t depth = 256;  ///< rows of b that are used while they are in a cache
 /// Of c, from which on it pays to lay columns of b side by side first: rows of b may all fall into the same places of the cache.
 constexpr std::size_t many_rows = 12;
@@ -20,34 +22,53 @@ public:
   product(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c) : a_(a), b_(b), c_(c) {}
 
   void add() {
-    const std::size_t k = b_.extent(0), n = b_.extent(1);
-    for (std::size_t first = 0; first < k; first += depth)
-      for (std::size_t column = 0; column < n; column += kernel_.columns)
-        add_panel(first, std::min(depth, k - first), column, std::min(kernel_.columns, n - column));
+    each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+      const bool as_it_lies = columns == kernel_.columns && b_.strides()[1] == 1 && c_.extent(0) < many_rows;
+      if (!as_it_lies) pack(first, count, column, columns, packed_);
+      add_panel(first, count, column, columns, as_it_lies ? &b_(first, column) : packed_,
+                as_it_lies ? b_.strides()[0] : kernel_.columns);
+    });
+  }
+  /// As add(), of a `b` of which only the shape is looked at: its panels lie one behind the other.
+  void add_laid_out(const T* panels) {
+    each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+      add_panel(first, count, column, columns, panels, kernel_.columns);
+      panels += count * kernel_.columns;
+    });
+  }
+  void lay_out(T* panels) const {
+    each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+      pack(first, count, column, columns, panels);
+      panels += count * kernel_.columns;
+    });
+  }
+  std::size_t laid_out() const {
+    return b_.extent(0) * ((b_.extent(1) + kernel_.columns - 1) / kernel_.columns) * kernel_.columns;
   }
 
 private:
+  template <class Panel>
+  void each_panel(Panel&& panel) const {
+    const std::size_t k = b_.extent(0), n = b_.extent(1);
+    for (std::size_t first = 0; first < k; first += depth)
+      for (std::size_t column = 0; column < n; column += kernel_.columns)
+        panel(first, std::min(depth, k - first), column, std::min(kernel_.columns, n - column));
+  }
+
   static constexpr std::size_t widest = detail::gemm_kernel<T>::most_columns_bytes / sizeof(T);
 
   /// Some columns of c += rows of b that stay in the cache meanwhile.
-  void add_panel(std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
-    const T* rows = &b_(first, column);
-    std::size_t next = b_.strides()[0];
-    if (columns < kernel_.columns || b_.strides()[1] != 1 || c_.extent(0) >= many_rows) {
-      pack(first, count, column, columns);
-      rows = packed_;
-      next = kernel_.columns;
-    }
+  void add_panel(std::size_t first, std::size_t count, std::size_t column, std::size_t columns, const T* rows,
+                 std::size_t next) {
     const std::size_t m = c_.extent(0);
     for (std::size_t i = 0; i < m; i += kernel_.rows)
       add_block(i, std::min(kernel_.rows, m - i), first, count, column, columns, rows, next);
   }
 
   /// What is missing on the right is 0, and so are its sums, which nobody takes.
-  void pack(std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+  void pack(std::size_t first, std::size_t count, std::size_t column, std::size_t columns, T* to) const {
     const std::size_t next = b_.strides()[0], step = b_.strides()[1];
     const T* from = &b_(first, column);
-    T* to = packed_;
     for (std::size_t p = 0; p < count; ++p, from += next, to += kernel_.columns) {
       if (step == 1) std::copy_n(from, columns, to);
       else
@@ -70,24 +91,51 @@ private:
       for (std::size_t j = 0; j < columns; ++j) c_(i + r, column + j) = sums[r * kernel_.columns + j];
   }
 
-  const tensor<const T>&a_, &b_;
-  const tensor<T>& c_;
+  const tensor<const T> a_, b_;
+  const tensor<T> c_;
   const detail::gemm_kernel<T> kernel_ = detail::best_gemm_kernel<T>();
   alignas(64) T packed_[depth * widest];  // not set: what is read was packed
 };
 
 template <class T>
+void clear(const tensor<T>& c) {
+  for (std::size_t i = 0; i < c.extent(0); ++i) {
+    T* const row = &c(i, 0);
+    const std::size_t n = c.extent(1), step = c.strides()[1];
+    for (std::size_t j = 0; j < n; ++j) row[j * step] = 0;
+  }
+}
+
+template <class T>
 void multiply_any(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c, bool adds) {
-  if (!adds)
-    for (std::size_t i = 0; i < c.extent(0); ++i) {
-      T* const row = &c(i, 0);
-      const std::size_t n = c.extent(1), step = c.strides()[1];
-      for (std::size_t j = 0; j < n; ++j) row[j * step] = 0;
-    }
+  if (!adds) clear(c);
   product<T>{a, b, c}.add();
 }
 
+template <class T>
+T* aligned(std::vector<T>& memory) {
+  const std::size_t over = reinterpret_cast<std::uintptr_t>(memory.data()) % cache_line;
+  return memory.data() + (over == 0 ? 0 : (cache_line - over) / sizeof(T));
+}
+
 }  // namespace
+
+template <class T>
+void factor<T>::lay_out(const tensor<const T>& from) {
+  const product<T> what{{}, from, {}};
+  memory_.resize(what.laid_out() + cache_line / sizeof(T));
+  what.lay_out(aligned(memory_));
+  shape_ = from.shape();
+}
+
+template <class T>
+void factor<T>::multiply(const tensor<const T>& a, const tensor<T>& c) {
+  clear(c);
+  product<T>{a, tensor<const T>{nullptr, shape_}, c}.add_laid_out(aligned(memory_));
+}
+
+template class factor<float>;
+template class factor<double>;
 
 void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds) { multiply_any(a, b, c, adds); }
 void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds) {

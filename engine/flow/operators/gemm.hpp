@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/flow/tensor.hpp"
 #include "memory/export.hpp"
@@ -16,11 +17,27 @@ namespace troupe {
 TROUPE_API void multiply(tensor<const float> a, tensor<const float> b, tensor<float> c, bool adds = false);
 TROUPE_API void multiply(tensor<const double> a, tensor<const double> b, tensor<double> c, bool adds = false);
 
-/// out = in·weights: rows of `in` (all dimensions but the last) times a k × n matrix, which must live as long as the operator. The shape of
-/// a tile changes in its last dimension only. Backward: gemm{weights.transposed()} on what comes back, and gemm_weights.
+/// A k × n matrix, copied as multiply() goes through it: for products with one tile after the other, which would copy it so each time.
+template <class T>
+class TROUPE_API factor {
+public:
+  /// Allocates when the matrix is larger than before.
+  void lay_out(const tensor<const T>& from);
+  bool is_laid_out() const { return !memory_.empty(); }
+  /// c = a·(what was laid out), with the bits of troupe::multiply(). One thread at a time. @pre is_laid_out()
+  void multiply(const tensor<const T>& a, const tensor<T>& c);
+
+private:
+  std::vector<T> memory_;
+  tensor_shape shape_;
+};
+
+/// out = in·weights: rows of `in` (all dimensions but the last) times a k × n matrix, which must live as long as the operator. A flow reads it when it starts, and
+/// not while it runs. The shape of a tile changes in its last dimension only. Backward: gemm{weights.transposed()} on what comes back, and gemm_weights.
 template <class T>
 struct gemm {
   tensor<const T> weights;
+  factor<T> laid_out{};  ///< the weights, of the run under way
 
   /// Throws errc::invalid_argument for tiles whose rows are not as long as the weights have rows.
   tensor_shape shape(const tensor_shape& in) const {
@@ -35,7 +52,11 @@ struct gemm {
     out[in.rank() - 1] = weights.extent(1);
     return out;
   }
-  void operator()(tile<const T> in, tile<T> out) const { multiply(as_rows(in), weights, as_rows<T>(out)); }
+  void begin() { laid_out.lay_out(weights); }
+  void operator()(tile<const T> in, tile<T> out) {
+    if (laid_out.is_laid_out()) laid_out.multiply(as_rows(in), as_rows<T>(out));
+    else multiply(as_rows(in), weights, as_rows<T>(out));
+  }
 
   /// A contiguous tensor as a matrix.
   template <class U>
