@@ -55,6 +55,93 @@ class Page:
         check(not said, f"{what}: no console error, no exception, no request" + "".join(f"\n        {s}" for s in said))
 
 
+def opened_at(page, path, anchor):
+    """The same page by another address."""
+    page.b.call("Page.navigate", url="about:blank")
+    page.b.until("location.protocol === 'about:'")
+    page.b.call("Page.navigate", url=f"file://{path.resolve()}{anchor}")
+    page.b.until("!!window.troupe_page")
+    page.b.frames(3)
+
+
+def test_links(page, path, document):
+    end = document["end_ps"]
+    opened_at(page, path, f"#t={end / 4 / 1e6}us&show={end / 8 / 1e6}us-{end / 2 / 1e6}&grid=4")
+    check(page.now() == round(end / 4), f"an address with a time shows that time: {page.now()} of {end}")
+    check(page.b.value("[troupe_page.view.from, troupe_page.view.to].map(Math.round)") == [round(end / 8), round(end / 2)], "and that window of time")
+    columns = page.b.value("new Set(troupe_page.choreographies[0].nodes.map(n => Math.round(n.x))).size")
+    rows = page.b.value("new Set(troupe_page.choreographies[0].nodes.map(n => Math.round(n.y))).size")
+    check((columns, rows) == (4, document["ranks"] // 4) and page.b.value("document.getElementById('arrange').value") == "4", f"and ranks in rows of four: {columns} x {rows}")
+    page.seek(end // 3)
+    page.b.until(f"location.hash.startsWith('#t={end // 3 / 1e6}us')", 5)
+    page.b.click("#whole")
+    page.b.value("(s => { s.value = '0'; s.dispatchEvent(new Event('change')); })(document.getElementById('arrange'))")
+    page.seek(0)
+    page.b.until("location.hash === ''", 5)
+    check(True, "the address follows what is shown")
+    page.b.value("location.hash = '#t=1us', 1")
+    page.b.until("troupe_page.clock.ps === 1e6", 5)
+    for strange in ("#t=never", "#show=9-1", "#t=-4&grid=x", "#%"):
+        opened_at(page, path, strange)
+        check(page.now() == 0 and page.b.value("troupe_page.view.whole"), f"{strange} is no moment, and is passed over")
+
+
+def test_pictures(page, document):
+    page.seek(document["end_ps"] // 2)
+    for part in ("choreography", "gantt", "heat"):
+        colours = page.b.value("(async () => { const b = await createImageBitmap(await section_picture(troupe_page, document.getElementById('%s'))); "
+                               "const c = new OffscreenCanvas(b.width, b.height).getContext('2d'); c.drawImage(b, 0, 0); "
+                               "return new Set(new Uint32Array(c.getImageData(0, 0, b.width, b.height).data.buffer)).size; })()" % part)
+        check(colours > 4, f"{part} can be saved as a picture: {colours} colours")
+    chart = page.b.value("svg_text(document.querySelector('#charts svg'))")
+    drawn = page.b.value("(d => [d.documentElement.tagName, d.querySelectorAll('polyline').length, d.querySelector('polyline').getAttribute('stroke')])"
+                         "(new DOMParser().parseFromString(%s, 'image/svg+xml'))" % json.dumps(chart))
+    check(drawn[0] == "svg" and drawn[1] > 0 and drawn[2].startswith("rgb"), f"a chart can be saved as SVG that needs no style sheet: {drawn}")
+    saved = page.b.value("(async () => { const names = []; HTMLAnchorElement.prototype.click = function () { names.push(this.download); }; "
+                         "for (const b of document.querySelectorAll('.save')) b.click(); await new Promise(r => setTimeout(r, 500)); delete HTMLAnchorElement.prototype.click; return names; })()")
+    check(any(n.endswith("gantt.png") for n in saved) and any(n.endswith(".svg") for n in saved), f"by buttons: {saved}")
+
+
+def give_file(page, path):
+    root = page.b.call("DOM.getDocument")["root"]["nodeId"]
+    node = page.b.call("DOM.querySelector", nodeId=root, selector="#open")["nodeId"]
+    page.b.call("DOM.setFileInputFiles", nodeId=node, files=[str(path.resolve())])
+
+
+TIMELINE = {"traceEvents": [
+    {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "layer <b>"}}, {"ph": "M", "name": "thread_name", "pid": 3, "tid": 1, "args": {"name": "gemm"}},
+    {"ph": "X", "name": "gemm 0", "cat": "work", "pid": 3, "tid": 1, "ts": 1000.5, "dur": 40, "args": {}}, {"ph": "X", "name": "wait", "cat": "wait", "pid": 3, "tid": 1, "ts": 1040.5, "dur": 9.5},
+    {"ph": "B", "name": "outer", "pid": 4, "tid": 1, "ts": 1010}, {"ph": "B", "name": "inner", "pid": 4, "tid": 1, "ts": 1020}, {"ph": "E", "pid": 4, "tid": 1, "ts": 1030}, {"ph": "E", "pid": 4, "tid": 1, "ts": 1110.5},
+    {"ph": "s", "name": "tile", "id": 1, "pid": 3, "tid": 1, "ts": 1020}]}
+
+
+def test_timelines(page, troupe, folder, document):
+    """What other programs and runs wrote, beside the run of the page."""
+    (folder / "timeline.json").write_text(json.dumps(TIMELINE))
+    give_file(page, folder / "timeline.json")
+    page.b.until("troupe_page.runs.length === 2")
+    page.b.frames(3)
+    check(page.b.value("troupe_page.runs[1].actors.map(a => a.name)") == ["gemm", "track 4 1"], "a timeline's tracks have their names")
+    spans = page.b.value("(r => [...r.span_begin].map((b, i) => [b, r.span_end[i], r.span_kinds[r.span_kind[i]]]))(troupe_page.runs[1])")
+    check(spans == [[0, 40e6, "compute"], [40e6, 49.5e6, "wait_chunk"], [19.5e6, 29.5e6, "call"], [9.5e6, 110e6, "call"]], f"its spans begin with the first: {spans}")
+    check(page.b.value("troupe_page.end") == max(110_000_000, document["end_ps"]) and page.b.value("document.querySelectorAll('.gantt').length") == 2, "both stand on one clock")
+    page.b.key("ArrowRight")
+    check(page.now() == page.b.value("troupe_page.event_times.find(t => t > 0)"), "a key is one step, also in the page that was built anew")
+    page.b.click("#alone")
+    check(page.b.value("troupe_page.runs.length") == 1 and page.b.value("document.querySelectorAll('h1').length") == 1, "and the first can stand alone again")
+    trace = pathlib.Path(__file__).resolve().parents[2] / "config/traces/training.goal"
+    subprocess.run([troupe, "replay", trace, "--on", "dgx_h100", "--timeline", folder / "replayed.json"], check=True, stdout=subprocess.DEVNULL)
+    give_file(page, folder / "replayed.json")
+    page.b.until("troupe_page.runs.length === 2")
+    check(page.b.value("troupe_page.runs[1].actors.length") == 8 and page.b.value("troupe_page.runs[1].span_count") > 100, "a replay's timeline is shown")
+    page.b.click("#alone")
+    for name, text, said in (("broken", "{", "cannot be shown"), ("other", '{"a": 1}', "neither a study"), ("empty", '{"traceEvents": []}', "has no span")):
+        (folder / f"{name}_timeline.json").write_text(text)
+        give_file(page, folder / f"{name}_timeline.json")
+        page.b.until("document.getElementById('opened').textContent.includes(%s)" % json.dumps(f"{name}_timeline"))
+        check(said in page.text("#opened") and page.b.value("troupe_page.runs.length") == 1, f"what is none is refused: {page.text('#opened')}")
+
+
 def numbers_of(document):
     return [[f"{r['bytes']:,}", f"{r['count']:,}", r["type"], r["redop"]] for r in document["rows"]]
 
@@ -275,6 +362,11 @@ def main():
             print(f"-- {test.__name__}")
             test(page, ring8)
         page.quiet("ring")
+        for name, test in (("links", lambda: test_links(page, page_of("ring8"), ring8)), ("pictures", lambda: test_pictures(page, ring8)), ("timelines", lambda: test_timelines(page, troupe, folder, ring8))):
+            print(f"-- {name}")
+            page = Page(b, page_of("ring8"))
+            test()
+            page.quiet("ring")
 
         print("-- comparison, dark")
         page = Page(b, page_of("flat2x4", "hier2x4"), dark=True)

@@ -28,8 +28,11 @@ class clock {
 }
 
 class study_page {
-  constructor(runs) {
+  constructor(runs, first_alone = false) {
     this.runs = runs;
+    this.first_alone = first_alone;  // the second one was opened in this page
+    this.ends = new AbortController();
+    this.grid = 0;
     this.end = Math.max(...runs.map(run => run.end_ps));
     this.clock = new clock(this.end, () => this.changed());
     this.view = new time_window(this.end, () => this.changed());
@@ -38,6 +41,32 @@ class study_page {
     this.choreographies = [];
     this.drawings = [];
     this.build();
+    this.address = new address(this);
+    this.changed();
+  }
+
+  /** Until another page takes the place of this one. */
+  listen(at, event, told) { at.addEventListener(event, told, {signal: this.ends.signal}); }
+
+  /** The first run with this document's beside it, on one clock; null: the first alone. */
+  beside(doc) {
+    const docs = [this.runs[0].doc, ...(doc ? [doc] : [])], at = this.clock.ps;
+    this.clock.playing = false;
+    this.ends.abort();
+    document.querySelector("main").replaceChildren();
+    window.troupe_page = new study_page(docs.map((d, i) => new study_run(d, docs.length > 1 ? "AB"[i] : "")), docs.length > 1);
+    window.troupe_page.seek(at);
+  }
+
+  /** Ranks in rows of so many; 0: on circles. */
+  arrange(columns) {
+    this.grid = columns;
+    for (const view of this.choreographies) if (view.surface) view.place();
+    const chosen = document.getElementById("arrange");
+    if (chosen) {
+      if (![...chosen.options].some(o => o.value === String(columns))) chosen.append(element("option", {value: columns}, `rows of ${columns}`));
+      chosen.value = columns;
+    }
     this.changed();
   }
 
@@ -52,6 +81,7 @@ class study_page {
     for (const drawing of this.drawings) drawing.draw(this.clock.ps);
     for (const view of this.choreographies) view.tell(this.clock.ps);
     this.draw_controls();
+    this.address?.write();
   }
 
   // -- moving in time -------------------------------------------------------------------------------------------------------
@@ -75,10 +105,10 @@ class study_page {
     id("speed").onchange = event => { this.clock.speed = Number(event.target.value); this.changed(); };
     id("scrub").oninput = event => this.seek(Number(event.target.value) / 1e6 * this.end);
     id("whole").onclick = () => this.view.reset();
-    document.addEventListener("keydown", event => this.key(event));
+    this.listen(document, "keydown", event => this.key(event));
     this.activity = new surface(id("activity"), () => this.changed());
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.dark.addEventListener("change", () => { read_colours(); this.changed(); });
+    this.listen(this.dark, "change", () => { read_colours(); this.changed(); });
   }
 
   key(event) {
@@ -160,7 +190,7 @@ class study_page {
     else box.append(element("h1", {}, this.runs[0].title), element("p", {class: "result", id: "result"}, ...result_words(this.runs[0])));
     box.append(element("div", {class: this.runs.length > 1 ? "columns" : "column"}, ...this.runs.map(run => element("div", {class: "run"},
       ...(run.letter ? [element("h3", {}, badge(run), run.title)] : []),
-      element("p", {class: "setting"}, setting_words(run)), where_bar(run)))));
+      element("p", {class: "setting"}, setting_words(run)), where_bar(run)))), open_button(this));
     return box;
   }
 
@@ -179,7 +209,7 @@ class study_page {
     const curves = has_curve || keys.length > 0;
     if (curves) choose("busbw");
     const single = keys.length + has_curve === 1;
-    return this.section("results", "Results", curves ? toggle : null, element("div", {class: single ? "beside" : "below"}, table, charts));
+    return this.section("results", "Results", curves ? [toggle, save_buttons(this, "results")] : null, element("div", {class: single ? "beside" : "below"}, table, charts));
   }
 
   choreography() {
@@ -190,7 +220,8 @@ class study_page {
       key({class: "swatch", style: "background:var(--complete)"}, reduction ? "complete" : "there"),
       key({class: "dot", style: "background:var(--copy)"}, "message, copied"),
       ...(reduction ? [key({class: "diamond", style: "background:var(--reduce)"}, "message, reduced")] : []));
-    return this.section("choreography", "Choreography", legend, this.columns(run => {
+    return this.section("choreography", "Choreography", legend && [legend, this.arrangement(), save_buttons(this, "choreography")], this.columns(run => {
+      if (run.doc.timeline) return element("p", {class: "missing"}, "A timeline says what its tracks did, not which data they moved: see below.");
       if (run.only_tokens) return element("p", {class: "missing"}, "Only tokens move here, no data: there is nothing to hold. Who waits for whom is shown below.");
       if (!run.journey) return missing(run.move_count ? `${plural(run.ranks * run.cells, "tile")} are too many to follow in this page` : "The journeys of the chunks were not recorded", run,
         "Study fewer ranks or a smaller message to see who holds what, and when.");
@@ -198,6 +229,13 @@ class study_page {
       this.choreographies.push(view);
       return [element("div", {class: "theatre"}, view.canvas, view.matrix_canvas), element("div", {class: "under"}, view.news, view.follow_note)];
     }));
+  }
+
+  /** A torus looks like one in rows of the right length, which only the reader knows. */
+  arrangement() {
+    const most = Math.max(...this.runs.map(run => run.ranks)), columns = Array.from({length: most}, (_, i) => i + 1).filter(k => most % k === 0).slice(1, -1);
+    return element("label", {class: "arrange"}, "Ranks ", element("select", {id: "arrange", onchange: event => this.arrange(Number(event.target.value))},
+      element("option", {value: 0}, "on circles"), ...columns.map(k => element("option", {value: k}, `in rows of ${k}`))));
   }
 
   gantt() {
@@ -213,7 +251,7 @@ class study_page {
         for (const view of views) { view.hidden[hide ? "add" : "delete"](kind); view.layout(); view.surface.fit(); }
         this.changed();
       }}, actor_words[kind] ?? kind)));
-    const section = this.section("gantt", "Actors over time", [boxes], legend, this.stacked(run => {
+    const section = this.section("gantt", "Actors over time", [boxes, save_buttons(this, "gantt")], legend, this.stacked(run => {
       if (!run.span_count) return missing("What each actor did was not recorded", run, "The totals below, where there are any, and the results above are complete.");
       const view = new gantt_view(run, this.view, {changed: () => this.changed(), seek: ps => this.seek(ps), most_height: this.runs.length > 1 ? 380 : 560});
       views.push(view);
@@ -227,7 +265,7 @@ class study_page {
 
   heat() {
     const scale = !this.runs.some(run => run.span_count) ? null : element("div", {class: "legend"}, element("span", {}, "idle", element("i", {class: "swatch scale"}), "busy all the time"));
-    return this.section("heat", "Utilisation", scale, this.stacked(run => {
+    return this.section("heat", "Utilisation", scale && [scale, save_buttons(this, "heat")], this.stacked(run => {
       if (!run.span_count) return run.utilisation.length ? utilisation_table(run) : missing("Utilisation was not recorded", run, "");
       const view = new heat_view(run, this.view, {changed: () => this.changed(), seek: ps => this.seek(ps), most_height: this.runs.length > 1 ? 260 : 380});
       this.drawings.push(view);
@@ -271,6 +309,7 @@ function missing(what, run, advice) {
 
 function setting_words(run) {
   const {doc} = run, parts = [];
+  if (doc.timeline) return `A timeline of ${plural(run.ranks, "track")} and ${plural(run.span_count, "span")}.`;
   if (run.jobs.length) return `${plural(run.jobs.length, "job")} at once on hardware ${doc.preset} of ${plural(run.ranks, "rank")}.`;
   parts.push(`${doc.collective || "collective"} of ${bytes_text(doc.bytes ?? 0)} on ${plural(run.ranks, "rank")}`);
   if (doc.choreography) parts.push(`choreography ${doc.choreography}`);
@@ -303,6 +342,8 @@ function result_words(run) {
 
 /** Which is faster, by how much, and where the time went. */
 function comparison_words(a, b) {
+  if (a.doc.timeline || b.doc.timeline)
+    return [element("strong", {}, `${a.letter} ends after ${time_text(a.end_ps)}, ${b.letter} after ${time_text(b.end_ps)}`), `: ${number_text(b.end_ps / a.end_ps, 3)} times as long. Both begin at the left.`];
   const time = run => (run.row ? run.row.time_us * 1e6 : run.end_ps), same_size = a.doc.bytes === b.doc.bytes;
   const [fast, slow] = time(a) <= time(b) ? [a, b] : [b, a], ratio = time(slow) / time(fast), gap = time(slow) - time(fast);
   if (ratio < 1.0005) return [element("strong", {}, "Both take the same time"), `: ${time_text(time(a))}.`];

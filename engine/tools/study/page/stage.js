@@ -37,6 +37,7 @@ class choreography_view {
 
   /** Boxes of ranks: on a circle, or on a small circle for each server. */
   place() {
+    if (this.shared.grid) return this.place_in_rows(this.shared.grid);
     const groups = this.run.groups(), count = groups.length, margin = 8;
     // Two servers need half the height that a circle needs.
     if (count === 2) {
@@ -67,6 +68,19 @@ class choreography_view {
         const every = [1, 2, 4, 8, 16, 32, 64, 128, 256].find(k => k * size > 30) ?? 512, out = size * 0.9 + 6;
         if (!this.nodes[rank].label && i % every === 0) this.nodes[rank].number = [out * Math.cos(angle), out * Math.sin(angle)];
       });
+    });
+  }
+
+  /** For tori and meshes: rank r in column r mod `columns`. */
+  place_in_rows(columns) {
+    const n = this.run.ranks, across = Math.min(columns, n), rows = Math.ceil(n / columns), {width: w, height: h} = this.surface;
+    this.group_boxes = [];
+    const size = Math.max(9, Math.min(110, 0.62 * Math.min((w - 16) / across, (h - 16) / rows)));
+    this.nodes = Array.from({length: n}, (_, rank) => {
+      const column = rank % columns, row = Math.floor(rank / columns);
+      const node = this.node_at(8 + (column + 0.5) * (w - 16) / across, 8 + (row + 0.5) * (h - 16) / rows, size);
+      if (!node.label && size >= 12) node.number = [0, -node.height / 2 - 6];
+      return node;
     });
   }
 

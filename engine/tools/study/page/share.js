@@ -1,0 +1,179 @@
+// What leaves the page and comes into it: links to a moment, pictures of the drawings, timelines of other runs.
+
+// -- links ------------------------------------------------------------------------------------------------------------------
+
+/** "12.5us", "3 ms", "12500000ps" → picoseconds; without a unit microseconds. NaN if it is no time. */
+function parsed_time(text) {
+  const found = /^\s*(\d+(?:\.\d*)?|\.\d+)\s*(ps|ns|us|µs|ms|s)?\s*$/.exec(text ?? "");
+  return found ? Number(found[1]) * {ps: 1, ns: 1e3, us: 1e6, µs: 1e6, ms: 1e9, s: 1e12}[found[2] ?? "us"] : NaN;
+}
+
+/**
+ * The address says what the page shows: #t=12.5us, and &show=10us-20us if the charts do not show the whole run, &grid=4 if ranks stand in rows
+ * of four. Whoever opens such an address sees that.
+ */
+class address {
+  constructor(page) {
+    this.page = page;
+    this.read();
+    page.listen(window, "hashchange", () => { if (location.hash !== this.written) this.read(); });
+  }
+
+  read() {
+    const asked = new URLSearchParams(location.hash.slice(1)), {page} = this;
+    const [from, to] = (asked.get("show") ?? "").split("-").map(parsed_time);
+    if (from < to) page.view.set(from, to);
+    const grid = asked.get("grid");
+    if (/^\d{1,4}$/.test(grid ?? "")) page.arrange(Number(grid));
+    const at = parsed_time(asked.get("t"));
+    if (at >= 0) page.seek(at);
+  }
+
+  /** Not while it plays: an address is of a moment. In a while, as browsers count how often it is set. */
+  write() {
+    const {clock, view} = this.page;
+    clearTimeout(this.later);
+    if (clock.playing) return;
+    this.later = setTimeout(() => {
+      const exact = ps => `${Math.round(ps) / 1e6}us`, parts = [];
+      if (clock.ps > 0) parts.push(`t=${exact(clock.ps)}`);
+      if (!view.whole) parts.push(`show=${exact(view.from)}-${exact(view.to)}`);
+      if (this.page.grid) parts.push(`grid=${this.page.grid}`);
+      this.written = parts.length ? `#${parts.join("&")}` : "";
+      if (this.written !== location.hash) history.replaceState(null, "", this.written || location.pathname);
+    }, 200);
+  }
+}
+
+// -- pictures ---------------------------------------------------------------------------------------------------------------
+
+function save(blob, name) {
+  const url = URL.createObjectURL(blob), link = element("a", {href: url, download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+const file_name = (page, part, ending) => `${`${page.runs.map(run => run.title).join(" ")} ${part}`.replace(/[^\p{L}\p{N}]+/gu, "_").slice(0, 100)}.${ending}`;
+
+/** A chart as a file of its own: what the style sheet says about it is written into it. */
+function svg_text(svg) {
+  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  from.forEach((old, i) => {
+    const style = getComputedStyle(old);
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "font-family", "font-size", "font-weight", "opacity"])
+      to[i].setAttribute(name, style.getPropertyValue(name));
+    to[i].removeAttribute("class");
+  });
+  const {width, height} = svg.viewBox.baseVal;
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.prepend(svg_element("rect", {width, height, fill: colours.panel}));
+  return new XMLSerializer().serializeToString(copy);
+}
+
+/** The canvases of a section, one below the other, as they are now: also those that are out of sight, which are not drawn otherwise. */
+function section_picture(page, section) {
+  const surfaces = [...page.drawings.flatMap(d => [d.surface, d.matrix])].filter(Boolean), seen = surfaces.map(s => s.visible);
+  for (const s of surfaces) s.visible = true;
+  page.draw();
+  surfaces.forEach((s, i) => { s.visible = seen[i]; });
+  const canvases = [...section.querySelectorAll("canvas")].filter(c => c.width > 1 && c.height > 1), gap = 8;
+  const sheet = new OffscreenCanvas(Math.max(1, ...canvases.map(c => c.width)), canvases.reduce((sum, c) => sum + c.height + gap, -gap) || 1);
+  const context = sheet.getContext("2d");
+  context.fillStyle = colours.panel;
+  context.fillRect(0, 0, sheet.width, sheet.height);
+  let top = 0;
+  for (const c of canvases) { context.drawImage(c, 0, top); top += c.height + gap; }
+  return sheet.convertToBlob({type: "image/png"});
+}
+
+/** Buttons for what a section has to save. */
+function save_buttons(page, id) {
+  const section = () => document.getElementById(id);
+  const png = element("button", {type: "button", class: "save", title: "Save the drawings as they are now, as PNG", onclick: async () =>
+    save(await section_picture(page, section()), file_name(page, id, "png"))}, "PNG");
+  const svg = element("button", {type: "button", class: "save", title: "Save the curves as SVG", onclick: () =>
+    section().querySelectorAll("figure > svg, .chart > svg").forEach((chart, i) => save(new Blob([svg_text(chart)], {type: "image/svg+xml"}), file_name(page, `${id} ${i + 1}`, "svg")))}, "SVG");
+  return id === "results" ? svg : png;
+}
+
+// -- timelines --------------------------------------------------------------------------------------------------------------
+
+/** Categories of the timelines that Troupe writes, of flows, replays and studies, by the colours that they have here. */
+const timeline_kinds = {
+  work: "compute", ready: "send", arrival: "occupy", wait: "wait_chunk",           // of a flow (engine.timeline)
+  calc: "compute", computing: "compute", collective: "call", message: "send", recv: "copy", waiting: "wait_chunk",  // of a replay
+};
+
+/**
+ * A run as the page shows it, from a timeline in Chrome's trace format (Trace Event Format, Google, 2016): spans, that is complete events (X) and
+ * pairs of begins and ends (B, E), on their tracks. Times begin with the first. Throws an Error that says what is wrong.
+ */
+function timeline_document(data, name) {
+  const events = Array.isArray(data) ? data : data?.traceEvents;
+  if (!Array.isArray(events)) throw new Error("it is neither a study's JSON nor a timeline in Chrome's trace format (an object with traceEvents)");
+  const span_kinds = ["send", "reduce", "copy", "wait_chunk", "wait_credit", "occupy", "launch", "sync", "compute", "call"];
+  const actors = [], of_track = new Map(), processes = new Map(), threads = new Map(), open = new Map(), found = [];
+  const key = e => `${e.pid ?? 0} ${e.tid ?? 0}`;
+  const track = e => {
+    if (!of_track.has(key(e))) {
+      of_track.set(key(e), actors.length);
+      actors.push({pid: e.pid ?? 0, track: key(e)});
+    }
+    return of_track.get(key(e));
+  };
+  const add = (e, begin, end, what, category) => {
+    if (!(end >= begin)) return;
+    const kind = span_kinds.includes(category) ? category : timeline_kinds[category] ?? (/wait/i.test(what) ? "wait_chunk" : "call");
+    found.push([track(e), begin, end, span_kinds.indexOf(kind), -1, -1, Number(e.args?.bytes) || 0, -1]);
+  };
+  for (const e of events) {
+    const at = Number(e?.ts);
+    if (e?.ph === "M" && e.name === "process_name") processes.set(e.pid ?? 0, String(e.args?.name ?? ""));
+    else if (e?.ph === "M" && e.name === "thread_name") threads.set(key(e), String(e.args?.name ?? ""));
+    else if (!Number.isFinite(at)) continue;
+    else if (e.ph === "X") add(e, at, at + (Number(e.dur) || 0), String(e.name ?? ""), e.cat);
+    else if (e.ph === "B") open.set(key(e), [...(open.get(key(e)) ?? []), e]);
+    else if (e.ph === "E") {
+      const begun = open.get(key(e))?.pop();
+      if (begun) add(begun, Number(begun.ts), at, String(begun.name ?? ""), begun.cat);
+    }
+  }
+  if (!found.length) throw new Error("this timeline has no span");
+  const first = found.reduce((least, s) => Math.min(least, s[1]), Infinity);
+  for (const s of found) [s[1], s[2]] = [Math.round((s[1] - first) * 1e6), Math.round((s[2] - first) * 1e6)];
+  const several = processes.size > 1;
+  const named = actors.map(({pid, track: which}, i) => {
+    const thread = threads.get(which) || `track ${which}`, process = processes.get(pid);
+    return {name: several && process ? `${process}: ${thread}` : thread, kind: "rank", rank: i};
+  });
+  return {troupe_study: 1, title: name, ranks: actors.length, actors: named, span_kinds, spans: found, timeline: true,
+    end_ps: found.reduce((most, s) => Math.max(most, s[2]), 1), scenario: {timeline: name}};
+}
+
+/** What a file holds: documents of studies, or a timeline. Throws an Error that says what is wrong. */
+function documents_of(text, name) {
+  const data = JSON.parse(text);
+  const docs = Array.isArray(data?.runs) ? data.runs : [data];
+  if (docs.every(doc => doc?.troupe_study === 1)) return docs;
+  if (data?.troupe_study !== undefined) throw new Error(`it is of format ${data.troupe_study}; this page shows format 1`);
+  return [timeline_document(data, name)];
+}
+
+/** Reads a file into the page: its run takes the place beside the page's first one, on one clock. */
+function open_button(page) {
+  const said = element("span", {class: "hint", id: "opened", role: "status"});
+  const read = async file => {
+    try {
+      page.beside(documents_of(await file.text(), file.name.replace(/\.json$/, ""))[0]);
+    } catch (error) {
+      said.textContent = `${file.name} cannot be shown: ${error.message}.`;
+    }
+  };
+  const input = element("input", {type: "file", id: "open", accept: ".json,application/json", hidden: "", onchange: event => { if (event.target.files[0]) read(event.target.files[0]); }});
+  page.listen(document, "dragover", event => event.preventDefault());
+  page.listen(document, "drop", event => { event.preventDefault(); if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]); });
+  return element("div", {class: "open"}, element("button", {type: "button", title: "The JSON of another study, or a timeline of a real run (Chrome's trace format), beside this run; or drop the file here",
+    onclick: () => input.click()}, "Show another run beside it …"), input,
+    ...(page.runs.length > 1 && page.first_alone ? [element("button", {type: "button", id: "alone", onclick: () => page.beside(null)}, `Only ${page.runs[0].title}`)] : []), said);
+}
