@@ -247,6 +247,7 @@ const ll_options& ll_handle::options() const noexcept { return what_->options; }
 
 ll_session::ll_session(std::shared_ptr<ll_handle::inside> what, std::size_t block)
     : what_(std::move(what)), block_(block) {
+  if (!what_) refuse("the handle is empty (moved from)");
   ll_handle::inside& in = *what_;
   if (block >= in.options.blocks)
     refuse("block " + number(block) + "; the handle has " + number(in.options.blocks) + ", from 0");

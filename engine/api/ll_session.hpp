@@ -43,7 +43,7 @@ public:
   /// out_of_memory, and what a duplicate() throws.
   explicit ll_handle(communicator& comm, const ll_options& options = {});
 
-  const ll_options& options() const noexcept;
+  const ll_options& options() const noexcept;  ///< @pre it was not moved from
   /// Of a rank's buffer.
   static constexpr std::size_t bytes(const ll_options& options) {
     return ll_shape{options.elements, options.element_bytes, options.blocks}.bytes();
