@@ -33,7 +33,9 @@ struct runtime::hidden {
   };
 
   hidden(const runtime_options& o, machine hardware, const scheduler_options& s)
-      : options(o), system(make_actor_system(settings, s)), agenda(scheduler::of(system)),
+      : options(o),
+        system(make_actor_system(settings, s)),
+        agenda(scheduler::of(system)),
         flows(std::make_shared<flow_keeper>(system, agenda)) {
     const lets_go_of_logger of_this_thread;
     if (!options.log) options.log = make_log("warn");

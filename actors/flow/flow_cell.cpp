@@ -19,9 +19,7 @@ failure_ptr no_memory() {
   return why;
 }
 
-std::int32_t arrivals_at(const flow_node& node) {
-  return node.kind == flow_node::kind_of::collective ? node.given : 0;
-}
+std::int32_t arrivals_at(const flow_node& node) { return node.kind == flow_node::kind_of::collective ? node.given : 0; }
 
 /// Each tile that was given is told to each of its readers, or has been given back by it; besides, a node may say that it wants to go on.
 std::size_t most_words(const flow_plan& plan) {

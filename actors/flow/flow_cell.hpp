@@ -42,9 +42,8 @@ public:
 class flow_cell final : public std::enable_shared_from_this<flow_cell>, private flow_run_outbox {
 public:
   /// All nodes are ready to begin; nobody is told. @param nodes outlive the run. @param watched the host wants to hear of waits
-  flow_cell(std::shared_ptr<const flow_plan> plan, std::vector<flow_node_state>& nodes,
-            std::shared_ptr<flow_host> host, std::shared_ptr<flow_threads> threads, int operations, int agreements,
-            bool watched);
+  flow_cell(std::shared_ptr<const flow_plan> plan, std::vector<flow_node_state>& nodes, std::shared_ptr<flow_host> host,
+            std::shared_ptr<flow_threads> threads, int operations, int agreements, bool watched);
   ~flow_cell() override;
   flow_cell(const flow_cell&) = delete;
   flow_cell& operator=(const flow_cell&) = delete;
@@ -141,10 +140,10 @@ private:
   const std::shared_ptr<flow_threads> threads_;
   const bool watched_;
   flow_run_state state_;
-  std::vector<letter> places_;            ///< of arrivals, node after node, then of ends
+  std::vector<letter> places_;             ///< of arrivals, node after node, then of ends
   std::vector<std::int32_t> arrivals_of_;  ///< by node: its first place
-  std::int32_t ends_at_ = 0;              ///< the first place of ends
-  std::vector<word> queue_;               ///< a ring
+  std::int32_t ends_at_ = 0;               ///< the first place of ends
+  std::vector<word> queue_;                ///< a ring
   std::size_t first_ = 0, words_ = 0;
   bool worked_ = false;  ///< since somebody asked
   bool ends_ = false;    ///< the run is over, and its owner is told as soon as no node is in a transition

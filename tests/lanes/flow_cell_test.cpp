@@ -113,8 +113,7 @@ struct stage {
 class member final : public flow_host {
 public:
   member(stage& on, std::int32_t rank) : on_(on), rank_(rank) {
-    for (std::size_t n = 0; n < on.plan->nodes.size(); ++n)
-      nodes.emplace_back(*on.plan, static_cast<std::int32_t>(n));
+    for (std::size_t n = 0; n < on.plan->nodes.size(); ++n) nodes.emplace_back(*on.plan, static_cast<std::int32_t>(n));
   }
   failure_ptr perform(std::int32_t node, const std::vector<flow_tile>& in, const flow_tile*, std::int32_t) override {
     CHECK_FALSE(inside_.exchange(true));  // nobody else has the turn
@@ -213,8 +212,8 @@ TEST_CASE("runs come to their end, whoever turns them, and no letter is left unr
       member& of = *all.members[static_cast<std::size_t>(r)];
       const auto how = random() % 3;
       callers.emplace_back([&cell, &of, how] {
-        if (how > 0) cell.adopt();            // threads turn it …
-        if (how < 2) return wait(cell, of);   // … until its caller comes, or to the end
+        if (how > 0) cell.adopt();           // threads turn it …
+        if (how < 2) return wait(cell, of);  // … until its caller comes, or to the end
         while (!of.ended.load()) std::this_thread::yield();
       });
     }
