@@ -189,6 +189,9 @@ TEST_CASE("virtual states and player cause the same events: every choreography o
           if (!notes) continue;
           run r{std::move(*notes), on, {}, {}, {}, {}};
           vary(r, random);
+          const bool all_fifo = std::all_of(on.classes.begin(), on.classes.end(),
+                                            [](const element_class& c) { return c.discipline == service::fifo; });
+          if (all_fifo && !on.nics && random() % 4 == 0) r.on.routing = path_choice::adaptive;
           if (!uniform) r.counts = random_counts(what, on.ranks, random);
           CAPTURE(m.preset);
           CAPTURE(on.ranks);

@@ -44,6 +44,7 @@ hardware random_hardware(std::mt19937_64& random, const layout& placed, bool fai
     h.host.reduce_rate = 5'000'000'000;
     h.host.copy_rate = 10'000'000'000;
   }
+  if (!fair && random() % 2 == 0) h.set("routing", "adaptive");  // among the ports of a server's NIC
   h.protocols[0].slots = 2 + static_cast<int>(random() % 7);
   return h;
 }
