@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the study mode is: chunk steps per second, and memory, by choreography, ranks and who performs them (the ranks' states, or the
-// player). Usage: study [--quick] [--discipline fifo|fair|max_min] [--json FILE]
-// Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory.
+// How fast the study mode is: chunk steps per second, set-up and memory, by collective, choreography, machine, discipline and who performs
+// them (the ranks' states, or the player). Usage: study [--quick] [--only GROUP,…] [--discipline fifo|fair|max_min] [--rounds N] [--json FILE]
+// Groups: ring, tree, doubling, hierarchical, all_to_all_v, discipline, million (the last one only when it is named).
+// Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory. Seconds are CPU time; of
+// several rounds the fastest run counts.
 
 #include "actors/virtual/virtual_run.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "topology/machine/hardware.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -23,36 +29,95 @@
 namespace {
 
 using namespace troupe;
-using clock_type = std::chrono::steady_clock;
+
+/// The CPU time of this process. A run is one thread that never waits, so this is what it takes on a core of its own.
+struct clock_type {
+  using duration = std::chrono::nanoseconds;
+  using time_point = std::chrono::time_point<clock_type, duration>;
+  static time_point now() {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec}};
+  }
+};
+
+constexpr auto states = performed_by::states, player = performed_by::player;
+constexpr std::size_t mib = 1 << 20;
+
+struct task {
+  const char* group;
+  collective what;
+  const char* choreography;
+  const char* preset;
+  const char* layout;  ///< empty: flat
+  int ranks;           ///< 0: the layout's
+  std::size_t bytes;   ///< of a block; of v-forms a block between two ranks at most
+  performed_by by;
+  const char* discipline = "fifo";
+  bool slow = false;  ///< not with --quick
+};
 
 struct row {
-  char choreography[32];
   int ranks;
   std::uint64_t steps, messages, events;
-  double write_seconds, run_seconds, virtual_us, megabytes;
+  double write_seconds, set_up_seconds, run_seconds, virtual_us, megabytes;
 };
 
 double seconds_since(clock_type::time_point begin) {
   return std::chrono::duration<double>(clock_type::now() - begin).count();
 }
 
-row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by by, const char* discipline) {
+hardware machine_of(const task& t) {
+  preset_request request;
+  request.ranks = t.ranks, request.layout = t.layout;
+  if (std::strcmp(t.preset, "fat_tree") == 0) request.structure = {{"radix", "64"}};
+  hardware on = build_preset(t.preset, request);
+  if (std::strcmp(t.discipline, "fifo") != 0)
+    for (const element_class& c : on.classes) on.set(c.name + ".discipline", t.discipline);
+  return on;
+}
+
+/// Of every pair; a quarter of them send nothing.
+std::vector<std::size_t> uneven_counts(int ranks, std::size_t most) {
+  std::mt19937_64 random{1};
+  std::vector<std::size_t> counts(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks));
+  for (std::size_t& c : counts) c = random() % 4 == 0 ? 0 : random() % most;
+  return counts;
+}
+
+row run_one(const task& t) {
   row r{};
-  std::snprintf(r.choreography, sizeof r.choreography, "%s", choreography);
-  r.ranks = ranks;
   auto begin = clock_type::now();
-  const score notes =
-      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)));
-  hardware on = flat_hardware(ranks);
-  on.set("link.discipline", discipline);
+  const hardware on = machine_of(t);
+  r.ranks = on.ranks;
+  stage at = flat_stage(t.what, on.ranks);
+  if (on.arrangement.size() == on.ranks) at.placement = on.arrangement;
+  at.uniform = t.what != collective::all_to_all;
+  score notes = lower_syncs(write_score(*find_choreography(t.choreography), at));
+  std::vector<std::size_t> counts;
+  if (!at.uniform) notes = one_cell_per_step(notes), counts = uneven_counts(on.ranks, t.bytes / 4);
   r.write_seconds = seconds_since(begin);
-  begin = clock_type::now();
   virtual_options options;
   options.protocol = *on.protocol("simple");
-  options.by = by;
-  const call_shape shape{bytes / 4, {}, {}, {}, 4};
+  options.by = t.by;
+  // Asked before the first event, too: until then the run is set up.
+  struct look {
+    clock_type::time_point begin;
+    double set_up = 0;
+  } first{clock_type::now()};
+  options.context = &first;
+  options.go_on = [](void* context, std::uint64_t events) {
+    auto& l = *static_cast<look*>(context);
+    if (events == 0) l.set_up = seconds_since(l.begin);
+    return true;
+  };
+  call_shape shape;
+  shape.element_size = 4;
+  if (at.uniform) shape.count = t.bytes / 4;
+  else shape.counts = counts;
   const virtual_outcome o = perform_virtually(notes, shape, {}, on, options);
-  r.run_seconds = seconds_since(begin);
+  r.run_seconds = seconds_since(first.begin);
+  r.set_up_seconds = first.set_up;
   r.steps = o.steps, r.messages = o.messages, r.events = o.events;
   r.virtual_us = static_cast<double>(o.end_ps) / 1e6;
   rusage usage{};
@@ -61,79 +126,118 @@ row run_one(const char* choreography, int ranks, std::size_t bytes, performed_by
   return r;
 }
 
-/// In a child, so that the peak memory is this run's alone.
-row run_apart(const char* choreography, int ranks, std::size_t bytes, performed_by by, const char* discipline) {
+/// In a child, so that the peak memory is this run's alone. A run that fails has no steps.
+row run_apart(const task& t) {
   int ends[2];
   row r{};
   if (pipe(ends) != 0) return r;
   const pid_t child = fork();
   if (child == 0) {
-    r = run_one(choreography, ranks, bytes, by, discipline);
+    r = run_one(t);
     const auto written = write(ends[1], &r, sizeof r);
     _exit(written == sizeof r ? 0 : 1);
   }
   close(ends[1]);
-  if (read(ends[0], &r, sizeof r) != sizeof r) std::snprintf(r.choreography, sizeof r.choreography, "failed");
+  if (read(ends[0], &r, sizeof r) != sizeof r) r = {};
   close(ends[0]);
   waitpid(child, nullptr, 0);
   return r;
+}
+
+row fastest_of(const task& t, int rounds) {
+  row best = run_apart(t);
+  for (int i = 1; i < rounds; ++i)
+    if (const row again = run_apart(t); again.run_seconds < best.run_seconds) best = again;
+  return best;
+}
+
+std::vector<task> all_tasks() {
+  constexpr auto sum = collective::all_reduce;
+  std::vector<task> all{
+      {"ring", sum, "ring", "flat", "", 256, mib, states},
+      {"ring", sum, "ring", "flat", "", 256, mib, player},
+      {"ring", sum, "ring", "flat", "", 512, mib, states},
+      {"ring", sum, "ring", "flat", "", 512, mib, player},
+      {"ring", sum, "ring", "flat", "", 1024, 16 * mib, player},
+      {"ring", sum, "ring", "flat", "", 1024, 16 * mib, states, "fifo", true},
+      {"ring", sum, "ring", "flat", "", 2048, 16 * mib, player, "fifo", true},
+      {"ring", sum, "ring", "flat", "", 4096, 64 * mib, player, "fifo", true},
+      {"tree", sum, "double_binary_tree", "flat", "", 1024, mib, states},
+      {"tree", sum, "double_binary_tree", "flat", "", 1024, mib, player},
+      {"tree", sum, "double_binary_tree", "flat", "", 4096, mib, states},
+      {"tree", sum, "double_binary_tree", "flat", "", 4096, mib, player},
+      {"tree", collective::broadcast, "binomial", "flat", "", 65536, mib, player, "fifo", true},
+      {"tree", sum, "double_binary_tree", "flat", "", 65536, mib, player, "fifo", true},
+      {"doubling", sum, "recursive_doubling", "flat", "", 4096, mib, player},
+      {"doubling", sum, "halving_doubling", "flat", "", 4096, mib, player},
+      {"hierarchical", sum, "hierarchical", "dgx_h100", "32x8", 0, 16 * mib, player},
+      {"hierarchical", sum, "hierarchical", "dgx_h100", "128x8", 0, 16 * mib, player},
+      {"hierarchical", sum, "hierarchical_hd", "dgx_h100", "128x8", 0, 16 * mib, player},
+      {"hierarchical", sum, "hierarchical_pipeline", "dgx_h100", "128x8", 0, 16 * mib, player},
+      {"all_to_all_v", collective::all_to_all, "pairwise", "fat_tree", "", 1024, 64 << 10, player},
+      {"all_to_all_v", collective::all_to_all, "direct_full_mesh", "fat_tree", "", 1024, 64 << 10, player},
+      {"million", sum, "double_binary_tree", "flat", "", 1 << 20, mib, player},
+  };
+  for (const char* discipline : {"fifo", "fair", "max_min"}) {
+    all.push_back({"discipline", sum, "ring", "flat", "", 1024, 16 * mib, player, discipline});
+    all.push_back({"discipline", sum, "recursive_doubling", "flat", "", 4096, mib, player, discipline});
+    all.push_back({"discipline", sum, "double_binary_tree", "flat", "", 4096, mib, player, discipline});
+    all.push_back({"discipline", sum, "hierarchical", "dgx_h100", "32x8", 0, 16 * mib, player, discipline});
+    all.push_back(
+        {"discipline", collective::all_to_all, "direct_full_mesh", "fat_tree", "", 512, 64 << 10, player, discipline});
+  }
+  return all;
+}
+
+bool wanted(const std::string& groups, const char* group, bool when_none) {
+  if (groups.empty()) return when_none;
+  return ("," + groups + ",").find("," + std::string{group} + ",") != std::string::npos;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   bool quick = false;
-  std::string file;
-  const char* discipline = "fifo";
+  std::string file, only;
+  const char* discipline = nullptr;
+  int rounds = 1;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) quick = true;
     else if (std::strcmp(argv[i], "--discipline") == 0 && i + 1 < argc) discipline = argv[++i];
+    else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
+    else if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) rounds = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) file = argv[++i];
+    else return std::fprintf(stderr, "study: unknown argument %s\n", argv[i]), 2;
   }
-  struct task {
-    const char* choreography;
-    int ranks;
-    std::size_t bytes;
-    performed_by by;
-  };
-  constexpr auto states = performed_by::states, player = performed_by::player;
-  constexpr std::size_t mib = 1 << 20;
-  std::vector<task> tasks{{"ring", 256, mib, states},
-                          {"ring", 256, mib, player},
-                          {"ring", 512, mib, states},
-                          {"ring", 512, mib, player},
-                          {"ring", 1024, 16 * mib, player},
-                          {"double_binary_tree", 1024, mib, states},
-                          {"double_binary_tree", 1024, mib, player},
-                          {"double_binary_tree", 4096, mib, states},
-                          {"double_binary_tree", 4096, mib, player}};
-  if (!quick) {
-    tasks.push_back({"ring", 1024, 16 * mib, states});
-    tasks.push_back({"ring", 2048, 16 * mib, player});
-    tasks.push_back({"ring", 4096, 64 * mib, player});
-    tasks.push_back({"recursive_doubling", 4096, mib, player});
-    tasks.push_back({"double_binary_tree", 65536, mib, player});
-  }
-  std::printf("%-20s %8s %7s %10s %10s %10s %9s %9s %12s %14s %9s\n", "choreography", "ranks", "by", "steps",
-              "messages", "events", "write(s)", "run(s)", "Msteps/s", "virtual(us)", "peak(MB)");
+  std::printf("%-12s %-21s %-8s %7s %-7s %6s %9s %9s %9s %11s %9s %9s %13s %8s\n", "collective", "choreography",
+              "machine", "ranks", "links", "by", "steps", "events", "write(s)", "set-up(us/r)", "run(s)", "Msteps/s",
+              "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
-  for (const task& t : tasks) {
-    const row r = run_apart(t.choreography, t.ranks, t.bytes, t.by, discipline);
+  for (task t : all_tasks()) {
+    if (!wanted(only, t.group, std::strcmp(t.group, "million") != 0)) continue;
+    if (quick && t.slow) continue;
+    if (discipline != nullptr) t.discipline = discipline;
+    const row r = fastest_of(t, rounds);
     const char* const by = t.by == states ? "states" : "player";
-    const double rate = static_cast<double>(r.steps) / r.run_seconds;
-    std::printf("%-20s %8d %7s %10llu %10llu %10llu %9.2f %9.2f %12.2f %14.1f %9.0f\n", r.choreography, r.ranks, by,
-                static_cast<unsigned long long>(r.steps), static_cast<unsigned long long>(r.messages),
-                static_cast<unsigned long long>(r.events), r.write_seconds, r.run_seconds, rate / 1e6, r.virtual_us,
-                r.megabytes);
+    const std::string what = std::string{name(t.what)} + (t.what == collective::all_to_all ? "_v" : "");
+    const double rate = r.steps == 0 ? 0 : static_cast<double>(r.steps) / r.run_seconds;
+    const double set_up = r.ranks == 0 ? 0 : r.set_up_seconds * 1e6 / r.ranks;
+    std::printf("%-12s %-21s %-8s %7d %-7s %6s %9llu %9llu %9.2f %11.2f %9.3f %9.2f %13.1f %8.0f\n", what.c_str(),
+                t.choreography, t.preset, r.ranks, t.discipline, by, static_cast<unsigned long long>(r.steps),
+                static_cast<unsigned long long>(r.events), r.write_seconds, set_up, r.run_seconds, rate / 1e6,
+                r.virtual_us, r.megabytes);
     std::fflush(stdout);
-    rows.push_back({{"choreography", r.choreography},
+    rows.push_back({{"collective", what},
+                    {"choreography", t.choreography},
+                    {"machine", t.preset},
                     {"ranks", r.ranks},
                     {"by", by},
-                    {"discipline", discipline},
+                    {"discipline", t.discipline},
                     {"steps", r.steps},
                     {"messages", r.messages},
                     {"events", r.events},
                     {"write_s", r.write_seconds},
+                    {"set_up_us_per_rank", set_up},
                     {"run_s", r.run_seconds},
                     {"steps_per_s", rate},
                     {"virtual_us", r.virtual_us},

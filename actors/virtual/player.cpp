@@ -60,27 +60,30 @@ void player::perform() {
   for (int c = 0; c < with_.channels; ++c) advance(c);
 }
 
-void player::advance(int channel) {
+void player::advance(int channel, int lane) {
   if (performers_.empty()) return;
   auto& p = performers_[static_cast<std::size_t>(channel)];
   if (p.performed()) return;
   port through{*this, channel};
-  if (p.advance(through) == performer::status::mismatch)
+  const auto said = lane < 0 ? p.advance(through) : p.advance(through, lane);
+  if (said == performer::status::mismatch)
     throw error(errc::bad_score,
                 "rank " + std::to_string(rank_) + " gets a chunk of another size than its step expects");
 }
 
 void player::arrived(std::uint32_t connection, std::uint32_t) {
-  advance(with_.channels == 1 ? 0 : with_.ways.at(connection).lane / with_.lanes);
+  const std::int32_t lane = with_.ways.at(connection).lane;
+  advance(with_.channels == 1 ? 0 : lane / with_.lanes, with_.channels == 1 ? lane : lane % with_.lanes);
 }
 
 void player::work_ended(int channel, int lane) {
   performers_[static_cast<std::size_t>(channel)].transferred(lane);
-  advance(channel);
+  advance(channel, lane);
 }
 
 void player::on_credit(std::uint32_t connection) {
-  advance(with_.ways.at(connection).lane / with_.lanes);
+  const std::int32_t lane = with_.ways.at(connection).lane;
+  advance(lane / with_.lanes, lane % with_.lanes);
   finish_if_done();
 }
 

@@ -49,7 +49,8 @@ private:
   void perform() override;
   void arrived(std::uint32_t connection, std::uint32_t message) override;
   void work_ended(int channel, int lane) override;
-  void advance(int channel);
+  /// Of this lane alone something has come; −1: nobody knows of which.
+  void advance(int channel, int lane = -1);
 
   player_communicator& all_;
   lazy_program code_;

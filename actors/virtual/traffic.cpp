@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/virtual/traffic.hpp"
 
-#include <caf/event_based_actor.hpp>
-
 #include <algorithm>
 #include <limits>
 
@@ -78,8 +76,8 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
     const connection& like = connections_[i];
     connection c;
     c.from = like.from, c.to = like.to, c.lane = like.lane;
-    c.first_hop = like.first_hop, c.hops = like.hops;
-    c.window = like.window, c.handshake = like.handshake;
+    c.hops = like.hops, c.window = like.window, c.delays = like.delays;
+    std::copy(std::begin(like.elements), std::end(like.elements), c.elements);
     c.part = static_cast<std::uint32_t>(parts_.size());
     connections_.push_back(c);
     if (!choices_.empty()) {
@@ -177,6 +175,8 @@ void traffic::index_receivers(part& p) const {
 
 namespace {
 
+constexpr std::uint64_t picoseconds_a_permille = 1'000'000'000;
+
 double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
   return static_cast<double>(rate) * 1e-9 / slow_down;  // slow_down is in thousandths
 }
@@ -185,7 +185,6 @@ double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
 
 void traffic::set_up_elements() {
   elements_.resize(on_.elements.size());
-  actors_.resize(on_.elements.size());
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     const hardware_element& from = on_.elements[i];
     const element_class& of = on_.classes[from.of];
@@ -195,6 +194,9 @@ void traffic::set_up_elements() {
     e.overhead = of.overhead.count();
     e.rate = of.bytes_per_second;
     e.slow_down = from.slow_down;
+    const std::uint64_t a_byte = picoseconds_a_permille * static_cast<std::uint32_t>(e.slow_down);
+    if (e.rate != 0 && a_byte % e.rate == 0 && a_byte / e.rate < std::uint64_t{1} << 30)
+      e.time_per_byte = a_byte / e.rate;
     e.cut_through = of.passing == forwarding::cut_through;
     const auto first =
         std::lower_bound(on_.faults.begin(), on_.faults.end(), static_cast<element_index>(i),
@@ -222,13 +224,14 @@ void traffic::find_ways(const part& p, std::size_t first) {
     if (way.size() > 1000)
       throw error(errc::bad_config, p.on->name + ": the way from rank " + std::to_string(c.from) + " to rank " +
                                         std::to_string(c.to) + " has more than 1000 elements");
-    add_hops(c, way, p.latency);
+    std::int64_t handshake = 0;
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
-      c.handshake = std::max(c.handshake, of.handshake.count());
+      handshake = std::max(handshake, of.handshake.count());
       if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window))
         c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
+    add_hops(c, way, p.latency, handshake);
     if (p.on->routing == path_choice::adaptive) find_choices(p, i);
   }
 }
@@ -237,57 +240,70 @@ void traffic::find_ways(const part& p, std::size_t first) {
 void traffic::find_choices(const part& p, std::size_t at) {
   choices_.resize(connections_.size());
   choice_data& of = choices_[at];
-  const connection fixed = connections_[at];
-  of.first_hops = {fixed.first_hop};
+  const connection& fixed = connections_[at];
+  const auto add = [&](const element_index* first) {
+    of.ways.push_back(static_cast<std::uint32_t>(choice_ways_.size()));
+    choice_ways_.insert(choice_ways_.end(), first, first + fixed.hops);
+  };
+  add(way_of(fixed));
   of.common = fixed.hops;
   std::vector<element_index> way;
-  const auto same = [&](std::uint32_t first) {
-    std::uint16_t same_hops = 0;
-    while (same_hops < fixed.hops && hops_[first + same_hops].element == way[same_hops]) ++same_hops;
-    return same_hops;
-  };
   for (int other = 1; other < p.on->paths; ++other) {
     p.on->route(fixed.from, fixed.to, fixed.lane / p.lanes + other, way);
     if (way.size() != fixed.hops) continue;
     bool known = false;
-    for (const std::uint32_t first : of.first_hops) {
-      const std::uint16_t common = same(first);
-      known = known || common == fixed.hops;
-      of.common = std::min(of.common, common);
+    for (const std::uint32_t begin : of.ways) {
+      const auto parted = std::mismatch(way.begin(), way.end(), choice_ways_.begin() + begin).first;
+      const auto same = static_cast<std::uint16_t>(parted - way.begin());
+      known = known || same == fixed.hops;
+      of.common = std::min(of.common, same);
     }
-    if (known) continue;
-    connection like = fixed;
-    add_hops(like, way, p.latency);
-    of.first_hops.push_back(like.first_hop);
+    if (!known) add(way.data());
   }
-  if (of.first_hops.size() == 1) of.common = fixed.hops;
+  if (of.ways.size() == 1) of.common = fixed.hops;
 }
 
 /// Its head has come to where its ways part. The one through whose queues, as they are now, it would get soonest; of equals the first.
 void traffic::choose_way(std::uint32_t index) {
-  const virtual_message& m = messages_[index];
+  virtual_message& m = messages_[index];
   const choice_data& of = choices_[m.connection];
   const std::uint16_t hops = connections_[m.connection].hops;
+  const auto latency_of_rest = [&](std::uint32_t begin) {
+    std::int64_t sum = 0;
+    for (std::uint32_t h = begin + of.common; h < begin + hops; ++h) sum += data_of(choice_ways_[h]).latency;
+    return sum;
+  };
   std::int64_t soonest = std::numeric_limits<std::int64_t>::max();
-  for (const std::uint32_t first : of.first_hops) {
-    std::int64_t head = time_.now(), arrival = 0;
-    for (std::uint32_t h = first + of.common; h < first + hops; ++h) {
-      element_data& e = elements_[static_cast<std::size_t>(hops_[h].element)];
+  const std::int64_t beyond = of.ways.empty() ? 0 : m.behind - latency_of_rest(of.ways.front());
+  for (const std::uint32_t begin : of.ways) {
+    const std::int64_t rest = beyond + latency_of_rest(begin);
+    std::int64_t head = time_.now(), arrival = 0, behind = rest;
+    for (std::uint32_t h = begin + of.common; h < begin + hops; ++h) {
+      element_data& e = data_of(choice_ways_[h]);
       const std::int64_t start = std::max(head, e.queue.free_at()), end = start + e.overhead + occupancy(e, m.wire);
-      arrival = std::max(arrival, end + hops_[h].behind);
+      arrival = std::max(arrival, end + behind);
       head = (e.cut_through ? start + e.overhead : end) + e.latency;
+      behind -= e.latency;
     }
     if (arrival >= soonest) continue;
     soonest = arrival;
-    taken_[index] = first;
+    taken_[index] = begin;
+    m.behind = rest;
   }
 }
 
 /// `behind`: latency after the last element.
-void traffic::add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind) {
-  c.first_hop = static_cast<std::uint32_t>(hops_.size());
+void traffic::add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind,
+                       std::int64_t handshake) {
   c.hops = static_cast<std::uint16_t>(way.size());
-  for (const element_index at : way) behind += elements_[static_cast<std::size_t>(at)].latency;
+  if (way.size() <= connection::short_way) {
+    std::copy(way.begin(), way.end(), c.elements);
+  } else {
+    c.elements[0] = static_cast<element_index>(long_ways_.size());
+    long_ways_.insert(long_ways_.end(), way.begin(), way.end());
+  }
+  for (const element_index at : way) behind += data_of(at).latency;
+  c.delays = delays_index({behind, handshake});
   bool behind_shared = false;
   for (const element_index at : way) {
     const element_class& of = on_.class_of(at);
@@ -297,9 +313,15 @@ void traffic::add_hops(connection& c, const std::vector<element_index>& way, std
                                         "element, whose end is not known yet when the head comes; make one of them "
                                         "fifo, or passing = cut_through");
     behind_shared = behind_shared || of.discipline != service::fifo;
-    hops_.push_back({at, false, behind});
-    behind -= elements_[static_cast<std::size_t>(at)].latency;
   }
+}
+
+/// Neighbouring ways are mostly alike, and a machine's ways are of a few kinds.
+std::uint32_t traffic::delays_index(const way_delays& of) {
+  const auto at = std::find(delays_.rbegin(), delays_.rend(), of);
+  if (at != delays_.rend()) return static_cast<std::uint32_t>(delays_.rend() - at - 1);
+  delays_.push_back(of);
+  return static_cast<std::uint32_t>(delays_.size() - 1);
 }
 
 /// An element follows another one if all its messages come from that one, which passes heads on in the order in which it got them:
@@ -309,24 +331,24 @@ void traffic::find_followers() {
   if (!choices_.empty()) return;  // who comes to an element depends on the queues
   constexpr std::int32_t unknown = -1, several = -2;
   std::vector<std::int32_t> feeder(elements_.size(), unknown);
-  for (const connection& c : connections_)
+  for (const connection& c : connections_) {
+    const element_index* const way = way_of(c);
     for (std::uint32_t h = 0; h < c.hops; ++h) {
-      const auto at = static_cast<std::size_t>(hops_[c.first_hop + h].element);
-      const std::int32_t before = h == 0 ? several : hops_[c.first_hop + h - 1].element;
+      const auto at = static_cast<std::size_t>(way[h]);
+      const std::int32_t before = h == 0 ? several : way[h - 1];
       feeder[at] = feeder[at] == unknown || feeder[at] == before ? before : several;
     }
+  }
   // A rank's own work may occupy an element out of this order.
   for (const rank_place& p : on_.places)
     for (const element_index own : {p.core, p.dma})
       if (own != no_element) feeder[static_cast<std::size_t>(own)] = several;
-  for (const connection& c : connections_)
-    for (std::uint32_t h = 1; h < c.hops; ++h) {
-      hop_entry& hop = hops_[c.first_hop + h];
-      const element_index before = hops_[c.first_hop + h - 1].element;
-      const auto is_fifo = [&](element_index e) { return on_.class_of(e).discipline == service::fifo; };
-      hop.follows = feeder[static_cast<std::size_t>(hop.element)] >= 0 &&
-                    elements_[static_cast<std::size_t>(before)].cut_through && is_fifo(before) && is_fifo(hop.element);
-    }
+  const auto is_fifo = [&](element_index e) { return on_.class_of(e).discipline == service::fifo; };
+  for (std::size_t i = 0; i < elements_.size(); ++i) {
+    const element_index before = feeder[i];
+    elements_[i].follows =
+        before >= 0 && data_of(before).cut_through && is_fifo(before) && is_fifo(static_cast<element_index>(i));
+  }
 }
 
 // -- ranks ----------------------------------------------------------------------------------------------------------
@@ -337,7 +359,13 @@ std::uint32_t traffic::find(const part& of, const peer_table& in, rank_t rank, i
       static_cast<std::size_t>(rank) * static_cast<std::size_t>(of.lanes) + static_cast<std::size_t>(lane);
   const std::uint32_t begin = in.begins[row], end = in.begins[row + 1];
   const std::uint32_t offset = static_cast<std::uint32_t>(channel) * of.per_channel;
-  if (begin + hint < end && in.entries[begin + hint].peer == peer) return in.entries[begin + hint].connection + offset;
+  // Mostly the same as before, or the next one round or back: where everybody sends to everybody, a rank goes through them in turn.
+  const std::uint32_t count = end - begin;
+  for (const std::uint32_t near : {hint, hint + 1 < count ? hint + 1 : 0, hint > 0 ? hint - 1 : count - 1})
+    if (near < count && in.entries[begin + near].peer == peer) {
+      hint = near;
+      return in.entries[begin + near].connection + offset;
+    }
   const auto first = in.entries.begin() + begin, last = in.entries.begin() + end;
   const auto at =
       std::lower_bound(first, last, peer, [](const peer_entry& e, rank_t wanted) { return e.peer < wanted; });
@@ -368,7 +396,7 @@ std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   const part& p = parts_[c.part];
   m.wire = p.wire == p.payload ? bytes : (bytes + p.payload - 1) / p.payload * p.wire;
   m.connection = at;
-  if (!choices_.empty()) taken_[index] = c.first_hop;
+  if (!choices_.empty()) taken_[index] = fixed_way;
   m.number = c.sent++;
   payload_sent_ += bytes;
   if (record_) record_->sent(c.from, c.to, c.lane, m.flow, m.sent, bytes);
@@ -431,9 +459,9 @@ std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t
   c.part = part_number;
   c.from = writes ? rank : owner;
   c.to = writes ? owner : rank;
-  add_hops(c, way, 0);
+  add_hops(c, way, 0, 0);
   connections_.push_back(c);
-  if (!choices_.empty()) choices_.push_back({{c.first_hop}, c.hops});
+  if (!choices_.empty()) choices_.emplace_back();
   return at->second;
 }
 
@@ -447,10 +475,11 @@ void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, 
   m.flow = -1;
   m.payload = m.wire = bytes;
   m.connection = by;
-  if (!choices_.empty()) taken_[index] = connections_[by].first_hop;
+  if (!choices_.empty()) taken_[index] = fixed_way;
   m.access = lane;
   // Whose it is: L2 has no rank, and an end of the connection may be L2.
   m.number = static_cast<std::uint32_t>(parts_[part_number].first_rank) + static_cast<std::uint32_t>(rank);
+  m.behind = delays_of(connections_[by]).latency;
   if (connections_[by].hops == 0) arrive(m, index);
   else pass(index, m.sent);
 }
@@ -472,8 +501,8 @@ std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint6
 
 std::int64_t traffic::occupancy(element_data& e, std::uint64_t bytes) {
   if (e.memo_bytes == bytes) return e.memo_time;
+  if (e.time_per_byte != 0 && bytes < std::uint64_t{1} << 32) return static_cast<std::int64_t>(bytes * e.time_per_byte);
   __extension__ using wide = unsigned __int128;
-  constexpr std::uint64_t picoseconds_a_permille = 1'000'000'000;
   std::int64_t time = 0;
   if (e.rate != 0) {
     const std::uint64_t factor = picoseconds_a_permille * static_cast<std::uint32_t>(e.slow_down);
@@ -518,12 +547,6 @@ traffic::passage traffic::reserve_disturbed(element_data& e, std::int64_t head, 
   return {start, begin, served.end};
 }
 
-const caf::actor& traffic::actor_of(element_index element) {
-  caf::actor& at = actors_[static_cast<std::size_t>(element)];
-  if (!at) at = spawn_virtual_element(time_.system(), *this, element);
-  return at;
-}
-
 void traffic::arrive(const virtual_message& m, std::uint32_t index) {
   if (m.access >= 0) {
     time_.at(m.arrival, ranks[m.number], access_event{m.access});
@@ -539,11 +562,13 @@ void traffic::enter(std::uint32_t index) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
   const std::int64_t now = time_.now();
+  const way_delays& delays = delays_of(c);
+  m.behind = delays.latency;
   if (c.hops == 0) {
-    m.arrival = now + parts_[c.part].latency;
+    m.arrival = now + m.behind;
     arrive(m, index);
-  } else if (c.handshake > 0) {
-    time_.at(now + c.handshake, actor_of(hops_[c.first_hop].element), head_event{index});
+  } else if (delays.handshake > 0) {
+    tell(now + delays.handshake, way_of(c)[0], head_event{index});
   } else {
     pass(index, now);
   }
@@ -554,14 +579,14 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
   if (!choices_.empty() && m.hop == choices_[m.connection].common) choose_way(index);
-  const std::uint32_t first = first_hop(index, c);
+  const element_index* const way = way_of(index, c);
   for (;;) {
-    const hop_entry& hop = hops_[first + m.hop];
-    element_data& e = elements_[static_cast<std::size_t>(hop.element)];
+    const element_index at = way[m.hop];
+    element_data& e = data_of(at);
     if (e.shared != max_min_state::none) return enter_shared(index, head);
     std::int64_t next_head = 0;
     if (e.fair >= 0) {
-      join(index, hop.element, head);
+      join(index, at, head);
       next_head = head + e.overhead + e.latency;
     } else {
       const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
@@ -570,18 +595,17 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       e.use.bytes += m.wire;
       ++e.use.messages;
       e.use.queued_ps += served.start - head;
-      m.arrival = std::max(m.arrival, served.end + hop.behind);
-      next_head = e.cut_through ? served.begin + e.overhead + e.latency : m.arrival - (hop.behind - e.latency);
-      if (record_)
-        record_->occupied(hop.element, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
+      m.arrival = std::max(m.arrival, served.end + m.behind);
+      next_head = e.cut_through ? served.begin + e.overhead + e.latency : m.arrival - (m.behind - e.latency);
+      if (record_) record_->occupied(at, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
     }
+    m.behind -= e.latency;
     if (++m.hop == c.hops) {
       if (m.unfinished == 0) arrive(m, index);
       return;
     }
-    const hop_entry& next = hops_[first + m.hop];
-    if (!next.follows) {
-      time_.at(next_head, actor_of(next.element), head_event{index});
+    if (!data_of(way[m.hop]).follows) {
+      tell(next_head, way[m.hop], head_event{index});
       return;
     }
     head = next_head;
@@ -603,23 +627,24 @@ void traffic::join(std::uint32_t index, element_index element, std::int64_t now)
 void traffic::plan_departure(element_index element) {
   fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
   ++f.generation;
-  if (!f.members.empty()) time_.at(f.members.next().time, actor_of(element), done_event{f.generation});
+  if (!f.members.empty()) tell(f.members.next().time, element, done_event{f.generation, element});
 }
 
-void traffic::on_done(element_index element, std::uint64_t generation) {
+void traffic::handle(done_event happened) {
+  const element_index element = happened.element;
   element_data& e = elements_[static_cast<std::size_t>(element)];
   if (e.shared != max_min_state::none) return on_flows();
   fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
-  if (generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
+  if (happened.generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
   const std::int64_t now = time_.now();
   const auto [due, index, joined_at] = f.members.next();
   f.members.leave(now);
   if (f.members.empty()) e.use.busy_ps += now - f.busy_since;
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
-  std::uint32_t hop = 0;
-  while (hops_[c.first_hop + hop].element != element) ++hop;
-  m.arrival = std::max(m.arrival, now + hops_[c.first_hop + hop].behind);
+  std::int64_t behind = delays_of(c).latency;
+  for (const element_index* at = way_of(c); *at != element; ++at) behind -= data_of(*at).latency;
+  m.arrival = std::max(m.arrival, now + behind);
   if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
   plan_departure(element);
@@ -629,26 +654,28 @@ void traffic::on_done(element_index element, std::uint64_t generation) {
 void traffic::enter_shared(std::uint32_t index, std::int64_t head) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
+  const element_index* const way = way_of(c) + m.hop;
   std::int64_t passed = head;
   for (m.run = 0; m.hop + m.run < c.hops; ++m.run) {
-    const element_data& e = elements_[static_cast<std::size_t>(hops_[c.first_hop + m.hop + m.run].element)];
+    const element_data& e = data_of(way[m.run]);
     if (e.shared == max_min_state::none) break;
     passed += e.overhead + e.latency;
   }
   if (passed == time_.now()) begin_flow(index);
-  else time_.at(passed, actor_of(hops_[c.first_hop + m.hop].element), head_event{index});
+  else tell(passed, way[0], head_event{index});
 }
 
 void traffic::begin_flow(std::uint32_t index) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
   const std::int64_t now = time_.now();
-  const std::uint32_t first = c.first_hop + m.hop;
+  const element_index* const way = way_of(c);
   double most = 0;
   flow_way_.clear();
-  for (std::uint32_t h = first; h < first + m.run; ++h) {
-    const element_index at = hops_[h].element;
-    element_data& e = elements_[static_cast<std::size_t>(at)];
+  for (std::uint32_t h = m.hop; h < std::uint32_t{m.hop} + m.run; ++h) {
+    const element_index at = way[h];
+    element_data& e = data_of(at);
+    m.behind -= e.latency;
     e.use.bytes += m.wire;
     ++e.use.messages;
     e.use.busy_ps += occupancy(e, m.wire);
@@ -659,11 +686,11 @@ void traffic::begin_flow(std::uint32_t index) {
   }
   const max_min_state::index flow = flows_.join(now, m.wire, flow_way_, most);
   if (flow >= flow_data_.size()) flow_data_.resize(flow + 1);
-  flow_data_[flow] = {index, first, m.run, now};
+  flow_data_[flow] = {index, m.hop, m.run, now, m.behind};
   ++m.unfinished;
   m.hop = static_cast<std::uint16_t>(m.hop + m.run);
   m.run = 0;
-  if (m.hop < c.hops) time_.at(now, actor_of(hops_[c.first_hop + m.hop].element), head_event{index});
+  if (m.hop < c.hops) tell(now, way[m.hop], head_event{index});
   plan_flows();
 }
 
@@ -684,7 +711,7 @@ void traffic::plan_flows() {
   const std::int64_t due = flows_.unsettled() ? time_.now() : flows_.next();
   if (due >= flows_due_) return;
   flows_due_ = due;
-  time_.at(due, actor_of(first_shared_), done_event{0});
+  tell(due, first_shared_, done_event{0, first_shared_});
 }
 
 void traffic::end_flow(max_min_state::index flow) {
@@ -692,11 +719,10 @@ void traffic::end_flow(max_min_state::index flow) {
   virtual_message& m = messages_[f.message];
   const connection& c = connections_[m.connection];
   const std::int64_t now = time_.now();
-  const hop_entry& last = hops_[f.first + f.count - 1];
-  m.arrival = std::max(m.arrival, now + last.behind - elements_[static_cast<std::size_t>(last.element)].latency);
+  m.arrival = std::max(m.arrival, now + f.behind);
   if (record_)
     for (std::uint32_t h = f.first; h < f.first + f.count; ++h)
-      record_->occupied(hops_[h].element, c.from, c.to, m.flow, f.begin, now, m.wire, 0);
+      record_->occupied(way_of(c)[h], c.from, c.to, m.flow, f.begin, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, f.message);
 }
 
@@ -705,29 +731,6 @@ std::vector<element_use> traffic::use() const {
   all.reserve(elements_.size());
   for (const element_data& e : elements_) all.push_back(e.use);
   return all;
-}
-
-namespace {
-
-class virtual_element final : public caf::event_based_actor {
-public:
-  virtual_element(caf::actor_config& config, traffic& of, element_index which)
-      : event_based_actor(config), of_(of), which_(which) {}
-  caf::behavior make_behavior() override {
-    return {[this](head_event e) { of_.on_head(e.message); },
-            [this](done_event e) { of_.on_done(which_, e.generation); }};
-  }
-  const char* name() const override { return "virtual_element"; }
-
-private:
-  traffic& of_;
-  element_index which_;
-};
-
-}  // namespace
-
-caf::actor spawn_virtual_element(caf::actor_system& system, traffic& of, element_index which) {
-  return system.spawn<virtual_element, caf::lazy_init + caf::hidden>(std::ref(of), which);
 }
 
 }  // namespace troupe::actors

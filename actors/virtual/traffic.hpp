@@ -60,6 +60,42 @@ struct
     done_event {  ///< to a fair element: its next message is done, unless the members have changed since; to the first max_min
                   ///< element: look at the flows
   std::uint64_t generation;
+  element_index element;
+};
+
+/// What a rank hears of.
+class rank_events {
+public:
+  virtual void handle(start_event) = 0;
+  virtual void handle(arrival_event) = 0;
+  virtual void handle(work_event) = 0;
+  virtual void handle(access_event) = 0;
+  virtual void handle(compute_event) = 0;
+  virtual void handle(loss_event) = 0;
+  virtual void handle(word_event) = 0;
+
+protected:
+  ~rank_events() = default;
+};
+
+/// Who sits at a rank's place and gets its events: a state, by calls, or an actor of CAF's. Refers to it, and owns nothing.
+class rank_seat {
+public:
+  rank_seat() = default;
+  rank_seat(std::nullptr_t) {}
+  rank_seat(rank_events& state, std::uint32_t number) : state_(&state), number_(number) {}
+  rank_seat(const caf::actor& actor) : actor_(caf::actor_cast<caf::abstract_actor*>(actor)) {}
+
+  template <class Message>
+  void later(virtual_scheduler& time, std::int64_t when, const Message& what) const {
+    if (state_ != nullptr) time.tell(when, *state_, number_, what);
+    else time.at(when, *actor_, what);
+  }
+
+private:
+  rank_events* state_ = nullptr;
+  caf::abstract_actor* actor_ = nullptr;
+  std::uint32_t number_ = 0;
 };
 
 // -- state ------------------------------------------------------------------------------------------------------------
@@ -67,25 +103,30 @@ struct
 inline constexpr std::uint32_t no_message = 0xffffffffu;
 inline constexpr std::uint32_t no_connection = 0xffffffffu;
 
-struct connection {
+/// One cache line: where everybody sends to everybody there are millions, and each is needed twice.
+struct alignas(64) connection {
+  static constexpr std::size_t short_way = 4;
+
   rank_t from = -1, to = -1;
   std::int32_t lane = 0;  ///< channel × lanes per channel + lane
-  std::uint32_t first_hop = 0;
-  std::uint16_t hops = 0;
-  std::uint16_t window = 0;                            ///< messages under way at once; 0: no limit
-  std::uint32_t under_way = 0;                         ///< if there is a window
+  std::uint32_t part = 0;
   std::uint32_t sent = 0, consumed = 0, credited = 0;  ///< credited: consumed, and the sender has heard of it
   std::uint32_t arrived = no_message;                  ///< not consumed yet, in order of their numbers
   std::uint32_t held = no_message;                     ///< not yet under way because of the window, in order
-  bool sender_waits = false;                           ///< for a credit (players)
-  std::int64_t handshake = 0;
-  std::uint32_t part = 0;
+  std::uint16_t window = 0;                            ///< messages under way at once; 0: no limit
+  std::uint16_t under_way = 0;                         ///< if there is a window
+  std::uint16_t hops = 0;
+  bool sender_waits = false;            ///< for a credit (players)
+  std::uint32_t delays = 0;             ///< index into the traffic's
+  element_index elements[short_way]{};  ///< the way; of a longer one the first is where it begins among the traffic's
 };
+static_assert(sizeof(connection) == 64);
 
 struct virtual_message {
   std::int64_t arrival = 0;  ///< at the destination, as far as known
   std::int64_t sent = 0;
   std::int64_t flow = 0;
+  std::int64_t behind = 0;  ///< latency from the present hop's tail to the destination
   std::uint64_t payload = 0, wire = 0;
   std::uint32_t connection = 0;
   std::uint32_t number = 0;  ///< 0, 1, 2 … of the connection
@@ -118,7 +159,7 @@ public:
 
   // -- ranks --
 
-  std::vector<caf::actor> ranks;  ///< of all parts, one part after the other; set by whoever makes them
+  std::vector<rank_seat> ranks;  ///< of all parts, one part after the other; set by whoever makes them
   /// Where a part's ranks begin there.
   std::size_t first_rank(std::uint32_t part) const { return parts_[part].first_rank; }
 
@@ -167,11 +208,11 @@ public:
 
   // -- elements --
 
-  void on_head(std::uint32_t message) {
-    if (messages_[message].run > 0) begin_flow(message);
-    else pass(message, time_.now());
+  void handle(head_event e) {
+    if (messages_[e.message].run > 0) begin_flow(e.message);
+    else pass(e.message, time_.now());
   }
-  void on_done(element_index element, std::uint64_t generation);
+  void handle(done_event e);
 
   // -- afterwards --
 
@@ -204,10 +245,11 @@ private:
     std::uint32_t first_connection = 0;
     int ranks = 0;
   };
-  struct hop_entry {
-    element_index element;
-    bool follows;         ///< is reserved together with the hop before
-    std::int64_t behind;  ///< latency from this element's tail to the destination
+  /// What whole ways have in common.
+  struct way_delays {
+    std::int64_t latency = 0;    ///< of all elements, and of the protocol
+    std::int64_t handshake = 0;  ///< before a message enters
+    bool operator==(const way_delays&) const = default;
   };
   struct fair_part {
     fair_state members;
@@ -217,8 +259,9 @@ private:
   /// A message on the max_min elements that follow one another on its way.
   struct flow_data {
     std::uint32_t message = no_message;
-    std::uint32_t first = 0, count = 0;  ///< of hops_
+    std::uint32_t first = 0, count = 0;  ///< hops
     std::int64_t begin = 0;
+    std::int64_t behind = 0;  ///< the last one of them
   };
   struct element_data {
     fifo_state queue;
@@ -226,6 +269,8 @@ private:
     std::uint64_t rate = 0;
     std::int32_t slow_down = 1000;
     bool cut_through = true;
+    bool follows = false;                               ///< is reserved together with the hop before
+    std::uint64_t time_per_byte = 0;                    ///< picoseconds, if that is a whole number
     std::int32_t fair = -1;                             ///< index into fair_
     max_min_state::index shared = max_min_state::none;  ///< of flows_
     std::uint32_t first_fault = 0, faults = 0;          ///< of the hardware's
@@ -240,10 +285,6 @@ private:
   void index_receivers(part& p) const;
   void find_ways(const part& p, std::size_t first);
   void find_choices(const part& p, std::size_t connection);
-  /// The ways' first hop; of adaptive ones the present choice of a message that is not there yet. Where none is adaptive, one comparison.
-  std::uint32_t first_hop(std::uint32_t message, const connection& c) const {
-    return choices_.empty() ? c.first_hop : taken_[message];
-  }
   void choose_way(std::uint32_t message);
   void set_up_elements();
   void find_followers();
@@ -272,9 +313,23 @@ private:
   void on_flows();
   void plan_flows();
   void arrive(const virtual_message& m, std::uint32_t index);
-  const caf::actor& actor_of(element_index element);
+  /// An event of an element. Elements have no order to keep among themselves, so that the traffic is told for all.
+  template <class Event>
+  void tell(std::int64_t when, element_index element, const Event& what) {
+    time_.tell(when, *this, ~static_cast<std::uint32_t>(element), what);
+  }
   std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
-  void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind);
+  void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind, std::int64_t handshake);
+  std::uint32_t delays_index(const way_delays& of);
+  const element_index* way_of(const connection& c) const {
+    return c.hops <= connection::short_way ? c.elements : &long_ways_[static_cast<std::size_t>(c.elements[0])];
+  }
+  /// Of a message that is not there yet: its present choice. Where routing is fixed, one comparison.
+  const element_index* way_of(std::uint32_t message, const connection& c) const {
+    return choices_.empty() || taken_[message] == fixed_way ? way_of(c) : &choice_ways_[taken_[message]];
+  }
+  const way_delays& delays_of(const connection& c) const { return delays_[c.delays]; }
+  element_data& data_of(element_index element) { return elements_[static_cast<std::size_t>(element)]; }
 
   virtual_scheduler& time_;
   const hardware& on_;
@@ -285,14 +340,17 @@ private:
   std::unordered_map<std::uint64_t, std::uint32_t>
       access_ways_;  ///< by rank among all parts', owner and direction; only looked up, never walked
   std::vector<connection> connections_;
-  std::vector<hop_entry> hops_;
-  /// Adaptive routing: the ways that a connection's messages may take, all of as many hops, beginning with the fixed one.
+  std::vector<element_index> long_ways_;
+  std::vector<way_delays> delays_;  ///< all that differ: few, as machines are regular
+  /// Adaptive routing: the ways that a connection's messages may take, all of as many elements, beginning with the fixed one.
   struct choice_data {
-    std::vector<std::uint32_t> first_hops;
-    std::uint16_t common = 0;  ///< hops that all of them begin with
+    std::vector<std::uint32_t> ways;  ///< where each begins among choice_ways_
+    std::uint16_t common = 0;         ///< elements that all of them begin with
   };
+  static constexpr std::uint32_t fixed_way = 0xffffffffu;
   std::vector<choice_data> choices_;  ///< by connection; empty: routing is fixed
-  std::vector<std::uint32_t> taken_;  ///< by message: where its way begins among hops_
+  std::vector<element_index> choice_ways_;
+  std::vector<std::uint32_t> taken_;  ///< by message, if there are choices: which of the ways, or fixed_way
   std::vector<element_data> elements_;
   std::vector<fair_part> fair_;
   max_min_state flows_;
@@ -300,14 +358,10 @@ private:
   std::vector<max_min_state::index> flow_way_;
   std::int64_t flows_due_ = max_min_state::never;  ///< of the next event that looks at the flows
   element_index first_shared_ = no_element;        ///< who gets that event
-  std::vector<caf::actor> actors_;                 ///< of elements, spawned when they get their first event
   std::vector<virtual_message> messages_;
   std::uint32_t free_message_ = no_message;
   std::uint64_t sent_ = 0, payload_sent_ = 0;
 };
-
-/// An element as an actor: it gets head_event and done_event.
-caf::actor spawn_virtual_element(caf::actor_system& system, traffic& of, element_index which);
 
 }  // namespace troupe::actors
 
@@ -317,8 +371,6 @@ TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::arrival_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::work_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::compute_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::access_event)
-TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::head_event)
-TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::done_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::loss_event)
 TROUPE_LOCAL_MESSAGE(troupe_virtual, troupe::actors::word_event)
 TROUPE_END_MESSAGES(troupe_virtual)

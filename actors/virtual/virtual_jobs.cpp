@@ -37,7 +37,7 @@ using namespace actors;
 class timetable {
 public:
   timetable(const std::vector<virtual_job>& jobs, const hardware& on, caf::actor_system& system)
-      : on_(on), system_(system), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr) {
+      : on_(on), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr) {
     jobs_.reserve(jobs.size());
     for (const virtual_job& j : jobs) add(j);
     ways_.set_up();
@@ -123,7 +123,7 @@ private:
     }
   }
 
-  caf::actor& actor_of(const call_state& c, std::size_t rank) { return ways_.ranks[ways_.first_rank(c.part) + rank]; }
+  rank_seat& seat_of(const call_state& c, std::size_t rank) { return ways_.ranks[ways_.first_rank(c.part) + rank]; }
 
   /// The ranks' actors and states of all its collectives are made anew: what the last round left is at an end.
   void begin_round(std::uint32_t number) {
@@ -133,8 +133,7 @@ private:
       call_state& call = j.calls[c];
       call.by = make_performers(call.sizes, *call.seen, call.of->options, ways_, call.part, nullptr);
       call.by.all->on_finished = [this, number, c](rank_t rank, std::int64_t end) { finished(number, c, rank, end); };
-      for (std::size_t r = 0; r < call.by.ranks.size(); ++r)
-        actor_of(call, r) = spawn_virtual_rank(system_, *call.by.all, *call.by.ranks[r]);
+      for (std::size_t r = 0; r < call.by.ranks.size(); ++r) seat_of(call, r) = call.by.ranks[r]->seat();
     }
     j.done.calls.emplace_back(j.calls.size(), virtual_stretch{end_of_time, 0});
     for (std::size_t r = 0; r < j.of->ranks.size(); ++r) start_rank(number, 0, r, time_.now());
@@ -144,7 +143,7 @@ private:
     job_state& j = jobs_[number];
     virtual_stretch& stretch = j.done.calls.back()[c];
     stretch.begin = std::min(stretch.begin, at);
-    time_.at(at + j.calls[c].seen->host.launch.count(), actor_of(j.calls[c], rank), start_event{});
+    time_.at(at + j.calls[c].seen->host.launch.count(), seat_of(j.calls[c], rank), start_event{});
   }
 
   void finished(std::uint32_t number, std::size_t c, rank_t rank, std::int64_t end) {
@@ -163,7 +162,7 @@ private:
     for (call_state& c : j.calls) {
       steps_ += c.by.all->steps;
       check_ended(c.by);
-      for (std::size_t r = 0; r < c.by.ranks.size(); ++r) actor_of(c, r) = nullptr;
+      for (std::size_t r = 0; r < c.by.ranks.size(); ++r) seat_of(c, r) = nullptr;
       c.by = {};
     }
     if (++j.round == j.of->rounds) return;
@@ -174,7 +173,6 @@ private:
   }
 
   const hardware& on_;
-  caf::actor_system& system_;
   virtual_scheduler& time_;
   traffic ways_;
   caf::actor self_;

@@ -32,9 +32,10 @@ void check_virtual(const score& notes, const cutting& cut, const hardware& on, c
 
 namespace {
 
-/// Up to here the states take at most a fifth of a second (docs/study.md, "Limits"). Beyond, what they cost more than the player is felt.
-constexpr std::uint64_t most_steps_of_states = 200'000;
-constexpr int most_ranks_of_states = 1024;
+/// Up to here the states take some hundredths of a second (docs/study.md, "Limits"). Beyond, what they cost more than the player is felt:
+/// five to ten times as much.
+constexpr std::uint64_t most_steps_of_states = 20'000;
+constexpr int most_ranks_of_states = 256;
 
 bool by_states(const lazy_sizes& sizes, const hardware& on, const virtual_options& o) {
   const cutting& cut = sizes.cut();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/virtual/virtual_rank.hpp"
 
-#include <caf/event_based_actor.hpp>
-
 #include <algorithm>
 #include <limits>
 
@@ -65,7 +63,7 @@ bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_
     --unfinished_;
     return true;
   }
-  with_.ways.time().at(end, actor(), work_event{global});
+  with_.ways.time().at(end, seat(), work_event{global});
   return false;
 }
 
@@ -159,7 +157,7 @@ bool virtual_rank::reach_barrier(std::int32_t lane) {
   if (static_cast<int>(waiting.size()) < with_.notes.ranks) return false;
   const std::int64_t end = time.now() + delay;
   for (const auto& [rank, since] : waiting) {
-    time.at(end, actor_of(rank), work_event{lane});
+    time.at(end, seat_of(rank), work_event{lane});
     if (with_.record) with_.record->synchronised(rank, lane, rank_, since, end);
   }
   waiting.clear();
@@ -241,7 +239,7 @@ void virtual_rank::on_access(std::int32_t lane) {
   lane_info& l = lanes_[static_cast<std::size_t>(lane)];
   if (--l.accesses > 0) return;
   virtual_scheduler& time = with_.ways.time();
-  if (l.work_end > time.now()) time.at(l.work_end, actor(), work_event{lane});
+  if (l.work_end > time.now()) time.at(l.work_end, seat(), work_event{lane});
   else on_work(lane);
 }
 
@@ -261,7 +259,7 @@ void virtual_rank::compute_block(std::int32_t block) {
     span.actor = rank_, span.kind = span_kind::compute, span.begin = begin, span.end = end;
     with_.record->span(span);
   }
-  with_.ways.time().at(end, actor(), compute_event{block});
+  with_.ways.time().at(end, seat(), compute_event{block});
 }
 
 void virtual_rank::on_compute(std::int32_t block) {
@@ -272,49 +270,40 @@ void virtual_rank::on_compute(std::int32_t block) {
   else finish_if_done();
 }
 
-// -- the actor --------------------------------------------------------------------------------------------------------
+// -- events -----------------------------------------------------------------------------------------------------------
 
-namespace {
-
-class virtual_rank_actor final : public caf::event_based_actor {
-public:
-  virtual_rank_actor(caf::actor_config& config, virtual_communicator& with, virtual_rank& state)
-      : event_based_actor(config), with_(with), state_(state) {}
-
-  caf::behavior make_behavior() override {
-    return {
-        [this](arrival_event e) { guarded([&] { state_.on_arrival(e.message); }); },
-        [this](work_event e) { guarded([&] { state_.on_work(e.lane); }); },
-        [this](access_event e) { guarded([&] { state_.on_access(e.lane); }); },
-        [this](compute_event e) { guarded([&] { state_.on_compute(e.block); }); },
-        [this](loss_event) { guarded([&] { state_.on_loss(); }); },
-        [this](word_event e) { guarded([&] { state_.on_word(e.word); }); },
-        [this](start_event) { guarded([&] { state_.on_start(); }); },
-    };
+/// A failure ends the run once its owner looks, and until then nothing more happens to its ranks.
+template <class Handler>
+void virtual_rank::guarded(Handler handler) noexcept {
+  if (with_.failure) return;
+  try {
+    handler();
+    with_.settle();
+  } catch (...) {
+    with_.failure = std::current_exception();
   }
-  const char* name() const override { return "virtual_rank"; }
+}
 
-private:
-  /// Exceptions do not cross a message: CAF would only end the actor.
-  template <class Handler>
-  void guarded(Handler handler) noexcept {
-    if (with_.failure) return;
-    try {
-      handler();
-      with_.settle();
-    } catch (...) {
-      with_.failure = std::current_exception();
-    }
-  }
-
-  virtual_communicator& with_;
-  virtual_rank& state_;
-};
-
-}  // namespace
-
-caf::actor spawn_virtual_rank(caf::actor_system& system, virtual_communicator& with, virtual_rank& state) {
-  return system.spawn<virtual_rank_actor, caf::lazy_init + caf::hidden>(std::ref(with), std::ref(state));
+void virtual_rank::handle(start_event) {
+  guarded([&] { on_start(); });
+}
+void virtual_rank::handle(arrival_event e) {
+  guarded([&] { on_arrival(e.message); });
+}
+void virtual_rank::handle(work_event e) {
+  guarded([&] { on_work(e.lane); });
+}
+void virtual_rank::handle(access_event e) {
+  guarded([&] { on_access(e.lane); });
+}
+void virtual_rank::handle(compute_event e) {
+  guarded([&] { on_compute(e.block); });
+}
+void virtual_rank::handle(loss_event) {
+  guarded([&] { on_loss(); });
+}
+void virtual_rank::handle(word_event e) {
+  guarded([&] { on_word(e.word); });
 }
 
 }  // namespace troupe::actors

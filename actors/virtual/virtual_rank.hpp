@@ -3,7 +3,8 @@
 // One rank in virtual time: when it begins, what its steps cost, when it has finished. Who performs the steps is left to
 // `state_rank` (the states of a real run) and `player` (only their times).
 //
-// Owner: the rank's actor. What may arrive, in any order after start:
+// Owner: the thread that runs the scheduler. Nobody but the clock sends to a rank, so it is told by calls (virtual_scheduler.hpp). What may
+// arrive, in any order after start:
 //   start              its rank begins (once)
 //   arrival(message)   a message has come to one of its lanes
 //   work(lane)         the work of the lane's present step has ended; only now the step consumes and sends
@@ -14,7 +15,6 @@
 // What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
 // the order in which it was said (virtual_communicator::settle).
 
-#include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
 #include <cstddef>
@@ -68,20 +68,22 @@ public:
   std::exception_ptr failure;                                      ///< the first; ends the run
 };
 
-class virtual_rank {
+class virtual_rank : public rank_events {
 public:
   virtual_rank(virtual_communicator& with, rank_t rank);
   virtual ~virtual_rank() = default;
   virtual_rank(const virtual_rank&) = delete;
   virtual_rank& operator=(const virtual_rank&) = delete;
 
-  void on_start();
-  void on_arrival(std::uint32_t message);
-  void on_work(std::int32_t lane);
-  void on_access(std::int32_t lane);
-  void on_compute(std::int32_t block);
-  void on_loss();
-  virtual void on_word(std::uint32_t /*word*/) {}
+  void handle(start_event) final;
+  void handle(arrival_event e) final;
+  void handle(work_event e) final;
+  void handle(access_event e) final;
+  void handle(compute_event e) final;
+  void handle(loss_event) final;
+  void handle(word_event e) final;
+
+  rank_seat seat() { return {*this, static_cast<std::uint32_t>(with_.first_rank + static_cast<std::size_t>(rank_))}; }
 
   /// What its lanes wait for. For verdicts; the rank cannot go on afterwards.
   virtual std::vector<std::string> waits() = 0;
@@ -96,6 +98,8 @@ protected:
 
   /// A lane begins a step, which lacks nothing. True: its work takes no time. False: work_ended() will be called.
   bool begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked);
+  /// Told to a rank where one was lost (word_event).
+  virtual void on_word(std::uint32_t /*word*/) {}
   /// The others have to hear of it. @pre lost()
   virtual void tell_loss() {}
   bool lost() const { return lost_; }
@@ -127,10 +131,17 @@ private:
   };
 
   lane_info& at(int channel, int lane) { return lanes_[static_cast<std::size_t>(channel * with_.lanes + lane)]; }
-  const caf::actor& actor_of(rank_t rank) const {
+  const rank_seat& seat_of(rank_t rank) const {
     return with_.ways.ranks[with_.first_rank + static_cast<std::size_t>(rank)];
   }
-  const caf::actor& actor() const { return actor_of(rank_); }
+  void on_start();
+  void on_arrival(std::uint32_t message);
+  void on_work(std::int32_t lane);
+  void on_access(std::int32_t lane);
+  void on_compute(std::int32_t block);
+  void on_loss();
+  template <class Handler>
+  void guarded(Handler handler) noexcept;
   void begin();
   void finish();
   void compute_block(std::int32_t block);
@@ -145,6 +156,9 @@ private:
   bool performing_ = false, computing_ = false, lost_ = false;
 };
 
-caf::actor spawn_virtual_rank(caf::actor_system& system, virtual_communicator& with, virtual_rank& state);
+/// For whoever has a system of actors at hand: a rank needs none.
+inline rank_seat spawn_virtual_rank(caf::actor_system&, virtual_communicator&, virtual_rank& state) {
+  return state.seat();
+}
 
 }  // namespace troupe::actors

@@ -63,14 +63,15 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   const virtual_performers by = make_performers(sizes, on, options, ways, part, record.get());
   ways.ranks.reserve(by.ranks.size());
   for (std::size_t r = 0; r < by.ranks.size(); ++r) {
-    ways.ranks.push_back(spawn_virtual_rank(system, *by.all, *by.ranks[r]));
+    ways.ranks.push_back(by.ranks[r]->seat());
     const std::int64_t late = options.skew.empty() ? 0 : options.skew[r];
     time.at(late + on.host.launch.count(), ways.ranks.back(), start_event{});
   }
   for (const rank_loss& l : on.losses) time.at(l.at_ps, ways.ranks[static_cast<std::size_t>(l.rank)], loss_event{});
-  const bool done = time.run(events_between_looks, [&] {
+  const auto go_on = [&] {
     return !by.all->failure && (options.go_on == nullptr || options.go_on(options.context, time.events()));
-  });
+  };
+  const bool done = go_on() && time.run(events_between_looks, go_on);
   if (by.all->failure) std::rethrow_exception(by.all->failure);
   if (!done) throw error(errc::cancelled, "the virtual run was cancelled");
   check_time(time.now());

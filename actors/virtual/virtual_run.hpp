@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Performs a score in virtual time: by the states of real runs, an actor a rank, on modelled hardware, under a deterministic
+// Performs a score in virtual time: by the states of real runs, one a rank, on modelled hardware, under a deterministic
 // scheduler with a virtual clock (virtual_scheduler.hpp). No CAF in this header.
 //
 // One thread, no wall clock, no randomness: the same arguments give the same result, event by event.

@@ -65,12 +65,11 @@ void virtual_scheduler::run_ready() {
   }
 }
 
-/// Actor ids count up from the system's first actor, so they are the same in every run.
+/// Actor ids count up from the system's first actor, so they are the same in every run, as states' numbers are.
 void virtual_scheduler::note(const event& what) noexcept {
   std::uint64_t words[2];
   std::memcpy(words, what.what, sizeof words);
-  for (const std::uint64_t word :
-       {static_cast<std::uint64_t>(now_), static_cast<std::uint64_t>(what.to->id()), words[0], words[1]}) {
+  for (const std::uint64_t word : {static_cast<std::uint64_t>(now_), std::uint64_t{what.number}, words[0], words[1]}) {
     trace_ = (trace_ ^ word) * 0x9e3779b97f4a7c15u;
     trace_ ^= trace_ >> 32;
   }
@@ -91,7 +90,7 @@ bool virtual_scheduler::step() {
   ++events_;
   note(what);
   what.deliver(what, unit_.get());
-  run_ready();
+  if (!ready_.empty()) run_ready();
   return true;
 }
 

@@ -42,6 +42,11 @@ public:
   void arrow_ends(track to, const std::string& name, const std::string& id, std::int64_t ps) {
     event("\"ph\":\"f\",\"bp\":\"e\"," + arrow(name, id) + where(to) + ",\"ts\":" + microseconds(ps));
   }
+  /// A curve of its process, of this value from here on.
+  void counter(std::int64_t process, const std::string& name, std::int64_t ps, std::int64_t value) {
+    event("\"ph\":\"C\",\"name\":" + nlohmann::json(name).dump() + ",\"pid\":" + std::to_string(process) +
+          ",\"ts\":" + microseconds(ps) + ",\"args\":{\"value\":" + std::to_string(value) + "}");
+  }
 
   /// The file. Once.
   std::string finish() {

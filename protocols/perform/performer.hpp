@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,6 +113,10 @@ public:
   /// different call); nothing was written, and the performer must not be used any more.
   template <class Port>
   status advance(Port& port);
+  /// The same where, since it was last called, something has come for this lane and for no other one: a chunk, a credit, the end of its
+  /// work. Does what advance(port) would, in the same order, without a look at lanes that wait for what has not come.
+  template <class Port>
+  status advance(Port& port, int lane);
 
   /// The transfer that `lane` started has ended.
   void transferred(int lane) { at(lane).transfer = transfer_state::ended; }
@@ -124,15 +129,35 @@ private:
   enum class transfer_state : std::uint8_t { none, under_way, ended };
   enum class outcome : std::uint8_t { moved, stuck, mismatch };
   using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
+  /// The next instruction of code that makes it on the fly: made once, however often the lane looks whether it lacks something.
+  struct kept_instruction {
+    instruction what;
+    std::size_t of = ~std::size_t{0};
+  };
+  struct nothing_kept {};
+  static constexpr bool makes_instructions =
+      !std::is_reference_v<decltype(std::declval<const lane_code&>()[std::size_t{}])>;
   struct lane_state {
     lane_code code;
     std::size_t next = 0;
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
     transfer_state transfer = transfer_state::none;
     lane_wait wait;
+    [[no_unique_address]] std::conditional_t<makes_instructions, kept_instruction, nothing_kept> kept;
   };
 
+  static const instruction& present(lane_state& l) {
+    if constexpr (makes_instructions) {
+      if (l.kept.of != l.next) l.kept = {l.code[l.next], l.next};
+      return l.kept.what;
+    } else {
+      return l.code[l.next];
+    }
+  }
+
   lane_state& at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  template <class Port>
+  bool run(Port& port, int lane, bool& moved);
   template <class Port>
   outcome step_once(Port& port, int lane);
   template <class Port>
@@ -171,11 +196,8 @@ typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port
   bool moved = true;
   while (moved && unfinished_ > 0) {
     moved = false;
-    for (int l = 0; l < static_cast<int>(lanes_.size()); ++l) {
-      outcome result = outcome::moved;
-      while (at(l).next < at(l).code.size() && (result = step_once(port, l)) == outcome::moved) moved = true;
-      if (result == outcome::mismatch) return status::mismatch;
-    }
+    for (int l = 0; l < static_cast<int>(lanes_.size()); ++l)
+      if (!run(port, l, moved)) return status::mismatch;
     if (lanes_.size() == 1) break;  // nobody else could have made it ready again
   }
   return unfinished_ == 0 ? status::performed : status::waiting;
@@ -183,9 +205,36 @@ typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port
 
 template <class Code>
 template <class Port>
+typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port, int lane) {
+  if (any_order_) return advance(port);  // what a fan waits for may be another lane as well
+  bool moved = false;
+  if (!run(port, lane, moved)) return status::mismatch;
+  // The rest of that round, and then rounds of all, as long as one moves: only who waits for another lane can.
+  for (int first = lane + 1; moved && unfinished_ > 0; first = 0) {
+    moved = first != 0;
+    for (int l = first; l < static_cast<int>(lanes_.size()); ++l) {
+      const lane_wait::reason why = at(l).wait.why;
+      if (why != lane_wait::reason::lane && why != lane_wait::reason::nothing) continue;
+      if (!run(port, l, moved)) return status::mismatch;
+    }
+  }
+  return unfinished_ == 0 ? status::performed : status::waiting;
+}
+
+/// As far as the lane comes. False: a mismatch.
+template <class Code>
+template <class Port>
+bool basic_performer<Code>::run(Port& port, int lane, bool& moved) {
+  outcome result = outcome::moved;
+  while (at(lane).next < at(lane).code.size() && (result = step_once(port, lane)) == outcome::moved) moved = true;
+  return result != outcome::mismatch;
+}
+
+template <class Code>
+template <class Port>
 typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& port, int lane) {
   lane_state& l = at(lane);
-  const instruction& i = l.code[l.next];
+  const instruction& i = present(l);
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
   if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
   const outcome result = perform(port, lane, i, i.completes);
@@ -358,7 +407,7 @@ void basic_performer<Code>::go_on(lane_state& l) {
 template <class Code>
 typename basic_performer<Code>::outcome basic_performer<Code>::stuck(lane_state& l, lane_wait::reason why, rank_t peer,
                                                                      int lane) {
-  l.wait = {why, lane, peer, l.code[l.next].score_step};
+  l.wait = {why, lane, peer, present(l).score_step};
   return outcome::stuck;
 }
 

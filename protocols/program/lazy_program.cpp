@@ -17,6 +17,7 @@ lazy_sizes::lazy_sizes(const score& s, const call_shape& shape, const cutting& c
 }
 
 std::size_t lazy_sizes::elements_of_part(const extent& e) const {
+  if (score_->parts == 1) return shape_.elements(e.block);
   return cut_range({0, shape_.elements(e.block)}, static_cast<std::size_t>(score_->parts),
                    static_cast<std::size_t>(e.part))
       .size();

@@ -13,9 +13,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 #include <set>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -209,6 +212,22 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   for (const auto& e : trace["traceEvents"]) begins += e["ph"] == "s", ends += e["ph"] == "f";
   CHECK(begins == r.rows[1].outcome.messages);
   CHECK(ends == begins);
+  // The curves: message seconds are those of the moves, and nothing is left at the end.
+  std::map<std::string, std::vector<std::pair<double, double>>> curves;
+  for (const auto& e : trace["traceEvents"])
+    if (e["ph"] == "C") curves[e["name"]].emplace_back(e["ts"], e["args"]["value"]);
+  CHECK(curves.contains("messages served: link"));
+  double expected = 0, area = 0;
+  for (const auto& m : j["moves"]) expected += m[4].get<double>() - m[3].get<double>();
+  const auto& under_way = curves["messages under way"];
+  for (std::size_t i = 0; i + 1 < under_way.size(); ++i)
+    area += (under_way[i + 1].first - under_way[i].first) * under_way[i].second;
+  CHECK(area * 1e6 == doctest::Approx(expected));
+  for (const auto& [curve, points] : curves) {
+    CAPTURE(curve);
+    CHECK(points.back().second == 0);
+    for (const auto& [ts, value] : points) CHECK(value >= 0);
+  }
   std::istringstream csv{study_csv(r)};
   int lines = 0;
   for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 18);

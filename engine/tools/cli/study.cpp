@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <iostream>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/calibrate.hpp"
@@ -142,19 +147,67 @@ void check_alone(const arguments& a, const char* mode) {
     if (said) usage_error(std::string{option} + " would do nothing with " + mode);
 }
 
+/// Runs that do not know of each other, on all cores; `perform(i)` must not throw. Those that move bytes come one after the other, as each
+/// has looked whether there is memory for it.
+template <class Perform>
+void run_beside_each_other(const std::vector<study_scenario>& runs, Perform perform) {
+  const bool alone = std::ranges::any_of(runs, [](const study_scenario& s) { return s.carry == payload::real; });
+  const std::size_t cores = alone ? 1 : std::max(1U, std::thread::hardware_concurrency());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < runs.size(); i = next++) perform(i);
+  };
+  std::vector<std::jthread> others;
+  for (std::size_t t = 1; t < std::min(cores, runs.size()); ++t) others.emplace_back(work);
+  work();
+}
+
+/// Anything else is no matter of a sweep's value.
+bool refuses_the_value(errc code) {
+  return code == errc::unsupported || code == errc::unsupported_type || code == errc::bad_config;
+}
+
 /// What one value cannot have does not keep the others from being run.
 study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const study_run_options& options) {
-  study_sweep_result done{sweep, {}, {}};
-  for (const std::string& value : sweep.values) {
+  std::vector<study_scenario> scenarios;
+  for (const std::string& value : sweep.values) scenarios.push_back(read_study(configured(a, sweep.key + "=" + value)));
+  std::vector<std::optional<study_result>> results(scenarios.size());
+  std::vector<std::exception_ptr> failures(scenarios.size());
+  std::atomic<bool> failed{false};
+  std::mutex telling;
+  study_run_options each = options;
+  each.progress = [&](const std::string& text) {
+    const std::lock_guard lock{telling};
+    options.progress(text);
+  };
+  each.go_on = [&] { return !failed.load() && options.go_on(); };
+  run_beside_each_other(scenarios, [&](std::size_t i) noexcept {
     try {
-      done.points.emplace_back(value, run_study(read_study(configured(a, sweep.key + "=" + value)), options));
+      results[i] = run_study(scenarios[i], each);
     } catch (const error& why) {
-      // Anything else is no matter of the value.
-      const errc code = why.code_value();
-      if (code != errc::unsupported && code != errc::unsupported_type && code != errc::bad_config) throw;
-      done.refused.emplace_back(value, why.what());
+      if (!refuses_the_value(why.code_value())) failed = true;
+      failures[i] = std::current_exception();
+    } catch (...) {
+      failed = true;
+      failures[i] = std::current_exception();
+    }
+  });
+  study_sweep_result done{sweep, {}, {}};
+  std::exception_ptr cancelled;
+  for (std::size_t i = 0; i < scenarios.size(); ++i) {
+    if (results[i]) {
+      done.points.emplace_back(sweep.values[i], std::move(*results[i]));
+      continue;
+    }
+    try {
+      std::rethrow_exception(failures[i]);
+    } catch (const error& why) {
+      if (why.code_value() == errc::cancelled) cancelled = failures[i];  // perhaps only because another one failed
+      else if (!refuses_the_value(why.code_value())) throw;
+      else done.refused.emplace_back(sweep.values[i], why.what());
     }
   }
+  if (cancelled) std::rethrow_exception(cancelled);
   return done;
 }
 

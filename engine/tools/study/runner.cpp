@@ -250,7 +250,8 @@ private:
                          "); the same generator is verified for smaller numbers of ranks");
       return;
     }
-    const verdict v = verify(on_->host.sync.count() >= 0 ? lower_syncs(s) : s, {credits, std::min(slices, 3)});
+    const performing_limits limits{credits, std::min(slices, 3)};
+    const verdict v = on_->host.sync.count() >= 0 ? verify(lower_syncs(s), limits) : verify(s, limits);
     if (v.first_fault) throw error(errc::bad_score, p.choreography + ": " + to_string(*v.first_fault));
     p.verified = true;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chrome's trace format, which Perfetto and chrome://tracing read (Trace Event Format, Google, 2016): a track an actor, an arrow a
-// chunk.
+// chunk, and curves of what is under way and of how many messages the elements of a class serve.
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "engine/flow/trace_events.hpp"
@@ -24,6 +25,7 @@ public:
     for (const virtual_span& s : rec.spans) add_span(s);
     for (const virtual_move& m : rec.moves) add_flow(m);
     add_ends();
+    add_counters(rec);
     return events_.finish();
   }
 
@@ -66,6 +68,38 @@ private:
     const std::string id = std::to_string(m.flow);
     events_.arrow_begins(track(m.from), "chunk", id, m.begin);
     events_.arrow_ends(track(m.to), "chunk", id, m.end);
+  }
+
+  /// What comes and goes at which time.
+  using changes = std::map<std::int64_t, std::int64_t>;
+
+  void add_counter(int process, const std::string& name, const changes& of) {
+    std::int64_t value = 0, said = 0;
+    for (const auto& [ps, by] : of) {
+      value += by;
+      if (value == said) continue;
+      events_.counter(process, name, ps, value);
+      said = value;
+    }
+  }
+
+  void add_counters(const virtual_recording& rec) {
+    changes messages, bytes;
+    for (const virtual_move& m : rec.moves) {
+      bytes[m.begin] += static_cast<std::int64_t>(m.bytes), bytes[m.end] -= static_cast<std::int64_t>(m.bytes);
+      ++messages[m.begin], --messages[m.end];
+    }
+    add_counter(rank_process, "messages under way", messages);
+    add_counter(rank_process, "bytes under way", bytes);
+    std::map<class_id, changes> busy;
+    for (const virtual_span& s : rec.spans) {
+      if (s.kind != span_kind::occupy || s.actor < result_.on->ranks) continue;
+      const auto element = static_cast<std::size_t>(s.actor - result_.on->ranks);
+      changes& of = busy[result_.on->elements[element].of];
+      ++of[s.begin], --of[s.end];
+    }
+    for (const auto& [of, changed] : busy)
+      add_counter(element_process, "messages served: " + result_.on->classes[of].name, changed);
   }
 
   const study_result& result_;

@@ -64,7 +64,6 @@ function svg_text(svg) {
     to[i].removeAttribute("class");
   });
   const {width, height} = svg.viewBox.baseVal;
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
   copy.prepend(svg_element("rect", {width, height, fill: colours.panel}));
