@@ -274,6 +274,7 @@ private:
     std::int32_t fair = -1;                             ///< index into fair_
     max_min_state::index shared = max_min_state::none;  ///< of flows_
     std::uint32_t first_fault = 0, faults = 0;          ///< of the hardware's
+    std::uint32_t number = 0;                           ///< by the order of first events; 0: none yet
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
@@ -313,10 +314,13 @@ private:
   void on_flows();
   void plan_flows();
   void arrive(const virtual_message& m, std::uint32_t index);
-  /// An event of an element. Elements have no order to keep among themselves, so that the traffic is told for all.
+  /// An event of an element. Elements have no order to keep among themselves, so that the traffic is told for all. The trace has them
+  /// by the order of their first events, so that it does not depend on how a machine lists its elements.
   template <class Event>
   void tell(std::int64_t when, element_index element, const Event& what) {
-    time_.tell(when, *this, ~static_cast<std::uint32_t>(element), what);
+    element_data& e = data_of(element);
+    if (e.number == 0) e.number = ++numbered_;
+    time_.tell(when, *this, ~e.number, what);
   }
   std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
   void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind, std::int64_t handshake);
@@ -360,6 +364,7 @@ private:
   element_index first_shared_ = no_element;        ///< who gets that event
   std::vector<virtual_message> messages_;
   std::uint32_t free_message_ = no_message;
+  std::uint32_t numbered_ = 0;  ///< elements
   std::uint64_t sent_ = 0, payload_sent_ = 0;
 };
 
