@@ -109,7 +109,7 @@ TEST_CASE("lists of counts and displacements are checked again when they change"
       const std::size_t own = counts[static_cast<std::size_t>(c.rank())];
       if (!root) counts = {own}, begins.clear();
       out.fill(0);
-      c.gather_v(in.data(), own, out.data(), {std::move(counts), std::move(begins)}, datatype::i32, 0);
+      c.gather_v(in.data(), own, out.data(), block_list{std::move(counts), std::move(begins)}, datatype::i32, 0);
     };
     using six = std::array<std::int32_t, 6>;
     for (int k = 0; k < again; ++k) {
@@ -149,7 +149,7 @@ TEST_CASE("v-forms that repeat each other's buffers with other lists give what t
         }
         std::iota(in.begin(), in.end(), static_cast<std::int32_t>(1000 * me));
         std::fill(out.begin(), out.end(), -1);
-        c.all_to_all_v(in.data(), {send}, out.data(), {receive}, datatype::i32);
+        c.all_to_all_v(in.data(), block_list{send}, out.data(), block_list{receive}, datatype::i32);
         std::size_t at = 0;
         for (std::size_t r = 0; r < n; ++r) {
           std::size_t before = 0;
@@ -159,7 +159,7 @@ TEST_CASE("v-forms that repeat each other's buffers with other lists give what t
         }
         CHECK(std::count(out.begin(), out.end(), -1) == static_cast<std::ptrdiff_t>(out.size() - at));
         std::fill(out.begin(), out.end(), -1);
-        c.all_gather_v(in.data(), out.data(), {common}, datatype::i32);
+        c.all_gather_v(in.data(), out.data(), block_list{common}, datatype::i32);
         at = 0;
         for (std::size_t r = 0; r < n; ++r)
           for (std::size_t i = 0; i < common[r]; ++i) CHECK(out[at++] == static_cast<std::int32_t>(1000 * r + i));
