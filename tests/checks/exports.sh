@@ -26,7 +26,7 @@ while IFS= read -r symbol; do
   name=${symbol%%(*}                                          # troupe::calls::all_reduce, troupe::layout::parse
   name=${name//\[abi:cxx11\]/}
   name=${name#typeinfo for } name=${name#typeinfo name for } name=${name#vtable for }
-  last=${name##*::} owner=${name%::*} owner=${owner##*::}
+  last=${name##*::} owner=${name%::*} owner=${owner%%<*} owner=${owner##*::}  # also of an instantiated class template
   if [[ $symbol == *'('* ]] && grep -qxF -e "function $last" -e "class $owner" <<<"$marked"; then continue; fi
   if [[ $symbol != *'('* ]] && grep -qxF -e "class $last" -e "function $last" <<<"$marked"; then continue; fi
   echo "exported, but in no public header: $symbol"

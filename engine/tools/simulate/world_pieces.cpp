@@ -10,7 +10,6 @@ namespace troupe::simulate {
 
 namespace {
 
-
 /// [begin, end) of a piece of a block, in elements.
 std::pair<std::size_t, std::size_t> piece_of(const call& c, int piece) {
   const auto p = static_cast<std::size_t>(piece), k = static_cast<std::size_t>(c.pieces);
