@@ -92,10 +92,11 @@ void flow_keeper::keep(const std::shared_ptr<flow_cell>& which, std::optional<st
   });
   runs_.push_back(which);
   if (deadline) post_later(actor(), *deadline, flow_late_message{which});
-  if (std::exchange(looks_, true)) return;
+  if (looks_) return;
   futile_ = 0;
   nap_ = shortest_nap;
   post_later(actor(), nap_, flow_look_message{});
+  looks_ = true;
 }
 
 std::optional<std::chrono::nanoseconds> flow_keeper::look() {
@@ -182,11 +183,20 @@ public:
   void enter(parker& place) override {
     place_ = &place;
     which_.enter(place);
-    enter_ranks();
+    try {
+      enter_ranks();
+    } catch (...) {
+      leave_ranks();
+      which_.leave();
+      throw;
+    }
   }
   void leave(parker&) override {
     leave_ranks();
     which_.leave();
+    // It may have been woken for what others wait for, or nobody does.
+    for (const flow_rank& each : ranks_)
+      if (each.cell->wants_turn()) each.cell->help_briefly();
   }
   bool wants() const noexcept override {
     return which_.wants_turn() ||
@@ -207,10 +217,10 @@ public:
 
 private:
   void enter_ranks() {
-    for (const flow_rank& each : ranks_) each.cell->enter_wait(*place_);
+    for (; entered_ < ranks_.size(); ++entered_) ranks_[entered_].cell->enter_wait(*place_);
   }
   void leave_ranks() {
-    for (const flow_rank& each : ranks_) each.cell->leave_wait(*place_);
+    while (entered_ > 0) ranks_[--entered_].cell->leave_wait(*place_);
   }
   /// True: something has moved.
   bool turn_all() {
@@ -233,6 +243,8 @@ private:
     for (const flow_rank& each : ranks_) {
       if (!each.cell->wants_turn()) continue;
       each.cell->run();
+      // What it has on a board is the attendant's from here on, until a message comes: else this caller would look at it for ever.
+      each.cell->leave_to_attendant();
       moved = true;
     }
     return moved;
@@ -243,6 +255,7 @@ private:
   const completion& end_;
   const std::vector<flow_rank>& ranks_;
   parker* place_ = nullptr;
+  std::size_t entered_ = 0;  ///< ranks
 };
 
 }  // namespace

@@ -215,12 +215,19 @@ bool flow_cell::read_letters() {
     oldest = newest;
     newest = before;
   }
+  std::exception_ptr
+      problem;  // no memory for one of them: the others, without which the run does not end, are read all the same
   while (oldest != nullptr) {
     letter* const next = oldest->next;
     const std::unique_ptr<letter> made{oldest->own ? oldest : nullptr};
-    if (!ends_) read(*oldest);
+    try {
+      if (!ends_) read(*oldest);
+    } catch (...) {
+      problem = std::current_exception();
+    }
     oldest = next;
   }
+  if (problem) std::rethrow_exception(problem);
   return true;
 }
 

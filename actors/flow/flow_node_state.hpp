@@ -46,7 +46,7 @@ struct flow_wait {
   bool operator==(const flow_wait&) const = default;
 };
 
-/// One node of a flow: a source, an operator, a sink, a buffer or a collective. One owner turns it, an actor in a real run, the
+/// One node of a flow: a source, an operator, a sink, a buffer or a collective. One owner turns it: the holder of the run's turn (flow_cell.hpp), or the
 /// rehearsal (rehearsal.hpp) where nothing is real.
 ///   begin                  once a run, of all nodes before any of them hears anything
 ///   tile(input, what)      from the node at the other end; at most the stream's credit of them are with us

@@ -61,6 +61,7 @@ struct
                   ///< element: look at the flows
   std::uint64_t generation;
   element_index element;
+  std::int32_t unused = 0;  ///< no bytes between messages' members
 };
 
 /// What a rank hears of.

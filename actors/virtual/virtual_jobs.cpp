@@ -18,7 +18,7 @@ namespace troupe::actors {
 
 struct round_event {  ///< to the timetable: a job's round begins, or has ended everywhere
   std::uint32_t job;
-  bool begins;
+  std::uint32_t begins;  ///< no padding: the trace is over all bytes
 };
 
 }  // namespace troupe::actors
@@ -49,7 +49,7 @@ public:
 
   void start(const caf::actor& self) {
     self_ = self;
-    for (std::uint32_t j = 0; j < jobs_.size(); ++j) time_.at(jobs_[j].of->start, self_, round_event{j, true});
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) time_.at(jobs_[j].of->start, self_, round_event{j, 1});
   }
   void stop() { self_ = nullptr, ways_.ranks.clear(); }
 
@@ -125,7 +125,7 @@ private:
 
   rank_seat& seat_of(const call_state& c, std::size_t rank) { return ways_.ranks[ways_.first_rank(c.part) + rank]; }
 
-  /// The ranks' actors and states of all its collectives are made anew: what the last round left is at an end.
+  /// The states of the ranks of all its collectives are made anew: what the last round left is at an end.
   void begin_round(std::uint32_t number) {
     job_state& j = jobs_[number];
     j.began = time_.now();
@@ -153,7 +153,7 @@ private:
     auto& last = finished_[static_cast<std::size_t>(j.of->ranks[static_cast<std::size_t>(rank)])];
     last = std::max(last, end);
     if (c + 1 < j.calls.size()) start_rank(number, c + 1, static_cast<std::size_t>(rank), end);
-    else if (j.calls[c].by.all->unfinished == 0) time_.at(stretch.end, self_, round_event{number, false});
+    else if (j.calls[c].by.all->unfinished == 0) time_.at(stretch.end, self_, round_event{number, 0});
   }
 
   void end_round(std::uint32_t number) {
@@ -169,7 +169,7 @@ private:
     std::int64_t next = j.began + j.of->period;
     if (j.of->compute > 0)
       for (const int r : j.of->ranks) next = std::max(next, ways_.work(on_.place_of(r).core, j.of->compute, 0));
-    time_.at(next, self_, round_event{number, true});
+    time_.at(next, self_, round_event{number, 1});
   }
 
   const hardware& on_;

@@ -205,9 +205,10 @@ void virtual_rank::finish() {
 }
 
 void virtual_rank::on_loss() {
+  const bool over = with_.unfinished == 0;  // for all ranks: nobody need hear of it
   if (with_.finished[static_cast<std::size_t>(rank_)] < 0) end_early();
   lost_ = true;
-  tell_loss();
+  if (!over) tell_loss();
 }
 
 void virtual_rank::end_early() {

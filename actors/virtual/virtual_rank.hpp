@@ -15,7 +15,6 @@
 // What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
 // the order in which it was said (virtual_communicator::settle).
 
-#include <caf/actor_system.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -155,10 +154,5 @@ private:
   std::uint64_t unfinished_ = 0;  ///< steps
   bool performing_ = false, computing_ = false, lost_ = false;
 };
-
-/// For whoever has a system of actors at hand: a rank needs none.
-inline rank_seat spawn_virtual_rank(caf::actor_system&, virtual_communicator&, virtual_rank& state) {
-  return state.seat();
-}
 
 }  // namespace troupe::actors

@@ -119,7 +119,6 @@ public:
       : what_(what),
         on_(on),
         options_(o),
-        system_(system),
         time_(virtual_scheduler::of(system)),
         ways_(on, time_, nullptr) {
     ranks_.resize(what.ranks.size());
@@ -440,7 +439,7 @@ private:
     c->by = make_performers(g.sizes, *g.seen, g.of->call.options, ways_, c->part, nullptr);
     c->by.all->on_finished = [this, number](rank_t member, std::int64_t at) { member_ended(number, member, at); };
     for (std::size_t r = 0; r < c->by.ranks.size(); ++r)
-      ways_.ranks[ways_.first_rank(c->part) + r] = spawn_virtual_rank(system_, *c->by.all, *c->by.ranks[r]);
+      ways_.ranks[ways_.first_rank(c->part) + r] = c->by.ranks[r]->seat();
     open_.push_back(number);
     result_.most_at_once = std::max<std::uint64_t>(result_.most_at_once, open_.size());
     return c;
@@ -511,7 +510,6 @@ private:
   const replay_trace& what_;
   const hardware& on_;
   const replay_options& options_;
-  caf::actor_system& system_;
   virtual_scheduler& time_;
   traffic ways_;
   caf::actor self_;

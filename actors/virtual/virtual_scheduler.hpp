@@ -113,6 +113,8 @@ private:
   void push(time_type time, void* to, std::uint64_t number, const Message& what,
             void (*deliver)(const event&, caf_context*)) {
     static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) <= event::room);
+    // note() hashes its bytes.
+    static_assert(std::is_empty_v<Message> || std::has_unique_object_representations_v<Message>);
     event e{to, deliver, {}, static_cast<std::uint32_t>(number)};
     if constexpr (!std::is_empty_v<Message>) std::memcpy(e.what, &what, sizeof what);
     events_due_.push(time < now_ ? now_ : time, e);

@@ -34,7 +34,7 @@ std::string wrong_options(const ll_options& o) {
   const auto in_range = [](std::size_t n) { return n >= 1 && n <= ll_options::most_bytes; };
   if (!in_range(o.elements) || !in_range(o.element_bytes) || !in_range(o.blocks))
     return number(o.blocks) + " blocks of " + number(o.elements) + " elements of " + number(o.element_bytes) +
-           " bytes; each of them must be at least 1";
+           " bytes; each of them must be between 1 and " + number(ll_options::most_bytes);
   // No overflow: each factor is checked before it is multiplied.
   const std::size_t slots = o.elements * ll_shape::units_of(o.element_bytes);
   if (slots > ll_options::most_bytes || slots * o.blocks > ll_options::most_bytes ||
@@ -167,6 +167,7 @@ ll_handle::inside::inside(communicator& of, const ll_options& how)
       ranks(of.size()),
       deadline(made_with->deadline_for(rank, {.deadline = how.deadline})),
       copy(copy_of(of, deadline)) {
+  static_cast<void>(with_boards(copy));  // of its own, for which there may have been no room
   const std::string wrong = wrong_options(how);
   std::vector<ll::word*> buffers = find_buffers(wrong);
   port.emplace(board(), rank, shape_of(how), std::move(buffers), state().table->waiting());
@@ -228,11 +229,12 @@ void ll_handle::inside::late(const ll_port::wanted& what, std::chrono::nanosecon
                      " ms for element " + number(what.start);
   if (what.count > 1) text += " and " + number(what.count - 1) + " more";
   text += " in epoch " + std::to_string(what.epoch) + " of block " + number(what.block);
-  const char* before = "; not there yet: rank ";
+  const char* const none = "; behind is rank ";
+  const char* before = none;
   for (rank_t r = 0; r < ranks; ++r)
-    if (const std::uint32_t its = port->epoch(what.block, r); its != what.epoch) {
+    if (const std::uint32_t its = port->epoch(what.block, r); its != what.epoch && its != ll::epoch_after(what.epoch))
       text += std::exchange(before, ", rank ") + std::to_string(r) + " (epoch " + std::to_string(its) + ")";
-    }
+  if (before == none) text += "; no rank is behind, so somebody has not sent it";
   throw error(errc::timed_out, text);
 }
 

@@ -146,10 +146,8 @@ private:
   /// @pre checked; at most `unroll`
   template <class T>
   void read(std::size_t start, std::size_t stride, std::span<T> into) {
-    if (!read_now(start, stride, into)) {
-      wait(start, into.size(), stride, sizeof(T));
-      read_now(start, stride, into);
-    }
+    // What has come may be overwritten before it is read, by who is two epochs ahead: the next wait says so.
+    while (!read_now(start, stride, into)) wait(start, into.size(), stride, sizeof(T));
   }
   template <class T>
   bool read_now(std::size_t start, std::size_t stride, std::span<T> into) const {

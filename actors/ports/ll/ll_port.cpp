@@ -177,8 +177,8 @@ ll_port::wanted ll_port::wanted_by(rank_t of) const {
           its.stride.load(acquire), its.bytes.load(acquire)};
 }
 
-/// When the first loop has ended, all wait, and from then on nobody writes: what the second one does not find is not there. The third one finds that they
-/// have waited since the first, so what the second one has read is what they wait for.
+/// When the first loop has ended, all wait, and from then on nobody writes: what the second one does not find is not there. It asks whether they
+/// have waited since the first before it looks where their words point to, which need not belong together otherwise; the third one asks once more.
 bool ll_port::is_stuck(const wanted& what) const {
   const auto n = static_cast<rank_t>(buffers_.size());
   std::vector<std::uint64_t> turns(buffers_.size());
@@ -190,7 +190,10 @@ bool ll_port::is_stuck(const wanted& what) const {
       if (turns_of(r) % 2 == 0) return false;
     }
   for (rank_t r = 0; r < n; ++r)
-    if (counts(r) && has_come(wanted_by(r), r)) return false;
+    if (counts(r)) {
+      const wanted its = wanted_by(r);
+      if (waits(r).turns.load(std::memory_order_acquire) != turns_of(r) || has_come(its, r)) return false;
+    }
   if (has_come(what)) return false;
   for (rank_t r = 0; r < n; ++r)
     if (counts(r) && waits(r).turns.load(std::memory_order_acquire) != turns_of(r)) return false;

@@ -113,9 +113,9 @@ void multiply_any(const tensor<const T>& a, const tensor<const T>& b, const tens
 }
 
 template <class T>
-T* aligned(std::vector<T>& memory) {
+std::size_t to_cache_line(const std::vector<T>& memory) {
   const std::size_t over = reinterpret_cast<std::uintptr_t>(memory.data()) % cache_line;
-  return memory.data() + (over == 0 ? 0 : (cache_line - over) / sizeof(T));
+  return over == 0 ? 0 : (cache_line - over) / sizeof(T);
 }
 
 }  // namespace
@@ -124,14 +124,15 @@ template <class T>
 void factor<T>::lay_out(const tensor<const T>& from) {
   const product<T> what{{}, from, {}};
   memory_.resize(what.laid_out() + cache_line / sizeof(T));
-  what.lay_out(aligned(memory_));
+  begin_ = to_cache_line(memory_);
+  what.lay_out(memory_.data() + begin_);
   shape_ = from.shape();
 }
 
 template <class T>
 void factor<T>::multiply(const tensor<const T>& a, const tensor<T>& c) {
   clear(c);
-  product<T>{a, tensor<const T>{nullptr, shape_}, c}.add_laid_out(aligned(memory_));
+  product<T>{a, tensor<const T>{nullptr, shape_}, c}.add_laid_out(memory_.data() + begin_);
 }
 
 template class factor<float>;

@@ -29,6 +29,7 @@ public:
 
 private:
   std::vector<T> memory_;
+  std::size_t begin_ = 0;  ///< of the panels in it, at a cache line; in a copy perhaps not
   tensor_shape shape_;
 };
 

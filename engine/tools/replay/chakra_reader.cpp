@@ -68,8 +68,8 @@ public:
     if (!ranks.is_array()) fail(file, "the ranks of communicator " + printable(name) + " are no list, such as [0, 2]");
     for (const json& r : ranks) {
       if (!r.is_number_unsigned() || r.get<std::uint64_t>() >= size)
-        fail(file, "communicator " + printable(name) + " has the rank " + printable(r.dump()) + "; ranks are 0 to " +
-                       std::to_string(size - 1));
+        fail(file, "communicator " + printable(name) + " has the rank " + printable(r.type_name()) +
+                       "; ranks are 0 to " + std::to_string(size - 1));
       members.push_back(r.get<int>());
     }
     if (members.empty()) members = into_.communicators[0].ranks;
