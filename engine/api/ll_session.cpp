@@ -229,12 +229,12 @@ void ll_handle::inside::late(const ll_port::wanted& what, std::chrono::nanosecon
                      " ms for element " + number(what.start);
   if (what.count > 1) text += " and " + number(what.count - 1) + " more";
   text += " in epoch " + std::to_string(what.epoch) + " of block " + number(what.block);
-  const char* const none = "; behind is rank ";
+  const char* const none = "; in other epochs: rank ";
   const char* before = none;
   for (rank_t r = 0; r < ranks; ++r)
-    if (const std::uint32_t its = port->epoch(what.block, r); its != what.epoch && its != ll::epoch_after(what.epoch))
+    if (const std::uint32_t its = port->epoch(what.block, r); its != what.epoch)
       text += std::exchange(before, ", rank ") + std::to_string(r) + " (epoch " + std::to_string(its) + ")";
-  if (before == none) text += "; no rank is behind, so somebody has not sent it";
+  if (before == none) text += "; all ranks are in that epoch, and somebody has not sent it";
   throw error(errc::timed_out, text);
 }
 

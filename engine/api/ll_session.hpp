@@ -71,7 +71,7 @@ private:
 ///
 /// Who has received an element sees what its sender did before. One thread at a time uses the sessions of a rank's handle; threads that want sessions of
 /// their own make handles of their own. Must not be used inside a callback.
-/// A recv throws error: timed_out with who is behind; peer_lost, communicator_aborted, revoked, engine_closed as any call (of the handle's own copy of the
+/// A recv throws error: timed_out with who is in another epoch; peer_lost, communicator_aborted, revoked, engine_closed as any call (of the handle's own copy of the
 /// communicator, which ends when its processes or the engine do); rank_missing when all others wait, too, or have let their handles go. Then, as after any error, the
 /// other ranks' epochs may be elsewhere: make a new handle.
 class TROUPE_API ll_session {

@@ -143,19 +143,19 @@ TEST_CASE("what cannot be is refused") {
       {[&] {
          ll_handle{comm, {.elements = 0}};
        },
-       "at least 1"},
+       "between 1 and 16777216"},
       {[&] {
          ll_handle{comm, {.element_bytes = 0}};
        },
-       "at least 1"},
+       "between 1 and 16777216"},
       {[&] {
          ll_handle{comm, {.blocks = 0}};
        },
-       "at least 1"},
+       "between 1 and 16777216"},
       {[&] {
          ll_handle{comm, {.elements = ~std::size_t{0}}};
        },
-       "at least 1"},
+       "between 1 and 16777216"},
       {[&] {
          ll_handle{comm, {.elements = 1 << 20, .element_bytes = 1 << 10}};
        },
@@ -195,7 +195,7 @@ TEST_CASE("options that differ, and those of one rank that are none, are told to
   });
 }
 
-TEST_CASE("a wait ends with its deadline, and says who is behind") {
+TEST_CASE("a wait ends with its deadline, and says who is elsewhere") {
   engine e;
   e.run(3, [](communicator& comm) {
     ll_session session{comm, {.elements = 3, .element_bytes = 8, .deadline = std::chrono::milliseconds{30}}};
