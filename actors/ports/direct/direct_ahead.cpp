@@ -18,8 +18,13 @@
 
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
+#include "actors/waiting/policy.hpp"
 
 namespace troupe {
+
+namespace {
+constexpr int most_looks_for_place = 32;
+}  // namespace
 
 /// The same answer at all ranks.
 bool direct_performer::may_leave_early() const {
@@ -61,7 +66,13 @@ bool direct_performer::copy_own() const {
 // -- scatter ----------------------------------------------------------------------------------------------------------
 
 direct_performer::status direct_performer::hand_out() {
-  if (fit_->small && bring()) {
+  // Who is ahead by all places has one again soon: to look for it a little costs less than to meet.
+  bool brought = fit_->small && bring();
+  for (int looks = 0; fit_->small && !brought && looks < most_looks_for_place; ++looks) {
+    pause_core();
+    brought = bring();
+  }
+  if (brought) {
     if (!copy_own()) return differs(rank_);
     tell_all();
     return leave_early();
