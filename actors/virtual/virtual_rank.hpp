@@ -15,7 +15,6 @@
 // What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
 // the order in which it was said (virtual_communicator::settle).
 
-
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -116,11 +116,7 @@ private:
 class replay_run {
 public:
   replay_run(const replay_trace& what, const hardware& on, const replay_options& o, caf::actor_system& system)
-      : what_(what),
-        on_(on),
-        options_(o),
-        time_(virtual_scheduler::of(system)),
-        ways_(on, time_, nullptr) {
+      : what_(what), on_(on), options_(o), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr) {
     ranks_.resize(what.ranks.size());
     result_.spans.resize(what.ranks.size());
     result_.ranks.resize(what.ranks.size());
