@@ -52,12 +52,12 @@ std::string table(std::span<const call> calls, bool plans = false) {
   });
 }
 
-/// What a rank said of an earlier operation.
-std::string said_of(const call& c, std::uint64_t sequence) {
+/// What a rank said of an earlier operation; null: nothing.
+const call_report::entry* said_of(const call& c, std::uint64_t sequence) {
   if (c.report)
     for (const call_report::entry& e : c.report->earlier)
-      if (e.sequence == sequence) return e.text;
-  return "nothing that may run ahead";
+      if (e.sequence == sequence) return &e;
+  return nullptr;
 }
 
 std::string exchange_disagreement(std::span<const call> calls) {
@@ -186,9 +186,15 @@ std::string earlier_disagreement(std::span<const call> calls, std::uint64_t sequ
   std::sort(all.begin(), all.end());
   const std::string seen = "; operation #" + std::to_string(sequence) + " shows it";
   for (const std::uint64_t one : all) {
-    const auto said = [&](std::size_t r) { return said_of(calls[r], one); };
-    bool differ = false;
-    for (std::size_t r = 1; r < calls.size(); ++r) differ = differ || said(r) != said(0);
+    const auto said = [&](std::size_t r) {
+      const call_report::entry* const e = said_of(calls[r], one);
+      return e != nullptr ? e->text : "nothing that may run ahead";
+    };
+    const call_report::entry* const first = said_of(calls[0], one);
+    const bool differ = std::ranges::any_of(calls, [&](const call& c) {
+      const call_report::entry* const e = said_of(c, one);
+      return (e == nullptr) != (first == nullptr) || (e != nullptr && e->fingerprint != first->fingerprint);
+    });
     if (one >= known_from && differ)
       return "operation #" + std::to_string(one) +
              ": the ranks called different operations, which may run ahead (agreement eager)" + seen +

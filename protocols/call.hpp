@@ -60,7 +60,8 @@ struct call_report {
   bool ahead = false;      ///< it may end, or has ended, on this rank before all are known to have called the same
   struct entry {
     std::uint64_t sequence;
-    std::string text;
+    std::string text;               ///< may differ between ranks that called the same: not all know all blocks
+    std::uint64_t fingerprint = 0;  ///< without number and history
   };
   std::vector<entry> earlier;    ///< calls before it that may have run ahead
   std::uint64_t known_from = 0;  ///< of older ones nothing is known any more, or all were the same

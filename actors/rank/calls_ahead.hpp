@@ -83,7 +83,7 @@ public:
     if (first() > 0) report->known_from = std::max(confirmed_, at(first()).epoch);
     for (std::size_t i = first(); i < count_; ++i)
       if (at(i).epoch >= report->known_from && at(i).epoch < epoch)
-        report->earlier.push_back({at(i).epoch, to_string(at(i).what)});
+        report->earlier.push_back({at(i).epoch, to_string(at(i).what), at(i).fingerprint});
     what.history = history;
     what.report = report;
     return what;

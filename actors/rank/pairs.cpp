@@ -163,7 +163,15 @@ void pairs::peer_lost(rank_t peer, rank_outbox& out) {
   std::vector<operation_key> revoking;
   for (auto& [key, s] : stopping_)
     if (key.peer == peer && s.revoking) revoking.push_back(key);
-  for (const operation_key& key : revoking) revoked(peer, key.epoch, false, out);
+  for (const operation_key& key : revoking) {
+    withdraw(key);
+    revoked(peer, key.epoch, false, out);
+  }
+}
+
+/// Of one that counts as lost it is not known that it does not read any more.
+void pairs::withdraw(const operation_key& send) {
+  if (place* const at = place_of(send)) at->end.withdraw();
 }
 
 // -- the end of an operation ----------------------------------------------------------------------------------------------
@@ -184,6 +192,8 @@ void pairs::stop(const operation_key& which, failure_ptr why, rank_outbox& out) 
   } else if (!lost_[static_cast<std::size_t>(which.peer)]) {
     s.revoking = true;
     out.revoke(which.peer, which.epoch, s.why);
+  } else {
+    withdraw(which);
   }
   drop(which, s, out);
   end_if_stopped(which, out);

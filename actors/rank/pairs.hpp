@@ -199,6 +199,7 @@ private:
     if (from.tells()) out.look_again(key.peer, !key.sending);
   }
   bool performed_after_all(const operation_key& which);
+  void withdraw(const operation_key& send);
   bool left_is_refused(const operation_key& which, rank_outbox& out);
 
   bool never_comes(const operation_key& which) const;

@@ -1,28 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# headers.sh ROOT WORK_DIR COMPILER...: every header of the library compiles on its own, warnings are errors, and is guarded. A header
-# that its own source includes first is shown to by a build of every file by itself (`./dev clang`), and compiled here only if it has changed
-# since the base (TROUPE_CHECK_BASE, else the last five commits). The others are all compiled, but for those that include CAF, which
-# cost seconds each and are left to the sources that include them.
+# headers.sh ROOT WORK_DIR UNITY COMPILER...: every header of the library compiles on its own, warnings are errors, and is guarded. A header
+# that its own source includes first has been shown to by a build of every file by itself (UNITY is 0), else it is compiled here like the
+# others. But for those that include CAF and have no such source: they cost seconds each and are left to the sources that include them.
 set -euo pipefail
-root=$1 work=$2/headers
-shift 2
+root=$1 work=$2/headers unity=$3
+shift 3
 
 cd "$root"
 mkdir -p "$work"
-mapfile -t headers < <(grep -rL --include='*.hpp' -E '#include <caf/' memory topology protocols actors engine | sort)
+mapfile -t headers < <(find memory topology protocols actors engine -name '*.hpp' | sort)
 # A header of actors/ that reaches CAF through another one counts as one that includes it.
 caf_headers=$(grep -rl --include='*.hpp' -E '#include <caf/' actors || true)
 reaches_caf() {
   local caf
+  grep -qE '#include <caf/' "$1" && return 0
   for caf in $caf_headers; do grep -qF "#include \"$caf\"" "$1" && return 0; done
   return 1
 }
 
-changed=$(git diff --name-only "${TROUPE_CHECK_BASE:-HEAD~5}" -- '*.hpp' 2>/dev/null || true)
 by_build() {
   local source=${1%.hpp}.cpp
-  grep -qxF "$1" <<<"$changed" && return 1
   grep -q '^#pragma once$' "$1" && [[ -f $source && $(grep -m 1 '^#include' "$source") == "#include \"$1\"" ]]
 }
 
@@ -41,7 +39,8 @@ export -f check
 
 selected=() first=0
 for header in "${headers[@]}"; do
-  if by_build "$header"; then first=$((first + 1))
+  if by_build "$header"; then
+    if [[ $unity == 0 ]]; then first=$((first + 1)); else selected+=("$header"); fi
   elif [[ $header != actors/* ]] || ! reaches_caf "$header"; then selected+=("$header")
   fi
 done
@@ -54,4 +53,4 @@ c_headers=$(find engine/bindings -name '*.h')
 for header in $c_headers; do
   "$@" -x c -std=c11 -Wall -Wextra -Werror -I. -fsyntax-only "$header" || { echo "$header is no C"; exit 1; }
 done
-echo "${#selected[@]} headers compile on their own; $first more, unchanged, are what their sources include first"
+echo "${#selected[@]} headers compile on their own; $first more are what their sources include first"

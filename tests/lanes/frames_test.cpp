@@ -26,7 +26,7 @@ call some_call() {
   c.history = 11;
   auto report = std::make_shared<call_report>();
   report->planned = "ring over 2 channels";
-  report->earlier = {{3, "broadcast"}};
+  report->earlier = {{3, "broadcast", 17}};
   c.report = std::move(report);
   return c;
 }

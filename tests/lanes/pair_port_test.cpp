@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -365,9 +366,11 @@ public:
   std::string why_refused(rank_t) const override { return "not any more"; }
   bool has_ended(rank_t) override { return false; }
   void end(rank_t) override {}
+  std::function<void()> at_the_end = [] {};
 
 private:
   bool move(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (left_.load() == 1) at_the_end();
     if (left_.fetch_sub(1) <= 0) throw error(errc::io, "not any more");
     std::copy_n(from, bytes, to);
     return true;
@@ -406,4 +409,34 @@ TEST_CASE("a unit that cannot be copied any more ends the message, and nobody wa
     CHECK(m.in.look() == pair_status::performed);
     CHECK(m.given == m.got);
   }
+}
+
+TEST_CASE("what a sender withdraws while it is read is not taken, and is no failure of the receiver's") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  std::uint64_t number = 0;
+  for (const std::size_t bytes : {inlined + 1, std::size_t{5000}, 5 * pair_end::far_unit_bytes})
+    for (const int copies : {0, 1, 2}) {  // 0: when its memory is gone, too
+      const bool units = bytes > pair_end::shared_from;
+      if (copies > 1 && !units) continue;
+      CAPTURE(bytes);
+      CAPTURE(copies);
+      few_copies others(copies);
+      std::vector<std::byte> given = bytes_of(bytes, number);
+      std::vector<std::byte> got(bytes);
+      pair_end out = pair_end::of_sender(board.lane(0, 1), number, 1, given.data(), bytes, {&others, 1});
+      pair_end in = pair_end::of_receiver(board.lane(0, 1), number, 1, got.data(), bytes, {&others, 0});
+      out.post();
+      const auto gone = [&] {
+        out.withdraw();
+        std::fill(given.begin(), given.end(), std::byte{0xee});
+      };
+      if (copies == 0) gone();
+      else others.at_the_end = gone;
+      CHECK(in.look() == pair_status::waiting);
+      CHECK(in.look() == pair_status::waiting);
+      CHECK_FALSE(in.close());
+      CHECK_FALSE(out.sent());
+      ++number;
+    }
 }

@@ -474,7 +474,7 @@ call behind(rank_t root) {
   call c = some_call();
   c.history = static_cast<std::uint64_t>(root) + 1;
   call_report report;
-  report.earlier = {{4, to_string(ahead_call(root))}};
+  report.earlier = {{4, to_string(ahead_call(root)), fingerprint(ahead_call(root), 0)}};
   report.known_from = 3;
   c.report = std::make_shared<call_report>(report);
   return c;
@@ -506,6 +506,33 @@ TEST_CASE("what ran ahead and differs ends the communicator, whether it is found
   stop_all(a, 3, by_itself ? 4 : 5, out);
   CHECK(out.all.back().why == a.broken());
   CHECK(a.open_operations() == 0);
+}
+
+TEST_CASE("of earlier calls the one that differs is named, whatever each rank can say of those that do not") {
+  const auto said = [](std::uint64_t history, std::vector<call_report::entry> earlier) {
+    call c = some_call();
+    c.history = history;
+    call_report report;
+    report.earlier = std::move(earlier);
+    c.report = std::make_shared<call_report>(std::move(report));
+    return c;
+  };
+  // Of a gather_v the root says all counts, the others their own.
+  const call_report::entry of_root{3, "gather_v(counts [2, 1], i32, root 0)", 7},
+      of_other{3, "gather_v(counts [1])", 7};
+  SUBCASE("another call") {
+    const std::vector<call> calls{said(1, {of_root, {4, "broadcast(count 8, f32, root 0)", 8}}),
+                                  said(2, {of_other, {4, "broadcast(count 8, f32, root 1)", 9}})};
+    const std::string why = earlier_disagreement(calls, 5);
+    CHECK(has(why, "operation #4: the ranks called different operations"));
+    CHECK(has(why, "rank 1: broadcast(count 8, f32, root 1)"));
+  }
+  SUBCASE("none, as one was refused") {
+    const std::vector<call> calls{said(1, {of_root}), said(2, {of_other, {4, "gather_v(counts [1])", 7}})};
+    const std::string why = earlier_disagreement(calls, 5);
+    CHECK(has(why, "operation #4: the ranks called different operations"));
+    CHECK(has(why, "rank 0: nothing that may run ahead"));
+  }
 }
 
 TEST_CASE("what ran ahead and is the same everywhere is agreed on, and forgotten when nobody waits") {

@@ -18,7 +18,8 @@
 //   1. A rank's turn writes its end; one thread at a time has it.
 //   2. A sender writes the head for n only when message n − depth is over at its end and not left there: taken (it has seen `finished`), or
 //      stopped, or refused after it was left, and then the receiver has said that it does not look at it any more. So a head that names n is
-//      whole and stays until n is over at both ends.
+//      whole and stays until n is over at both ends, or the sender has withdrawn it: from a receiver that counts as lost (takeover.hpp) no
+//      such word comes. A receiver that has copied from where the head said looks whether that still names n, and takes nothing if not.
 //   3. A receiver writes `offered` and what belongs to it for n only when message n − depth is over at its end. The sender of
 //      n − depth may still be reading these words. It believes them only if it can claim a unit of n − depth afterwards, and
 //      nobody can once that message is over.

@@ -62,6 +62,12 @@ pair_status pair_end::help() {
   return now;
 }
 
+void pair_end::withdraw() {
+  if (!posted_ || left()) return;
+  slot_->head.stamp.exchange(0, std::memory_order_seq_cst);  // no message's
+  std::atomic_thread_fence(std::memory_order_release);       // before its caller writes there
+}
+
 // -- the receiver -----------------------------------------------------------------------------------------------------------
 
 pair_status pair_end::take() {
@@ -72,7 +78,9 @@ pair_status pair_end::take() {
   const std::byte* const here = at_hand();
   if (!offered_ && bytes_ < shared_from) {
     if (here == nullptr) {
-      if (const pair_status moved = move(data_, head.data, bytes_); moved != pair_status::performed) return moved;
+      const pair_status moved = move(data_, head.data, bytes_);
+      if (was_withdrawn()) return pair_status::waiting;
+      if (moved != pair_status::performed) return moved;
     } else if (bytes_ > 0) std::memcpy(data_, here, bytes_);
     finish();
     return pair_status::performed;
@@ -84,6 +92,12 @@ pair_status pair_end::take() {
 const std::byte* pair_end::at_hand() const {
   if (bytes_ <= pair_slot::inline_bytes) return slot_->head.inlined;
   return slot_->head.data == nullptr ? lane_->left_at(mark_ - 1) : nullptr;
+}
+
+bool pair_end::was_withdrawn() const {
+  if (sending_) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what it has read there
+  return slot_->head.stamp.load(std::memory_order_relaxed) != mark_;
 }
 
 void pair_end::prepare_answer() {
@@ -172,13 +186,14 @@ pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
       if (!sending_ && at_hand() != nullptr) std::memcpy(target, source, bytes);
       else if (const pair_status moved = move(target + begin, source + begin, bytes); moved == pair_status::waiting)
         return moved;
-      else if (moved == pair_status::failed) slot_->answer.failed.store(mark_, std::memory_order_relaxed);
+      else if (moved == pair_status::failed || was_withdrawn())
+        slot_->answer.failed.store(mark_, std::memory_order_relaxed);
     }
     // Whoever counts the last one sees what was said of those before.
     if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all && !has_failed()) finish();
   }
   if (finished()) return pair_status::performed;
-  return has_failed() ? pair_status::failed : pair_status::waiting;
+  return has_failed() && !was_withdrawn() ? pair_status::failed : pair_status::waiting;
 }
 
 void pair_end::finish() {

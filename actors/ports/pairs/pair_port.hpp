@@ -65,6 +65,9 @@ public:
   void release_slot(std::uint64_t mark) {
     if (left_before_ == mark) left_before_ = 0;
   }
+  /// From a sender: its buffer goes back although the receiver, which counts as lost, may live and be reading it. That takes nothing of
+  /// what it has read then. @pre it has stopped: not to be looked at any more
+  void withdraw();
   std::uint64_t mark() const { return mark_; }
   /// From a sender: it is over, and may still lie in its slot.
   bool left() const { return posted_ && over_ == sent_when::copied; }
@@ -129,6 +132,8 @@ private:
   pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
   static bool is_before(std::uint64_t mark, std::uint64_t other) { return static_cast<std::int64_t>(mark - other) < 0; }
+  /// From a receiver, after it has read: it may have read anything.
+  bool was_withdrawn() const;
   bool has_failed() const { return slot_->answer.failed.load(std::memory_order_acquire) == mark_; }
   bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
   std::size_t unit() const;
