@@ -36,6 +36,7 @@ void add_bench(command program, action& chosen);
 void add_study(command program, action& chosen);
 void add_compare(command program, action& chosen);
 void add_replay(command program, action& chosen);
+void add_experts(command program, action& chosen);
 void add_tune(command program, action& chosen);
 void add_simulate(command program, action& chosen);
 void add_launch(command program, action& chosen);

@@ -59,6 +59,8 @@ struct trace_text {
 /// Several files make one application: each rank is in one of them.
 /// @throws error(bad_config) that names file and line, what is wrong, and what would be right
 application read_goal(const std::vector<trace_text>& files);
+/// read_goal() reads it back; times are rounded to nanoseconds, which GOAL counts in.
+std::string write_goal(const application& what);
 
 /// What a trace leaves to whoever replays it.
 struct trace_reading {
