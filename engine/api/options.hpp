@@ -47,6 +47,26 @@ struct hccl_options {
   bool operator==(const hccl_options&) const = default;
 };
 
+enum class nccl_version : std::uint8_t { v2_19, v2_23 };
+enum class nccl_device : std::uint8_t { volta, ampere, hopper };
+/// What the servers' processors are, as far as the model asks.
+enum class nccl_host : std::uint8_t { intel, amd, power };
+
+/// What NCCL's tuning model asks about, where `planner` is "nccl" (docs/config.md). The defaults are eight H100 a server.
+struct nccl_options {
+  nccl_version version = nccl_version::v2_19;  ///< whose tables; 2.23 has PAT
+  nccl_device device = nccl_device::hopper;
+  nccl_host host = nccl_host::intel;
+  bool nvlink = true;  ///< cards of a server reach each other over NVLink, else over PCI
+  bool ll128 = true;   ///< stores of 128 bytes stay whole on every way; also needs NVLink
+  /// What NCCL's search found for rings and trees, as its log prints it: "nChannels 12, bw 30.0/30.0".
+  int channels = 12;
+  double inside = 30, between = 30;  ///< GB/s (10⁹) a channel
+  bool nvls = false;                 ///< the switch inside servers reduces (NVLink SHARP)
+  bool collnet = false;              ///< the network between them does (SHARP)
+  bool operator==(const nccl_options&) const = default;
+};
+
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "4+3" … (topology/layout/layout.hpp). Empty: flat.
   std::string layout;
@@ -55,9 +75,11 @@ struct engine_options {
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
   std::map<std::string, std::string> choreography_of;
-  /// Who chooses where none is named. "model": predicted time. "hccl": HCCL's selection, where it has one for the call.
+  /// Who chooses where none is named. "model": predicted time. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
+  /// answer for the call.
   std::string planner = "model";
   hccl_options hccl;
+  nccl_options nccl;
   std::map<std::string, std::string> score_files;  ///< a user's own choreographies: name → file
   /// Choreographies of your own, as code; register_choreography() says what that means.
   std::vector<const struct choreography*> choreographies;
@@ -75,6 +97,8 @@ struct engine_options {
   int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
   int streams = 4;               ///< exchanges at once in direct_full_mesh
   bool through_scratch = false;  ///< pairwise: BCopy instead of ZCopy
+  /// Of BCopy: what a rank has for staging, at least 4 KiB. Blocks that are larger go through it in pieces.
+  std::size_t scratch_bytes = std::size_t{200} << 20;
   determinism level = determinism::run_stable;
   /// When ranks learn that all have called the same. eager: a small rooted collective may succeed on a rank that needs nobody else
   /// (the root of a broadcast or scatter, the others of a reduce or gather), which then runs ahead of the others, by 32 operations (by mailbox: 64) at

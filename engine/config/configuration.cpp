@@ -17,6 +17,7 @@
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
 #include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
@@ -661,6 +662,16 @@ engine_options configuration::engine() const {
   o.hccl.one_level = std::get<bool>(at("engine.hccl.one_level").value);
   o.hccl.level0 = *parse_hccl_level(text("engine.hccl.level0"));
   o.hccl.level1 = *parse_hccl_level(text("engine.hccl.level1"));
+  o.nccl.version = *parse_nccl_version(text("engine.nccl.version"));
+  o.nccl.device = *parse_nccl_device(text("engine.nccl.device"));
+  o.nccl.host = *parse_nccl_host(text("engine.nccl.host"));
+  o.nccl.nvlink = std::get<bool>(at("engine.nccl.nvlink").value);
+  o.nccl.ll128 = std::get<bool>(at("engine.nccl.ll128").value);
+  o.nccl.channels = number("engine.nccl.channels");
+  o.nccl.inside = std::get<double>(at("engine.nccl.inside").value);
+  o.nccl.between = std::get<double>(at("engine.nccl.between").value);
+  o.nccl.nvls = std::get<bool>(at("engine.nccl.nvls").value);
+  o.nccl.collnet = std::get<bool>(at("engine.nccl.collnet").value);
   o.protocol = text("engine.protocol");
   o.tuning = text("engine.tuning");
   o.channels = number("engine.channels");
@@ -668,6 +679,10 @@ engine_options configuration::engine() const {
   o.credits = number("engine.credits");
   o.streams = number("engine.streams");
   o.through_scratch = std::get<bool>(at("engine.through_scratch").value);
+  o.scratch_bytes = bytes_of(at("engine.scratch_bytes"));
+  if (o.scratch_bytes < 4096)
+    fail(place_of(at("engine.scratch_bytes").origin),
+         "engine.scratch_bytes is " + std::to_string(o.scratch_bytes) + "; staging needs at least 4096 (\"4K\")");
   o.level = *parse_determinism(text("engine.determinism"));
   o.agreement = *parse_agreement_time(text("engine.agreement"));
   o.offload = text("engine.offload");

@@ -35,9 +35,9 @@ void take(Struct& into, const Struct& from, Member Struct::*member) {
 void fill(engine_options& into, const engine_options& said) {
   const auto all = [&](auto... members) { (take(into, said, members), ...); };
   using o = engine_options;
-  all(&o::layout, &o::nic_ports, &o::choreography, &o::planner, &o::hccl, &o::protocol, &o::tuning, &o::channels,
-      &o::chunk_bytes, &o::credits, &o::streams, &o::through_scratch, &o::level, &o::agreement, &o::offload,
-      &o::deadline, &o::workers, &o::spin, &o::trace_routes, &o::record, &o::log_level);
+  all(&o::layout, &o::nic_ports, &o::choreography, &o::planner, &o::hccl, &o::nccl, &o::protocol, &o::tuning,
+      &o::channels, &o::chunk_bytes, &o::credits, &o::streams, &o::through_scratch, &o::scratch_bytes, &o::level,
+      &o::agreement, &o::offload, &o::deadline, &o::workers, &o::spin, &o::trace_routes, &o::record, &o::log_level);
   using f = fault_options;
   const auto faults = [&](auto... members) { (take(into.faults, said.faults, members), ...); };
   faults(&f::seed, &f::drop, &f::duplicate, &f::reorder, &f::delay, &f::longest_delay, &f::kill_after, &f::kill_rank);

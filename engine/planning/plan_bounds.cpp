@@ -99,7 +99,7 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
     return least_of(
         tally, static_cast<double>(bytes) / parts,
         costs(task).through_actors(bytes_a_core(task, bytes), form.work_type, task.where.most_ranks_of_host()),
-        class_of_staging(staging), options_.channels > 0 ? options_.channels : most_channels,
+        class_of_staging(staging), wanted_channels(task) > 0 ? wanted_channels(task) : most_channels,
         task.where.nearest_link());
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);

@@ -22,6 +22,7 @@ constexpr std::size_t automatic_chunk = 256 * 1024;
 /// A score that only reads and writes other ranks' buffers gains nothing from slices, except that it can be cancelled between them.
 constexpr std::size_t uncut_pass = std::size_t{16} << 20;
 /// Of all ranks' programs of a plan together: some 200 MB.
+constexpr const char* small_staging = "its staging memory is too small for whole blocks; raise engine.scratch_bytes";
 constexpr std::size_t most_instructions = std::size_t{1} << 21;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
@@ -141,6 +142,7 @@ void plan_choice::write(contender& c, const planning_task& task) {
   else if (c.lowered->touches_other_ranks) why = task.where.why_no_buffers();
   if (!why.empty()) c.why_rejected = "it reads or writes memory that all ranks reach, but " + why;
   else if (task.what.pieces > 0) c.why_rejected = why_not_in_pieces(c, task);
+  if (c.eligible() && task.what.pieces > 0 && !stages_whole_blocks(c, task)) c.why_rejected = small_staging;
 }
 
 /// What goes over whole buffers before the first step or after the last one cannot be done piece by piece.
@@ -167,7 +169,7 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
-  c.on.through_scratch = options_.through_scratch || task.through_scratch;
+  c.on.through_scratch = options_.through_scratch || task.selected.through_scratch;
   c.why_rejected = library_.refusal(c.choreography, c.on);
 }
 
@@ -229,20 +231,39 @@ double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_by
 
 /// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
 /// slice at least one element of the largest cell.
+/// Elements that each of the cells which slices use again may have, where a call's staging memory is given (BCopy); else no limit.
+std::size_t plan_choice::staged_elements(const contender& c, const planning_task& task,
+                                         const lowered_score& whole) const {
+  std::size_t cells = 0;
+  if (c.on.through_scratch)
+    for (const part& player : whole.notes->players) cells = std::max(cells, player.l0.size());
+  if (cells == 0) return std::numeric_limits<std::size_t>::max();
+  const std::size_t bytes = task.selected.scratch_bytes > 0 ? task.selected.scratch_bytes : options_.scratch_bytes;
+  const std::size_t each = bytes / cells / size_of(c.work_type);
+  // Long slices begin on a line, and so may be longer by one; a channel's, too.
+  constexpr std::size_t line = 64;
+  return each < 16 * line ? each : each - 2 * line;
+}
+
+bool plan_choice::stages_whole_blocks(const contender& c, const planning_task& task) const {
+  return staged_elements(c, task, *c.lowered) >=
+         largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, c.lowered->notes->parts)));
+}
+
 std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& task,
                                        const lowered_score& whole) const {
   const std::size_t cell =
       largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, whole.notes->parts)));
   if (cell == 0) return {cutting{}};
-  std::vector<int> channels{options_.channels};
-  if (options_.channels == 0) {
+  std::vector<int> channels{wanted_channels(task)};
+  if (channels.front() == 0) {
     channels = {1};
     for (int n = 2; n <= most_channels && n * task.ranks() <= costs(task).machine.cores; n *= 2) channels.push_back(n);
   }
-  const std::size_t chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes
-                            : task.chunk_bytes > 0   ? task.chunk_bytes
-                            : whole.moves_chunks     ? automatic_chunk
-                                                     : uncut_pass;
+  const std::size_t chunk = options_.chunk_bytes > 0        ? options_.chunk_bytes
+                            : task.selected.chunk_bytes > 0 ? task.selected.chunk_bytes
+                            : whole.moves_chunks            ? automatic_chunk
+                                                            : uncut_pass;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
   std::vector<cutting> found;
   for (const int wanted : channels) {
@@ -251,7 +272,13 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
     const std::size_t side = std::min({static_cast<std::size_t>(wanted), cell, repeats});
     const std::size_t length = largest_part(cell, side);
     const std::size_t most = std::max<std::size_t>(1, repeats / side);
-    const std::size_t slices = std::min({ceiling(length, chunk_elements), length, most});
+    const std::size_t staged = staged_elements(c, task, whole) / side;
+    if (staged < length && ceiling(length, std::max<std::size_t>(1, staged)) > std::min(most, length))
+      throw error(errc::unsupported, "its staging memory is too small: blocks would go in more than " +
+                                         std::to_string(std::min(most, length)) +
+                                         " pieces; raise engine.scratch_bytes");
+    const std::size_t slices =
+        std::min({ceiling(length, std::min(chunk_elements, std::max<std::size_t>(1, staged))), length, most});
     found.push_back({static_cast<int>(side), static_cast<int>(std::max<std::size_t>(1, slices))});
   }
   return found;
@@ -298,7 +325,8 @@ void plan_choice::price_slots(contender& c, slot_format format, const planning_t
   if (!c.eligible() || way.priced) return;
   way.priced = true;
   const bool joins_staged = c.on.in_place && (c.widened || task.rules.scaled);
-  const char* why_not = in_place_at_root(c)              ? root_joins_buffers
+  const char* why_not = !stages_whole_blocks(c, task)    ? small_staging
+                        : in_place_at_root(c)            ? root_joins_buffers
                         : joins_staged                   ? "its score is in place, and inputs are staged apart"
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->uses_l2             ? "it uses memory that ranks share"

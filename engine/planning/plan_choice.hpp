@@ -14,6 +14,7 @@
 #include "engine/api/options.hpp"
 #include "engine/planning/reduction_rules.hpp"
 #include "engine/planning/score_library.hpp"
+#include "engine/planning/selection.hpp"
 #include "engine/planning/tuning.hpp"
 #include "protocols/call.hpp"
 #include "topology/reach.hpp"
@@ -27,8 +28,7 @@ struct planning_task {
   reach_map where;
   std::vector<std::size_t> counts;  ///< of blocks, if not uniform
   reduction_rules rules;
-  bool through_scratch = false;  ///< besides what the options say
-  std::size_t chunk_bytes = 0;   ///< where the options name none; 0: the planner decides
+  selected_way selected{};  ///< by the planner of the options; besides what they say themselves
 
   int ranks() const { return placement.size(); }
   std::size_t largest_block() const;  ///< elements
@@ -155,8 +155,14 @@ private:
     std::string too_large;  ///< for the verifier: the end of a sentence
   };
   std::vector<extent> estimated(const planning_task& task);
+  /// 0: the planner decides.
+  int wanted_channels(const planning_task& task) const {
+    return options_.channels > 0 ? options_.channels : task.selected.channels;
+  }
   double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  std::size_t staged_elements(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  bool stages_whole_blocks(const contender& c, const planning_task& task) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
   void frame(contender& c, const planning_task& task, bool widened, bool scales_reads);
   void prepare(contender& c, const planning_task& task, bool widened, bool scales_reads);

@@ -15,9 +15,9 @@
 #include "actors/ports/nic/nic_desk.hpp"
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
-#include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nic_choice.hpp"
 #include "engine/planning/plan_choice.hpp"
+#include "engine/planning/selection.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
@@ -32,6 +32,7 @@ constexpr std::size_t most_cached_instructions = std::size_t{1} << 23;
 constexpr std::size_t most_cached_plans = 4096;
 /// size_stable where ranks do not share memory: whoever is best at this size is chosen for all.
 constexpr std::size_t reference_bytes = 64 * 1024;
+constexpr std::size_t least_scratch_bytes = 4096;
 /// Of all ranks, whose sizes a rank that knows its own lays out with every call.
 constexpr std::int64_t most_own_blocks = 128 * 128;
 
@@ -123,12 +124,17 @@ struct planner::impl {
     if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
     if (o.channels < 0 || o.channels > 1024)
       wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
+    if (o.scratch_bytes < least_scratch_bytes)
+      wrong("scratch_bytes is " + std::to_string(o.scratch_bytes) + "; staging needs at least " +
+            std::to_string(least_scratch_bytes));
     if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
     if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "direct" && o.protocol != "ll" &&
         o.protocol != "ll128")
       wrong("there is no protocol " + o.protocol + "; there are auto, simple, direct, ll and ll128");
-    if (o.planner != "model" && o.planner != "hccl")
-      wrong("there is no planner " + o.planner + "; there are model and hccl");
+    if (o.planner != "model" && o.planner != "hccl" && o.planner != "nccl")
+      wrong("there is no planner " + o.planner + "; there are model, hccl and nccl");
+    if (const nccl_options& n = o.nccl; n.channels < 1 || n.channels > 32 || !(n.inside > 0) || !(n.between > 0))
+      wrong("nccl: channels must be 1 … 32, and inside and between more than 0 GB/s");
     return o;
   }
 
@@ -157,26 +163,26 @@ struct planner::impl {
 
   // -- what is forced --
 
-  /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses.
-  forced_name forced(const planning_task& task) {
-    const call& what = task.what;
+  /// Who is named, by the call or by the options.
+  forced_name named(const call& what) const {
     const auto named = [](const std::string& n) { return !choreography_wish{n}.name.empty(); };
     if (!what.choreography.empty())
       return named(what.choreography) ? forced_name{what.choreography, "the call"} : forced_name{};
     if (const auto own = options.choreography_of.find(std::string{name(what.what)});
         own != options.choreography_of.end())
       return named(own->second) ? forced_name{own->second, "the options for " + own->first} : forced_name{};
-    std::string wanted = options.choreography, by = "the options", why;
-    if (!named(wanted)) {
-      wanted = policy(task).choreography;
-      by = "HCCL's selection";
-      if (wanted.empty()) return {};
-      why = excluded_by(wanted, what);
-      if (!why.empty()) why = "excluded by " + why;
-    }
-    if (why.empty()) why = why_not_performed(wanted, task);
-    if (why.empty()) return {wanted, by};
-    log->info("{}: {} is not used: {}", to_string(what), wanted, why);
+    return named(options.choreography) ? forced_name{options.choreography, "the options"} : forced_name{};
+  }
+
+  /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses. So is a selection, which
+  /// has asked already (select_as).
+  forced_name forced(const planning_task& task) {
+    if (!task.selected.choreography.empty()) return {task.selected.choreography, task.selected.by};
+    forced_name by = named(task.what);
+    if (by.by != "the options") return by;
+    const std::string why = why_not_performed(by.name, task);
+    if (why.empty()) return by;
+    log->info("{}: {} is not used: {}", to_string(task.what), by.name, why);
     return {};
   }
 
@@ -190,33 +196,25 @@ struct planner::impl {
     return c.eligible() ? std::string{only_direct} : c.why_rejected;
   }
 
-  /// What the planner of the options selects, whether it can be performed or not; no choreography where it is the cost model, or where
-  /// the other has no answer.
-  hccl_choice policy(const planning_task& task) const {
-    if (options.planner != "hccl") return {};
-    const hccl_options& o = options.hccl;
-    hccl_case of;
-    of.places = task.placement;
-    of.what = task.what.what;
-    const std::size_t blocks = block_count(of.what, task.ranks()) == 1 ? 1 : static_cast<std::size_t>(task.ranks());
-    of.bytes = task.mean_block() * size_of(task.what.type) * blocks;
-    of.ccl_buffer = o.buffer;
-    of.device = o.device;
-    of.super_pod = o.super_pod;
-    of.aiv = o.aiv;
-    of.aicpu_unfolded = o.aicpu_unfolded;
-    of.one_level = o.one_level;
-    of.level0 = o.level0;
-    of.level1 = o.level1;
-    return select_as_hccl(of, options.streams);
+  /// What the planner of the options makes of it, where nobody is named.
+  selected_way selection(const planning_task& task) {
+    if (options.planner == "model" || !named(task.what).name.empty()) return {};
+    selected_way way = select_as(options, task, [&](const std::string& wanted, const planning_task& so) {
+      const std::string by = excluded_by(wanted, task.what);
+      return by.empty() ? why_not_performed(wanted, so) : "excluded by " + by;
+    });
+    if (!way.unused.empty()) log->info("{}: {}", to_string(task.what), way.unused);
+    const bool over_slots = way.protocol == message_protocol::ll || way.protocol == message_protocol::ll128;
+    if (const std::string why = over_slots ? why_not(way.protocol, task) : std::string{}; !why.empty())
+      way.path.push_back("not by " + std::string{name(way.protocol)} + ", " + why +
+                         "; the cost model chooses the protocol");
+    return way;
   }
 
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
   /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
   planning_task with_trees(planning_task task) {
-    const hccl_choice selected = policy(task);
-    task.through_scratch = selected.through_scratch;
-    task.chunk_bytes = selected.chunk_bytes;
+    task.selected = selection(task);
     const bool shared = task.where.why_no_buffers().empty();
     if (task.rules.trees.same_everywhere && shared && forced(task).name.empty()) task.rules.trees.left_fold = true;
     return task;
@@ -295,6 +293,12 @@ struct planner::impl {
     return parse_message_protocol(options.protocol).value_or(message_protocol::automatic);
   }
 
+  /// By the planner of the options, where nobody asks for another one.
+  message_protocol selected_protocol(const outcome& o, const planning_task& task) const {
+    const bool free = wanted_protocol(task.what) == message_protocol::automatic && o.force.by == task.selected.by;
+    return free ? task.selected.protocol : message_protocol::automatic;
+  }
+
   /// Why calls of the task cannot be performed so, whoever would, as the end of a sentence; empty if they can.
   std::string why_not(message_protocol how, const planning_task& task) const {
     if (how == message_protocol::ll || how == message_protocol::ll128) return choice.why_no_slots(task);
@@ -320,11 +324,18 @@ struct planner::impl {
         return;
       }
     }
+    const message_protocol selected = selected_protocol(o, task);
+    if (selected != message_protocol::automatic && selected != message_protocol::simple &&
+        why_not(selected, task).empty())
+      take(o, choice.cheapest(able, std::array{selected}, task));
+    if (o.chosen) return;
     // Of ways that take as long as each other, the first.
     static constexpr std::array ways{message_protocol::direct, message_protocol::simple, message_protocol::ll128,
                                      message_protocol::ll};
     std::vector<message_protocol> open;
     std::ranges::copy_if(ways, std::back_inserter(open), [&](message_protocol how) {
+      if (selected == message_protocol::simple && (how == message_protocol::ll128 || how == message_protocol::ll))
+        return false;
       return how == message_protocol::simple || (wanted != message_protocol::simple && why_not(how, task).empty());
     });
     take(o, choice.cheapest(able, open, task));
@@ -555,6 +566,8 @@ struct planner::impl {
     const bool mailbox = wanted == message_protocol::unset || wanted == message_protocol::automatic ||
                          wanted == message_protocol::simple;
     if (!mailbox || task.where.farthest_link() == reach::process || task.where.routed()) return nullptr;
+    // How many pieces staging memory needs depends on all ranks' sizes.
+    if (options.through_scratch || task.selected.through_scratch) return nullptr;
     if (block_count(task.what.what, task.ranks()) > most_own_blocks) return nullptr;
     outcome o;
     o.force = forced(task);
@@ -820,19 +833,12 @@ bool wants_offload(offload_wish wish, const call& what, int ranks, bool started)
 std::vector<std::string> planner::path(const call& what, const layout& placement,
                                        const std::vector<std::size_t>* counts) {
   const std::lock_guard lock(impl_->planning);
-  const planning_task task = impl_->with_trees(make_task(what, placement, counts));
-  const hccl_choice selected = impl_->policy(task);
-  if (selected.path.empty()) return {};
-  const forced_name named = impl_->forced(task);
-  std::vector<std::string> path = selected.path;
-  if (named.by != "HCCL's selection" && !named.name.empty()) return {};
-  if (named.name.empty()) {
-    std::string why = selected.choreography.empty() ? std::string{} : impl_->excluded_by(selected.choreography, what);
-    if (!why.empty()) why = "excluded by " + why;
-    else if (!selected.choreography.empty()) why = impl_->why_not_performed(selected.choreography, task);
-    path.push_back((why.empty() ? "" : "not used, " + why + "; ") + std::string{"the cost model chooses"});
-  }
-  return path;
+  return impl_->with_trees(make_task(what, placement, counts)).selected.path;
+}
+
+std::string planner::asked() const {
+  const std::string& who = impl_->options.planner;
+  return who == "hccl" ? "HCCL's selection" : who == "nccl" ? "NCCL's tuning model" : "";
 }
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,

@@ -120,6 +120,8 @@ public:
   /// a choreography. Throws as candidates.
   std::vector<std::string> path(const call& what, const layout& placement,
                                 const std::vector<std::size_t>* counts = nullptr);
+  /// Whose answer that is: "HCCL's selection"; empty: the cost model's.
+  std::string asked() const;
 
 private:
   struct impl;

@@ -113,6 +113,7 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
                 0,
                 by.candidates(what, placement, counts),
                 by.path(what, placement, counts),
+                by.asked(),
                 told(by.machine(), placement),
                 by.offload_of(what, placement, counts)};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
@@ -201,7 +202,7 @@ namespace {
 std::string path_text(const explanation& e) {
   std::string text;
   for (const std::string& line : e.path) text += "  " + line + '\n';
-  return text.empty() ? text : "HCCL's selection:\n" + text + '\n';
+  return text.empty() ? text : e.asked + ":\n" + text + '\n';
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct explanation {
   std::size_t bytes = 0;              ///< of the call as nccl-tests count them: bus_bytes()
   std::vector<candidate> candidates;  ///< as planner::candidates orders them
   std::vector<std::string> path;      ///< of another planner than the cost model: planner::path
+  std::string asked;                  ///< whose path that is
   std::string costs;                  ///< by which times are predicted: measured when, or assumed; a sentence's end
   offload_prospect offload;           ///< by the process's NIC
   bool measured = false;              ///< show what was measured, too

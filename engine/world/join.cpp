@@ -17,6 +17,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
 #include "engine/world/whereabouts.hpp"
 #include "memory/error.hpp"
@@ -56,16 +57,24 @@ std::string name_of_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
+std::string text_of(const nccl_options& o) {
+  return std::string{name(o.version)} + ' ' + std::string{name(o.device)} + ' ' + std::string{name(o.host)} + ' ' +
+         (o.nvlink ? "nvlink " : "") + (o.ll128 ? "ll128 " : "") + (o.nvls ? "nvls " : "") +
+         (o.collnet ? "collnet " : "") + std::to_string(o.channels) + ' ' + std::to_string(o.inside) + ' ' +
+         std::to_string(o.between);
+}
+
 /// What every process must have been told alike.
 std::string settings_of(const engine_options& o) {
   std::string text =
       "choreography = " + o.choreography + "\nplanner = " + o.planner + "\nhccl = " + std::string{name(o.hccl.device)} +
       ' ' + std::to_string(o.hccl.buffer) + ' ' + (o.hccl.super_pod ? "super_pod " : "") + (o.hccl.aiv ? "aiv " : "") +
       (o.hccl.aicpu_unfolded ? "aicpu_unfolded " : "") + (o.hccl.one_level ? "one_level " : "") +
-      std::string{name(o.hccl.level0)} + ' ' + std::string{name(o.hccl.level1)} + "\nprotocol = " + o.protocol +
-      "\nchannels = " + std::to_string(o.channels) + "\nchunk_bytes = " + std::to_string(o.chunk_bytes) +
-      "\ncredits = " + std::to_string(o.credits) + "\nstreams = " + std::to_string(o.streams) +
-      "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") + "\nlevel = " + std::string{name(o.level)} +
+      std::string{name(o.hccl.level0)} + ' ' + std::string{name(o.hccl.level1)} + "\nnccl = " + text_of(o.nccl) +
+      "\nprotocol = " + o.protocol + "\nchannels = " + std::to_string(o.channels) +
+      "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
+      "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
+      "\nscratch_bytes = " + std::to_string(o.scratch_bytes) + "\nlevel = " + std::string{name(o.level)} +
       "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";

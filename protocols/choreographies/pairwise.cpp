@@ -2,12 +2,18 @@
 // Pairwise exchange (spec 4, "Pairwise"): p − 1 steps; in step k every rank sends to the rank k ahead and receives from the
 // rank k behind, so that every port carries one message in and one out.
 //
-//   ZCopy   straight between the user buffers. A receive reads the sender's cells by reference and happens when the receiver
-//           is ready, so no handshake is needed.
-//   BCopy   (stage::through_scratch) user → scratch → peer's scratch → user, with HCCL's handshake in every step:
-//           Ack (receiver ready) before the data, Done after it. Two outgoing and two landing cells in turn: the copies for step
-//           k + 1 and of step k − 1 are made, in lanes of their own, while step k is on its way, and no step waits for Done.
-//           With blocks of different sizes no cell fits two blocks, so each gets its own.
+//   ZCopy   straight between the user buffers. A message is a reference to the sender's cells: the receive is performed when the receiver is
+//           ready and has taken the data when it ends, and the credit it gives back says so. That is the whole handshake, without a step.
+//   BCopy   (stage::through_scratch) user → staging → peer's staging → user, with HCCL's handshake in every step, each a token:
+//             Ack          to the peer behind: my landing cell is free
+//             Async        the data, to the peer ahead
+//             DataSignal   to the peer ahead: the data are there; in a lane of its own, so that one credit is enough
+//             WaitDone     to the peer behind, from a lane of its own: I have received from your outgoing cell
+//           Two outgoing and two landing cells in turn: the copies for step k + 1 and of step k − 1 are made, in lanes of their own,
+//           while step k is on its way, and no step waits for WaitDone.
+//           The cells are those that every slice uses again, so they do not grow with the block: in a buffer of b bytes it goes in ⌈4 n / b⌉
+//           pieces (slices), one after the other. A piece begins when the cells of the one before are free.
+//           With blocks of different sizes no cell fits two blocks, so each gets its own; in place, a piece of every block is kept besides.
 //
 // reduce_scatter adds the contributions to rank r as they come: r, r−1, r−2, … wrapping round. That is neither the order of
 // the ranks nor the same tree at every rank; callers who need either get it from fold_in_rank_order.
@@ -35,41 +41,82 @@ void straight(score_builder& s, rank_t r) {
 }
 
 /// Lanes of BCopy. The exchange has one for both directions, since its step k + 1 begins when step k has ended.
-enum : int { exchange, fill, empty, done, bcopy_lanes };
+enum : int { exchange, fill, empty, done, notice };
 
-void through_scratch(score_builder& s, rank_t r) {
-  const int n = s.on().ranks;
-  const bool reducing = is_reduction(s.on().what), uniform = s.on().uniform;
-  auto data = s.lane(r, exchange), filling = s.lane(r, fill), emptying = s.lane(r, empty), ends = s.lane(r, done);
-  data.copy_own(input[r], output[r]);
-  cells outgoing[2] = {}, landing[2] = {};
-  step_ref picked_up[2], emptied[2];  // what the cells' use two steps ago ended with
-  for (int k = 1; k < n; ++k) {
-    const rank_t ahead = s.after(r, k), behind = s.before(r, k);
-    const auto turn = static_cast<std::size_t>(k % 2);
-    if (k <= 2 || !uniform) {
-      outgoing[turn] = s.scratch_like(r, input[r + k]);
-      landing[turn] = s.scratch_like(r, reducing ? input[r] : output[r - k]);
-    }
-    const step_ref filled = filling.after(picked_up[turn]).copy(s.staged(r, input[r + k]), outgoing[turn]);
-    data.after(emptied[turn]).signal(behind);  // Ack: my landing cell is free
-    data.await(ahead);
-    data.to(ahead).after(filled).send(outgoing[turn]);
-    const step_ref arrived = data.from(behind).recv(landing[turn]);
-    ends.after(arrived).signal(behind);  // Done: I have picked up your cell
-    picked_up[turn] = ends.await(ahead);
-    emptying.after(arrived);
-    emptied[turn] =
-        reducing ? emptying.swapped().reduce(landing[turn], output[r]) : emptying.copy(landing[turn], output[r - k]);
+/// Of one rank.
+class stager {
+public:
+  stager(score_builder& s, rank_t r)
+      : s_(s),
+        r_(r),
+        reducing_(is_reduction(s.on().what)),
+        exchange_(s.lane(r, exchange)),
+        fill_(s.lane(r, fill)),
+        empty_(s.lane(r, empty)),
+        done_(s.lane(r, done)),
+        notice_(s.lane(r, notice)) {}
+
+  void write() {
+    exchange_.copy_own(input[r_], output[r_]);
+    if (!reducing_ && s_.on().in_place) keep_inputs();
+    for (int k = 1; k < s_.on().ranks; ++k) step(k);
+    // Before the next slice uses the cells again. Their lanes do one after the other, so the last one stands for all.
+    fill_.wait(picked_up_[(s_.on().ranks - 1) % 2]);
+    exchange_.wait(emptied_[(s_.on().ranks - 1) % 2]);
   }
-}
+
+private:
+  /// All of them are copied before the first is sent, and so before the first block that comes is written.
+  void keep_inputs() {
+    kept_.resize(static_cast<std::size_t>(s_.on().ranks));
+    for (int k = 1; k < s_.on().ranks; ++k) {
+      const rank_t to = s_.after(r_, k);
+      cells& kept = kept_[static_cast<std::size_t>(to)];
+      kept = s_.l0_like(r_, input[to]);
+      fill_.copy(input[to], kept);
+    }
+  }
+
+  void step(int k) {
+    const rank_t ahead = s_.after(r_, k), behind = s_.before(r_, k);
+    const auto turn = static_cast<std::size_t>(k % 2);
+    if (k <= 2 || !s_.on().uniform) {
+      outgoing_[turn] = s_.l0_like(r_, input[ahead]);
+      landing_[turn] = s_.l0_like(r_, reducing_ ? input[r_] : output[behind]);
+    }
+    const cells block = kept_.empty() ? input[ahead] : kept_[static_cast<std::size_t>(ahead)];
+    const step_ref filled = fill_.after(picked_up_[turn]).copy(block, outgoing_[turn]);
+    exchange_.after(emptied_[turn]).signal(behind);  // Ack
+    exchange_.await(ahead);
+    const step_ref sent = exchange_.to(ahead).after(filled).send(outgoing_[turn]);  // Async
+    notice_.after(sent).signal(ahead);                                              // DataSignal
+    const step_ref received = exchange_.from(behind).recv(landing_[turn]);
+    const step_ref arrived = notice_.after(received).await(behind);
+    done_.after(arrived).signal(behind);  // WaitDone
+    picked_up_[turn] = done_.await(ahead);
+    empty_.after(arrived);
+    emptied_[turn] =
+        reducing_ ? empty_.swapped().reduce(landing_[turn], output[r_]) : empty_.copy(landing_[turn], output[behind]);
+  }
+
+  score_builder& s_;
+  rank_t r_;
+  bool reducing_;
+  lane_writer exchange_, fill_, empty_, done_, notice_;
+  std::vector<cells> kept_;  ///< of in-place calls, by destination: what the input was
+  cells outgoing_[2] = {}, landing_[2] = {};
+  step_ref picked_up_[2], emptied_[2];  ///< what the cells' use two steps ago ended with
+};
 
 score write(const stage& on) {
   score_builder s{on, "pairwise", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
-    if (!is_reduction(on.what)) s.stage_input(r, on.through_scratch ? fill : exchange);
-    if (on.through_scratch) through_scratch(s, r);
-    else straight(s, r);
+    if (on.through_scratch) {
+      stager{s, r}.write();
+      continue;
+    }
+    if (!is_reduction(on.what)) s.stage_input(r);
+    straight(s, r);
   }
   return s.finish();
 }

@@ -112,7 +112,7 @@ TEST_CASE("a study with choreography hccl performs what the selection takes, siz
   const study_result copied = run(hccl + "layout = \"1x4\"\nsizes = [\"1M\", \"4M\"]\npayload = \"real\"\n"
                                          "hccl.aicpu_unfolded = true\nhccl.buffer = \"2M\"\n");
   CHECK(copied.rows.at(0).outcome.messages == 4 * 3);
-  CHECK(copied.rows.at(1).outcome.messages == 4 * 3 * 3);  // with an Ack and a Done each
+  CHECK(copied.rows.at(1).outcome.messages == 4 * 3 * 4);  // with an Ack, a DataSignal and a WaitDone each
   CHECK(copied.rows.at(1).wrong == 0);
   const study_result uneven =
       run("[study]\ncollective = \"all_to_all_v\"\nchoreography = \"hccl\"\nsizes = \"1M\"\nranks = 4\n");
@@ -253,7 +253,7 @@ TEST_CASE("planner hccl is a wish: what cannot be, is excluded or has no tree is
   CHECK(ignored);
   engine_options bad;
   bad.planner = "best";
-  CHECK_THROWS_WITH_AS(planner{bad}, doctest::Contains("there are model and hccl"), error);
+  CHECK_THROWS_WITH_AS(planner{bad}, doctest::Contains("there are model, hccl and nccl"), error);
   configuration c;
   CHECK_THROWS_WITH_AS((c.add_text("[engine]\nhccl.level0 = \"tree\"\n", "a.toml"), c.engine()),
                        doctest::Contains("pairwise"), error);

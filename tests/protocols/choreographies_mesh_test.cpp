@@ -16,6 +16,7 @@
 #include "protocols/choreographies/patterns.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/rewriting.hpp"
+#include "protocols/program/program.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
 
@@ -250,12 +251,34 @@ TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, sa
   stage on = flat_stage(collective::all_to_all, 9);
   on.through_scratch = true;
   const score s = write_score(c::pairwise, on);
-  for (const part& player : s.players) CHECK(player.scratch.size() == 4);
+  for (const part& player : s.players) {
+    CHECK(player.scratch.empty());
+    CHECK(player.l0.size() == 4);  // slices use them again
+  }
   CHECK(messages(s, 0) == 8);
-  CHECK(steps_of(s, 0, step_kind::send) == 3 * 8);  // Ack, data, Done
+  CHECK(steps_of(s, 0, step_kind::send) == 4 * 8);  // Ack, data, DataSignal, WaitDone
   REQUIRE(verify(s).ok());
+  REQUIRE(verify(one_cell_per_step(s), {2, 3}).ok());
 
-  // Without waiting for Done a cell may be filled again while the peer still reads it.
+  // In the order of the handshake, for every peer; WaitDone when it is there, in a lane of its own.
+  for (int k = 1; k < 9; ++k) {
+    const rank_t ahead = (4 + k) % 9, behind = (4 - k + 9) % 9;
+    const step* at = &lane_of(s, 4)[static_cast<std::size_t>(1 + 4 * (k - 1))];               // behind the own copy
+    CHECK((at[0].kind == step_kind::send && at[0].to == behind && at[0].source.count == 0));  // Ack …
+    CHECK((at[1].kind == step_kind::recv && at[1].from == ahead && at[1].target.count == 0));
+    CHECK((at[2].kind == step_kind::send && at[2].to == ahead && at[2].source.count == 1));  // Async
+    CHECK((at[3].kind == step_kind::recv && at[3].from == behind && at[3].target.count == 1));
+    at = &lane_of(s, 4, 4)[static_cast<std::size_t>(2 * (k - 1))];
+    CHECK((at[0].kind == step_kind::send && at[0].to == ahead && at[0].source.count == 0));  // DataSignal
+    CHECK(at[0].after == step_ref{0, 4 * (k - 1) + 3});
+    CHECK((at[1].kind == step_kind::recv && at[1].from == behind && at[1].target.count == 0));
+    CHECK(at[1].after == step_ref{0, 4 * k});
+    at = &lane_of(s, 4, 3)[static_cast<std::size_t>(2 * (k - 1))];
+    CHECK((at[0].kind == step_kind::send && at[0].to == behind));  // WaitDone
+    CHECK(at[0].after == step_ref{4, 2 * (k - 1) + 1});
+  }
+
+  // Without waiting for WaitDone a cell may be filled again while the peer still reads it.
   score hasty = s;
   for (part& player : hasty.players) {
     int freed = 0;
@@ -265,7 +288,7 @@ TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, sa
   }
   const verdict v = verify(hasty);
   REQUIRE(!v.ok());
-  CHECK(v.first_fault->what.find("scratch[") != std::string::npos);
+  CHECK(v.first_fault->what.find("l0[") != std::string::npos);
 
   // And Ack says that the landing cell has been emptied.
   score rash = s;
@@ -273,6 +296,39 @@ TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, sa
     for (step& at : player.lanes[0])
       if (at.kind == step_kind::send && at.source.count == 0) at.after = {};
   CHECK(!verify(rash).ok());
+
+  // The next piece waits for both.
+  for (const std::size_t lane : {0, 1}) {
+    score early = s;
+    for (part& player : early.players) {
+      REQUIRE(player.lanes[lane].back().kind == step_kind::wait);
+      player.lanes[lane].back().after = {};
+    }
+    CHECK(verify(early).ok());
+    CHECK_FALSE(verify(one_cell_per_step(early), {8, 3}).ok());
+  }
+}
+
+TEST_CASE("pairwise through scratch: what a rank stages is that of a piece, however large the block is") {
+  for (const collective what : {collective::all_to_all, collective::reduce_scatter})
+    for (const int n : {2, 3, 9})
+      for (const bool in_place : {false, true}) {
+        stage on = flat_stage(what, n, 0, in_place);
+        on.through_scratch = true;
+        const score s = one_cell_per_step(write_score(c::pairwise, on));
+        const std::size_t cells = n == 2 ? 2 : 4, kept = in_place && what == collective::all_to_all ? n - 1u : 0;
+        for (const std::size_t count : {std::size_t{7}, std::size_t{1000}, std::size_t{100'003}})
+          for (const int slices : {1, 2, 7, 100}) {
+            call_shape shape;
+            shape.count = count;
+            const program code = compile(s, 1, shape, cutting{1, slices});
+            const std::size_t piece = (count + static_cast<std::size_t>(slices) - 1) / static_cast<std::size_t>(slices);
+            CHECK(code.scratch_bytes == 0);
+            // Long pieces begin on a line, and may be longer by one.
+            CHECK(code.l0_bytes <= (cells + kept) * (piece + 64) * shape.element_size);
+            if (slices == 1) CHECK(code.l0_bytes == (cells + kept) * count * shape.element_size);
+          }
+      }
 }
 
 TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides at once") {

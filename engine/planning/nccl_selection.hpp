@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What NCCL performs: its tuning model (spec 5, "Tuning model") as pure functions. An engine whose planner is "nccl" asks them for every call.
+//
+//   nccl_choice c = select_as_nccl({.places = layout::grid(2, 8), .what = collective::all_reduce, .bytes = 1 << 20});
+//   c.taken->algorithm == nccl_algorithm::tree; c.taken->how == message_protocol::ll128; c.taken->choreography == "chained_double_tree"
+//
+// For every algorithm and protocol a latency and a bandwidth, from constants of its own, the number of ranks and servers, and the graphs that a
+// search through the machine has found; time = latency + bytes / bandwidth; the least is taken. Tables and formulas are those of the published
+// sources (tuning.cc: ncclTopoTuneModel, ncclTopoGetAlgoTime; enqueue.cc: topoGetAlgoInfo), of version 2.19.4, which spec 5 analyses, and of
+// 2.23.4, which has PAT. The search itself is not here: what it found is given. Left out: operations that are merged in a group, and
+// rings that differ from channel to channel, whose broadcast is priced otherwise.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/api/options.hpp"
+#include "memory/types/types.hpp"
+#include "protocols/call.hpp"
+#include "protocols/collective.hpp"
+#include "topology/layout/layout.hpp"
+
+namespace troupe {
+
+/// "2.19", "2.23".
+std::string_view name(nccl_version version) noexcept;
+std::optional<nccl_version> parse_nccl_version(std::string_view text) noexcept;
+/// "volta", "ampere", "hopper".
+std::string_view name(nccl_device device) noexcept;
+std::optional<nccl_device> parse_nccl_device(std::string_view text) noexcept;
+/// "intel", "amd", "power".
+std::string_view name(nccl_host host) noexcept;
+std::optional<nccl_host> parse_nccl_host(std::string_view text) noexcept;
+
+/// In NCCL's order: of those that take as long as each other, the first.
+enum class nccl_algorithm : std::uint8_t { tree, ring, collnet_direct, collnet_chain, nvls, nvls_tree, pat };
+inline constexpr int nccl_algorithm_count = 7;
+/// "Tree", "Ring", "CollNetDirect", …
+std::string_view name(nccl_algorithm algorithm) noexcept;
+
+/// What NCCL's search found for an algorithm, as its log prints it ("nChannels 12, bw 30.0/30.0").
+struct nccl_graph {
+  int channels = 0;
+  double inside = 0, between = 0;  ///< GB/s (10⁹) a channel
+  bool one_card = false;           ///< of trees: one card of a server has all connections to others (pattern TREE)
+};
+
+/// What the model asks about.
+struct nccl_case {
+  layout places;  ///< servers × cards of the ranks
+  collective what = collective::all_reduce;
+  std::uint64_t bytes = 0;  ///< of all blocks together
+  datatype type = datatype::f32;
+  op_kind op = op_kind::sum;
+  nccl_options machine;
+  std::optional<nccl_graph> tree;  ///< where it is another one than the rings', which `machine` describes
+};
+
+/// One algorithm with one protocol.
+struct nccl_row {
+  nccl_algorithm algorithm = nccl_algorithm::ring;
+  message_protocol how = message_protocol::simple;  ///< ll, ll128 or simple
+  double latency_us = 0;
+  double bandwidth = 0;      ///< GB/s of the algorithm (not the bus), before the corrections by size
+  double us = 0;             ///< predicted; meaningless if `why_not`
+  int channels = 0;          ///< that NCCL uses for so many bytes; 0: of what a switch reduces, not modelled
+  std::string why_not;       ///< NCCL would not take it; empty: it may
+  std::string choreography;  ///< of `troupe list` that performs it; empty: none does
+};
+
+struct nccl_choice {
+  std::vector<nccl_row> rows;      ///< of the collective, in NCCL's order; none: NCCL does not choose for it
+  std::vector<std::size_t> order;  ///< of those that NCCL may take, fastest first
+  const nccl_row* taken() const { return order.empty() ? nullptr : &rows[order.front()]; }
+};
+
+nccl_choice select_as_nccl(const nccl_case& of);
+
+/// A line a row, under a line of headings: what may be taken, fastest first; then the others, each with the reason.
+std::vector<std::string> table_of(const nccl_choice& choice);
+
+}  // namespace troupe

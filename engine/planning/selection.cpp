@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/planning/selection.hpp"
+
+#include <algorithm>
+
+#include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_selection.hpp"
+#include "engine/planning/plan_choice.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Of all blocks that a rank has.
+std::uint64_t all_bytes(const planning_task& task) {
+  const std::size_t blocks =
+      block_count(task.what.what, task.ranks()) == 1 ? 1 : static_cast<std::size_t>(task.ranks());
+  return task.mean_block() * size_of(task.what.type) * blocks;
+}
+
+hccl_case hccl_case_of(const hccl_options& o, const planning_task& task) {
+  hccl_case of;
+  of.places = task.placement;
+  of.what = task.what.what;
+  of.bytes = all_bytes(task);
+  of.ccl_buffer = o.buffer;
+  of.device = o.device;
+  of.super_pod = o.super_pod;
+  of.aiv = o.aiv;
+  of.aicpu_unfolded = o.aicpu_unfolded;
+  of.one_level = o.one_level;
+  of.level0 = o.level0;
+  of.level1 = o.level1;
+  return of;
+}
+
+selected_way as_hccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
+  const hccl_choice chosen = select_as_hccl(hccl_case_of(options.hccl, task), options.streams);
+  selected_way way;
+  way.by = "HCCL's selection";
+  way.choreography = chosen.choreography;
+  way.through_scratch = chosen.through_scratch;
+  // BCopy's pieces are what fits the CCL buffer.
+  if (chosen.through_scratch) way.scratch_bytes = std::max<std::size_t>(options.hccl.buffer, 4096);
+  else way.chunk_bytes = chosen.chunk_bytes;
+  way.path = chosen.path;
+  if (way.choreography.empty()) {
+    way.path.push_back("the cost model chooses");
+    return way;
+  }
+  planning_task so = task;
+  so.selected = way;
+  const std::string why = why_not(way.choreography, so);
+  if (why.empty()) return way;
+  way.unused = way.choreography + " is not used: " + why;
+  way.path.push_back("not used, " + why + "; the cost model chooses");
+  way.choreography.clear();
+  return way;
+}
+
+/// The fastest that somebody performs here. A tree's two halves are two of NCCL's channels, and one of ours.
+selected_way as_nccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
+  selected_way way;
+  way.by = "NCCL's tuning model";
+  const nccl_choice chosen = select_as_nccl({.places = task.placement,
+                                             .what = task.what.what,
+                                             .bytes = all_bytes(task),
+                                             .type = task.what.type,
+                                             .op = task.what.reduction.kind,
+                                             .machine = options.nccl,
+                                             .tree = {}});
+  if (chosen.rows.empty() || !task.what.uniform) {
+    way.path.push_back("NCCL has no choice for " + std::string{name(task.what.what)} + (task.what.uniform ? "" : "_v") +
+                       "; the cost model chooses");
+    return way;
+  }
+  way.path = table_of(chosen);
+  for (const std::size_t i : chosen.order) {
+    const nccl_row& row = chosen.rows[i];
+    const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
+    const std::string why =
+        row.choreography.empty() ? "no choreography lets a switch reduce" : why_not(row.choreography, task);
+    if (why.empty()) {
+      way.choreography = row.choreography;
+      way.protocol = row.how;
+      way.channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
+      way.path.push_back(who + ", performed by " + way.choreography);
+      return way;
+    }
+    const std::string skipped = who + " is skipped: " + (row.choreography.empty() ? "" : row.choreography + ": ") + why;
+    way.unused += (way.unused.empty() ? "" : "; ") + skipped;
+    way.path.push_back(skipped);
+  }
+  way.path.push_back("nobody is left; the cost model chooses");
+  return way;
+}
+
+}  // namespace
+
+selected_way select_as(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
+  if (options.planner == "hccl") return as_hccl(options, task, why_not);
+  if (options.planner == "nccl") return as_nccl(options, task, why_not);
+  return {};
+}
+
+}  // namespace troupe

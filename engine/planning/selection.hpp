@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Whom another library would have perform a call, where the options' planner is not the cost model: hccl_selection.hpp and nccl_selection.hpp,
+// brought to a task of the planner. A wish like a choreography's name in the options.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/api/options.hpp"
+#include "protocols/call.hpp"
+
+namespace troupe {
+
+struct planning_task;
+
+struct selected_way {
+  std::string by;            ///< "HCCL's selection"; empty: the cost model chooses, nobody else was asked
+  std::string choreography;  ///< empty: the cost model chooses
+  bool through_scratch = false;
+  std::size_t chunk_bytes = 0;                              ///< 0: the planner decides
+  std::size_t scratch_bytes = 0;                            ///< of BCopy; 0: as the options say
+  int channels = 0;                                         ///< 0: the planner decides
+  message_protocol protocol = message_protocol::automatic;  ///< simple: or direct
+  std::string unused;             ///< who was selected and is not used, and why; empty: nobody
+  std::vector<std::string> path;  ///< how it came to that, for people
+};
+
+/// Why a choreography cannot perform a task, or must not; empty: it can.
+using why_not_performed_by = std::function<std::string(const std::string&, const planning_task&)>;
+
+selected_way select_as(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not);
+
+}  // namespace troupe

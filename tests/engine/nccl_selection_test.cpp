@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/planning/nccl_selection.hpp"
+
+#include "engine/config/configuration.hpp"
+#include "engine/planning/planner.hpp"
+#include "engine/tools/explain.hpp"
+#include "memory/error.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace troupe;
+
+namespace {
+
+using enum nccl_algorithm;
+constexpr auto by_ll = message_protocol::ll, by_ll128 = message_protocol::ll128, by_simple = message_protocol::simple;
+
+const nccl_row& row_of(const nccl_choice& c, nccl_algorithm a, message_protocol how) {
+  const auto at =
+      std::find_if(c.rows.begin(), c.rows.end(), [&](const nccl_row& r) { return r.algorithm == a && r.how == how; });
+  REQUIRE(at != c.rows.end());
+  return *at;
+}
+
+nccl_case on(const char* places, collective what, std::uint64_t bytes, nccl_version version = nccl_version::v2_19) {
+  nccl_case c;
+  c.places = layout::parse(places);
+  c.what = what;
+  c.bytes = bytes;
+  c.machine.version = version;
+  return c;
+}
+
+/// As a log prints it: one digit behind the point.
+bool prints(double value, double printed) { return std::abs(value - printed) <= 0.0501; }
+
+}  // namespace
+
+TEST_CASE("nccl tuning model: the table and the choices that NCCL 2.29.7 printed on two servers with sockets") {
+  // Two processes that take each other for servers of one card each: four coll channels, rings of 2.4 GB/s in all, trees of twice that.
+  const auto printed = [](collective what, std::uint64_t bytes) {
+    nccl_case c = on("2x1", what, bytes, nccl_version::v2_23);
+    c.machine.nvlink = c.machine.ll128 = false;
+    c.machine.channels = 2;
+    c.machine.inside = c.machine.between = 1.2;
+    c.tree = nccl_graph{2, 2.4, 2.4, true};
+    return select_as_nccl(c);
+  };
+  struct cell {
+    collective what;
+    nccl_algorithm algorithm;
+    message_protocol how;
+    double latency, bandwidth;
+  };
+  const cell cells[] = {
+      {collective::broadcast, ring, by_ll, 9.3, 1.2},       {collective::broadcast, ring, by_simple, 22.4, 2.4},
+      {collective::reduce, ring, by_ll, 9.3, 1.2},          {collective::reduce, ring, by_simple, 22.4, 2.4},
+      {collective::all_gather, ring, by_ll, 11.6, 2.4},     {collective::all_gather, ring, by_simple, 22.4, 4.8},
+      {collective::reduce_scatter, ring, by_ll, 11.6, 2.4}, {collective::reduce_scatter, ring, by_simple, 22.4, 4.8},
+      {collective::all_reduce, tree, by_ll, 16.8, 0.5},     {collective::all_reduce, tree, by_simple, 36.4, 1.9},
+      {collective::all_reduce, ring, by_ll, 16.6, 1.2},     {collective::all_reduce, ring, by_simple, 36.4, 2.4},
+  };
+  for (const cell& each : cells) {
+    CAPTURE(name(each.what));
+    CAPTURE(name(each.algorithm));
+    const nccl_choice c = printed(each.what, 1024);
+    CHECK(prints(row_of(c, each.algorithm, each.how).latency_us, each.latency));
+    CHECK(prints(row_of(c, each.algorithm, each.how).bandwidth, each.bandwidth));
+    CHECK(row_of(c, ring, by_ll128).why_not.find("NVLink") != std::string::npos);
+  }
+  // Of PAT the latency; its bandwidth is .75 of the tree's in 2.29, and .85 in 2.23.
+  CHECK(prints(row_of(printed(collective::all_gather, 1024), pat, by_simple).latency_us, 17.6));
+  CHECK(prints(row_of(printed(collective::all_gather, 1024), pat, by_simple).bandwidth, 4.8 * .85));
+  // "Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}", "32768 Bytes -> Algo RING proto SIMPLE".
+  for (const std::uint64_t bytes : {1024, 2048, 4096, 8192, 16384})
+    CHECK(printed(collective::broadcast, bytes).taken()->how == by_ll);
+  for (std::uint64_t bytes = 32768; bytes <= 134217728; bytes *= 2)
+    CHECK(printed(collective::broadcast, bytes).taken()->how == by_simple);
+  CHECK(printed(collective::broadcast, 16384).taken()->channels == 2);
+  CHECK(printed(collective::broadcast, 8192).taken()->channels == 1);
+}
+
+TEST_CASE("nccl tuning model: formulas of 2.19 by hand") {
+  // Eight H100, 12 channels of 30 GB/s. Ring: 14 steps.
+  nccl_choice c = select_as_nccl(on("1x8", collective::all_reduce, 1 << 20));
+  CHECK(row_of(c, ring, by_ll).latency_us == doctest::Approx(6.6 + 14 * 0.6));
+  CHECK(row_of(c, ring, by_ll).bandwidth == doctest::Approx(87.7 * 8 / 14));
+  CHECK(row_of(c, ring, by_ll128).latency_us == doctest::Approx(14 + 14 * 1.9));
+  CHECK(row_of(c, ring, by_ll128).bandwidth == doctest::Approx(360 * .92 * 8 / 14));
+  CHECK(row_of(c, ring, by_simple).us == doctest::Approx(8.4 + 14 * 3.4 + (1 << 20) / (1000 * 360.0 * 8 / 14)));
+  CHECK(row_of(c, tree, by_simple).latency_us == doctest::Approx(2 * 7 * 28));
+  // Corrected by .5 for 1 MiB.
+  CHECK(row_of(c, tree, by_simple).us == doctest::Approx(2 * 7 * 28 + (1 << 20) / (1000 * .5 * 360 * .92 * .5)));
+  CHECK(row_of(c, tree, by_ll128).bandwidth == doctest::Approx(360 * .92 * 7 / 9 * .5));
+  // Two servers: 30 steps, four of them between servers; the network is posted to in every one; the plateau from 64 bytes a piece on.
+  c = select_as_nccl(on("2x8", collective::all_reduce, 1 << 20));
+  CHECK(row_of(c, ring, by_ll).latency_us == doctest::Approx(6.6 + 26 * 1.0 + 4 * 2.7));
+  CHECK(row_of(c, ring, by_simple).latency_us == doctest::Approx(8.4 + 26 * 3.4 + 4 * 14));
+  CHECK(row_of(c, ring, by_simple).us ==
+        doctest::Approx((8.4 + 26 * 3.4 + 4 * 14) * 1.4 + (1 << 20) / (1000 * 360.0 * 16 / 30)));
+  CHECK(row_of(c, tree, by_ll).latency_us == doctest::Approx(6.8 + 2 * (7 * .6 + 1 * 5.0)));
+  CHECK(row_of(select_as_nccl(on("2x8", collective::all_reduce, 24576 - 512)), ring, by_simple).us ==
+        doctest::Approx(152.8 + (24576 - 512) / (1000 * 360.0 * 16 / 30)));
+  // From three servers on rings and trees have what there is between them.
+  nccl_case slow = on("4x8", collective::all_gather, 1 << 20);
+  slow.machine.between = 5;
+  CHECK(row_of(select_as_nccl(slow), ring, by_simple).bandwidth == doctest::Approx(60.0 * 32 / 31));
+  slow.places = layout::grid(2, 8);
+  CHECK(row_of(select_as_nccl(slow), ring, by_simple).bandwidth == doctest::Approx(360.0 * 16 / 15));
+  // A switch that reduces: NVLS on one server, with a network that does, too, on several.
+  nccl_case nvls_on = on("1x8", collective::all_reduce, 64 << 20);
+  nvls_on.machine.nvls = true;
+  CHECK(row_of(select_as_nccl(nvls_on), nvls, by_simple).bandwidth == doctest::Approx(360 * 5. / 6));
+  CHECK(row_of(select_as_nccl(nvls_on), nvls, by_simple).latency_us == doctest::Approx(23));
+  CHECK(select_as_nccl(nvls_on).taken()->algorithm == nvls);
+  nvls_on.op = op_kind::max;
+  CHECK_FALSE(row_of(select_as_nccl(nvls_on), nvls, by_simple).why_not.empty());
+  nvls_on.op = op_kind::sum;
+  nvls_on.places = layout::grid(4, 8);
+  CHECK(row_of(select_as_nccl(nvls_on), nvls_tree, by_simple).latency_us == doctest::Approx(23 + 2 * 2 * 14));
+  CHECK(row_of(select_as_nccl(nvls_on), nvls, by_simple).why_not.find("collnet") != std::string::npos);
+  nvls_on.machine.collnet = true;
+  CHECK(row_of(select_as_nccl(nvls_on), nvls, by_simple).latency_us == doctest::Approx(23 + 18));
+  CHECK(row_of(select_as_nccl(nvls_on), collnet_direct, by_simple).latency_us ==
+        doctest::Approx(2 * (3.7 + 7 * .4) + 31));
+  CHECK(row_of(select_as_nccl(nvls_on), collnet_chain, by_simple).latency_us == doctest::Approx(2 * 7 * 2.8 + 30));
+}
+
+TEST_CASE("nccl tuning model: channels, and what NCCL does not choose for") {
+  // Every channel's threads have something to do: 512 threads of 64 bytes each with Simple.
+  const auto channels = [](std::uint64_t bytes, message_protocol how) {
+    return row_of(select_as_nccl(on("1x8", collective::all_reduce, bytes)), ring, how).channels;
+  };
+  CHECK(channels(1, by_simple) == 1);
+  CHECK(channels(3 * 32768 - 1, by_simple) == 2);
+  CHECK(channels(3 * 32768, by_simple) == 3);
+  CHECK(channels(1 << 30, by_simple) == 24);
+  CHECK(channels(2 * 32768, by_ll) == 2);  // 8 bytes for each of eight ranks
+  CHECK(channels(2 * 5120, by_ll128) == 2);
+  CHECK(select_as_nccl(on("1x8", collective::all_to_all, 1)).rows.empty());
+  CHECK(select_as_nccl(on("1x1", collective::all_reduce, 1)).taken()->algorithm == ring);
+}
+
+namespace {
+
+struct nccl_leaf {
+  collective what;
+  const char* places;
+  std::uint64_t bytes;
+  nccl_algorithm algorithm;
+  message_protocol how;
+  const char* performed;  ///< by
+  void (*also)(nccl_options&) = [](nccl_options&) {};
+};
+
+}  // namespace
+
+TEST_CASE("planner nccl: every leaf that somebody performs is reached, and the table says how") {
+  const auto newer = [](nccl_options& o) { o.version = nccl_version::v2_23; };
+  const nccl_leaf leaves[] = {
+      {collective::all_reduce, "8", 4096, ring, by_ll, "ring"},
+      {collective::all_reduce, "1x8", 8 << 20, ring, by_ll128, "ring"},
+      {collective::all_reduce, "1x8", 256 << 20, ring, by_simple, "ring"},
+      {collective::all_reduce, "4x4", 4096, tree, by_ll, "chained_double_tree"},
+      {collective::all_reduce, "4x4", 1 << 20, tree, by_ll128, "chained_double_tree"},
+      {collective::all_reduce, "4x4", 1 << 20, tree, by_simple, "chained_double_tree",
+       [](nccl_options& o) { o.version = nccl_version::v2_23, o.ll128 = false; }},
+      {collective::all_reduce, "8x1", 4096, tree, by_ll, "double_binary_tree"},
+      {collective::all_gather, "8", 4096, ring, by_ll, "ring"},
+      {collective::all_gather, "1x8", 256 << 20, ring, by_simple, "ring"},
+      {collective::reduce_scatter, "2x4", 1 << 20, ring, by_ll128, "ring"},
+      {collective::all_gather, "16x1", 1 << 20, pat, by_simple, "pat", newer},
+      {collective::reduce_scatter, "16x1", 1 << 20, pat, by_simple, "pat", newer},
+      {collective::broadcast, "8", 1024, ring, by_ll, "ring"},
+      {collective::reduce, "1x8", 256 << 20, ring, by_simple, "ring"},
+  };
+  for (const nccl_leaf& each : leaves) {
+    CAPTURE(each.places);
+    CAPTURE(each.bytes);
+    CAPTURE(each.performed);
+    CAPTURE(name(each.what));
+    engine_options o;
+    o.planner = "nccl";
+    o.tuning = "none";
+    each.also(o.nccl);
+    nccl_case asked = on(each.places, each.what, each.bytes);
+    asked.machine = o.nccl;
+    const nccl_row expected = *select_as_nccl(asked).taken();
+    CHECK(expected.algorithm == each.algorithm);
+    CHECK(expected.how == each.how);
+    call what;
+    what.what = each.what;
+    what.type = datatype::f32;
+    const std::size_t blocks =
+        block_count(each.what, asked.places.size()) == 1 ? 1 : static_cast<std::size_t>(asked.places.size());
+    what.count = each.bytes / sizeof(float) / blocks;
+    planner p{o};
+    const auto made = p.plan_for(what, asked.places);
+    CHECK(made->choreography == each.performed);
+    // Over slots where they can be: small, and in one process.
+    const bool small = each.bytes <= 4096 && asked.places.is_flat();
+    if (small) CHECK(made->protocol() == each.how);
+    if (each.how == by_simple) CHECK((made->protocol() == by_simple || made->protocol() == message_protocol::direct));
+    if (made->protocol() == by_simple && each.how == by_simple && each.algorithm == ring)
+      CHECK(made->cut().channels == expected.channels);
+    const auto path = p.path(what, asked.places);
+    const std::string told = to_text(explain(p, what, asked.places));
+    CHECK(told.find("NCCL's tuning model:") != std::string::npos);
+    CHECK(told.find(std::string{name(each.algorithm)} + ' ' + std::string{name(each.how)} + ", performed by " +
+                    each.performed) != std::string::npos);
+    CHECK(std::count_if(path.begin(), path.end(), [](const std::string& line) { return line.starts_with("not "); }) >=
+          5);
+  }
+}
+
+TEST_CASE("planner nccl: what nobody performs is skipped, and what NCCL has no choice for is the cost model's") {
+  engine_options o;
+  o.planner = "nccl";
+  o.tuning = "none";
+  o.nccl.nvls = o.nccl.collnet = true;
+  call what;
+  what.what = collective::all_reduce;
+  what.type = datatype::f32;
+  what.count = 16 << 20;
+  const auto has = [](const std::vector<std::string>& path, const std::string& wanted) {
+    return std::any_of(path.begin(), path.end(),
+                       [&](const std::string& line) { return line.find(wanted) != std::string::npos; });
+  };
+  planner p{o};
+  CHECK(has(p.path(what, layout::grid(1, 8)), "NVLS simple is skipped: no choreography lets a switch reduce"));
+  CHECK(p.plan_for(what, layout::grid(1, 8))->choreography == "ring");
+  // Chains of all cards of one server have no choreography.
+  engine_options older = o;
+  older.nccl.device = nccl_device::volta;
+  what.count = 160 << 10;
+  planner chains{older};
+  CHECK(has(chains.path(what, layout::grid(1, 8)), "Tree ll128 is skipped: chained_double_tree: on one server"));
+  CHECK(has(chains.path(what, layout::grid(1, 8)), "Ring ll, performed by ring"));
+  CHECK(chains.plan_for(what, layout::grid(1, 8))->choreography == "ring");
+  engine_options excluding = o;
+  excluding.choreography = "^ring";
+  planner without{excluding};
+  CHECK(has(without.path(what, layout::grid(1, 8)), "excluded by the options"));
+  CHECK(without.path(what, layout::grid(1, 8)).back() == "nobody is left; the cost model chooses");
+  CHECK(without.plan_for(what, layout::grid(1, 8))->choreography != "ring");
+  engine_options named = o;
+  named.choreography = "ring";
+  CHECK(planner{named}.path(what, layout::grid(1, 8)).empty());
+  what.what = collective::all_to_all;
+  CHECK(p.path(what, layout::grid(1, 8)).front().find("NCCL has no choice for all_to_all") != std::string::npos);
+  CHECK(p.plan_for(what, layout::grid(1, 8)));
+}
+
+TEST_CASE("planner nccl: its keys, and what is wrong with them") {
+  configuration c;
+  c.add_text("[engine]\nplanner = \"nccl\"\n[engine.nccl]\nversion = \"2.23\"\ndevice = \"ampere\"\nhost = \"amd\"\n"
+             "nvlink = false\nll128 = false\nchannels = 2\ninside = 1.5\nbetween = 2\nnvls = true\ncollnet = true\n",
+             "a.toml");
+  const engine_options read = c.engine();
+  CHECK(read.planner == "nccl");
+  CHECK(read.nccl ==
+        nccl_options{nccl_version::v2_23, nccl_device::ampere, nccl_host::amd, false, false, 2, 1.5, 2, true, true});
+  for (const char* wrong :
+       {"version = \"2.20\"", "device = \"kepler\"", "channels = 0", "channels = 33", "inside = 0", "between = -1"}) {
+    CAPTURE(wrong);
+    configuration bad;
+    CHECK_THROWS_WITH_AS((bad.add_text("[engine.nccl]\n" + std::string{wrong} + "\n", "a.toml"), bad.engine()),
+                         doctest::Contains("a.toml:2"), error);
+  }
+  engine_options odd;
+  odd.nccl.channels = 0;
+  CHECK_THROWS_WITH_AS(planner{odd}, doctest::Contains("channels must be 1"), error);
+}
