@@ -242,6 +242,7 @@ bool shared_spaces::awaits_pieces(epoch_t epoch) {
 }
 
 void shared_spaces::forget(epoch_t epoch) {
+  boards_.forget(epoch);
   const std::lock_guard lock(mutex_);
   awaited_.erase(epoch);
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
@@ -288,6 +289,28 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
     op.shared = space;
   }
   return result;
+}
+
+std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, program_shelf& programs) {
+  const plan& p = *op.plan;
+  const part_links links{*p.notes, rank, p.mailbox()->credits};
+  if (!links.fits()) return nullptr;
+  auto what = std::make_shared<assignment>();
+  what->type = p.work_type;
+  what->reduction = op.what.reduction;
+  what->any_order = p.mailbox()->any_order;
+  what->credits = p.mailbox()->credits;
+  what->parts = op.parts;
+  what->memory = bring_buffers(op, rank, memory);
+  call_shape shape = shape_of(op, size_of(p.work_type));
+  shape.input_displacements = op.input_displacements;
+  shape.output_displacements = op.output_displacements;
+  what->code = programs.take(op.plan, rank, shape);
+  scratch_block scratch = memory.acquire(what->code->scratch_bytes), l0 = memory.acquire(what->code->l0_bytes);
+  what->memory.scratch = bytes_of(scratch.data());
+  what->memory.l0 = bytes_of(l0.data());
+  if (what->code->slot_bytes > 0) what->lent = std::make_shared<lent_memory>();
+  return std::make_unique<part_performer>(rank, links, std::move(what), memory, std::move(scratch), std::move(l0));
 }
 
 std::shared_ptr<const assignment> prepare_pair(operation& op) {

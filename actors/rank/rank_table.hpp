@@ -51,7 +51,7 @@ public:
                                                          .channels = options.channels,
                                                          .communicator = options.communicator,
                                                          .first = options.first,
-                                                         .crowded_with_nic = options.ranks >= options.cores},
+                                                         .crowded = options.ranks >= options.cores},
                                       memory, spaces_, board_.get(), waiting_, host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
