@@ -227,24 +227,26 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
 
 void shared_spaces::await_pieces(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  ++awaited_[epoch];
+  const auto at = std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first);
+  if (at != awaited_.end()) ++at->second;
+  else awaited_.emplace_back(epoch, 1);
 }
 
 void shared_spaces::pieces_came(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  const auto at = awaited_.find(epoch);
+  const auto at = std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first);
   if (at != awaited_.end() && --at->second == 0) awaited_.erase(at);
 }
 
 bool shared_spaces::awaits_pieces(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  return awaited_.contains(epoch);
+  return std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first) != awaited_.end();
 }
 
 void shared_spaces::forget(epoch_t epoch) {
   boards_.forget(epoch);
   const std::lock_guard lock(mutex_);
-  awaited_.erase(epoch);
+  std::erase_if(awaited_, [&](const auto& one) { return one.first == epoch; });
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 

@@ -16,8 +16,8 @@
 
 #include "actors/ports/mailbox/program_shelf.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
-#include "actors/ports/parts/link_board.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
+#include "actors/ports/parts/link_board.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -134,8 +134,8 @@ public:
 private:
   int ranks_;
   link_boards boards_;
-  std::mutex mutex_;                // once per rank and operation that shares memory, and twice if it is partitioned
-  std::map<epoch_t, int> awaited_;  ///< ranks
+  std::mutex mutex_;  // once per rank and operation that shares memory, and twice if it is partitioned
+  std::vector<std::pair<epoch_t, int>> awaited_;  ///< ranks; of few operations at once
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
 

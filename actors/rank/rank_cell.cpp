@@ -24,7 +24,7 @@ using clock = std::chrono::steady_clock;
 /// library.
 struct thread_place {
   rank_cell::gathering* gathering = nullptr;
-  void* visits = nullptr;  ///< see rank_cell::visits
+  void* visits = nullptr;               ///< see rank_cell::visits
   ended_operations* telling = nullptr;  ///< it is telling callers: in a callback
 };
 __attribute__((tls_model("initial-exec"))) constinit thread_local thread_place place;

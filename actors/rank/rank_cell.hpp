@@ -263,7 +263,7 @@ private:
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
-  const bool visits_;  ///< what others hear of this rank's turn is done by its thread
+  const bool visits_;                          ///< what others hear of this rank's turn is done by its thread
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };
 

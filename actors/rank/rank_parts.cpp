@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rank_state does about the pieces of partitioned operations.
 
-#include "memory/error.hpp"
 #include "actors/rank/operation_parts.hpp"
 #include "actors/rank/rank_state.hpp"
+#include "memory/error.hpp"
 
 namespace troupe::actors {
 
@@ -57,8 +57,8 @@ void rank_state::advance_parts(operation& op, rank_outbox& out) {
   } catch (const std::exception& e) {
     return failed_here(epoch, make_failure(errc::aborted, std::string{"performing it threw: "} + e.what()), out);
   } catch (...) {
-    return failed_here(
-        epoch, make_failure(errc::aborted, "performing it threw something that is no std::exception"), out);
+    return failed_here(epoch, make_failure(errc::aborted, "performing it threw something that is no std::exception"),
+                       out);
   }
   op.parts->leave();
   performed({epoch, -1, false}, out);

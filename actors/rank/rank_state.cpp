@@ -243,7 +243,15 @@ bool rank_state::begin_one(rank_outbox& out) {
   const bool over = op.over, board = troupe::actors::on_board(op);
   if (!over && board && (on_board_ || inline_)) return false;
   if (!over && under_way_.size() >= most_under_way) return false;
-  if (!over && !board) under_way_.emplace(epoch, queue_.front());  // may throw: it keeps its place then
+  if (!over && !board) {
+    if (spare_.empty()) {
+      under_way_.emplace(epoch, queue_.front());  // may throw: it keeps its place then
+    } else {
+      spare_.key() = epoch;
+      spare_.mapped() = queue_.front();
+      under_way_.insert(std::move(spare_));
+    }
+  }
   const operation_ptr mine = std::move(queue_.front());
   queue_.pop_front();
   begun_ = epoch + 1;
@@ -493,7 +501,8 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
-  operation_ptr op = std::move(under_way_.extract(epoch).mapped());
+  spare_ = under_way_.extract(epoch);
+  operation_ptr op = std::move(spare_.mapped());
   if (op->parts) {
     op->parts->leave();
     pieces_came(*op->parts, true);

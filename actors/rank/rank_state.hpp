@@ -255,11 +255,13 @@ private:
   program_shelf programs_;
   pairs pairs_;
 
-  epoch_t next_;                                ///< number of the next call
-  epoch_t begun_;                               ///< all before this one have begun, or are over
-  operation_queue queue_;                       ///< called, not begun, in order
-  operation_ptr on_board_;                      ///< also while it is stalled
-  std::map<epoch_t, operation_ptr> under_way_;  ///< by mailbox, or waiting for everybody's counts
+  epoch_t next_;            ///< number of the next call
+  epoch_t begun_;           ///< all before this one have begun, or are over
+  operation_queue queue_;   ///< called, not begun, in order
+  operation_ptr on_board_;  ///< also while it is stalled
+  std::map<epoch_t, operation_ptr>
+      under_way_;  ///< by mailbox, over a board of links, or waiting for everybody's counts
+  std::map<epoch_t, operation_ptr>::node_type spare_;  ///< of the last that ended, for the next
   std::map<epoch_t, std::vector<std::string>>
       stopping_;             ///< told to stop, not yet that it failed; what its lanes lacked
   ended_epochs failed_;      ///< before we called them

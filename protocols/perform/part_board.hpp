@@ -76,7 +76,8 @@ private:
   std::atomic<int> unready_;
   std::vector<std::int32_t> needed_, left_, order_;
   std::unique_ptr<std::atomic<bool>[]> ready_, there_;
-  std::unique_ptr<std::atomic<std::int32_t>[]> said_;  ///< pieces that are ready, plus one, in the order of their announcements
+  std::unique_ptr<std::atomic<std::int32_t>[]>
+      said_;  ///< pieces that are ready, plus one, in the order of their announcements
   std::atomic<int> sayers_{0};
   std::atomic<int> arrived_{0};
 };

@@ -9,8 +9,7 @@ namespace troupe::actors {
 
 link_board::link_board(const part_links& shape)
     : lines_(shape.lines()), members_(static_cast<std::size_t>(shape.ranks())), words_((shape.lanes() + 63) / 64) {
-  for (member& m : members_)
-    m.news = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(words_));
+  for (member& m : members_) m.news = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(words_));
   gone_.reserve(members_.size());
 }
 

@@ -36,16 +36,17 @@ public:
     std::size_t bytes = 0;
   };
   struct alignas(64) line {
-    std::atomic<std::uint64_t> sent{0};   ///< stamp, and how many messages
-    std::atomic<std::uint64_t> taken{0};  ///< the same of those that need no room any more; only where they are more than have room
+    std::atomic<std::uint64_t> sent{0};  ///< stamp, and how many messages
+    std::atomic<std::uint64_t> taken{
+        0};  ///< the same of those that need no room any more; only where they are more than have room
     std::atomic<std::uint32_t> wanted{0};  ///< stamp: the sender waits for `taken`
     entry room[part_links::per_line];
   };
   struct alignas(128) member {
     std::shared_ptr<operation_parts> parts;  ///< read once `here` is set
     std::atomic<bool> here{false};
-    std::atomic<bool> waits{false};  ///< until all that it has sent is taken
-    std::atomic<std::int32_t> open{0};  ///< that it has sent, and that is not taken
+    std::atomic<bool> waits{false};                      ///< until all that it has sent is taken
+    std::atomic<std::int32_t> open{0};                   ///< that it has sent, and that is not taken
     std::unique_ptr<std::atomic<std::uint64_t>[]> news;  ///< a bit a lane
   };
 
@@ -56,9 +57,7 @@ public:
     return shape.ranks() == static_cast<int>(members_.size()) && shape.lines() <= lines_.size() &&
            (shape.lanes() + 63) / 64 <= words_;
   }
-  line& at(std::uint32_t first, std::uint32_t message = 0) {
-    return lines_[first + message / part_links::per_line];
-  }
+  line& at(std::uint32_t first, std::uint32_t message = 0) { return lines_[first + message / part_links::per_line]; }
   member& of(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
   std::uint32_t stamp() const { return stamp_; }
 
@@ -74,7 +73,7 @@ private:
   std::uint64_t fingerprint_ = 0;
   rank_t first_ = -1;  ///< that came
   int came_ = 0, left_ = 0;
-  bool open_ = false;  ///< further ranks may come
+  bool open_ = false;                                   ///< further ranks may come
   std::vector<std::shared_ptr<operation_parts>> gone_;  ///< memory for those that are let go of
 };
 

@@ -69,7 +69,7 @@ struct part_performer::port {
     if (next < link.room) return true;
     link_board::line& words = board().at(link.line);
     if (next - count_in(words.taken.load(std::memory_order_acquire), self.stamp_) < link.room) return true;
-    words.wanted.store(self.stamp_);                                         // W1
+    words.wanted.store(self.stamp_);                                      // W1
     return next - count_in(words.taken.load(), self.stamp_) < link.room;  // W2
   }
 
@@ -179,7 +179,7 @@ part_performer::status part_performer::advance(part_outbox& out) {
   if (!lanes_.performed()) return status::waiting;
   link_board::member& me = board_->of(rank_);
   if (me.open.load() == 0) return status::performed;
-  me.waits.store(true);  // W1
+  me.waits.store(true);                                              // W1
   return me.open.load() == 0 ? status::performed : status::waiting;  // W2
 }
 
