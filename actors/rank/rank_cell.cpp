@@ -307,8 +307,9 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (deserted) deserted_.store(true);
   held_.exchange(false);
   if (nic != nullptr) nic->wake();
-  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) summon(urgent);
-  else if (deserted) wake_caller();
+  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) {
+    if (urgent || !visits::add(*this)) summon(urgent);  // this thread is going to look once more
+  } else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
   else if (pending && of_rest == care::left) host_->unattended(*this);
