@@ -92,6 +92,10 @@ public:
     if (!members_.is_here(to)) return members_.links->send(members_, to, channel, what);
     peer(to).post(credit_message{channel, what});
   }
+  bool shares_parts() const override {
+    return members_.links == nullptr && members_.ways == nullptr && !members_.faults.any();
+  }
+  void news_of_parts(rank_t to, const std::shared_ptr<operation_parts>& whose) override { peer(to).hear(whose); }
   bool offer_place(int, const expected_chunk& what) override {
     if (members_.is_here(what.source)) return false;
     members_.links->offer_place(members_, rank_, what);

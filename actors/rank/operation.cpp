@@ -227,23 +227,26 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
 
 void shared_spaces::await_pieces(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  ++awaited_[epoch];
+  const auto at = std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first);
+  if (at != awaited_.end()) ++at->second;
+  else awaited_.emplace_back(epoch, 1);
 }
 
 void shared_spaces::pieces_came(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  const auto at = awaited_.find(epoch);
+  const auto at = std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first);
   if (at != awaited_.end() && --at->second == 0) awaited_.erase(at);
 }
 
 bool shared_spaces::awaits_pieces(epoch_t epoch) {
   const std::lock_guard lock(mutex_);
-  return awaited_.contains(epoch);
+  return std::ranges::find(awaited_, epoch, &std::pair<epoch_t, int>::first) != awaited_.end();
 }
 
 void shared_spaces::forget(epoch_t epoch) {
+  boards_.forget(epoch);
   const std::lock_guard lock(mutex_);
-  awaited_.erase(epoch);
+  std::erase_if(awaited_, [&](const auto& one) { return one.first == epoch; });
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 
@@ -288,6 +291,28 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
     op.shared = space;
   }
   return result;
+}
+
+std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, program_shelf& programs) {
+  const plan& p = *op.plan;
+  const part_links links{*p.notes, rank, p.mailbox()->credits};
+  if (!links.fits()) return nullptr;
+  auto what = std::make_shared<assignment>();
+  what->type = p.work_type;
+  what->reduction = op.what.reduction;
+  what->any_order = p.mailbox()->any_order;
+  what->credits = p.mailbox()->credits;
+  what->parts = op.parts;
+  what->memory = bring_buffers(op, rank, memory);
+  call_shape shape = shape_of(op, size_of(p.work_type));
+  shape.input_displacements = op.input_displacements;
+  shape.output_displacements = op.output_displacements;
+  what->code = programs.take(op.plan, rank, shape);
+  scratch_block scratch = memory.acquire(what->code->scratch_bytes), l0 = memory.acquire(what->code->l0_bytes);
+  what->memory.scratch = bytes_of(scratch.data());
+  what->memory.l0 = bytes_of(l0.data());
+  if (what->code->slot_bytes > 0) what->lent = std::make_shared<lent_memory>();
+  return std::make_unique<part_performer>(rank, links, std::move(what), memory, std::move(scratch), std::move(l0));
 }
 
 std::shared_ptr<const assignment> prepare_pair(operation& op) {

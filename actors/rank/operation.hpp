@@ -17,6 +17,7 @@
 #include "actors/ports/mailbox/program_shelf.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
+#include "actors/ports/parts/link_board.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -125,13 +126,16 @@ public:
   /// It has, or the operation is over there.
   void pieces_came(epoch_t epoch);
   bool awaits_pieces(epoch_t epoch);
+  /// For partitioned operations of ranks that are all in this process.
+  link_boards& boards() { return boards_; }
   /// The operation failed and no rank will enter any more.
   void forget(epoch_t epoch);
 
 private:
   int ranks_;
-  std::mutex mutex_;                // once per rank and operation that shares memory, and twice if it is partitioned
-  std::map<epoch_t, int> awaited_;  ///< ranks
+  link_boards boards_;
+  std::mutex mutex_;  // once per rank and operation that shares memory, and twice if it is partitioned
+  std::vector<std::pair<epoch_t, int>> awaited_;  ///< ranks; of few operations at once
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
 
@@ -147,6 +151,9 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
 /// The same for the process's NIC. Averages are sums, which conclude() divides; factors are applied here.
 nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory);
 std::shared_ptr<const assignment> prepare_pair(operation& op);
+class part_performer;
+/// Of a partitioned operation, for this repetition and all later ones, in memory that ranks share. Null: it has too many messages for a board. @pre nothing is staged
+std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, program_shelf& programs);
 
 /// After all channels have performed: brings staged results to the output, divides averages.
 void conclude(operation& op, rank_t rank, int ranks);

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/ports/parts/part_performer.hpp"
 #include "actors/rank/inbox.hpp"
 #include "actors/waiting/completion.hpp"
 #include "protocols/perform/part_board.hpp"
@@ -48,8 +49,16 @@ public:
   // -- the rank's turn --
   bool awaited = false;                          ///< see shared_spaces::await_pieces()
   epoch_t epoch = 0;                             ///< of the repetition under way
+  std::unique_ptr<part_performer> performer;     ///< where ranks share their memory: made by the first repetition …
+  bool by_mailbox = false;                       ///< … which has found that it needs more than a board has
   std::atomic<bool> listed{false};               ///< in the rank's list of those that have something to tell …
   std::shared_ptr<operation_parts> next_listed;  ///< … and the next there
+
+  /// Nothing here refers to anybody's buffers any more. Any number of times.
+  void leave() {
+    if (performer) performer->leave();
+  }
+  std::vector<lane_wait> waits() const { return performer ? performer->waits() : std::vector<lane_wait>{}; }
 
   // -- to the callers --
   /// Something has arrived. What callbacks throw is dropped; they run here, one after the other.

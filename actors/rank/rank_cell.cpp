@@ -24,6 +24,7 @@ using clock = std::chrono::steady_clock;
 /// library.
 struct thread_place {
   rank_cell::gathering* gathering = nullptr;
+  void* visits = nullptr;               ///< see rank_cell::visits
   ended_operations* telling = nullptr;  ///< it is telling callers: in a callback
 };
 __attribute__((tls_model("initial-exec"))) constinit thread_local thread_place place;
@@ -64,6 +65,7 @@ rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& s
       host_(&host),
       no_memory_(&out_of_memory()),
       waiting_(waiting),
+      visits_(state_.crowded()),
       spin_(waiting.spin) {}
 
 rank_cell::~rank_cell() {
@@ -232,6 +234,35 @@ bool rank_cell::drain() noexcept {
 
 // -- the turn -------------------------------------------------------------------------------------------------------------
 
+/// While it lives, ranks that hear of something on this thread are visited at its end, by this thread, in place of waking another one for each: where
+/// there are no more cores than ranks such a thread would only take somebody else's. What is copied then is still in this core's cache.
+class rank_cell::visits {
+public:
+  explicit visits(const rank_cell& from) : outer_(place.visits) {
+    if (outer_ == nullptr && from.visits_ && !in_callback()) place.visits = this;
+  }
+  ~visits() {
+    if (place.visits != this) return;
+    for (std::size_t i = 0; i < count_; ++i) to_[i]->take_news();  // which may find more
+    place.visits = nullptr;
+  }
+  visits(const visits&) = delete;
+  visits& operator=(const visits&) = delete;
+  /// False: there are too many.
+  static bool add(rank_cell& which) noexcept {
+    auto* const here = static_cast<visits*>(place.visits);
+    if (here == nullptr || here->count_ == most) return false;
+    here->to_[here->count_++] = &which;
+    return true;
+  }
+
+private:
+  static constexpr std::size_t most = 64;
+  std::array<rank_cell*, most> to_;
+  std::size_t count_ = 0;
+  void* outer_;
+};
+
 bool rank_cell::try_turn() noexcept {
   if (held_.load() || held_.exchange(true)) return false;
   if (unattended.load(std::memory_order_relaxed) != care::none) unattended.store(care::none);
@@ -242,6 +273,7 @@ bool rank_cell::try_turn() noexcept {
 bool rank_cell::turn() noexcept {
   if (broke_down_) [[unlikely]]
     break_down();
+  const visits others{*this};
   bool moved = drain();
   if (state_.on_board() != nullptr) moved = advance() || moved;
   return moved;
@@ -275,8 +307,9 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (deserted) deserted_.store(true);
   held_.exchange(false);
   if (nic != nullptr) nic->wake();
-  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) summon(urgent);
-  else if (deserted) wake_caller();
+  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) {
+    if (urgent || !visits::add(*this)) summon(urgent);  // this thread is going to look once more
+  } else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
   else if (pending && of_rest == care::left) host_->unattended(*this);
@@ -285,11 +318,28 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (!ended.empty()) tell(std::move(ended));
 }
 
+void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
+  if (whose->queued.load() || whose->queued.exchange(true)) return;  // who reads it looks afterwards
+  whose->wake.what = whose;
+  inbox_.add(&whose->wake);
+  if (!visits::add(*this)) notify(false);
+}
+
+/// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself.
+void rank_cell::take_news() noexcept {
+  if (tenders_.load() > 0 || held_.load() || !try_turn()) return notify(false);
+  turn();
+  end_turn();
+}
+
 void rank_cell::announce(const std::shared_ptr<operation_parts>& which) noexcept {
-  if (place.gathering == nullptr && !in_callback() && try_turn()) {
-    drain();
-    transit([&] { state_.announced(*which, *out_); });
-    return end_turn();
+  if (place.gathering == nullptr && !in_callback()) {
+    const visits others{*this};
+    if (try_turn()) {
+      drain();
+      transit([&] { state_.announced(*which, *out_); });
+      return end_turn();
+    }
   }
   if (which->queued.exchange(true)) return;  // who reads it sees what was ready before
   which->wake.what = which;
@@ -341,6 +391,7 @@ void rank_cell::run() {
 
 void rank_cell::submit(operation_ptr op) {
   thread_place& here = place;
+  const visits others{*this};
   const bool turn = here.gathering != nullptr ? here.gathering->take(*this) : try_turn();
   if (!turn) return push(std::move(op), true);
   drain();

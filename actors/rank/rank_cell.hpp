@@ -79,6 +79,8 @@ public:
   void submit(operation_ptr op);
   /// Pieces of an operation that was submitted are ready: what waited for them is done here if nobody has the turn. Allocates nothing. Any thread.
   void announce(const std::shared_ptr<operation_parts>& which) noexcept;
+  /// The same from a peer that has left something for the rank on a board: who has the turn looks there. From whoever has the peer's turn.
+  void hear(const std::shared_ptr<operation_parts>& whose) noexcept;
   /// The caller's handle is gone. @pre nothing is submitted afterwards
   void leave();
   /// Takes the turn if it is free, and does what there is to do.
@@ -226,6 +228,8 @@ private:
   bool drain() noexcept;
   void read_lent(rank_message& what) noexcept;
   void notify(bool urgent);
+  class visits;
+  void take_news() noexcept;
   bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);
@@ -259,6 +263,7 @@ private:
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
+  const bool visits_;                          ///< what others hear of this rank's turn is done by its thread
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
 };
 

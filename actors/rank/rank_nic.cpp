@@ -19,7 +19,7 @@ void rank_state::offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& o
 }
 
 bool rank_state::gives_way_to_nic() const {
-  return options_.crowded_with_nic && !under_way_.empty() && under_way_.begin()->second->on_nic;
+  return options_.crowded && !under_way_.empty() && under_way_.begin()->second->on_nic;
 }
 
 /// As channel_port::mismatch().

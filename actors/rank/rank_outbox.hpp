@@ -4,6 +4,7 @@
 // their own. Calls happen on the rank's own turn, must not block, and must not call the rank back.
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 namespace troupe::actors {
 
 class nic_thread;
+class operation_parts;
 
 class rank_outbox {
 public:
@@ -52,6 +54,10 @@ public:
   virtual bool offer_place(int /*channel*/, const expected_chunk&) { return false; }
   virtual void withdraw_place(int /*channel*/, const expected_chunk&) {}
   virtual void clear(rank_t /*to*/, int /*channel*/, const credit&) {}
+  /// All ranks of the communicator are in this process, and nothing is between them but memory: parts go over a board. The same at all ranks, always.
+  virtual bool shares_parts() const { return false; }
+  /// To a rank that has come to a partitioned operation there: rank_state::announced(). @pre shares_parts()
+  virtual void news_of_parts(rank_t /*to*/, const std::shared_ptr<operation_parts>&) {}
   /// To the receiving rank of a send: end the receive, and answer.
   virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;
   /// @param received the receive had been performed before

@@ -3,8 +3,66 @@
 
 #include "actors/rank/operation_parts.hpp"
 #include "actors/rank/rank_state.hpp"
+#include "memory/error.hpp"
 
 namespace troupe::actors {
+
+// -- over memory that ranks share ------------------------------------------------------------------------------------------
+
+struct rank_state::parts_port final : part_outbox {
+  parts_port(rank_state& s, operation& o, rank_outbox& b) : self(s), op(o), out(b) {}
+  void news(rank_t to, const std::shared_ptr<operation_parts>& whose) override { out.news_of_parts(to, whose); }
+  void arrived() override { self.note_arrival(op.epoch); }
+
+  rank_state& self;
+  operation& op;
+  rank_outbox& out;
+};
+
+/// False: it goes by mailbox, on all ranks.
+bool rank_state::launch_parts(operation& op, rank_outbox& out) {
+  operation_parts& parts = *op.parts;
+  rank_t unlike = -1;
+  try {
+    if (!parts.performer && !parts.by_mailbox) {
+      parts.performer = prepare_parts(op, options_.rank, *memory_, programs_);
+      parts.by_mailbox = !parts.performer;
+    }
+    if (parts.by_mailbox) return false;
+    const std::uint64_t print = fingerprint(op.what, op.epoch, op.plan->identity) ^ op.what.history;
+    unlike = parts.performer->begin(spaces_->boards(), op.epoch, print, op.parts);
+  } catch (const error& e) {
+    failed_here(op.epoch, make_failure(e.code_value(), std::string{"it cannot be begun: "} + e.what()), out);
+    return true;
+  } catch (const std::exception& e) {
+    failed_here(op.epoch, make_failure(errc::out_of_memory, std::string{"it cannot be begun: "} + e.what()), out);
+    return true;
+  }
+  if (unlike >= 0) return differs(op.epoch, unlike, out), true;
+  op.launched = true;
+  op.channels = 1;
+  advance_parts(op, out);
+  return true;
+}
+
+/// The operation may end with it.
+void rank_state::advance_parts(operation& op, rank_outbox& out) {
+  if (op.stalled) return;
+  const epoch_t epoch = op.epoch;
+  parts_port port{*this, op, out};
+  try {
+    if (op.parts->performer->advance(port) != part_performer::status::performed) return;
+  } catch (const error& e) {
+    return failed_here(epoch, make_failure(e.code_value(), e.what()), out);
+  } catch (const std::exception& e) {
+    return failed_here(epoch, make_failure(errc::aborted, std::string{"performing it threw: "} + e.what()), out);
+  } catch (...) {
+    return failed_here(epoch, make_failure(errc::aborted, "performing it threw something that is no std::exception"),
+                       out);
+  }
+  op.parts->leave();
+  performed({epoch, -1, false}, out);
+}
 
 /// What comes before the operation has begun, or when it is over, moves nothing: who begins looks at the board itself.
 void rank_state::announced(operation_parts& which, rank_outbox& out) {
@@ -12,6 +70,10 @@ void rank_state::announced(operation_parts& which, rank_outbox& out) {
   pieces_came(which, false);
   const auto at = under_way_.find(which.epoch);
   if (at == under_way_.end() || at->second->parts.get() != &which || !at->second->launched) return;
+  if (which.performer) {
+    if (which.performer->under_way()) advance_parts(*at->second, out);
+    return;
+  }
   const operation_key key{which.epoch, -1, false};
   const int channels = at->second->channels;  // the operation may end with the last of them
   for (int c = 0; c < channels; ++c) advance_channel(c, key, out);

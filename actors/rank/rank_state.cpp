@@ -38,22 +38,11 @@ struct rank_state::channel_port final : channel_outbox {
   void arrived(const operation_key& which) override { self.note_arrival(which.epoch); }
   void mismatch(const operation_key& which, rank_t from) override {
     if (which.peer >= 0) return self.pairs_.mismatch(which, from, out);
-    // The membership sees all calls and tells every rank the same table. Who is ahead does not come to it by itself.
-    if (const auto at = self.under_way_.find(which.epoch); at != self.under_way_.end()) {
-      at->second->stalled = true;
-      at->second->unlike = from;
-      self.enroll(*at->second, out);
-      out.differs(which.epoch);
-    }
+    self.differs(which.epoch, from, out);
   }
   void failed(const operation_key& which, failure_ptr why) override {
-    const std::string where = "on rank " + std::to_string(self.rank()) + ": ";
-    failure_ptr told = make_failure(why->code, where + why->text);
-    if (which.peer >= 0) return self.pairs_.stop(which, std::move(told), out);
-    if (const auto at = self.under_way_.find(which.epoch); at != self.under_way_.end()) {
-      at->second->stalled = true;
-      out.fail(which.epoch, at->second->title(), std::move(told));
-    }
+    if (which.peer < 0) return self.failed_here(which.epoch, std::move(why), out);
+    self.pairs_.stop(which, self.here(*why), out);
   }
   bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                 std::size_t bytes) override {
@@ -123,7 +112,10 @@ void rank_state::bury(const failure_ptr& why) {
   for (operation_ptr& op : queue_)
     if (!op->over) ended_.append(std::move(op), why);
   queue_.clear();
-  for (auto& [epoch, op] : under_way_) ended_.append(std::move(op), why);
+  for (auto& [epoch, op] : under_way_) {
+    if (op->parts) op->parts->leave();
+    ended_.append(std::move(op), why);
+  }
   under_way_.clear();
   pairs_.drop_all(why);
 }
@@ -251,7 +243,15 @@ bool rank_state::begin_one(rank_outbox& out) {
   const bool over = op.over, board = troupe::actors::on_board(op);
   if (!over && board && (on_board_ || inline_)) return false;
   if (!over && under_way_.size() >= most_under_way) return false;
-  if (!over && !board) under_way_.emplace(epoch, queue_.front());  // may throw: it keeps its place then
+  if (!over && !board) {
+    if (spare_.empty()) {
+      under_way_.emplace(epoch, queue_.front());  // may throw: it keeps its place then
+    } else {
+      spare_.key() = epoch;
+      spare_.mapped() = queue_.front();
+      under_way_.insert(std::move(spare_));
+    }
+  }
   const operation_ptr mine = std::move(queue_.front());
   queue_.pop_front();
   begun_ = epoch + 1;
@@ -294,6 +294,7 @@ void rank_state::stall(operation& op, const std::string& why, rank_outbox& out) 
 
 void rank_state::launch(operation& op, rank_outbox& out) {
   if (op.plan->nic() != nullptr) return launch_on_nic(op, out);
+  if (op.parts && out.shares_parts() && launch_parts(op, out)) return;
   std::shared_ptr<const assignment> what;
   const auto fail = [&](errc code, const char* why) {
     op.stalled = true;
@@ -457,6 +458,28 @@ void rank_state::advance_channel(int channel, const operation_key& which, rank_o
   channels_[static_cast<std::size_t>(channel)].announced(which, port);
 }
 
+/// A peer called something else. The membership sees all calls and tells every rank the same table. Who is ahead does not come to it by itself.
+void rank_state::differs(epoch_t epoch, rank_t from, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  if (at == under_way_.end()) return;
+  at->second->stalled = true;
+  at->second->unlike = from;
+  enroll(*at->second, out);
+  out.differs(epoch);
+}
+
+failure_ptr rank_state::here(const failure& why) const {
+  return make_failure(why.code, "on rank " + std::to_string(options_.rank) + ": " + why.text);
+}
+
+/// Performing it threw.
+void rank_state::failed_here(epoch_t epoch, failure_ptr why, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  if (at == under_way_.end()) return;
+  at->second->stalled = true;
+  out.fail(epoch, at->second->title(), here(*why));
+}
+
 /// Chunks of it are nobody's.
 bool rank_state::is_over(const operation_key& which) const {
   if (which.peer >= 0) return pairs_.is_over(which);
@@ -478,8 +501,12 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
 
 /// By mailbox. A stop that comes later finds nothing to stop.
 void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
-  operation_ptr op = std::move(under_way_.extract(epoch).mapped());
-  if (op->parts) pieces_came(*op->parts, true);
+  spare_ = under_way_.extract(epoch);
+  operation_ptr op = std::move(spare_.mapped());
+  if (op->parts) {
+    op->parts->leave();
+    pieces_came(*op->parts, true);
+  }
   if (!why && op->plan) {
     try {
       conclude(*op, options_.rank, options_.ranks);
@@ -535,6 +562,11 @@ void rank_state::stop(epoch_t epoch, rank_outbox& out) {
   const operation* const known = find(epoch);
   if (known != nullptr && known->parts) waits = unready_pieces(*known->parts);
   const bool unready = !waits.empty();
+  if (known != nullptr && known->parts) {
+    if (!unready && known->launched)
+      for (const lane_wait& wait : known->parts->waits()) waits.push_back(to_string(wait));
+    known->parts->leave();
+  }
   // Lanes that lack no piece of this rank's input wait for what follows from that, or for what the other ranks say.
   for (const lane_wait& wait : drop(collective_key(epoch)))
     if (!unready) waits.push_back(to_string(wait));
@@ -735,7 +767,7 @@ steady_time rank_state::tick(rank_outbox& out) {
 
 /// Since it was suspected. If so, the suspicion was wrong, and begins anew.
 bool rank_state::has_moved(operation& op) const {
-  std::uint64_t moved = 0;
+  std::uint64_t moved = op.parts && op.parts->performer ? op.parts->performer->moves() : 0;
   for (const channel_state& c : channels_) moved += c.moves(collective_key(op.epoch));
   if (std::exchange(op.moved, moved) == moved || op.suspected == 0) return false;
   op.suspected = 0;

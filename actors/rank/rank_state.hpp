@@ -7,7 +7,7 @@
 // Owner: whoever has the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
 //   submit(operation)              from the caller, in the order of its calls
 //   chunk / credit                 from a peer's channel (channel_state.hpp)
-//   announced(operation)           from a caller: pieces of its input are ready
+//   announced(operation)           from a caller: pieces of its input are ready; or from a peer, over whose board something has come
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
 //   broken / peer_left / peer_lost from the membership; `rehomed` when it was lost, before anything from the next one
 //   tick / end                     from the clock or the caller; ignored when the operation is over
@@ -63,8 +63,8 @@ struct rank_state_options {
   unsigned most_ahead = troupe::most_ahead;         ///< fewer only in simulations, whose runs are short
   std::size_t least_placed = actors::least_placed;  ///< less only in simulations, whose chunks are small
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
-  /// The ranks and the NIC's thread are more than the cores: who waits for it gives way.
-  bool crowded_with_nic = false;
+  /// There are no more cores than ranks: every other thread takes one from them, such as the NIC's, to which who waits gives way.
+  bool crowded = false;
 };
 
 class rank_state final : private pair_keeper {
@@ -183,6 +183,8 @@ public:
   void bury(const failure_ptr& why);
 
   rank_t rank() const { return options_.rank; }
+  /// There are no more cores than ranks.
+  bool crowded() const { return options_.crowded; }
   int ranks() const { return options_.ranks; }
   const std::string& communicator() const { return options_.communicator; }
   std::size_t early_chunks() const;
@@ -198,13 +200,20 @@ public:
 private:
   struct channel_port;
   friend struct channel_port;
+  struct parts_port;
+  friend struct parts_port;
 
   bool is_over(const operation_key& which) const;
+  void differs(epoch_t epoch, rank_t from, rank_outbox& out);
+  void failed_here(epoch_t epoch, failure_ptr why, rank_outbox& out);
+  failure_ptr here(const failure& why) const;
   void begin_queued(rank_outbox& out);
   bool begin_one(rank_outbox& out);
   void begin_on_board(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
   void launch_on_nic(operation& op, rank_outbox& out);
+  bool launch_parts(operation& op, rank_outbox& out);
+  void advance_parts(operation& op, rank_outbox& out);
   bool recall_from_nic(epoch_t epoch, rank_outbox& out);
   void performed(const operation_key& which, rank_outbox& out);
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
@@ -246,11 +255,13 @@ private:
   program_shelf programs_;
   pairs pairs_;
 
-  epoch_t next_;                                ///< number of the next call
-  epoch_t begun_;                               ///< all before this one have begun, or are over
-  operation_queue queue_;                       ///< called, not begun, in order
-  operation_ptr on_board_;                      ///< also while it is stalled
-  std::map<epoch_t, operation_ptr> under_way_;  ///< by mailbox, or waiting for everybody's counts
+  epoch_t next_;            ///< number of the next call
+  epoch_t begun_;           ///< all before this one have begun, or are over
+  operation_queue queue_;   ///< called, not begun, in order
+  operation_ptr on_board_;  ///< also while it is stalled
+  std::map<epoch_t, operation_ptr>
+      under_way_;  ///< by mailbox, over a board of links, or waiting for everybody's counts
+  std::map<epoch_t, operation_ptr>::node_type spare_;  ///< of the last that ended, for the next
   std::map<epoch_t, std::vector<std::string>>
       stopping_;             ///< told to stop, not yet that it failed; what its lanes lacked
   ended_epochs failed_;      ///< before we called them

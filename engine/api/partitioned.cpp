@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -21,6 +22,8 @@ struct TROUPE_INTERNAL partitioned::prepared {
   int pieces = 0;
   bool has_input = true;
   std::shared_ptr<request::started> last;
+  std::vector<std::shared_ptr<request::started>> made_before;  ///< of earlier repetitions
+  static constexpr std::size_t most_kept = 4;
   int given = 0;  ///< of the parts that have arrived, by next_arrived()
 
   const communicator_state& of() const { return *member->of; }
@@ -28,6 +31,7 @@ struct TROUPE_INTERNAL partitioned::prepared {
   bool under_way() const { return last && !end().done(); }
   bool succeeded() const { return last && end().done() && end().why() == nullptr; }
 
+  void make_ready();
   [[noreturn]] void refuse(const std::string& why) const {
     throw error(errc::invalid_argument, of().name + ", rank " + std::to_string(member->rank) + ", partitioned " +
                                             to_string(what.what) + ": " + why);
@@ -81,12 +85,24 @@ void partitioned::start() {
   if (p.parts->tells_here()) p.refuse("a callback of one of its parts cannot start it again; start it when it is done");
   p.parts->begin_again();
   p.given = 0;
-  auto made = std::make_shared<request::started>(p.member->of, p.member->rank);
-  call_description again = p.what;
-  p.member->of->prepare(made->op, p.member->rank, again, caller_waits::no, p.plan);
-  made->op.parts = p.parts;
-  p.last = std::move(made);
+  p.make_ready();
   p.last->caller.begin(request::started::share(p.last));
+}
+
+/// Over a board the memory of earlier repetitions serves later ones. Whoever has told of an end may still hold the last one, so there are some.
+void partitioned::prepared::make_ready() {
+  const auto is_free = [](const std::shared_ptr<request::started>& one) { return one.use_count() == 1; };
+  if (parts->performer && last) {
+    const auto other = is_free(last) ? made_before.end() : std::ranges::find_if(made_before, is_free);
+    if (other != made_before.end()) std::swap(*other, last);
+    if (is_free(last)) return last->again();
+  }
+  auto made = std::make_shared<request::started>(member->of, member->rank);
+  call_description again = what;
+  member->of->prepare(made->op, member->rank, again, caller_waits::no, plan);
+  made->op.parts = parts;
+  if (parts->performer && last && made_before.size() < most_kept) made_before.push_back(std::move(last));
+  last = std::move(made);
 }
 
 void partitioned::ready(int part) {

@@ -222,10 +222,12 @@ struct TROUPE_INTERNAL request::started {
     caller.what = &op;
   }
 
-  /// Makes it ready to be begun once more. @pre on the board, done, and nobody else refers to it
+  /// Makes it ready to be begun once more. @pre on a board, done, and nobody else refers to it
   void again() {
     done.reset();
-    op.registered = op.stalled = op.agreed = op.over = false;
+    op.registered = op.stalled = op.agreed = op.over = op.launched = false;
+    op.unlike = -1;
+    op.moved = 0;
     op.suspected = 0;
     op.begun = {};
     op.expires = actors::no_deadline;

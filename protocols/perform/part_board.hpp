@@ -25,7 +25,8 @@ public:
         left_(needed_),
         order_(needed_.size()),
         ready_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(inputs))),
-        there_(std::make_unique<std::atomic<bool>[]>(needed_.size())) {}
+        there_(std::make_unique<std::atomic<bool>[]>(needed_.size())),
+        said_(std::make_unique<std::atomic<std::int32_t>[]>(static_cast<std::size_t>(inputs))) {}
 
   int inputs() const { return inputs_; }
   int outputs() const { return static_cast<int>(needed_.size()); }
@@ -33,7 +34,11 @@ public:
   /// For the next repetition. @pre nobody performs, and nobody else asks
   void reset() {
     left_ = needed_;
-    for (int p = 0; p < inputs_; ++p) ready_[static_cast<std::size_t>(p)].store(false, std::memory_order_relaxed);
+    for (int p = 0; p < inputs_; ++p) {
+      ready_[static_cast<std::size_t>(p)].store(false, std::memory_order_relaxed);
+      said_[static_cast<std::size_t>(p)].store(0, std::memory_order_relaxed);
+    }
+    sayers_.store(0, std::memory_order_relaxed);
     for (int p = 0; p < outputs(); ++p) there_[static_cast<std::size_t>(p)].store(false, std::memory_order_relaxed);
     unready_.store(inputs_, std::memory_order_relaxed);
     arrived_.store(0, std::memory_order_relaxed);
@@ -43,8 +48,11 @@ public:
   bool announce(int piece) {
     if (ready_[static_cast<std::size_t>(piece)].exchange(true)) return false;
     unready_.fetch_sub(1);
+    said_[static_cast<std::size_t>(sayers_.fetch_add(1, std::memory_order_relaxed))].store(piece + 1);
     return true;
   }
+  /// Which piece was the n-th that got ready; −1: nobody has said so yet, and whoever does wakes the rank then. @pre n < inputs()
+  int announced(int n) const { return said_[static_cast<std::size_t>(n)].load() - 1; }
   bool ready(int piece) const { return ready_[static_cast<std::size_t>(piece)].load(); }
   bool all_ready() const { return unready_.load() == 0; }
 
@@ -68,6 +76,9 @@ private:
   std::atomic<int> unready_;
   std::vector<std::int32_t> needed_, left_, order_;
   std::unique_ptr<std::atomic<bool>[]> ready_, there_;
+  std::unique_ptr<std::atomic<std::int32_t>[]>
+      said_;  ///< pieces that are ready, plus one, in the order of their announcements
+  std::atomic<int> sayers_{0};
   std::atomic<int> arrived_{0};
 };
 

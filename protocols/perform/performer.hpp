@@ -117,6 +117,23 @@ public:
   /// work. Does what advance(port) would, in the same order, without a look at lanes that wait for what has not come.
   template <class Port>
   status advance(Port& port, int lane);
+  /// That lane only. @pre no lane waits for another one, and none has a fan that is performed in any order
+  template <class Port>
+  status advance_alone(Port& port, int lane) {
+    bool moved = false;
+    if (!run(port, lane, moved)) return status::mismatch;
+    return unfinished_ == 0 ? status::performed : status::waiting;
+  }
+  /// From the beginning, in the same memory. Allocates nothing.
+  void restart() {
+    unfinished_ = 0;
+    for (lane_state& l : lanes_) {
+      const auto code = l.code;
+      l = {};
+      l.code = code;
+      if (!code.empty()) ++unfinished_;
+    }
+  }
 
   /// The transfer that `lane` started has ended.
   void transferred(int lane) { at(lane).transfer = transfer_state::ended; }

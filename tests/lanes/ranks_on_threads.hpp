@@ -128,6 +128,10 @@ private:
     void give_back(rank_t r, int channel, const credit& c) override {
       to.table_.at(r).post(credit_message{channel, c});
     }
+    bool shares_parts() const override { return true; }
+    void news_of_parts(rank_t r, const std::shared_ptr<operation_parts>& whose) override {
+      to.table_.at(r).hear(whose);
+    }
     template <class Order>
     void tell(rank_t r, Order what) {
       to.table_.at(r).post(rank_order{std::move(what)});

@@ -71,6 +71,7 @@ constexpr std::array entries{
     mutant_entry{mutant::drop_announced, "drop_announced", "nobody looks at what waited for a piece that is ready"},
     mutant_entry{mutant::announced_early, "announced_early", "a piece counts as ready before its elements are written"},
     mutant_entry{mutant::arrived_early, "arrived_early", "a piece of the output is taken for arrived before it is"},
+    mutant_entry{mutant::drop_news, "drop_news", "nobody is told of what has come for it over a board of links"},
 };
 }  // namespace
 

@@ -76,6 +76,7 @@ enum class mutant : std::uint8_t {
   drop_announced,
   announced_early,
   arrived_early,
+  drop_news,
 };
 
 struct mutant_entry {

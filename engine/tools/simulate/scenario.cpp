@@ -339,6 +339,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.leave_late = d.one_in(3);
   s.all_async = d.one_in(5);
   s.pairs_by_mailbox = dice(seed, {of_ports}).one_in(2);
+  s.parts_by_mailbox = dice(seed, {of_ports, 1}).one_in(3);
   s.sends_are_left = !s.pairs_by_mailbox && dice(seed, {of_sends}).percent(70);
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   const int items = d.between(1, limits.most_items);
@@ -387,6 +388,7 @@ std::string scenario::to_string() const {
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
   if (pairs_by_mailbox) text += ", sends by mailbox";
+  if (parts_by_mailbox) text += ", parts by mailbox";
   if (sends_are_left) text += ", short sends left on the board";
   if (leave_late) text += ", handles live to the end";
   if (strangers) text += ", callers that do not know each other";

@@ -76,6 +76,7 @@ struct scenario {
   bool leave_late = false;  ///< handles live until every rank's thread has ended
   bool all_async = false;
   bool pairs_by_mailbox = false;  ///< sends and receives; else over the pair board
+  bool parts_by_mailbox = false;  ///< partitioned operations; else over boards of links
   bool sends_are_left = false;    ///< blocking ones that are short: over when they lie on the board
   unsigned most_ahead = 3;        ///< operations in a row that may run ahead
   bool strangers = false;         ///< nobody knows which threads there are, so that all of them wait

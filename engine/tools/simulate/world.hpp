@@ -131,6 +131,7 @@ private:
   bool offer_place(rank_t rank, const expected_chunk& what);
   void withdraw_place(rank_t rank, const expected_chunk& what);
   void clear(rank_t from, rank_t to, int channel, const credit& what);
+  void news_of_parts(rank_t from, rank_t to, const std::shared_ptr<actors::operation_parts>& whose);
   void let_go(rank_t rank, const actors::operation_key* which);
   void give_back(rank_t from, rank_t to, int channel, const credit& what);
   void send_credit(message_kind kind, rank_t from, rank_t to, int channel, const credit& what);
@@ -321,6 +322,7 @@ private:
   };
   std::unordered_map<chunk_name, place, chunk_name_hash> places_;
   std::map<std::tuple<rank_t, rank_t, epoch_t, std::uint32_t>, int> outstanding_;
+  std::uint64_t news_ = 0;                                      ///< of partitioned operations, so far
   std::set<epoch_t> lost_in_;                                   ///< collectives that a chunk was lost of
   std::set<std::tuple<rank_t, rank_t, epoch_t>> lost_between_;  ///< and messages
   std::map<std::pair<epoch_t, rank_t>, nanoseconds_t> stop_answered_;

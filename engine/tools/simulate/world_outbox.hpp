@@ -61,6 +61,10 @@ public:
   bool offer_place(int, const expected_chunk& what) override { return w_.offer_place(rank_, what); }
   void withdraw_place(int, const expected_chunk& what) override { w_.withdraw_place(rank_, what); }
   void clear(rank_t to, int channel, const credit& what) override { w_.clear(rank_, to, channel, what); }
+  bool shares_parts() const override { return !w_.what_.parts_by_mailbox; }
+  void news_of_parts(rank_t to, const std::shared_ptr<actors::operation_parts>& whose) override {
+    w_.news_of_parts(rank_, to, whose);
+  }
   void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) override {
     w_.post_to_rank(
         message_kind::revoke, rank_, receiver,

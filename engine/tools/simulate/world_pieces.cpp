@@ -62,6 +62,21 @@ void simulation::world::announce(caller_operation& o, int piece) {
                [parts = o.parts](actors::rank_state& s, actors::rank_outbox& out) { s.announced(*parts, out); });
 }
 
+/// What has come over the board is seen by whoever looks; that somebody shall look may be lost, late, or come twice.
+void simulation::world::news_of_parts(rank_t from, rank_t to, const std::shared_ptr<actors::operation_parts>& whose) {
+  if (at_rank(from).muted || breaks(mutant::drop_news)) return;
+  const epoch_t epoch = whose->epoch;
+  dice d(what_.seed, {0x92, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), epoch, news_++});
+  if (d.percent(what_.lose_percent)) {
+    tell([&] { return "news of epoch " + std::to_string(epoch) + " for rank " + std::to_string(to) + " are lost"; });
+    lost_in_.insert(epoch);
+    return;
+  }
+  for (int times = d.percent(what_.twice_percent) ? 2 : 1; times > 0; --times)
+    post_to_rank(message_kind::chunk, from, to,
+                 [parts = whose](actors::rank_state& s, actors::rank_outbox& out) { s.announced(*parts, out); });
+}
+
 void simulation::world::take_arrivals(rank_t rank) {
   std::shared_ptr<actors::operation_parts> list = at_rank(rank).state->take_arrivals();
   while (list) {

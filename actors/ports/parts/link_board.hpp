@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the ranks of one partitioned operation say to each other through memory that all of them share, in place of messages: a part that is ready
+// is seen by whoever needs it, and read where it lies.
+//
+// A *link* (part_links.hpp) has a word `sent`, which only its sender writes, and `taken`, which only its receiver does. A message is an entry,
+// then `sent`; its credit is `taken`. Both words carry the *stamp* of the use that the board is in, so what an earlier operation has left in them
+// counts for nothing, and nobody has to wipe the board.
+//
+// Nobody overlooks anything. Who has sent sets the lane's bit in the receiver's news (N1) and then looks whether it is there (N2); who comes
+// says so (C1) before it first looks at its news (C2). Who lacks a credit, or waits until all that it has sent is taken, says so (W1) and looks once more (W2);
+// who has taken says so (T1) and then looks whether somebody waits (T2). All eight are sequentially consistent. Who is there is told by whoever has
+// news for it (part_performer.hpp), and looks then.
+//
+// Life. link_boards lends a board to the ranks that call the same operation; it comes back when all that came have left, and no rank comes any more.
+// Whatever one rank writes for the next use comes after that: both go through the mutex of link_boards.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "actors/ports/parts/part_links.hpp"
+#include "protocols/chunk.hpp"
+
+namespace troupe::actors {
+
+class operation_parts;
+
+class link_board {
+public:
+  struct entry {
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct alignas(64) line {
+    std::atomic<std::uint64_t> sent{0};  ///< stamp, and how many messages
+    std::atomic<std::uint64_t> taken{
+        0};  ///< the same of those that need no room any more; only where they are more than have room
+    std::atomic<std::uint32_t> wanted{0};  ///< stamp: the sender waits for `taken`
+    entry room[part_links::per_line];
+  };
+  struct alignas(128) member {
+    std::shared_ptr<operation_parts> parts;  ///< read once `here` is set
+    std::atomic<bool> here{false};
+    std::atomic<bool> waits{false};                      ///< until all that it has sent is taken
+    std::atomic<std::int32_t> open{0};                   ///< that it has sent, and that is not taken
+    std::unique_ptr<std::atomic<std::uint64_t>[]> news;  ///< a bit a lane
+  };
+
+  explicit link_board(const part_links& shape);
+
+  int news_words() const { return words_; }
+  bool is_for(const part_links& shape) const {
+    return shape.ranks() == static_cast<int>(members_.size()) && shape.lines() <= lines_.size() &&
+           (shape.lanes() + 63) / 64 <= words_;
+  }
+  line& at(std::uint32_t first, std::uint32_t message = 0) { return lines_[first + message / part_links::per_line]; }
+  member& of(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
+  std::uint32_t stamp() const { return stamp_; }
+
+private:
+  friend class link_boards;
+  std::vector<line> lines_;
+  std::vector<member> members_;
+  int words_;
+  std::uint32_t stamp_ = 0;
+
+  // -- of link_boards, under its mutex --
+  epoch_t epoch_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  rank_t first_ = -1;  ///< that came
+  int came_ = 0, left_ = 0;
+  bool open_ = false;                                   ///< further ranks may come
+  std::vector<std::shared_ptr<operation_parts>> gone_;  ///< memory for those that are let go of
+};
+
+/// The boards of a communicator whose ranks are all in this process. Any thread.
+class link_boards {
+public:
+  struct place {
+    link_board* board = nullptr;  ///< null: rank `unlike` has called something else
+    rank_t unlike = -1;
+  };
+  /// A rank comes to the operation; each once. Allocates only for more operations at once, or larger ones, than ever before.
+  place enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape,
+              const std::shared_ptr<operation_parts>& parts);
+  /// It touches nothing of the board any more.
+  void leave(link_board& board);
+  /// The operation failed, and no rank will enter any more.
+  void forget(epoch_t epoch);
+
+private:
+  void let_go(link_board& board, std::vector<std::shared_ptr<operation_parts>>& gone);
+  void end_use(link_board& board, bool leaves);
+
+  std::mutex mutex_;  ///< twice a rank and operation
+  std::vector<std::unique_ptr<link_board>> boards_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// One rank's part in the repetitions of a partitioned operation whose ranks are all in this process: performs its program over a link_board.
+//
+// Here a *message* is an entry of a link, a reference to the sender's bytes, which the receiver copies or reduces straight to where they belong.
+// Its *credit* is the link's word `taken`. The *epoch* is the stamp of the board. No message goes through an inbox but one, that needs no memory and
+// that a rank has at most once: "look at your news".
+//
+// Owner: operation_parts, and so whoever has the rank's turn. begin(), then advance() whenever something may have come, then leave(), also
+// where it was not performed: afterwards nothing here refers to anybody's buffers. Others may still read what this rank has sent, as they may
+// by mailbox: so buffers are the operation's until all ranks have stopped (rank_state.hpp).
+// Made once; repetitions allocate nothing.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "actors/ports/parts/link_board.hpp"
+#include "memory/arena.hpp"
+#include "protocols/perform/assignment.hpp"
+#include "protocols/perform/performer.hpp"
+
+namespace troupe::actors {
+
+/// Where a performer's news go; on its rank's turn.
+class part_outbox {
+public:
+  virtual ~part_outbox() = default;
+  /// To the rank whose pieces those are: look. It is there, but may have ended.
+  virtual void news(rank_t to, const std::shared_ptr<operation_parts>& whose) = 0;
+  /// A piece of the output has arrived.
+  virtual void arrived() = 0;
+};
+
+class part_performer {
+public:
+  enum class status : std::uint8_t { waiting, performed };
+
+  /// @param what its epoch and fingerprint are not used. @param scratch, l0 what it names of them, which is kept here
+  part_performer(rank_t rank, const part_links& links, std::shared_ptr<const assignment> what, arena& slots,
+                 scratch_block scratch, scratch_block l0);
+  ~part_performer() { leave(); }
+  part_performer(const part_performer&) = delete;
+  part_performer& operator=(const part_performer&) = delete;
+
+  /// For the next repetition. Who called something else; −1: nobody so far, and it has begun. Throws std::bad_alloc. @pre left
+  rank_t begin(link_boards& boards, epoch_t epoch, std::uint64_t fingerprint,
+               const std::shared_ptr<operation_parts>& mine);
+  /// As far as it goes. Throws what a user's function throws; then it must be left. @pre begun, and not performed
+  status advance(part_outbox& out);
+  void leave();
+
+  bool under_way() const { return board_ != nullptr; }
+  /// What each unfinished lane lacks. For verdicts; allocates.
+  std::vector<lane_wait> waits() const;
+  /// Changes whenever something was sent or taken.
+  std::uint64_t moves() const { return moves_; }
+
+private:
+  struct link_state {
+    std::uint32_t next = 0;      ///< of the messages
+    std::byte* slots = nullptr;  ///< out: memory of recv_reduce_send's results
+  };
+  struct port;
+  friend struct port;
+
+  void list_piece_lanes();
+  void advance_lane(port& at, int lane);
+  void look_at_pieces(port& at);
+
+  rank_t rank_;
+  part_links links_;
+  std::shared_ptr<const assignment> what_;
+  arena* slot_memory_;
+  scratch_block scratch_, l0_;
+  performer lanes_;
+  bool lanes_are_apart_ = true;  ///< no lane waits for another one
+  std::vector<link_state> in_, out_;
+  std::vector<std::int32_t> piece_lanes_, piece_from_;  ///< by piece: which lanes wait for it
+  int pieces_seen_ = 0;
+  std::uint64_t moves_ = 0;
+  bool fresh_ = true;  ///< nothing was looked at since it began
+  link_boards* boards_ = nullptr;
+  link_board* board_ = nullptr;
+  std::uint32_t stamp_ = 0;
+};
+
+}  // namespace troupe::actors
