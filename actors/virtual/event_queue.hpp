@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "actors/virtual/large_pages.hpp"
+
 namespace troupe::actors {
 
 template <class Event>
@@ -144,7 +146,7 @@ private:
   }
 
   static constexpr int table_bits = 8;
-  std::vector<node> nodes_;
+  large_vector<node> nodes_;
   std::vector<bucket> buckets_;
   std::vector<entry> heap_;
   std::array<slot, std::size_t{1} << table_bits> table_{};

@@ -43,7 +43,7 @@ void player_communicator::settle() {
   // A credit that lets a lane go on may bring about more of them.
   for (std::size_t i = 0; i < credits_.size(); ++i) {
     const std::uint32_t at = credits_[i];
-    if (ways.credit(at)) players[static_cast<std::size_t>(ways.at(at).from)]->on_credit(at);
+    if (ways.credit(at)) players[static_cast<std::size_t>(ways.at(at).from)].on_credit(at);
   }
   credits_.clear();
 }

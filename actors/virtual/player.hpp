@@ -7,7 +7,8 @@
 // the two, event by event.
 
 #include <cstdint>
-#include <memory>
+#include <deque>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ public:
   void settle() override;
   void give_back(std::uint32_t connection) { credits_.push_back(connection); }
 
-  std::vector<std::unique_ptr<player>> players;
+  std::pmr::deque<player> players{&memory};
 
 private:
   std::vector<std::uint32_t> credits_;  ///< connections, in order
@@ -36,7 +37,7 @@ private:
 class player final : public virtual_rank {
 public:
   player(player_communicator& with, rank_t rank, lazy_program code)
-      : virtual_rank(with, rank), all_(with), code_(std::move(code)) {}
+      : virtual_rank(with, rank), all_(with), performers_(&with.memory), code_(std::move(code)) {}
 
   /// A message of this connection was consumed, and a lane had waited for that.
   void on_credit(std::uint32_t connection);
@@ -53,8 +54,8 @@ private:
   void advance(int channel, int lane = -1);
 
   player_communicator& all_;
+  std::pmr::vector<performer> performers_;  ///< by channel; none before its rank begins
   lazy_program code_;
-  std::vector<performer> performers_;  ///< by channel; none before its rank begins
 };
 
 }  // namespace troupe::actors

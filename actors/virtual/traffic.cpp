@@ -185,6 +185,7 @@ double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
 
 void traffic::set_up_elements() {
   elements_.resize(on_.elements.size());
+  marks_.resize(on_.elements.size());
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     const hardware_element& from = on_.elements[i];
     const element_class& of = on_.classes[from.of];
@@ -346,7 +347,7 @@ void traffic::find_followers() {
   const auto is_fifo = [&](element_index e) { return on_.class_of(e).discipline == service::fifo; };
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     const element_index before = feeder[i];
-    elements_[i].follows =
+    marks_[i].follows =
         before >= 0 && data_of(before).cut_through && is_fifo(before) && is_fifo(static_cast<element_index>(i));
   }
 }
@@ -604,7 +605,7 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       if (m.unfinished == 0) arrive(m, index);
       return;
     }
-    if (!data_of(way[m.hop]).follows) {
+    if (marks_[static_cast<std::size_t>(way[m.hop])].follows == 0) {
       tell(next_head, way[m.hop], head_event{index});
       return;
     }

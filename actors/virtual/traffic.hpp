@@ -24,6 +24,7 @@
 
 #include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
+#include "actors/virtual/large_pages.hpp"
 #include "actors/virtual/max_min_state.hpp"
 #include "actors/virtual/virtual_run.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
@@ -231,8 +232,8 @@ private:
   };
   /// Peers of every (rank, lane of the score), sorted.
   struct peer_table {
-    std::vector<std::uint32_t> begins;  ///< rank × lanes + lane
-    std::vector<peer_entry> entries;
+    large_vector<std::uint32_t> begins;  ///< rank × lanes + lane
+    large_vector<peer_entry> entries;
   };
   struct part {
     const hardware* on;  ///< its ranks' ways
@@ -264,21 +265,25 @@ private:
     std::int64_t begin = 0;
     std::int64_t behind = 0;  ///< the last one of them
   };
-  struct element_data {
+  /// What a message that passes needs of it fills two cache lines; the rest lies behind them.
+  struct alignas(64) element_data {
     fifo_state queue;
     std::int64_t latency = 0, overhead = 0;
-    std::uint64_t rate = 0;
-    std::int32_t slow_down = 1000;
-    bool cut_through = true;
-    bool follows = false;                               ///< is reserved together with the hop before
     std::uint64_t time_per_byte = 0;                    ///< picoseconds, if that is a whole number
     std::int32_t fair = -1;                             ///< index into fair_
     max_min_state::index shared = max_min_state::none;  ///< of flows_
-    std::uint32_t first_fault = 0, faults = 0;          ///< of the hardware's
-    std::uint32_t number = 0;                           ///< by the order of first events; 0: none yet
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
+    std::uint32_t faults = 0, first_fault = 0;  ///< of the hardware's
+    bool cut_through = true;
+    std::int32_t slow_down = 1000;
+    std::uint64_t rate = 0;
+  };
+  /// What is asked of an element that a message will only come to: apart, so that nobody waits for the rest of it.
+  struct element_mark {
+    std::uint32_t number : 31 = 0;  ///< by the order of first events; 0: none yet
+    std::uint32_t follows : 1 = 0;  ///< is reserved together with the hop before
   };
 
   part new_part(int ranks, int lanes, int channels, const hardware& on, const protocol_costs& protocol);
@@ -319,9 +324,9 @@ private:
   /// by the order of their first events, so that it does not depend on how a machine lists its elements.
   template <class Event>
   void tell(std::int64_t when, element_index element, const Event& what) {
-    element_data& e = data_of(element);
-    if (e.number == 0) e.number = ++numbered_;
-    time_.tell(when, *this, ~e.number, what);
+    element_mark& e = marks_[static_cast<std::size_t>(element)];
+    if (e.number == 0) e.number = ++numbered_ & 0x7fffffffu;
+    time_.tell(when, *this, ~std::uint32_t{e.number}, what);
   }
   std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
   void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind, std::int64_t handshake);
@@ -344,7 +349,7 @@ private:
   bool shares_memory_ = false;  ///< a score touches others' memory
   std::unordered_map<std::uint64_t, std::uint32_t>
       access_ways_;  ///< by rank among all parts', owner and direction; only looked up, never walked
-  std::vector<connection> connections_;
+  large_vector<connection> connections_;
   std::vector<element_index> long_ways_;
   std::vector<way_delays> delays_;  ///< all that differ: few, as machines are regular
   /// Adaptive routing: the ways that a connection's messages may take, all of as many elements, beginning with the fixed one.
@@ -356,14 +361,15 @@ private:
   std::vector<choice_data> choices_;  ///< by connection; empty: routing is fixed
   std::vector<element_index> choice_ways_;
   std::vector<std::uint32_t> taken_;  ///< by message, if there are choices: which of the ways, or fixed_way
-  std::vector<element_data> elements_;
+  large_vector<element_data> elements_;
+  std::vector<element_mark> marks_;  ///< by element
   std::vector<fair_part> fair_;
   max_min_state flows_;
   std::vector<flow_data> flow_data_;  ///< by flow
   std::vector<max_min_state::index> flow_way_;
   std::int64_t flows_due_ = max_min_state::never;  ///< of the next event that looks at the flows
   element_index first_shared_ = no_element;        ///< who gets that event
-  std::vector<virtual_message> messages_;
+  large_vector<virtual_message> messages_;
   std::uint32_t free_message_ = no_message;
   std::uint32_t numbered_ = 0;  ///< elements
   std::uint64_t sent_ = 0, payload_sent_ = 0;

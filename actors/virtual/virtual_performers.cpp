@@ -84,7 +84,7 @@ virtual_performers make_performers(const std::shared_ptr<const lazy_sizes>& size
   } else {
     auto all = std::make_unique<player_communicator>(*sizes, on, o, ways, part, record);
     for (rank_t r = 0; r < n; ++r)
-      made.ranks.push_back(all->players.emplace_back(std::make_unique<player>(*all, r, lazy_program{sizes, r})).get());
+      made.ranks.push_back(&all->players.emplace_back(*all, r, lazy_program{sizes, r, &all->memory}));
     made.all = std::move(all);
   }
   return made;

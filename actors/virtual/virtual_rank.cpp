@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <memory_resource>
+#include <type_traits>
 
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/recorder.hpp"
@@ -11,6 +14,9 @@
 namespace troupe::actors {
 
 namespace {
+
+/// What a player and its lanes take, about. Only how soon its memory lies on large pages depends on them.
+constexpr std::size_t bytes_a_rank = 512, bytes_a_lane = 192;
 
 /// Of all lanes together. A machine that is slow enough, with lanes enough, waits longer than can be counted.
 void add_wait(std::int64_t& total, std::int64_t more) {
@@ -21,7 +27,9 @@ void add_wait(std::int64_t& total, std::int64_t more) {
 
 virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o,
                                            traffic& w, std::uint32_t of, recorder* r)
-    : notes(sizes.notes()),
+    : memory(static_cast<std::size_t>(sizes.notes().ranks) *
+             (bytes_a_rank + bytes_a_lane * static_cast<std::size_t>(sizes.lanes() * sizes.cut().channels))),
+      notes(sizes.notes()),
       on(h),
       options(o),
       ways(w),
@@ -167,7 +175,11 @@ bool virtual_rank::reach_barrier(std::int32_t lane) {
 // -- life -------------------------------------------------------------------------------------------------------------
 
 virtual_rank::virtual_rank(virtual_communicator& with, rank_t rank) : with_(with), rank_(rank) {
-  lanes_.resize(static_cast<std::size_t>(with.channels * with.lanes));
+  static_assert(std::is_trivially_destructible_v<lane_info>);
+  const auto count = static_cast<std::size_t>(with.channels * with.lanes);
+  auto* const begin = std::pmr::polymorphic_allocator<lane_info>{&with.memory}.allocate(count);
+  std::uninitialized_value_construct_n(begin, count);
+  lanes_ = {begin, count};
 }
 
 void virtual_rank::on_start() {

@@ -19,9 +19,11 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "actors/virtual/large_pages.hpp"
 #include "actors/virtual/traffic.hpp"
 #include "protocols/perform/performer.hpp"
 #include "protocols/program/program.hpp"
@@ -42,6 +44,7 @@ public:
   /// Delivers what takes no time, until nothing is left. Between two events.
   virtual void settle() = 0;
 
+  run_memory memory;  ///< of what the ranks are made of
   const score& notes;
   const hardware& on;
   const virtual_options& options;
@@ -149,7 +152,7 @@ private:
   std::int64_t end_of_work(const instruction& i, std::int64_t now);
   bool access_shared(const instruction& i, std::int32_t lane);
 
-  std::vector<lane_info> lanes_;  ///< by channel × lanes + lane
+  std::span<lane_info> lanes_;    ///< by channel × lanes + lane
   std::uint64_t unfinished_ = 0;  ///< steps
   bool performing_ = false, computing_ = false, lost_ = false;
 };

@@ -25,7 +25,8 @@
 //   bool carries_payload()                    false: no kernel is called and no memory touched
 //
 // The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, sums, and lane(channel, l), whose
-// result has size(), empty() and operator[] (by reference or by value).
+// result has size(), empty() and operator[] (by reference or by value; then also brief(), what a lane keeps of an instruction, and its whole()).
+// Code that has `lane_memory`, a memory resource, gets the lanes' states there.
 
 #include <algorithm>
 #include <array>
@@ -33,6 +34,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -100,6 +102,19 @@ concept timed_port = requires(Port& port, int lane, const instruction& i, lane_w
   { port.carries_payload() } -> std::same_as<bool>;
 };
 
+/// Where a performer of this code keeps its lanes.
+template <class Code, class Lane>
+struct lane_storage {
+  using type = std::vector<Lane>;
+  static type make(const Code&) { return {}; }
+};
+template <class Code, class Lane>
+  requires requires(const Code& code) { code.lane_memory; }
+struct lane_storage<Code, Lane> {
+  using type = std::pmr::vector<Lane>;
+  static type make(const Code& code) { return type(code.lane_memory); }
+};
+
 template <class Code>
 class basic_performer {
 public:
@@ -147,29 +162,36 @@ private:
   enum class outcome : std::uint8_t { moved, stuck, mismatch };
   using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
   /// The next instruction of code that makes it on the fly: made once, however often the lane looks whether it lacks something.
-  struct kept_instruction {
-    instruction what;
-    std::size_t of = ~std::size_t{0};
-  };
-  struct nothing_kept {};
   static constexpr bool makes_instructions =
       !std::is_reference_v<decltype(std::declval<const lane_code&>()[std::size_t{}])>;
+  template <class Lane>
+  struct kept_of {};
+  template <class Lane>
+    requires requires(const Lane& lane) { lane.brief(std::size_t{}); }
+  struct kept_of<Lane> {
+    decltype(std::declval<const Lane&>().brief(std::size_t{})) what;
+    std::size_t of = ~std::size_t{0};
+  };
   struct lane_state {
     lane_code code;
     std::size_t next = 0;
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
     transfer_state transfer = transfer_state::none;
     lane_wait wait;
-    [[no_unique_address]] std::conditional_t<makes_instructions, kept_instruction, nothing_kept> kept;
+    [[no_unique_address]] kept_of<std::remove_cvref_t<lane_code>> kept;
   };
 
-  static const instruction& present(lane_state& l) {
+  static decltype(auto) present(lane_state& l) {
     if constexpr (makes_instructions) {
-      if (l.kept.of != l.next) l.kept = {l.code[l.next], l.next};
-      return l.kept.what;
+      if (l.kept.of != l.next) l.kept = {l.code.brief(l.next), l.next};
+      return l.kept.what.whole();
     } else {
-      return l.code[l.next];
+      return (l.code[l.next]);
     }
+  }
+  static std::int32_t present_step(lane_state& l) {
+    if constexpr (makes_instructions) return l.kept.of == l.next ? l.kept.what.score_step : l.code[l.next].score_step;
+    else return l.code[l.next].score_step;
   }
 
   lane_state& at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
@@ -194,13 +216,14 @@ private:
   void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out,
                bool completes) const;
 
+  // In the order in which they are needed: in a run of many ranks every line costs.
   const Code* code_;
-  memory_map memory_;
-  std::vector<lane_state> lanes_;
+  typename lane_storage<Code, lane_state>::type lanes_;
   std::size_t unfinished_ = 0;
-  op reduction_;
-  datatype type_;
   bool any_order_;
+  datatype type_;
+  memory_map memory_;
+  op reduction_;
 };
 
 using performer = basic_performer<program>;
@@ -251,7 +274,7 @@ template <class Code>
 template <class Port>
 typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& port, int lane) {
   lane_state& l = at(lane);
-  const instruction& i = present(l);
+  const instruction& i = present(l);  // of code that makes it: for the time of this call
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
   if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
   const outcome result = perform(port, lane, i, i.completes);
@@ -386,10 +409,11 @@ template <class Code>
 basic_performer<Code>::basic_performer(const Code& code, int channel, const memory_map& memory, datatype type,
                                        const op& reduction, bool any_order)
     : code_(&code),
-      memory_(memory),
-      reduction_(reduction),
+      lanes_(lane_storage<Code, lane_state>::make(code)),
+      any_order_(any_order && reduction.commutative && reduction.associative),
       type_(type),
-      any_order_(any_order && reduction.commutative && reduction.associative) {
+      memory_(memory),
+      reduction_(reduction) {
   lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
   for (int l = 0; l < code.lanes_per_channel; ++l) {
     at(l).code = code.lane(channel, l);
@@ -424,7 +448,7 @@ void basic_performer<Code>::go_on(lane_state& l) {
 template <class Code>
 typename basic_performer<Code>::outcome basic_performer<Code>::stuck(lane_state& l, lane_wait::reason why, rank_t peer,
                                                                      int lane) {
-  l.wait = {why, lane, peer, present(l).score_step};
+  l.wait = {why, lane, peer, present_step(l)};
   return outcome::stuck;
 }
 

@@ -27,9 +27,10 @@ std::size_t lazy_sizes::piece(std::size_t whole, int channel, int slice) const {
   return cut_range({0, whole}, cut_, channel, slice).size();
 }
 
-lazy_program::lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank)
+lazy_program::lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank, std::pmr::memory_resource* memory)
     : lanes_per_channel(sizes->lanes()),
       element_size(sizes->shape().element_size),
+      lane_memory(memory),
       sizes_(std::move(sizes)),
       rank_(rank) {
   const score& s = sizes_->notes();
@@ -76,8 +77,8 @@ std::size_t lazy_program::elements_of(const place& at, int channel, int slice) c
   return sum;
 }
 
-instruction lazy_program::expand(const step& from, std::int32_t position, int channel, int slice) const {
-  instruction made;
+brief_instruction lazy_program::expand(const step& from, std::int32_t position, int channel, int slice) const {
+  brief_instruction made;
   made.kind = from.kind;
   made.swapped = from.swapped;
   made.fan = from.fan;
@@ -85,10 +86,10 @@ instruction lazy_program::expand(const step& from, std::int32_t position, int ch
   made.to = from.to;
   made.elements = elements_of(from.target.count > 0 ? from.target : from.source, channel, slice);
   // Accesses of others' memory have a way of their own.
-  made.source.buffer = from.source.buffer;
-  made.source.owner = from.source.owner == rank_ ? self : from.source.owner;
-  made.target.buffer = from.target.buffer;
-  made.target.owner = from.target.owner == rank_ ? self : from.target.owner;
+  made.source = from.source.buffer;
+  made.source_owner = from.source.owner == rank_ ? self : from.source.owner;
+  made.target = from.target.buffer;
+  made.target_owner = from.target.owner == rank_ ? self : from.target.owner;
   made.after_lane = from.after.lane;
   if (from.after.lane >= 0) {
     const auto& other =

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "protocols/program/program.hpp"
@@ -54,6 +55,21 @@ private:
 
 class lazy_program;
 
+/// What a lazy instruction says, without what it never has: a lane keeps one, and a run has millions of lanes.
+struct brief_instruction {
+  std::size_t elements = 0;
+  rank_t from = -1, to = -1;
+  rank_t source_owner = self, target_owner = self;
+  std::int32_t after_lane = -1, after_index = -1;
+  std::int32_t score_step = -1, slice = 0;
+  std::uint16_t fan = 0;
+  step_kind kind = step_kind::wait;
+  buffer_kind source = buffer_kind::none, target = buffer_kind::none;
+  bool swapped = false;
+
+  instruction whole() const;
+};
+
 /// One lane of one channel: lane()[i] is made on the fly.
 class lazy_lane {
 public:
@@ -61,33 +77,38 @@ public:
   lazy_lane(const lazy_program& of, const lane& steps, int channel, int slices)
       : of_(&of),
         steps_(steps.data()),
-        count_(steps.size()),
         size_(steps.size() * static_cast<std::size_t>(slices)),
+        count_(static_cast<std::uint32_t>(steps.size())),
         channel_(channel) {}
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  instruction operator[](std::size_t index) const;
+  instruction operator[](std::size_t index) const { return brief(index).whole(); }
+  brief_instruction brief(std::size_t index) const;
 
 private:
   const lazy_program* of_ = nullptr;
   const step* steps_ = nullptr;
-  std::size_t count_ = 0, size_ = 0;
-  int channel_ = 0;
+  std::size_t size_ = 0;
+  std::uint32_t count_ = 0;
+  std::int32_t channel_ = 0;
 };
 
 /// One rank's. The members that basic_performer reads are named as in `program`.
 class lazy_program {
 public:
-  lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank);
+  /// @param memory of its performers' lanes; outlives them
+  lazy_program(std::shared_ptr<const lazy_sizes> sizes, rank_t rank,
+               std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
   lazy_lane lane(int channel, int l) const;
   /// The instruction of `from` in this slice and channel. Its locations only say whose memory it is.
-  instruction expand(const step& from, std::int32_t position, int channel, int slice) const;
+  brief_instruction expand(const step& from, std::int32_t position, int channel, int slice) const;
 
   int lanes_per_channel = 1;
   std::size_t element_size = 1;
   std::vector<location> operands;  ///< none: there are no folds
   sum_handling sums;
+  std::pmr::memory_resource* lane_memory;
 
 private:
   std::size_t elements_of(const place& at, int channel, int slice) const;
@@ -99,8 +120,30 @@ private:
 
 // -- implementation ---------------------------------------------------------------------------------------------------
 
-inline instruction lazy_lane::operator[](std::size_t index) const {
-  if (size_ == count_) return of_->expand(steps_[index], static_cast<std::int32_t>(index), channel_, 0);
+inline instruction brief_instruction::whole() const {
+  instruction made;
+  made.kind = kind;
+  made.swapped = swapped;
+  made.fan = fan;
+  made.from = from;
+  made.to = to;
+  made.source.buffer = source;
+  made.source.owner = source_owner;
+  made.target.buffer = target;
+  made.target.owner = target_owner;
+  made.elements = elements;
+  made.after_lane = after_lane;
+  made.after_index = after_index;
+  made.score_step = score_step;
+  made.slice = slice;
+  return made;
+}
+
+inline brief_instruction lazy_lane::brief(std::size_t index) const {
+  if (size_ == count_) {
+    __builtin_prefetch(steps_ + index + 1);  // until then the run is with thousands of other lanes
+    return of_->expand(steps_[index], static_cast<std::int32_t>(index), channel_, 0);
+  }
   const std::size_t slice = index / count_, at = index % count_;
   return of_->expand(steps_[at], static_cast<std::int32_t>(at), channel_, static_cast<int>(slice));
 }
