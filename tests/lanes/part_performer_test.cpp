@@ -258,3 +258,25 @@ TEST_CASE("ranks that cut differently meet on a board, and all hear of it") {
     CHECK(one->code == errc::mismatch);
   }
 }
+
+TEST_CASE("a board's stamp wraps, and what was left 2^32 uses ago counts for nothing") {
+  const parted what{"ring", collective::all_gather, 2, 8, 2};
+  const part_links shape{*what.how->notes, 0, 8};
+  link_boards boards{0xfffffffe};
+  const auto use = [&](epoch_t epoch) {
+    link_board* const board = boards.enter(epoch, 7, 0, shape, what.parts_of(0)).board;
+    REQUIRE(boards.enter(epoch, 7, 1, shape, what.parts_of(1)).board == board);
+    return board;
+  };
+  link_board* const first = use(1);
+  CHECK(first->stamp() == 0xffffffff);
+  first->at(0).sent.store(std::uint64_t{1} << 32 | 5);  // as use 1 could have left it
+  boards.leave(*first);
+  boards.leave(*first);
+  link_board* const next = use(2);
+  CHECK(next == first);
+  CHECK(next->stamp() == 1);
+  CHECK(next->at(0).sent.load() == 0);
+  boards.leave(*next);
+  boards.leave(*next);
+}

@@ -7,10 +7,24 @@
 
 namespace troupe::actors {
 
-link_board::link_board(const part_links& shape)
-    : lines_(shape.lines()), members_(static_cast<std::size_t>(shape.ranks())), words_((shape.lanes() + 63) / 64) {
+link_board::link_board(const part_links& shape, std::uint32_t stamp)
+    : lines_(shape.lines()),
+      members_(static_cast<std::size_t>(shape.ranks())),
+      words_((shape.lanes() + 63) / 64),
+      stamp_(stamp) {
   for (member& m : members_) m.news = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(words_));
   gone_.reserve(members_.size());
+}
+
+/// After 2³² uses a line that smaller operations have not touched since could hold the stamp that comes now.
+void link_board::next_use() {
+  if (++stamp_ != 0) return;
+  for (line& l : lines_) {
+    l.sent.store(0, std::memory_order_relaxed);
+    l.taken.store(0, std::memory_order_relaxed);
+    l.wanted.store(0, std::memory_order_relaxed);
+  }
+  stamp_ = 1;  // what was never written has 0
 }
 
 link_boards::place link_boards::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape,
@@ -23,12 +37,12 @@ link_boards::place link_boards::enter(epoch_t epoch, std::uint64_t fingerprint, 
   if (found == nullptr) {
     for (const auto& board : boards_)
       if (!board->open_ && board->came_ == 0 && board->is_for(shape)) found = board.get();
-    if (found == nullptr) found = boards_.emplace_back(std::make_unique<link_board>(shape)).get();
+    if (found == nullptr) found = boards_.emplace_back(std::make_unique<link_board>(shape, first_stamp_)).get();
     found->epoch_ = epoch;
     found->fingerprint_ = fingerprint;
     found->first_ = rank;
     found->open_ = true;
-    if (++found->stamp_ == 0) ++found->stamp_;  // what was never written has 0
+    found->next_use();
   }
   link_board::member& mine = found->of(rank);
   mine.parts = parts;

@@ -5,7 +5,7 @@
 //
 // A *link* (part_links.hpp) has a word `sent`, which only its sender writes, and `taken`, which only its receiver does. A message is an entry,
 // then `sent`; its credit is `taken`. Both words carry the *stamp* of the use that the board is in, so what an earlier operation has left in them
-// counts for nothing, and nobody has to wipe the board.
+// counts for nothing, and nobody has to wipe the board before its stamp wraps.
 //
 // Nobody overlooks anything. Who has sent sets the lane's bit in the receiver's news (N1) and then looks whether it is there (N2); who comes
 // says so (C1) before it first looks at its news (C2). Who lacks a credit, or waits until all that it has sent is taken, says so (W1) and looks once more (W2);
@@ -50,7 +50,8 @@ public:
     std::unique_ptr<std::atomic<std::uint64_t>[]> news;  ///< a bit a lane
   };
 
-  explicit link_board(const part_links& shape);
+  /// @param stamp of its last use
+  link_board(const part_links& shape, std::uint32_t stamp);
 
   int news_words() const { return words_; }
   bool is_for(const part_links& shape) const {
@@ -63,6 +64,8 @@ public:
 
 private:
   friend class link_boards;
+  void next_use();
+
   std::vector<line> lines_;
   std::vector<member> members_;
   int words_;
@@ -84,6 +87,11 @@ public:
     link_board* board = nullptr;  ///< null: rank `unlike` has called something else
     rank_t unlike = -1;
   };
+  /// @param stamp that boards begin with; tests of their wrap
+  explicit link_boards(std::uint32_t stamp = 0) : first_stamp_(stamp) {}
+  link_boards(const link_boards&) = delete;
+  link_boards& operator=(const link_boards&) = delete;
+
   /// A rank comes to the operation; each once. Allocates only for more operations at once, or larger ones, than ever before.
   place enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape,
               const std::shared_ptr<operation_parts>& parts);
@@ -96,6 +104,7 @@ private:
   void let_go(link_board& board, std::vector<std::shared_ptr<operation_parts>>& gone);
   void end_use(link_board& board, bool leaves);
 
+  std::uint32_t first_stamp_;
   std::mutex mutex_;  ///< twice a rank and operation
   std::vector<std::unique_ptr<link_board>> boards_;
 };
