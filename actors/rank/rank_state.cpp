@@ -41,7 +41,7 @@ struct rank_state::channel_port final : channel_outbox {
     self.differs(which.epoch, from, out);
   }
   void failed(const operation_key& which, failure_ptr why) override {
-    if (which.peer < 0) return self.failed_here(which.epoch, std::move(why), out);
+    if (which.peer < 0) return self.failed_here(which.epoch, why, out);
     self.pairs_.stop(which, self.here(*why), out);
   }
   bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
@@ -473,7 +473,7 @@ failure_ptr rank_state::here(const failure& why) const {
 }
 
 /// Performing it threw.
-void rank_state::failed_here(epoch_t epoch, failure_ptr why, rank_outbox& out) {
+void rank_state::failed_here(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   const auto at = under_way_.find(epoch);
   if (at == under_way_.end()) return;
   at->second->stalled = true;

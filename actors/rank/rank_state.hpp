@@ -205,7 +205,7 @@ private:
 
   bool is_over(const operation_key& which) const;
   void differs(epoch_t epoch, rank_t from, rank_outbox& out);
-  void failed_here(epoch_t epoch, failure_ptr why, rank_outbox& out);
+  void failed_here(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   failure_ptr here(const failure& why) const;
   void begin_queued(rank_outbox& out);
   bool begin_one(rank_outbox& out);

@@ -132,7 +132,7 @@ private:
   pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
   static bool is_before(std::uint64_t mark, std::uint64_t other) { return static_cast<std::int64_t>(mark - other) < 0; }
-  /// From a receiver, after it has read: it may have read anything.
+  /// From a receiver, after it has read: it may have read anything. Within a process nobody is lost before it touches nothing any more.
   bool was_withdrawn() const;
   bool has_failed() const { return slot_->answer.failed.load(std::memory_order_acquire) == mark_; }
   bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }

@@ -59,7 +59,7 @@ public:
       server_.push_back(static_cast<std::size_t>(m.places.server_of(static_cast<int>(r))));
     std::vector<std::size_t> in_order = server_;  // without those that have no ranks
     std::ranges::sort(in_order);
-    in_order.erase(std::ranges::unique(in_order).begin(), in_order.end());
+    in_order.erase(std::unique(in_order.begin(), in_order.end()), in_order.end());
     for (std::size_t& s : server_)
       s = static_cast<std::size_t>(std::ranges::lower_bound(in_order, s) - in_order.begin());
     made_.parts.resize(static_cast<std::size_t>(parts),
@@ -278,8 +278,7 @@ private:
     std::vector<std::size_t> call(a.communicators.size());
     std::vector<std::size_t> all = of;
     std::ranges::sort(all);
-    const auto [first, last] = std::ranges::unique(all);
-    all.erase(first, last);
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     for (const std::size_t c : all) {
       const std::vector<int>& members = a.communicators[c].ranks;
       application_call what;
