@@ -40,6 +40,7 @@ std::uint32_t traffic::keep(part&& p) {
 std::uint32_t traffic::add(const lazy_sizes& sizes, const hardware& on, const protocol_costs& protocol) {
   part p = new_part(sizes.notes().ranks, sizes.lanes(), sizes.cut().channels, on, protocol);
   find_connections(p, sizes);
+  find_switches(p, sizes.notes());
   find_ways(p, p.first_connection);
   return keep(std::move(p));
 }
@@ -216,12 +217,44 @@ void traffic::set_up_elements() {
   }
 }
 
+std::shared_ptr<const seat_map> traffic::no_seats() {
+  static const auto none = std::make_shared<const seat_map>(score{});
+  return none;
+}
+
+void traffic::find_switches(part& p, const score& notes) const {
+  if (notes.switches.empty()) return;
+  p.seats = std::make_shared<const seat_map>(notes);
+  for (const fabric_switch& f : notes.switches) {
+    const int which = p.on->switch_of(f.server);
+    if (which < 0)
+      throw error(errc::unsupported,
+                  notes.choreography + " lets " +
+                      (f.server < 0 ? "the network" : "the switch of server " + std::to_string(f.server)) +
+                      " reduce, and that of " + p.on->name + " does not");
+    p.switches.push_back(which);
+  }
+}
+
+/// A message between a rank and a lane of a switch. What reaches the switch is no hop of the protocol, which has no software there.
+bool traffic::route_by_switch(const part& p, const connection& c, std::vector<element_index>& way) const {
+  if (p.seats->empty()) return false;
+  const auto lane = static_cast<std::size_t>(c.lane % p.lanes);
+  const std::int32_t towards = p.seats->of(c.to, lane), away = p.seats->of(c.from, lane);
+  if (towards < 0 && away < 0) return false;
+  p.on->switch_route(towards >= 0 ? c.from : c.to, p.switches[static_cast<std::size_t>(std::max(towards, away))],
+                     towards >= 0, way);
+  return true;
+}
+
 void traffic::find_ways(const part& p, std::size_t first) {
   std::vector<element_index> way;
   for (std::size_t i = first; i < connections_.size(); ++i) {
     connection& c = connections_[i];
     if (c.from == c.to) throw error(errc::bad_score, "rank " + std::to_string(c.from) + " sends to itself");
-    p.on->route(c.from, c.to, c.lane / p.lanes, way);
+    const bool by_switch = route_by_switch(p, c, way);
+    const bool enters = by_switch && p.seats->of(c.to, static_cast<std::size_t>(c.lane % p.lanes)) >= 0;
+    if (!by_switch) p.on->route(c.from, c.to, c.lane / p.lanes, way);
     if (way.size() > 1000)
       throw error(errc::bad_config, p.on->name + ": the way from rank " + std::to_string(c.from) + " to rank " +
                                         std::to_string(c.to) + " has more than 1000 elements");
@@ -232,8 +265,9 @@ void traffic::find_ways(const part& p, std::size_t first) {
       if (of.logical_channels > 0 && (c.window == 0 || of.logical_channels < c.window))
         c.window = static_cast<std::uint16_t>(of.logical_channels);
     }
-    add_hops(c, way, p.latency, handshake);
-    if (p.on->routing == path_choice::adaptive) find_choices(p, i);
+    add_hops(c, way, enters ? 0 : p.latency, handshake);
+    if (p.on->routing == path_choice::adaptive && !by_switch) find_choices(p, i);
+    else if (!choices_.empty()) choices_.resize(connections_.size());
   }
 }
 
@@ -468,7 +502,36 @@ std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t
 
 void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, rank_t owner, bool writes,
                      std::uint64_t bytes) {
-  const std::uint32_t by = access_way(part_number, rank, owner, writes);
+  begin_access(part_number, rank, lane, access_way(part_number, rank, owner, writes), bytes);
+}
+
+std::uint32_t traffic::exchange_way(std::uint32_t part_number, rank_t rank, int which, bool towards) {
+  const part& p = parts_[part_number];
+  // Behind the ranks, which are owners of memory, as if they were owners, too.
+  const auto owner = static_cast<std::uint64_t>(p.on->ranks) + 1 + static_cast<std::uint64_t>(which);
+  const std::uint64_t key = (p.first_rank + static_cast<std::uint64_t>(rank)) << 33 | owner << 1 | (towards ? 1u : 0u);
+  const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
+  if (!fresh) return at->second;
+  std::vector<element_index> way;
+  p.on->switch_route(rank, which, towards, way);
+  connection c;
+  c.part = part_number;
+  c.from = c.to = rank;
+  add_hops(c, way, towards ? 0 : p.latency, 0);
+  connections_.push_back(c);
+  if (!choices_.empty()) choices_.emplace_back();
+  return at->second;
+}
+
+void traffic::exchange(std::uint32_t part_number, rank_t rank, std::int32_t lane, std::int32_t which, bool towards,
+                       std::uint64_t bytes) {
+  const part& p = parts_[part_number];
+  const std::uint64_t wire = (bytes + p.payload - 1) / p.payload * p.wire;
+  begin_access(part_number, rank, lane, exchange_way(part_number, rank, switch_of(part_number, which), towards), wire);
+}
+
+void traffic::begin_access(std::uint32_t part_number, rank_t rank, std::int32_t lane, std::uint32_t by,
+                           std::uint64_t bytes) {
   const std::uint32_t index = new_message();
   virtual_message& m = messages_[index];
   m = {};

@@ -29,6 +29,7 @@
 #include "actors/virtual/virtual_run.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
 #include "protocols/program/lazy_program.hpp"
+#include "protocols/score/seats.hpp"
 
 namespace troupe::actors {
 
@@ -205,6 +206,18 @@ public:
   /// `rank`'s lane reads or writes `bytes` of another rank's memory, or of the shared segment; an access_event tells the end.
   void access(std::uint32_t part, rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
 
+  // -- switches that reduce (score.hpp, "Switches") --
+
+  /// Whose lanes and cells are a part's. The numbers of switches are those of the score.
+  const seat_map& seats(std::uint32_t part) const { return *parts_[part].seats; }
+  /// Number of a score's switch in the hardware.
+  int switch_of(std::uint32_t part, std::int32_t which) const {
+    return parts_[part].switches[static_cast<std::size_t>(which)];
+  }
+  /// At the seat of one of its lanes: `bytes` pass the link between the rank and the switch; an access_event tells the lane the end.
+  void exchange(std::uint32_t part, rank_t rank, std::int32_t lane, std::int32_t which, bool towards,
+                std::uint64_t bytes);
+
   /// Occupies an element with a rank's own work; returns when that is done. `element` may be no_element: `alone` from now.
   std::int64_t work(element_index element, std::int64_t alone, std::uint64_t bytes);
 
@@ -246,7 +259,10 @@ private:
     std::size_t first_rank = 0;
     std::uint32_t first_connection = 0;
     int ranks = 0;
+    std::shared_ptr<const seat_map> seats = no_seats();
+    std::vector<int> switches{};  ///< of the hardware, by switch of the score
   };
+  static std::shared_ptr<const seat_map> no_seats();
   /// What whole ways have in common.
   struct way_delays {
     std::int64_t latency = 0;    ///< of all elements, and of the protocol
@@ -329,6 +345,10 @@ private:
     time_.tell(when, *this, ~std::uint32_t{e.number}, what);
   }
   std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
+  void find_switches(part& p, const score& notes) const;
+  bool route_by_switch(const part& p, const connection& c, std::vector<element_index>& way) const;
+  std::uint32_t exchange_way(std::uint32_t part, rank_t rank, int which, bool towards);
+  void begin_access(std::uint32_t part, rank_t rank, std::int32_t lane, std::uint32_t by, std::uint64_t bytes);
   void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind, std::int64_t handshake);
   std::uint32_t delays_index(const way_delays& of);
   const element_index* way_of(const connection& c) const {

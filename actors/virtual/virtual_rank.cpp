@@ -42,7 +42,7 @@ virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardwa
   const host_costs& c = h.host;
   free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 &&
                c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 &&
-               h.places.empty();
+               h.places.empty() && notes.switches.empty();
   barriers.resize(static_cast<std::size_t>(lanes * channels));
   finished.assign(static_cast<std::size_t>(notes.ranks), -1);
   unfinished = notes.ranks;
@@ -60,13 +60,13 @@ bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_
   }
   const std::int32_t global = channel * with_.lanes + lane;
   const bool is_barrier = i.kind == step_kind::sync;
-  const std::int64_t end = with_.free_steps || is_barrier ? now : end_of_work(i, now);
+  const std::int64_t end = with_.free_steps || is_barrier ? now : end_of_work(i, lane, now);
   if (with_.record) note_begin(l, global, i, lacked, now, end);
   l.since = l.work_end = end;
   l.stepped = true;
   l.at_barrier = is_barrier;
   if (is_barrier) return reach_barrier(global);
-  if (access_shared(i, global)) return false;
+  if (access_shared(i, global) || exchange_with_switch(i, global)) return false;
   if (end == now) {
     --unfinished_;
     return true;
@@ -122,8 +122,35 @@ bool virtual_rank::access_shared(const instruction& i, std::int32_t lane) {
   return true;
 }
 
+/// At a seat, what the switch copies or reduces from the rank's memory passes the link to it, and what the rank copies from there the link back.
+bool virtual_rank::exchange_with_switch(const instruction& i, std::int32_t lane) {
+  const seat_map& seats = with_.ways.seats(with_.part);
+  if (seats.empty() || (i.kind != step_kind::copy && i.kind != step_kind::reduce)) return false;
+  const auto own = static_cast<std::size_t>(lane % with_.lanes);
+  const place& source =
+      with_.notes.players[static_cast<std::size_t>(rank_)].lanes[own][static_cast<std::size_t>(i.score_step)].source;
+  const std::int32_t to = seats.of(rank_, own);
+  const std::int32_t from = source.buffer == buffer_kind::scratch ? seats.owner(rank_, source.cell) : -1;
+  if (to == from) return false;
+  ++lanes_[static_cast<std::size_t>(lane)].accesses;
+  with_.ways.exchange(with_.part, rank_, lane, std::max(to, from), to >= 0, i.elements * with_.shape.element_size);
+  return true;
+}
+
+/// A switch only reduces: it has no steps to begin, and what it carries is the links' matter.
+std::int64_t virtual_rank::end_of_switch_work(std::int32_t which, const instruction& i, std::int64_t now) {
+  const element_index unit = with_.on.switches[static_cast<std::size_t>(with_.ways.switch_of(with_.part, which))].unit;
+  if (!reduces(i.kind) || unit == no_element) return now;
+  const std::uint64_t bytes = i.elements * with_.shape.element_size;
+  const element_class& of = with_.on.class_of(unit);
+  return with_.ways.work(unit, of.overhead.count() + with_.on.occupancy(unit, bytes).count(), bytes) +
+         of.latency.count();
+}
+
 /// When the step's own work is done, if it begins now.
-std::int64_t virtual_rank::end_of_work(const instruction& i, std::int64_t now) {
+std::int64_t virtual_rank::end_of_work(const instruction& i, int lane, std::int64_t now) {
+  if (const std::int32_t which = with_.ways.seats(with_.part).of(rank_, static_cast<std::size_t>(lane)); which >= 0)
+    return end_of_switch_work(which, i, now);
   const host_costs& host = with_.on.host;
   const rank_place at = with_.on.place_of(rank_);
   const std::uint64_t bytes = i.elements * with_.shape.element_size;

@@ -149,8 +149,10 @@ private:
   void note_begin(lane_info& l, std::int32_t lane, const instruction& i, lane_wait::reason lacked, std::int64_t now,
                   std::int64_t end);
   bool reach_barrier(std::int32_t lane);
-  std::int64_t end_of_work(const instruction& i, std::int64_t now);
+  std::int64_t end_of_work(const instruction& i, int lane, std::int64_t now);
   bool access_shared(const instruction& i, std::int32_t lane);
+  bool exchange_with_switch(const instruction& i, std::int32_t lane);
+  std::int64_t end_of_switch_work(std::int32_t which, const instruction& i, std::int64_t now);
 
   std::span<lane_info> lanes_;    ///< by channel × lanes + lane
   std::uint64_t unfinished_ = 0;  ///< steps

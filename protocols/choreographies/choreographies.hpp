@@ -27,5 +27,9 @@ extern const choreography pat;
 extern const choreography nhr;
 extern const choreography nb;
 extern const choreography chained_double_tree;
+extern const choreography nvls;
+extern const choreography nvls_tree;
+extern const choreography collnet_direct;
+extern const choreography collnet_chain;
 
 }  // namespace troupe::choreographies

@@ -38,7 +38,11 @@ constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
                                                               &c::chained_double_tree,
                                                               &c::hierarchical_hd,
                                                               &c::hierarchical_nhr,
-                                                              &c::hierarchical_nb});
+                                                              &c::hierarchical_nb,
+                                                              &c::nvls,
+                                                              &c::nvls_tree,
+                                                              &c::collnet_direct,
+                                                              &c::collnet_chain});
 
 /// Only grows, in place: who has a span of it keeps it.
 struct registry {

@@ -342,6 +342,10 @@ private:
 }  // namespace
 
 score fold_in_rank_order(const score& s) {
+  if (!s.switches.empty())
+    throw error(errc::unsupported,
+                s.choreography +
+                    ": a switch adds up what passes it, and carries no contributions to fold in rank order");
   score cells = one_cell_per_step(s);
   if (!is_reduction(s.what) || s.ranks < 2) return cells;
   rank_order_folder folder{cells};

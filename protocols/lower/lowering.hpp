@@ -17,7 +17,7 @@ TROUPE_API score one_cell_per_step(const score& s);
 /// Carries partial sums unreduced, as their contributions, until all are together, and then folds them in rank order
 /// ((0 ⊕ 1) ⊕ 2) ⊕ …: bits no longer depend on the choreography, and ⊕ need not be commutative. A partial sum that is a prefix
 /// {0 … k} is folded at once, so a chain in rank order costs nothing more. Steps become one-cell steps.
-/// @pre `s` passes the verifier and has no sync.
+/// @pre `s` passes the verifier and has no sync. @throws error(unsupported) where switches reduce (score.hpp): they fold nothing
 TROUPE_API score fold_in_rank_order(const score& s);
 
 /// Moves sends behind later receives of the same lane where lanes would otherwise wait for each other's credits: the result

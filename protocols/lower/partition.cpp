@@ -21,6 +21,7 @@ public:
 
   score run() {
     for (rank_t r = 0; r < was_.ranks; ++r) copy(r);
+    for (fabric_switch& f : made_.switches) copy_seats(f);
     return std::move(made_);
   }
 
@@ -38,6 +39,15 @@ private:
       if (!waits)
         to.lanes[lane_of(0, p)].push_back(announcement(p));  // nobody's part ends before its input is complete
     }
+  }
+
+  void copy_seats(fabric_switch& f) const {
+    const std::size_t seats = f.lanes.size();
+    for (int p = 1; p < pieces_; ++p)
+      for (std::size_t i = 0; i < seats; ++i) {
+        const fabric_switch::seat at = f.lanes[i];
+        f.lanes.push_back({at.rank, static_cast<std::int32_t>(lane_of(static_cast<std::size_t>(at.lane), p))});
+      }
   }
 
   std::size_t lane_of(std::size_t lane, int piece) const { return static_cast<std::size_t>(piece) * lanes_ + lane; }

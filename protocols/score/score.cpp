@@ -140,6 +140,14 @@ std::uint64_t digest(const score& s) {
       for (const step& at : l) add_step(h, at);
     }
   }
+  for (const fabric_switch& f : s.switches) {
+    h.add(static_cast<std::uint32_t>(f.server));
+    h.add(f.members.size());
+    for (const rank_t r : f.members) h.add(static_cast<std::uint32_t>(r));
+    for (const fabric_switch::seat& at : f.lanes)
+      h.add(static_cast<std::uint64_t>(static_cast<std::uint32_t>(at.rank)) << 32 |
+            static_cast<std::uint32_t>(at.lane));
+  }
   return h.state;
 }
 

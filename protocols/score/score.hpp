@@ -14,6 +14,12 @@
 // per (source, destination, lane). A send hands out a *reference*: the cells must not change until the receiver has performed
 // the matching receive. At most `credits` messages per (source, destination, lane) are under way; a further send waits.
 //
+// Switches. A machine may have switches that reduce what passes them and multicast it. Such a switch is a place of its own in a score: lanes
+// that belong to it, and the scratch cells that these write. Its lanes are *seated* at ranks, which perform them on its behalf, and
+// whose addresses they have; in virtual time they are the switch's, and what they exchange with ranks passes the links to it.
+// A rank gives the switch something by a message to the lane's seat, or at the seat itself by the switch's lane copying or
+// reducing it into its own cells; it takes something by a message, or at the seat by a copy out of these cells.
+//
 // Partitions. A partitioned score (lower/partition.hpp) begins before its input is complete. Every block is in `partitions` neighbouring
 // pieces of parts/partitions cells each; the caller says of each piece, on every rank for itself and in any order, when its input is
 // ready. A `wait` with `ready_part` waits for that, and what touches input of a piece comes after such a step.
@@ -134,6 +140,19 @@ struct part {
   bool operator==(const part&) const = default;
 };
 
+/// A switch that reduces and multicasts, and where its lanes are performed.
+struct fabric_switch {
+  struct seat {
+    rank_t rank = -1;
+    std::int32_t lane = -1;
+    bool operator==(const seat&) const = default;
+  };
+  std::int32_t server = -1;     ///< of the layout: whose ranks it joins; −1: the network between servers
+  std::vector<rank_t> members;  ///< who exchanges anything with it, ascending; every seat is at one of them
+  std::vector<seat> lanes;
+  bool operator==(const fabric_switch&) const = default;
+};
+
 /// Of all ranks together: larger scores are not verified.
 inline constexpr std::int64_t most_lanes = 8192;
 
@@ -148,6 +167,7 @@ struct score {
   int parts = 1;              ///< cells per block
   std::vector<part> players;  ///< one per rank
   std::vector<extent> l2;
+  std::vector<fabric_switch> switches;  ///< that reduce; none: ranks alone do
   int partitions = 0;  ///< pieces of a block that get ready one by one; 0: the input is complete at the beginning
   bool operator==(const score&) const = default;
 };

@@ -12,6 +12,7 @@
 
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "memory/export.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -119,6 +120,9 @@ public:
   cells l0_like(rank_t rank, cells model);
   /// L2 cells (shared by all ranks) for one block.
   cells l2_block(std::int64_t block);
+
+  /// A switch that reduces, with the lanes that are performed on its behalf (score.hpp, "Switches").
+  void add_switch(fabric_switch added) { score_.switches.push_back(std::move(added)); }
 
   /// For in-place calls of collectives whose algorithm needs the input after it has begun to write the output: copies the
   /// input of `rank` to scratch and returns the notation's name for it; out of place it is the input itself.

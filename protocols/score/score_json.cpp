@@ -3,6 +3,7 @@
 //
 //   {"troupe_score": 1, "choreography": "ring"?, "collective": "all_reduce", "ranks": 2, "root": 0?, "in_place": false?,
 //    "uniform": true?, "parts": 2?, "partitions": 2?, "l2": [[block, part], …]?,
+//    "switches": [{"server": 0?, "members": [rank, …], "lanes": [[rank, lane], …]}, …]?,     those that reduce; without a server: the network
 //    "players": [{"scratch": [[block, part], …]?, "l0": …?, "lanes": [[step, …], …]}, …]}     one player a rank
 //   step: {"do": "recv_reduce_send", "from": 0, "source": "input[1]", "to": 0, "after": [lane, step]?, "swapped": true?}
 //   a wait in a partitioned score: {"do": "wait", "ready": 1, "after": [lane, step]?}
@@ -102,6 +103,18 @@ private:
   int indent_;
 };
 
+std::string switch_json(const fabric_switch& f) {
+  std::string text = "{";
+  if (f.server >= 0) text += "\"server\": " + std::to_string(f.server) + ", ";
+  text += "\"members\": [";
+  for (std::size_t i = 0; i < f.members.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(f.members[i]);
+  text += "], \"lanes\": [";
+  for (std::size_t i = 0; i < f.lanes.size(); ++i)
+    text += std::string{i > 0 ? ", " : ""} + '[' + std::to_string(f.lanes[i].rank) + ", " +
+            std::to_string(f.lanes[i].lane) + ']';
+  return text + "]}";
+}
+
 std::string player_json(const part& player, const json_lines& out) {
   std::vector<std::string> fields;
   if (!player.scratch.empty()) fields.push_back("\"scratch\": " + extents_json(player.scratch));
@@ -174,7 +187,7 @@ public:
                                        std::to_string(score::version));
     keys(document, top,
          {"troupe_score", "choreography", "collective", "ranks", "root", "in_place", "uniform", "parts", "partitions",
-          "l2", "players"});
+          "l2", "switches", "players"});
     head(document, top);
     const json& players = list(need(document, "players", top), top.at("players"));
     if (players.size() != static_cast<std::size_t>(score_.ranks))
@@ -183,6 +196,7 @@ public:
                                   " ranks; every rank needs one, if only {\"lanes\": []}");
     limit_cells(top);
     if (document.contains("l2")) score_.l2 = extents(document["l2"], top.at("l2"));
+    if (document.contains("switches")) score_.switches = switches(document["switches"], top.at("switches"));
     const json_path at = top.at("players");
     for (std::size_t r = 0; r < players.size(); ++r) score_.players.push_back(player(players[r], at.at(r)));
     return std::move(score_);
@@ -297,6 +311,32 @@ private:
       cells.push_back({number(pair[0], here.at(0), 0, blocks - 1), index(pair[1], here.at(1), score_.parts - 1)});
     }
     return cells;
+  }
+
+  std::vector<fabric_switch> switches(const json& value, const json_path& at) const {
+    std::vector<fabric_switch> all;
+    for (std::size_t i = 0; i < list(value, at).size(); ++i) {
+      const json_path here = at.at(i);
+      const json& one =
+          object(value[i], here, "a switch is an object {\"members\": [rank, …], \"lanes\": [[rank, lane], …]}");
+      keys(one, here, {"server", "members", "lanes"});
+      fabric_switch made;
+      if (one.contains("server")) made.server = index(one["server"], here.at("server"));
+      const json_path members_at = here.at("members"), lanes_at = here.at("lanes");
+      const json& members = list(need(one, "members", here), members_at);
+      for (std::size_t m = 0; m < members.size(); ++m)
+        made.members.push_back(index(members[m], members_at.at(m), score_.ranks - 1));
+      const json& lanes = list(need(one, "lanes", here), lanes_at);
+      for (std::size_t l = 0; l < lanes.size(); ++l) made.lanes.push_back(seat(lanes[l], lanes_at.at(l)));
+      all.push_back(std::move(made));
+    }
+    return all;
+  }
+
+  fabric_switch::seat seat(const json& value, const json_path& at) const {
+    if (!value.is_array() || value.size() != 2)
+      fail(at, "found " + shown(value) + "; a switch's lane is given as [rank, lane]");
+    return {index(value[0], at.at(0), score_.ranks - 1), index(value[1], at.at(1), max_lanes)};
   }
 
   part player(const json& value, const json_path& at) const {
@@ -444,6 +484,11 @@ std::string to_json(const score& s, int indent) {
                                   "\"parts\": " + std::to_string(s.parts)};
   if (s.partitions > 0) fields.push_back("\"partitions\": " + std::to_string(s.partitions));
   if (!s.l2.empty()) fields.push_back("\"l2\": " + extents_json(s.l2));
+  if (!s.switches.empty()) {
+    std::vector<std::string> switches;
+    for (const fabric_switch& f : s.switches) switches.push_back(switch_json(f));
+    fields.push_back("\"switches\": " + out.list(switches, 2, '[', ']'));
+  }
   fields.push_back("\"players\": " + out.list(players, 2, '[', ']'));
   return out.list(fields, 1, '{', '}') + (indent < 0 ? "" : "\n");
 }

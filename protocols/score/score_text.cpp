@@ -8,6 +8,7 @@
 
 #include "memory/spelling.hpp"
 #include "protocols/score/score.hpp"
+#include "protocols/score/seats.hpp"
 
 namespace troupe {
 
@@ -68,8 +69,13 @@ std::string buffer_line(std::string_view indent, std::string_view buffer, const 
          '\n';
 }
 
-std::string lane_text(const lane& steps, std::size_t number, std::size_t kind_width) {
-  std::string text = "  lane " + std::to_string(number) + (steps.empty() ? ": nothing\n" : "\n");
+/// "switch of server 0", "network".
+std::string switch_name(const fabric_switch& f) {
+  return f.server < 0 ? "the network" : "the switch of server " + std::to_string(f.server);
+}
+
+std::string lane_text(const lane& steps, std::size_t number, std::size_t kind_width, const std::string& whose) {
+  std::string text = "  lane " + std::to_string(number) + whose + (steps.empty() ? ": nothing\n" : "\n");
   const std::size_t digits = std::to_string(steps.size()).size();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::string sentence = to_string(steps[i]);
@@ -160,6 +166,9 @@ std::string to_text(const score& s) {
   std::string text = header(s);
   if (s.ranks <= table_ranks) text += rounds{s}.table();
   text += buffer_line("", "l2", s.l2);
+  for (const fabric_switch& f : s.switches)
+    text += switch_name(f) + " reduces and multicasts among " + plural(f.members.size(), "rank") + '\n';
+  const seat_map seats{s};
   std::size_t kind_width = 0;
   for (const part& player : s.players)
     for (const lane& steps : player.lanes)
@@ -169,7 +178,11 @@ std::string to_text(const score& s) {
     text += "rank " + std::to_string(r) + (player.lanes.empty() ? ": nothing to do\n" : "\n");
     text += buffer_line("  ", "scratch", player.scratch);
     text += buffer_line("  ", "l0", player.l0);
-    for (std::size_t l = 0; l < player.lanes.size(); ++l) text += lane_text(player.lanes[l], l, kind_width);
+    for (std::size_t l = 0; l < player.lanes.size(); ++l) {
+      const std::int32_t which = seats.of(static_cast<rank_t>(r), l);
+      const std::string whose = which < 0 ? "" : ", of " + switch_name(s.switches[static_cast<std::size_t>(which)]);
+      text += lane_text(player.lanes[l], l, kind_width, whose);
+    }
   }
   return text;
 }

@@ -263,7 +263,7 @@ std::optional<fault> check_structure(const score& s, const performing_limits& li
     for (std::size_t l = 0; l < player.lanes.size(); ++l)
       if (auto f = lane_check{s, r, static_cast<int>(l)}.run()) return f;
   }
-  return std::nullopt;
+  return check_switches(s);
 }
 
 }  // namespace troupe::verifying

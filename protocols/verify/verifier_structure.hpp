@@ -17,6 +17,9 @@ inline constexpr std::int64_t max_cells = std::int64_t{1} << 24;  ///< of all ra
 /// After it has found nothing, every index in the score is in range.
 std::optional<fault> check_structure(const score& s, const performing_limits& limits);
 
+/// What lanes of switches, and others that come near their cells, do wrong (score.hpp, "Switches"). @pre check_structure found nothing else
+std::optional<fault> check_switches(const score& s);
+
 /// The operand that has as many cells as the message that the step receives.
 inline const place& received_into(const step& s) { return writes(s.kind) ? s.target : s.source; }
 /// What a sending step hands out a reference to; for recv_reduce_send only its size counts.

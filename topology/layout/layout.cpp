@@ -196,7 +196,20 @@ layout layout::placed(std::vector<coordinates> places) {
   return result;
 }
 
-layout layout::parse(std::string_view text) {
+namespace {
+
+fabric_reduction parse_reduction(std::string_view word, std::string_view whole) {
+  if (word == "none") return fabric_reduction::none;
+  if (word == "inside") return fabric_reduction::inside;
+  if (word == "between") return fabric_reduction::between;
+  if (word == "both") return fabric_reduction::both;
+  bad_config("'" + std::string(word) + "' in '" + std::string(whole) +
+             "' does not say which switches reduce; write inside (those in servers), between (the network), both or "
+             "none, as in "
+             "\"2x8:inside\"");
+}
+
+layout parse_ranks(std::string_view text) {
   if (text.find('.') != std::string_view::npos) return parse_places(text);
   const auto parts = split(text, 'x');
   if (parts.front().find('+') != std::string_view::npos) {
@@ -204,12 +217,21 @@ layout layout::parse(std::string_view text) {
       bad_config("'" + std::string(text) +
                  "' has more than one x after the cards per server; write \"4+3\" or \"4+3x2\"");
     const auto cards_of_server = parse_numbers(parts[0], '+', text, 1);
-    return ragged(cards_of_server, parts.size() == 2 ? parse_number(parts[1], text, 1) : 1);
+    return layout::ragged(cards_of_server, parts.size() == 2 ? parse_number(parts[1], text, 1) : 1);
   }
   const auto extents = parse_numbers(text, 'x', text, 1);
-  if (extents.size() == 1) return flat(extents[0]);
+  if (extents.size() == 1) return layout::flat(extents[0]);
   if (extents.size() > 3) bad_config("'" + std::string(text) + "' has more than three extents; write \"2x4x1\"");
-  return grid(extents[0], extents[1], extents.size() == 3 ? extents[2] : 1);
+  return layout::grid(extents[0], extents[1], extents.size() == 3 ? extents[2] : 1);
+}
+
+}  // namespace
+
+layout layout::parse(std::string_view text) {
+  const auto colon = text.find(':');
+  layout made = parse_ranks(text.substr(0, colon));
+  if (colon != std::string_view::npos) made.reduces = parse_reduction(text.substr(colon + 1), text);
+  return made;
 }
 
 void layout::validate() const {
@@ -344,18 +366,21 @@ layout layout::subset(std::span<const int> members) const {
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
   layout part = placed(std::move(places));
   part.copies = copies;
+  part.reduces = reduces;
   if (!homes.empty())
     for (int rank : members) part.homes.push_back(homes[static_cast<std::size_t>(rank)]);
   return part;
 }
 
 std::string layout::to_string() const {
-  if (is_grid() && product({servers, cards, core_groups}) == 1) return std::to_string(size());
+  constexpr const char* which[] = {"", ":inside", ":between", ":both"};
+  const std::string reducing = which[static_cast<unsigned>(reduces) & 3u];
+  if (is_grid() && product({servers, cards, core_groups}) == 1) return std::to_string(size()) + reducing;
   if (is_grid() && ranks_per_core_group == 1)
-    return std::to_string(servers) + 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups);
+    return std::to_string(servers) + 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups) + reducing;
   std::string text;
   for (int r = 0; r < size(); ++r) text += (r == 0 ? "" : ",") + text_of(of(r));
-  return text;
+  return text + reducing;
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,14 @@ struct residence {
   friend constexpr auto operator<=>(const residence&, const residence&) = default;
 };
 
+/// Which switches of the machine reduce what passes them, and multicast it. A bit each.
+enum class fabric_reduction : std::uint8_t {
+  none = 0,
+  inside = 1,   ///< the switch that joins the ranks of a server (NVLink SHARP)
+  between = 2,  ///< the network that joins the servers (SHARP)
+  both = 3,
+};
+
 /// How ranks are placed on servers × cards × core groups. A value: copy it freely, read it from any thread.
 ///
 /// Invariants (`validate()` checks them; every named constructor returns a valid layout):
@@ -47,6 +56,8 @@ struct TROUPE_API layout {
   std::vector<coordinates> placement{};  // by rank; empty: the dense grid above
   std::vector<residence> homes{};        // by rank, as a join found them; empty: all ranks run in this process
   bool copies = false;                   // the system copies between the processes of a host, as the join found
+  fabric_reduction reduces =
+      fabric_reduction::none;  // which switches reduce: a property of the machine, not of the ranks
 
   // -- constructors: all throw error(errc::bad_config) that names the wrong number --
 
@@ -62,7 +73,8 @@ struct TROUPE_API layout {
   /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1.
   static layout placed(std::vector<coordinates> places);
   /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "4+3" (cards per server) ·
-  /// "4+3x4" (cards per server, × core groups) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank).
+  /// "4+3x4" (cards per server, × core groups) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank). Behind any of them
+  /// which switches reduce: "2x8:inside" · "2x8:between" · "2x8:both".
   static layout parse(std::string_view text);
 
   /// @throws error(errc::bad_config) if an invariant does not hold (only possible after editing the members).
@@ -75,6 +87,8 @@ struct TROUPE_API layout {
   bool is_flat() const noexcept;  // all ranks share one core group: no hierarchy to exploit
   bool uniform() const;           // every server that holds ranks holds the same number of them
   bool is_grid() const noexcept { return placement.empty(); }
+  bool reduces_inside() const noexcept { return (static_cast<unsigned>(reduces) & 1u) != 0; }
+  bool reduces_between() const noexcept { return (static_cast<unsigned>(reduces) & 2u) != 0; }
 
   // -- one rank, server or card; @throws error(errc::invalid_argument) when out of range --
 

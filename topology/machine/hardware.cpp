@@ -423,6 +423,11 @@ void hardware::validate() const {
     if (e.of >= classes.size()) wrong(name + ": element " + e.name + " is of no class");
   if (nics && (!losses.empty() || routing != path_choice::fixed))
     wrong(name + ": where NICs perform collectives no rank is lost, and ways are fixed");
+  if (!switches.empty() && !switch_way)
+    wrong(name + ": nobody has said by which way messages go to switches that reduce");
+  for (const reducing_switch& s : switches)
+    if (s.unit != no_element && class_of(s.unit).discipline != service::fifo)
+      wrong(name + ": a switch reduces in " + elements[static_cast<std::size_t>(s.unit)].name + ", which must be fifo");
   if (paths < 1 || paths > 64) wrong(name + ": paths is " + std::to_string(paths) + "; 1 to 64 ways can be looked at");
   if (routing == path_choice::adaptive)
     for (const element_class& c : classes)
@@ -454,6 +459,41 @@ void hardware::access(int rank, int owner, bool writes, std::vector<element_inde
   resolve(into);
 }
 
+void hardware::switch_route(int rank, int which, bool towards, std::vector<element_index>& into) const {
+  into.clear();
+  switch_way(rank, which, towards, into);
+  resolve(into);
+}
+
+int hardware::switch_of(int server) const {
+  for (std::size_t i = 0; i < switches.size(); ++i)
+    if (switches[i].server == server) return static_cast<int>(i);
+  return -1;
+}
+
+namespace {
+
+/// The switches of `whole` as a part of it with these places sees them: servers have other numbers, and some have no rank any more.
+std::vector<reducing_switch> switches_of_part(const hardware& whole, const std::vector<int>& members,
+                                              const layout& places) {
+  constexpr int nobodys = -2;
+  std::vector<reducing_switch> seen = whole.switches;
+  for (reducing_switch& s : seen) {
+    if (s.server < 0) continue;
+    const int was = std::exchange(s.server, nobodys);
+    for (int server = 0; server < places.servers && s.server == nobodys; ++server) {
+      const std::vector<int> here = places.ranks_of_server(server);
+      const bool all_there = std::all_of(here.begin(), here.end(), [&](int r) {
+        return whole.arrangement.server_of(members[static_cast<std::size_t>(r)]) == was;
+      });
+      if (!here.empty() && all_there) s.server = server;
+    }
+  }
+  return seen;
+}
+
+}  // namespace
+
 hardware part_of(const hardware& whole, std::vector<int> members, const layout& places) {
   if (members.empty()) wrong(whole.name + ": a part of it needs a rank");
   std::vector<bool> taken(static_cast<std::size_t>(whole.ranks), false);
@@ -472,6 +512,7 @@ hardware part_of(const hardware& whole, std::vector<int> members, const layout& 
     made.places.clear();
     for (const int m : members) made.places.push_back(whole.place_of(m));
   }
+  if (!whole.switches.empty()) made.switches = switches_of_part(whole, members, places);
   const auto of = std::make_shared<const std::vector<int>>(std::move(members));
   const auto at = [of](int rank) { return (*of)[static_cast<std::size_t>(rank)]; };
   made.way = [ways = whole.way, at](int from, int to, int channel, std::vector<element_index>& way) {
@@ -480,6 +521,11 @@ hardware part_of(const hardware& whole, std::vector<int> members, const layout& 
   if (whole.memory_way)
     made.memory_way = [ways = whole.memory_way, at](int rank, int owner, bool writes, std::vector<element_index>& way) {
       ways(at(rank), owner == shared_segment ? shared_segment : at(owner), writes, way);
+    };
+  if (whole.switch_way)
+    made.switch_way = [ways = whole.switch_way, at](int rank, int which, bool towards,
+                                                    std::vector<element_index>& way) {
+      ways(at(rank), which, towards, way);
     };
   return made;
 }

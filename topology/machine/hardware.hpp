@@ -161,6 +161,15 @@ using router = std::function<void(int from, int to, int channel, std::vector<ele
 using memory_router = std::function<void(int rank, int owner, bool writes, std::vector<element_index>& way)>;
 inline constexpr int shared_segment = -1;
 
+/// A switch that reduces what passes it, and multicasts: its lanes are a score's (protocols/score/score.hpp).
+struct reducing_switch {
+  int server = -1;                  ///< of the arrangement; −1: the network between servers
+  element_index unit = no_element;  ///< occupied by every operand that is reduced, at its class's rate; fifo
+};
+
+/// Appends the elements between rank `rank` and switch number `which` of hardware::switches, towards it or from it.
+using switch_router = std::function<void(int rank, int which, bool towards, std::vector<element_index>& way)>;
+
 /// A machine. Build it with the members in the middle, then treat it as a constant: it may be read from any thread.
 ///
 ///   hardware h{"star", ranks};
@@ -206,6 +215,10 @@ public:
   void route(int from, int to, int channel, std::vector<element_index>& way) const;
   /// The elements that an access to another rank's memory, or to the shared segment, occupies. @pre memory_way
   void access(int rank, int owner, bool writes, std::vector<element_index>& way) const;
+  /// The elements between a rank and a switch that reduces. @pre `which` is one of switches
+  void switch_route(int rank, int which, bool towards, std::vector<element_index>& way) const;
+  /// Number of the switch of that server, or of the network for −1; −1 if it does not reduce.
+  int switch_of(int server) const;
   /// How long `bytes` occupy a unit, without overhead. Rounded up to a picosecond; saturates.
   picoseconds occupancy(element_index of, std::uint64_t bytes) const;
   /// Alone on its way, all latencies and overheads included, protocol and host costs not.
@@ -224,8 +237,10 @@ public:
   std::vector<rank_loss> losses;       ///< each rank at most once
   router way;
   path_choice routing = path_choice::fixed;
-  int paths = 4;             ///< adaptive: so many channels' ways are looked at (1 … 64)
-  memory_router memory_way;  ///< empty: ranks share no memory, and choreographies that need it are refused
+  int paths = 4;                          ///< adaptive: so many channels' ways are looked at (1 … 64)
+  memory_router memory_way;               ///< empty: ranks share no memory, and choreographies that need it are refused
+  std::vector<reducing_switch> switches;  ///< none: no choreography that lets a switch reduce can be performed
+  switch_router switch_way;
   host_costs host;
   std::optional<nic_collectives> nics;    ///< collectives are performed as it says (actors/virtual/offload_run.hpp)
   std::vector<protocol_costs> protocols;  ///< plain_protocols() unless replaced

@@ -33,6 +33,8 @@ hardware dgx_h100(const preset_request& wanted) {
               .latency = std::chrono::nanoseconds{300},
               .bytes_per_second = 50 * gigabyte,
               .source = "not part of the product: a switch port a NIC, as fast; 300 ns assumed"};
+  s.reduces = fabric_reduction::
+      inside;  // third-generation NVSwitch, with NVLink SHARP; whether the network reduces is not the product's
   return build_gpu_servers(s, wanted);
 }
 

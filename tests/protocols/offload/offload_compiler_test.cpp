@@ -152,7 +152,7 @@ TEST_CASE("offload: sums folded in rank order, and few credits") {
 }
 
 TEST_CASE("offload: one rank alone ends at once") {
-  const subject of{lower_syncs(score{"nobody's", collective::barrier, 1, 0, false, true, 1, {part{}}, {}})};
+  const subject of{lower_syncs(score{"nobody's", collective::barrier, 1, 0, false, true, 1, {part{}}, {}, {}})};
   REQUIRE(of.verified.ok());
   const auto all = of.programs();
   REQUIRE(all.at(0).sequences.size() == 1);
@@ -177,7 +177,7 @@ TEST_CASE("offload: a node of a binomial tree gathers its children in one trigge
 
 TEST_CASE("offload: a descriptor waits for as many packets as CPCount counts, and not for more") {
   // 71 children of one root: 63 and 8.
-  score s{"star", collective::reduce, 72, 0, false, true, 1, {}, {}};
+  score s{"star", collective::reduce, 72, 0, false, true, 1, {}, {}, {}};
   for (rank_t r = 0; r < s.ranks; ++r) {
     part p;
     p.lanes.resize(1);
