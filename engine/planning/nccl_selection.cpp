@@ -275,7 +275,9 @@ private:
     if (a == nccl_algorithm::ring) return "ring";
     if (a == nccl_algorithm::pat) return "pat";
     if (a == nccl_algorithm::tree) return servers_ == ranks_ ? "double_binary_tree" : "chained_double_tree";
-    return "";
+    if (a == nccl_algorithm::collnet_direct) return "collnet_direct";
+    if (a == nccl_algorithm::collnet_chain) return "collnet_chain";
+    return a == nccl_algorithm::nvls ? "nvls" : "nvls_tree";
   }
 
   const nccl_case& of_;

@@ -78,16 +78,16 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
   for (const std::size_t i : chosen.order) {
     const nccl_row& row = chosen.rows[i];
     const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
-    const std::string why =
-        row.choreography.empty() ? "no choreography lets a switch reduce" : why_not(row.choreography, task);
+    const std::string why = why_not(row.choreography, task);
     if (why.empty()) {
       way.choreography = row.choreography;
       way.protocol = row.how;
+      // Of what a switch reduces they are not modelled: the cost model's.
       way.channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
       way.path.push_back(who + ", performed by " + way.choreography);
       return way;
     }
-    const std::string skipped = who + " is skipped: " + (row.choreography.empty() ? "" : row.choreography + ": ") + why;
+    const std::string skipped = who + " is skipped: " + row.choreography + ": " + why;
     way.unused += (way.unused.empty() ? "" : "; ") + skipped;
     way.path.push_back(skipped);
   }

@@ -230,8 +230,19 @@ TEST_CASE("planner nccl: what nobody performs is skipped, and what NCCL has no c
                        [&](const std::string& line) { return line.find(wanted) != std::string::npos; });
   };
   planner p{o};
-  CHECK(has(p.path(what, layout::grid(1, 8)), "NVLS simple is skipped: no choreography lets a switch reduce"));
+  CHECK(has(p.path(what, layout::grid(1, 8)),
+            "NVLS simple is skipped: nvls: it lets the switch inside a server reduce, and no server"));
   CHECK(p.plan_for(what, layout::grid(1, 8))->choreography == "ring");
+  CHECK(has(p.path(what, layout::parse("1x8:inside")), "NVLS simple, performed by nvls"));
+  CHECK(p.plan_for(what, layout::parse("1x8:inside"))->choreography == "nvls");
+  // Which of those of several servers is the fastest is the model's; each that it takes is performed.
+  for (const char* servers : {"2x8:both", "4x8:both", "16x8:both"}) {
+    const layout places = layout::parse(servers);
+    const std::string taken = p.plan_for(what, places)->choreography;
+    CAPTURE(taken);
+    CHECK((taken == "nvls" || taken == "nvls_tree" || taken == "collnet_direct" || taken == "collnet_chain"));
+    CHECK(has(p.path(what, places), "performed by " + taken));
+  }
   // Chains of all cards of one server have no choreography.
   engine_options older = o;
   older.nccl.device = nccl_device::volta;

@@ -296,6 +296,17 @@ TEST_CASE("topology_stable is a left fold with every choreography") {
     if (std::count(which->collectives.begin(), which->collectives.end(), collective::all_reduce) == 0) continue;
     CAPTURE(which->name);
     planner p{with(std::string{which->name})};
+    if (!refusal(*which, flat_stage(collective::all_reduce, 8)).empty()) {
+      // A switch folds nothing.
+      stage reducing = flat_stage(collective::all_reduce, 8);
+      reducing.placement = layout::parse(which->name == "nvls" ? "1x8:inside" : "2x4:both");
+      if (refusal(*which, reducing).empty() && !write_score(*which, reducing).switches.empty()) {
+        CHECK_THROWS_WITH_AS(
+            p.plan_for(all_reduce_of(1000, datatype::f32, determinism::topology_stable), reducing.placement),
+            doctest::Contains("a switch adds up what passes it"), error);
+        continue;
+      }
+    }
     for (const int ranks : {2, 3, 6, 8}) {
       // Some are for servers only.
       const bool flat = refusal(*which, flat_stage(collective::all_reduce, ranks)).empty();

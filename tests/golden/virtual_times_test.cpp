@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exact virtual times: closed forms of the literature, equal to the picosecond.
 #include "actors/virtual/virtual_run.hpp"
+#include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/score/score_builder.hpp"
@@ -305,4 +306,72 @@ TEST_CASE("shared memory: an access occupies its way, accesses contend") {
   const std::int64_t published = by_dma + transfer + std::max(transfer, over_bus + latency);
   const std::int64_t fetched = published + 15'000'000 + std::max(transfer, 3 * over_bus + latency);
   CHECK(perform_virtually(s, shape, {}, on, o).end_ps == fetched + by_dma + transfer);
+}
+
+namespace {
+
+/// A server whose ranks have links of 1 GB/s to a switch that reduces, without any latency.
+hardware switched_server(int ranks, std::uint64_t unit_rate) {
+  hardware h{"switched", ranks};
+  const class_id link = h.add_class({.name = "link", .bytes_per_second = 1'000'000'000});
+  const class_id unit = h.add_class({.name = "unit", .bytes_per_second = unit_rate});
+  for (int r = 0; r < ranks; ++r) h.add_pair(link, "up " + std::to_string(r), "down " + std::to_string(r), r);
+  h.switches.push_back({0, h.add(unit, "unit")});
+  h.way = [](int from, int to, int, std::vector<element_index>& way) { way = {2 * from, 2 * to + 1}; };
+  h.switch_way = [](int rank, int, bool towards, std::vector<element_index>& way) {
+    way = {2 * rank + (towards ? 0 : 1)};
+  };
+  h.protocols = plain_protocols();
+  h.arrangement = layout::parse("1x" + std::to_string(ranks) + ":inside");
+  return h;
+}
+
+std::int64_t switched(collective what, int ranks, std::size_t count, std::uint64_t unit_rate = 0,
+                      virtual_outcome* all = nullptr) {
+  const hardware on = switched_server(ranks, unit_rate);
+  stage at = flat_stage(what, ranks);
+  at.placement = on.arrangement;
+  const virtual_outcome o = perform(write_score(*find_choreography("nvls"), at), count, on);
+  if (all != nullptr) *all = o;
+  return o.end_ps;
+}
+
+}  // namespace
+
+TEST_CASE("nvls: what passes the links to a switch that reduces, and the switch itself") {
+  constexpr std::int64_t us = 1'000'000;  // a share of 1 000 bytes takes a link so long
+  // Every rank gives its shares one after the other, so the switch has share p after p + 1; a share more, and its head has the sum.
+  for (const int n : {2, 3, 4, 8}) CHECK(switched(collective::reduce_scatter, n, 250) == (n + 1) * us);
+  // Each block goes up once, all of them at once, and n − 1 of them come down to everybody.
+  for (const int n : {2, 3, 4, 8}) CHECK(switched(collective::all_gather, n, 250) == n * us);
+  // Four ranks: the links up carry the four shares until 4, the heads' sums of shares 0, 1, 2 until 5 and of 3, which its head has at 5,
+  // until 6. Three shares come down to each rank from 5 on, at the latest until 8.
+  CHECK(switched(collective::all_reduce, 4, 1000) == 8 * us);
+  // A unit of the same rate adds up three operands for each share: twelve of them, the first at 1; then the last head gets its sum, …
+  virtual_outcome o;
+  CHECK(switched(collective::reduce_scatter, 4, 250, 1'000'000'000, &o) == (1 + 12 + 1) * us);
+  CHECK(o.use.back().busy_ps == 12 * us);
+  CHECK(o.use.back().bytes == 12'000);
+  CHECK(switched(collective::reduce_scatter, 4, 0) == 0);
+  CHECK(switched(collective::all_reduce, 1, 1000) == 0);
+  // The player and the states say the same.
+  const hardware on = switched_server(4, 1'000'000'000);
+  stage at = flat_stage(collective::all_reduce, 4);
+  at.placement = on.arrangement;
+  const score s = write_score(*find_choreography("nvls"), at);
+  virtual_options by;
+  by.protocol = *on.protocol("simple");
+  call_shape shape;
+  shape.count = 1000;
+  shape.element_size = element_bytes;
+  by.by = performed_by::states;
+  const virtual_outcome states = perform_virtually(s, shape, {}, on, by);
+  by.by = performed_by::player;
+  const virtual_outcome player = perform_virtually(s, shape, {}, on, by);
+  CHECK(states.end_ps == player.end_ps);
+  CHECK(states.trace == player.trace);
+  hardware none = on;
+  none.switches.clear();
+  CHECK_THROWS_WITH_AS(perform_virtually(s, shape, {}, none, by),
+                       doctest::Contains("lets the switch of server 0 reduce"), error);
 }

@@ -164,7 +164,9 @@ study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts,
     seconds = std::max({seconds, d.out / survey.of(r).out, d.in / survey.of(r).in});
   }
   const double blocks = traits_of(kind.what).sent_by_all(on.ranks);
-  seconds = std::max(seconds, blocks * e * static_cast<double>(shape.count) / survey.total_out());
+  // Where a switch adds up or copies, nobody need send for that.
+  if (on.switches.empty())
+    seconds = std::max(seconds, blocks * e * static_cast<double>(shape.count) / survey.total_out());
   seconds = std::max(seconds, seconds_of(cuts, kind, shape, e, on.ranks, root));
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;

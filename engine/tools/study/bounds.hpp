@@ -18,7 +18,7 @@ struct study_bounds {
 
 /// A rank's sending rate is the sum over the elements in which its ways to others begin, its receiving rate over those in which
 /// they end. all_reduce: all ranks together send 2(p−1) blocks at least (each part is sent p−1 times until it is complete, and p−1
-/// times until everybody has it). Others: what a rank has that others need, and needs that others have. Over 512 ranks the ways to
+/// times until everybody has it), unless a switch reduces and multicasts. Others: what a rank has that others need, and needs that others have. Over 512 ranks the ways to
 /// a sample of 64 others are looked at. Likewise every set of ranks behind elements that they share: what must enter or leave it, over what
 /// these elements carry (cuts.hpp).
 study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts, const job_kind& kind,
