@@ -3,7 +3,7 @@
 """documents_test.py ROOT PROGRAM BUILD: what the documents show is what happens.
 
 Commands are the lines of ```sh blocks, and the lines behind "$ " of ```console blocks, whose other lines are what they print ("…" stands
-for any lines that are left out). A command whose comment says that it takes long, or needs something ("# takes …", "# needs …"),
+for any lines that are left out). A command whose comment says that it takes a minute or more, or needs something ("# takes …", "# needs …"),
 is not run; its options are looked up all the same. `./dev` is never run, as it builds. Commands run in a fresh folder beside a link to the
 tree's config/, and with "troupe" in the PATH.
 

@@ -6,14 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
 #include <thread>
 
-#include <sys/mman.h>
-
+#include "actors/virtual/large_pages.hpp"
 #include "tests/engine/jobs.hpp"
 
 using namespace engine_tests;
@@ -30,21 +28,6 @@ job uniform(collective what, int ranks, std::size_t count, datatype type = datat
   j.type = type;
   return j;
 }
-
-/// Zeros, on large pages where the system has them: a million small ones take seconds to come.
-struct large_bytes {
-  explicit large_bytes(std::size_t size)
-      : all(static_cast<std::uint8_t*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
-            size) {
-    REQUIRE(all.data() != MAP_FAILED);
-    madvise(all.data(), size, MADV_HUGEPAGE);
-  }
-  ~large_bytes() { munmap(all.data(), all.size()); }
-  large_bytes(const large_bytes&) = delete;
-  large_bytes& operator=(const large_bytes&) = delete;
-
-  std::span<std::uint8_t> all;
-};
 
 }  // namespace
 
@@ -469,8 +452,7 @@ TEST_CASE("more than 2^31 elements") {
     return;
   }
   troupe::engine engine;
-  const large_bytes lent_from{count}, lent_to{count};
-  const std::span<std::uint8_t> from = lent_from.all, to = lent_to.all;
+  troupe::actors::large_vector<std::uint8_t> from(count), to(count);  // a million small pages take seconds to come
   for (std::size_t i = 0; i < count; i += 1021) from[i] = static_cast<std::uint8_t>(1 + i % 251);
   from[count - 1] = 77;
   auto comms = engine.communicators(2);
@@ -478,6 +460,6 @@ TEST_CASE("more than 2^31 elements") {
   comms[0].broadcast_async(together, from.data(), from.size(), datatype::u8, 0);
   comms[1].broadcast_async(together, to.data(), to.size(), datatype::u8, 0);
   together.wait();
-  CHECK(std::memcmp(from.data(), to.data(), count) == 0);
+  CHECK(from == to);
 #endif
 }
