@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "memory/error.hpp"
 
@@ -41,6 +42,8 @@ public:
   }
 
   std::vector<machine_cut> all() {
+    if (std::int64_t{on_.ranks} * on_.ranks * channels_ > most_ways) return {};
+    look_up_ways();
     std::vector<machine_cut> cuts;
     std::int64_t ways = 0;
     for (const std::vector<int>& ranks : sets()) {
@@ -53,19 +56,39 @@ public:
   }
 
 private:
+  using way = std::span<const element_index>;
+
+  /// Once for all sets: a machine from a file computes each.
+  void look_up_ways() {
+    std::vector<element_index> one;
+    for (int from = 0; from < on_.ranks; ++from)
+      for (int to = 0; to < on_.ranks; ++to)
+        for (int channel = 0; channel < channels_; ++channel) {
+          begins_.push_back(along_.size());
+          if (from == to) continue;
+          on_.route(from, to, channel, one);
+          along_.insert(along_.end(), one.begin(), one.end());
+        }
+    begins_.push_back(along_.size());
+  }
+
+  way way_of(int from, int to, int channel) const {
+    const std::size_t at =
+        (static_cast<std::size_t>(from) * static_cast<std::size_t>(on_.ranks) + static_cast<std::size_t>(to)) *
+            static_cast<std::size_t>(channels_) +
+        static_cast<std::size_t>(channel);
+    return way{along_}.subspan(begins_[at], begins_[at + 1] - begins_[at]);
+  }
+
   /// The ranks that send over each element, without those that are all, or one: those are known from their own ports.
   std::set<std::vector<int>> sets() const {
     std::set<std::vector<int>> found;
-    if (std::int64_t{on_.ranks} * on_.ranks * channels_ > most_ways) return found;
     std::vector<std::vector<int>> senders(on_.elements.size());
-    std::vector<element_index> way;
     for (int from = 0; from < on_.ranks; ++from)
       for (int to = 0; to < on_.ranks; ++to)
-        for (int channel = 0; from != to && channel < channels_; ++channel) {
-          on_.route(from, to, channel, way);
-          for (const element_index e : way)
+        for (int channel = 0; from != to && channel < channels_; ++channel)
+          for (const element_index e : way_of(from, to, channel))
             if (auto& s = senders[static_cast<std::size_t>(e)]; s.empty() || s.back() != from) s.push_back(from);
-        }
     for (std::vector<int>& s : senders)
       if (s.size() > 1 && s.size() < static_cast<std::size_t>(on_.ranks)) found.insert(std::move(s));
     return found;
@@ -81,28 +104,27 @@ private:
   double capacity(const std::vector<int>& ranks, bool out) const {
     std::vector<bool> in_set(static_cast<std::size_t>(on_.ranks));
     for (const int r : ranks) in_set[static_cast<std::size_t>(r)] = true;
-    // By place from the begin, and from the end; as long as the shortest way.
-    std::vector<std::vector<element_index>> from_begin, from_end;
+    // Which elements are met at a place, counted from the begin, and from the end; as long as the shortest way.
+    std::vector<std::vector<bool>> from_begin, from_end;
     std::size_t shortest = std::numeric_limits<std::size_t>::max();
-    std::vector<element_index> way;
     for (const int r : ranks)
       for (int peer = 0; peer < on_.ranks; ++peer)
         for (int channel = 0; !in_set[static_cast<std::size_t>(peer)] && channel < channels_; ++channel) {
-          on_.route(out ? r : peer, out ? peer : r, channel, way);
-          shortest = std::min(shortest, way.size());
-          if (from_begin.size() < way.size()) from_begin.resize(way.size()), from_end.resize(way.size());
-          for (std::size_t k = 0; k < way.size(); ++k) {
-            from_begin[k].push_back(way[k]);
-            from_end[k].push_back(way[way.size() - 1 - k]);
+          const way met = out ? way_of(r, peer, channel) : way_of(peer, r, channel);
+          shortest = std::min(shortest, met.size());
+          while (from_begin.size() < met.size())
+            for (auto* const places : {&from_begin, &from_end}) places->emplace_back(on_.elements.size());
+          for (std::size_t k = 0; k < met.size(); ++k) {
+            from_begin[k][static_cast<std::size_t>(met[k])] = true;
+            from_end[k][static_cast<std::size_t>(met[met.size() - 1 - k])] = true;
           }
         }
     double least = unlimited;
     for (std::size_t k = 0; k < std::min(shortest, from_begin.size()); ++k)
-      for (auto* const elements : {&from_begin[k], &from_end[k]}) {
-        std::sort(elements->begin(), elements->end());
-        elements->erase(std::unique(elements->begin(), elements->end()), elements->end());
+      for (const auto* const elements : {&from_begin[k], &from_end[k]}) {
         double sum = 0;
-        for (const element_index e : *elements) sum += rate_of(e);
+        for (std::size_t e = 0; e < elements->size(); ++e)
+          if ((*elements)[e]) sum += rate_of(static_cast<element_index>(e));
         least = std::min(least, sum);
       }
     return least;
@@ -110,6 +132,9 @@ private:
 
   const hardware& on_;
   int channels_ = 1;
+  // The elements of all ways, one behind the other, and where each begins: by sender, receiver, channel.
+  std::vector<element_index> along_;
+  std::vector<std::size_t> begins_;
 };
 
 }  // namespace
