@@ -29,13 +29,13 @@ stage on_layout(collective what, const std::string& placement, bool in_place = f
   return on;
 }
 
-std::string describe(const choreography& which, const stage& on) {
+std::string with_layout(const choreography& which, const stage& on) {
   return std::string{which.name} + ' ' + std::string{name(on.what)} + " on " + on.placement.to_string() +
          (on.in_place ? ", in place" : "") + (on.uniform ? "" : ", blocks of different sizes");
 }
 
 void prove(const choreography& which, const stage& on) {
-  const std::string who = describe(which, on);
+  const std::string who = with_layout(which, on);
   CAPTURE(who);
   REQUIRE(refusal(which, on).empty());
   const score whole = write_score(which, on);
