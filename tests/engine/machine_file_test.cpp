@@ -31,6 +31,26 @@ std::vector<std::string> way_of(const hardware& h, int from, int to, int channel
   return names;
 }
 
+/// Which elements reduce, and by which ways each rank reaches them.
+std::vector<std::string> switches_of(const hardware& h) {
+  std::vector<std::string> all;
+  for (std::size_t s = 0; s < h.switches.size(); ++s) {
+    const reducing_switch& one = h.switches[s];
+    all.push_back("server " + std::to_string(one.server) + " in " +
+                  (one.unit == no_element ? "none" : h.elements[static_cast<std::size_t>(one.unit)].name));
+    for (int r = 0; r < h.ranks; ++r)
+      for (const bool towards : {true, false}) {
+        if (one.server >= 0 && h.arrangement.server_of(r) != one.server) continue;
+        std::vector<element_index> way;
+        h.switch_route(r, static_cast<int>(s), towards, way);
+        for (const element_index e : way)
+          all.push_back(std::to_string(r) + (towards ? " to it " : " from it ") +
+                        h.elements[static_cast<std::size_t>(e)].name);
+      }
+  }
+  return all;
+}
+
 void check_same(const hardware& a, const hardware& b) {
   CHECK(a.name == b.name);
   CHECK(a.about == b.about);
@@ -59,6 +79,7 @@ void check_same(const hardware& a, const hardware& b) {
     for (int to = 0; to < a.ranks; ++to)
       for (const int channel : {0, 1, 5})
         if (from != to) CHECK(way_of(a, from, to, channel) == way_of(b, from, to, channel));
+  CHECK(switches_of(a) == switches_of(b));
 }
 
 void refused(const std::string& toml, const std::vector<std::string>& words, const preset_request& wanted = {}) {
@@ -77,10 +98,9 @@ void refused(const std::string& toml, const std::vector<std::string>& words, con
 TEST_CASE("machine file: a preset that is written as one is the same machine") {
   for (const int ranks : {1, 2, 7, 8})
     check_same(own("flat.toml", {}, ranks), build_preset("flat", {.ranks = ranks, .layout = {}, .structure = {}}));
-  // A file has no way to say that switches reduce.
-  check_same(own("dgx_h100.toml"), build_preset("dgx_h100", {.ranks = 0, .layout = "1x8:none", .structure = {}}));
+  check_same(own("dgx_h100.toml"), build_preset("dgx_h100", {}));
   check_same(own("dgx_h100.toml", {{"servers", "3"}}),
-             build_preset("dgx_h100", {.ranks = 0, .layout = "3x8:none", .structure = {}}));
+             build_preset("dgx_h100", {.ranks = 0, .layout = "3x8", .structure = {}}));
   check_same(own("gh200_16.toml"), build_preset("gh200_16", {}));
   check_same(own("gh200_16.toml", {{"nodes", "3"}}),
              build_preset("gh200_16", {.ranks = 0, .layout = "3x4", .structure = {}}));
@@ -96,15 +116,48 @@ TEST_CASE("machine file: a preset that is written as one is the same machine") {
   }
 
   // And takes the same time, event by event.
-  const auto time = [](const std::string& preset) {
+  const auto time = [](const std::string& what, const std::string& preset) {
     configuration c;
-    c.add_text("[study]\ncollective = \"all_to_all\"\nchoreography = \"pairwise\"\nsizes = \"1M\"\n" + preset,
-               "s.toml");
+    c.add_text("[study]\nsizes = \"1M\"\n" + what + preset, "s.toml");
     const study_result r = run_study(read_study(c));
     return std::pair{r.rows.at(0).outcome.end_ps, r.rows.at(0).outcome.trace};
   };
-  CHECK(time("preset = \"" TROUPE_SOURCE_DIR "/config/machines/dgx_h100.toml\"\nstructure.servers = 2\n") ==
-        time("preset = \"dgx_h100\"\nlayout = \"2x8\"\n"));
+  for (const std::string what : {"collective = \"all_to_all\"\nchoreography = \"pairwise\"\n",
+                                 "collective = \"all_reduce\"\nchoreography = \"nvls_tree\"\n"})
+    CHECK(time(what, "preset = \"" TROUPE_SOURCE_DIR "/config/machines/dgx_h100.toml\"\nstructure.servers = 2\n") ==
+          time(what, "preset = \"dgx_h100\"\nlayout = \"2x8\"\n"));
+}
+
+TEST_CASE("machine file: switches that reduce, of servers and of the network") {
+  const std::string servers =
+      "ranks = 4\nlayout = \"2x2\"\n[class.w]\nlatency = \"1us\"\n[[element]]\nfor = { r = 4 }\nclass = \"w\"\n"
+      "name = \"up {r}\"\npair = \"down {r}\"\n[[route]]\nvia = [\"up {from}\", \"down {to}\"]\n";
+  const std::string way = "up = [\"up {rank}\"]\ndown = [\"down {rank}\"]\n";
+  const auto read = [&](const std::string& more, const std::string& places = "") {
+    preset_request wanted;
+    wanted.layout = places;
+    return read_machine(servers + more, "m.toml", wanted);
+  };
+  CHECK(read("").arrangement.reduces == fabric_reduction::none);
+  const hardware network = read("[[switch]]\n" + way);
+  CHECK(network.arrangement.reduces == fabric_reduction::between);
+  CHECK(switches_of(network).size() == 1 + 2 * 4);
+  const hardware both = read("[[switch]]\n" + way + "[[switch]]\nfor = { s = 2 }\nserver = \"s\"\n" + way);
+  CHECK(both.arrangement.reduces == fabric_reduction::both);
+  CHECK(switches_of(both).size() == 3 + 2 * 4 + 2 * 4);
+  // One server of two has such a switch: no choreography can count on it.
+  CHECK(read("[[switch]]\nserver = \"1\"\n" + way).arrangement.reduces == fabric_reduction::none);
+  // The layout decides, of what there is.
+  CHECK(read("[[switch]]\n" + way, "2x2:none").arrangement.reduces == fabric_reduction::none);
+  preset_request inside;
+  inside.layout = "2x2:inside";
+  refused(servers + "[[switch]]\n" + way,
+          {"2x2x1:inside", "switches inside servers reduce", "[[switch]] for every server"}, inside);
+  refused(servers + "[[switch]]\ndown = [\"down {rank}\"]\n", {"m.toml:12:", "a switch needs up"});
+  refused(servers + "[[switch]]\n" + way + "[[switch]]\n" + way, {"two switches that reduce between servers"});
+  refused(servers + "[[switch]]\nserver = \"2\"\n" + way, {"no server 2", "0 to 1"});
+  refused(servers + "[[switch]]\nunit = \"u\"\n" + way, {"no element \"u\""});
+  refused(servers + "[[switch]]\nup = [\"upp {rank}\"]\ndown = []\n", {"\"upp 0\"", "between rank 0 and the switch"});
 }
 
 TEST_CASE("machine file: a torus goes the shortest way, along x first") {

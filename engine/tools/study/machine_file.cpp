@@ -44,6 +44,13 @@ struct route_rule {
   std::vector<name_pattern> via;
 };
 
+/// A [[switch]], with the values that the loop's variables had.
+struct switch_rule {
+  place_in_file at;
+  std::map<std::string, std::int64_t, std::less<>> variables;
+  std::vector<name_pattern> up, down;
+};
+
 /// A graph of nodes and links, whose ways are shortest ones.
 class node_graph {
 public:
@@ -124,7 +131,7 @@ public:
 
   hardware read() {
     check_keys(all_, {"name", "about", "ranks", "layout", "parameters", "protocols", "routing", "paths", "class",
-                      "host", "protocol", "element", "route", "link", "rank"});
+                      "host", "protocol", "element", "route", "link", "rank", "switch"});
     read_parameters();
     hardware h{text(all_, "name", file_), ranks()};
     variables_["ranks"] = h.ranks;
@@ -143,8 +150,10 @@ public:
     each("link", [&](const toml::table& t) { add_links(h, t); });
     each("rank", [&](const toml::table& t) { add_ranks(h, t); });
     each("route", [&](const toml::table& t) { add_route(t); });
+    each("switch", [&](const toml::table& t) { add_switches(h, t); });
     check_ranks(h);
     make_ways(h);
+    make_switch_ways(h);
     h.validate();
     return h;
   }
@@ -296,11 +305,12 @@ private:
     return static_cast<int>(n);
   }
 
-  void read_layout(hardware& h) const {
+  void read_layout(hardware& h) {
     const std::string said = !wanted_.layout.empty()
                                  ? wanted_.layout
                                  : name_of(all_, "layout", text(all_, "layout", std::to_string(h.ranks)));
     h.arrangement = layout::parse(said);
+    layout_says_what_reduces_ = said.find(':') != std::string::npos;
     if (h.arrangement.size() != h.ranks)
       wrong(place(all_, "layout"), "the layout " + said + " has " +
                                        plural(static_cast<std::size_t>(h.arrangement.size()), "rank") +
@@ -464,12 +474,42 @@ private:
       if (t.contains("when")) rule.when = expression{text(t, "when", "")};
       return 0;
     });
-    const auto* via = t.contains("via") ? t.get("via")->as_array() : nullptr;
-    if (via == nullptr)
-      wrong(place(t, "via"), "a route needs via, a list of elements, such as via = [\"up {from}\", \"down {to}\"]");
-    for (const toml::node& one : *via)
-      guarded(place(one), [&] { return rule.via.emplace_back(text_of(one, "via")), 0; });
+    rule.via = way_of(t, "via", "a route needs via, a list of elements, such as via = [\"up {from}\", \"down {to}\"]");
     rules_.push_back(std::move(rule));
+  }
+  std::vector<name_pattern> way_of(const toml::table& t, std::string_view key, const std::string& needed) const {
+    const auto* list = t.contains(key) ? t.get(key)->as_array() : nullptr;
+    if (list == nullptr) wrong(place(t, key), needed);
+    std::vector<name_pattern> way;
+    for (const toml::node& one : *list) guarded(place(one), [&] { return way.emplace_back(text_of(one, key)), 0; });
+    return way;
+  }
+
+  void add_switches(hardware& h, const toml::table& t) {
+    check_keys(t, {"for", "when", "server", "unit", "up", "down"});
+    const std::vector<name_pattern>
+        up = way_of(t, "up", "a switch needs up, the elements from a rank to it, such as up = [\"up {rank}\"]"),
+        down =
+            way_of(t, "down", "a switch needs down, the elements from it to a rank, such as down = [\"down {rank}\"]");
+    for_all(t, [&] {
+      if (!wanted(t)) return;
+      reducing_switch added;
+      if (t.contains("server")) {
+        const auto server = value(t, "server", text(t, "server", ""));
+        if (server < 0 || server >= h.arrangement.servers)
+          wrong(place(t, "server"), "there is no server " + std::to_string(server) + " in the layout " +
+                                        h.arrangement.to_string() + "; servers are 0 to " +
+                                        std::to_string(h.arrangement.servers - 1));
+        added.server = static_cast<int>(server);
+      }
+      if (h.switch_of(added.server) >= 0) wrong(place(t), "there are two switches that reduce " + joins(added.server));
+      if (t.contains("unit")) added.unit = element_named(name_of(t, "unit", text(t, "unit", "")), place(t, "unit"));
+      h.switches.push_back(added);
+      switches_.push_back({place(t), variables_, up, down});
+    });
+  }
+  static std::string joins(int server) {
+    return server < 0 ? "between servers" : "in server " + std::to_string(server);
   }
 
   void check_ranks(const hardware& h) const {
@@ -529,6 +569,49 @@ private:
         if (a != b) h.route(a, b, 0, way);
   }
 
+  /// Where no layout says which switches reduce, those that the file has do.
+  void make_switch_ways(hardware& h) {
+    layout& places = h.arrangement;
+    const auto bit = [](bool is, fabric_reduction what) { return is ? static_cast<unsigned>(what) : 0u; };
+    bool inside = !switches_.empty();
+    for (int server = 0; server < places.servers; ++server) inside = inside && h.switch_of(server) >= 0;
+    const bool between = h.switch_of(-1) >= 0;
+    if (!layout_says_what_reduces_)
+      places.reduces = static_cast<fabric_reduction>(bit(inside, fabric_reduction::inside) |
+                                                     bit(between, fabric_reduction::between));
+    if ((places.reduces_inside() && !inside) || (places.reduces_between() && !between))
+      wrong(place(all_, "layout"), "the layout " + places.to_string() + " says that switches " +
+                                       (places.reduces_inside() && !inside ? "inside" : "between") +
+                                       " servers reduce; write [[switch]] for " +
+                                       (places.reduces_inside() && !inside ? "every server" : "the network"));
+    if (switches_.empty()) return;
+    auto names = std::make_shared<const name_table>(names_);
+    auto rules = std::make_shared<const std::vector<switch_rule>>(std::move(switches_));
+    h.switch_way = [names, rules](int rank, int which, bool towards, std::vector<element_index>& way) {
+      const switch_rule& rule = (*rules)[static_cast<std::size_t>(which)];
+      auto known = rule.variables;
+      known["rank"] = rank;
+      try {
+        for (const name_pattern& one : towards ? rule.up : rule.down) {
+          const std::string name = one.text(known);
+          const auto at = names->find(name);
+          if (at == names->end())
+            throw expression_error("there is no element \"" + name + "\" between rank " + std::to_string(rank) +
+                                   " and the switch");
+          way.push_back(at->second);
+        }
+      } catch (const expression_error& e) {
+        wrong(rule.at, e.what());
+      }
+    };
+    // As with the ranks' ways, mistakes now.
+    std::vector<element_index> way;
+    for (std::size_t which = 0; which < h.switches.size(); ++which)
+      for (int r = 0; r < h.ranks; ++r)
+        if (const int server = h.switches[which].server; server < 0 || places.server_of(r) == server)
+          for (const bool towards : {true, false}) h.switch_route(r, static_cast<int>(which), towards, way);
+  }
+
   const toml::table& all_;
   const std::string file_;
   const preset_request& wanted_;
@@ -537,6 +620,8 @@ private:
   name_table names_;
   node_graph graph_;
   std::vector<route_rule> rules_;
+  std::vector<switch_rule> switches_;
+  bool layout_says_what_reduces_ = false;
   std::vector<int> nodes_of_ranks_;
   std::size_t seats_ = 0;
   std::int64_t steps_ = 0;
