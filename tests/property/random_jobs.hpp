@@ -37,6 +37,8 @@ inline troupe::engine_options any_options(random_engine& random, int ranks) {
   else if (ranks % 4 == 0 && random() % 2 == 0) o.layout = "2x2x" + std::to_string(ranks / 4);
   else if (ranks > 2 && random() % 4 == 0) o.layout = "1+" + std::to_string(ranks - 1);
   else if (random() % 4 == 0) o.layout = n;
+  constexpr const char* switches[] = {":inside", ":between", ":both"};  // which reduce
+  if (!o.layout.empty() && random() % 3 == 0) o.layout += one_of(random, switches);
   o.nic_ports = 1 + static_cast<int>(below(random, 2));
   o.channels = static_cast<int>(below(random, 4));
   constexpr std::size_t chunks[] = {0, 0, 64, 1000, 4096, 65536};

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <random>
@@ -57,6 +58,54 @@ TEST_CASE("random collectives on random engines are right to the last byte") {
   }
   std::printf("%d collectives ran, %d forced choreographies refused\n", ran, refused);
   CHECK(ran > 5 * refused);
+}
+
+TEST_CASE("switches that reduce, performed by ranks: random calls are right to the last byte") {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr int engines = 4;
+#else
+  constexpr int engines = 12;
+#endif
+  struct place {
+    const char* layout;
+    int ranks;
+  };
+  constexpr place places[] = {{"1x2:inside", 2},  {"1x5:inside", 5},  {"1x9:inside", 9},  {"2x2:both", 4},
+                              {"3x3:both", 9},    {"2x3:inside", 6},  {"5x2:inside", 10}, {"2x4:between", 8},
+                              {"7x1:between", 7}, {"2x9:between", 18}};
+  constexpr const char* by[] = {"nvls", "nvls_tree", "collnet_direct", "collnet_chain"};
+  std::array<int, std::size(by)> ran{};
+  for (const place& at : places)
+    for (int e = 0; e < engines; ++e) {
+      random_engine random(mix(seed() ^ mix(static_cast<std::uint64_t>(e * 100 + at.ranks))));
+      troupe::engine_options options = any_options(random, at.ranks);
+      options.layout = at.layout;
+      INFO(to_string(options));
+      troupe::engine engine(options);
+      auto comms = engine.communicators(at.ranks);
+      for (std::size_t which = 0; which < std::size(by); ++which) {
+        job j;
+        const auto offers = [&](const job& one) {
+          const auto names = offering(one.what);
+          return std::find(names.begin(), names.end(), by[which]) != names.end();
+        };
+        do j = any_job(random, at.ranks);
+        while (!offers(j));
+        j.options.choreography = by[which];
+        INFO(to_string(j));
+        try {
+          CHECK(wrong_bytes(comms, j) == 0);
+          ++ran[which];
+        } catch (const troupe::error& problem) {
+          // A layout or a level of determinism that it is not for.
+          CHECK_MESSAGE(problem.code_value() == errc::unsupported, std::string{problem.what()});
+        }
+      }
+    }
+  for (std::size_t which = 0; which < std::size(by); ++which) {
+    CAPTURE(by[which]);
+    CHECK(ran[which] > engines);
+  }
 }
 
 TEST_CASE("complex numbers by every protocol, at every level, of every small count") {

@@ -170,6 +170,8 @@ std::vector<machine_case> machines() {
   }
   for (const int ranks : {1, 2, 3, 5, 7, 12}) all.push_back({"flat", {ranks, "", {}}});
   for (const char* layout : {"2x4", "2x2x2", "4+3", "1x1x4", "3x2"}) all.push_back({"machine", {0, layout, {}}});
+  for (const char* layout : {"2x4:both", "3x2:both", "1x5:inside", "5x1:between", "2x8:inside"})
+    all.push_back({"dgx_h100", {0, layout, {}}});
   return all;
 }
 
