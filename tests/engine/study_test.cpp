@@ -424,6 +424,21 @@ TEST_CASE("every file in config/studies can be studied") {
   CHECK(files > 0);
 }
 
+TEST_CASE("study: what a switch adds up travels by a protocol without flags in its lines") {
+  const std::string one = "[study]\npreset = \"dgx_h100\"\nsizes = \"64K\"\n";
+  const auto row = [&](const std::string& more) { return run(one + more).rows.at(0); };
+  CHECK(row("choreography = \"nvls\"\nprotocol = \"auto\"\n").protocol == "simple");
+  CHECK(row("choreography = \"hierarchical\"\nprotocol = \"auto\"\n").protocol != "simple");
+  for (const char* protocol : {"ll", "ll128"}) try {
+      row("choreography = \"nvls\"\nprotocol = \"" + std::string{protocol} + "\"\n");
+      FAIL("performed by " << protocol);
+    } catch (const error& why) {
+      CHECK(why.code_value() == errc::unsupported);
+      CHECK(std::string{why.what()}.find("would add them up") != std::string::npos);
+    }
+  CHECK(row("protocol = \"ll128\"\n").choreography != "nvls");
+}
+
 TEST_CASE("study: an element that is slower or down for a time") {
   // One message of 1 MiB on flat ports: 0.5 + 104.8576 + 0.5 us.
   const auto end = [](const std::string& faults, const std::string& more = "") {

@@ -324,6 +324,10 @@ private:
         if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
         if (options_.progress) options_.progress(n + ", " + p.name + ", " + bytes_text(bytes));
         try {
+          if (std::string why = why_not_by_switches(n, p); !why.empty()) {
+            if (protocols_.size() == 1) throw error(errc::unsupported, why);
+            continue;
+          }
           study_row row = best_cut_of(n, p, shape);
           if (best.choreography.empty() || row.time_us < best.time_us) best = std::move(row);
         } catch (const error& wrong) {
@@ -334,6 +338,15 @@ private:
     if (best.choreography.empty())
       throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here; " + why_not);
     return best;
+  }
+
+  /// LL and LL128 write a flag into every line, and a switch that adds up lines would add up their flags, too; NCCL's NVLS and CollNet go by
+  /// Simple alone.
+  std::string why_not_by_switches(const std::string& choreography, const protocol_costs& protocol) {
+    if (on_->switches.empty() || protocol.wire == protocol.payload) return {};
+    if (prepare(choreography, cut_by_all(), 1)->notes->switches.empty()) return {};
+    return "by " + protocol.name + " there is a flag in every line, and the switches that reduce for " + choreography +
+           " would add them up; take simple";
   }
 
   /// Where nothing says how long a chunk may be, twice as many slices are tried as long as that is faster: what one more costs grows with
@@ -355,14 +368,15 @@ private:
     return best;
   }
 
+  bool cut_by_all() const { return scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
+
   /// @param slices 0: as the protocol's slots ask for
   attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                      int slices = 0) {
     attempt a;
     a.protocol = protocol;
     a.cut.channels = scenario_.channels;
-    const bool cut_by_all = scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1;
-    a.what = prepare(choreography, cut_by_all, 1);
+    a.what = prepare(choreography, cut_by_all(), 1);
     a.cut.slices = slices > 0 ? slices : slices_of(*a.what->notes, shape, protocol);
     if (a.cut.slices > 1 && !a.what->one_cell) a.what = prepare(choreography, true, std::min(a.cut.slices, 3));
     return a;
