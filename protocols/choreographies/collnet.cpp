@@ -20,40 +20,42 @@ using namespace notation;
 
 constexpr int most_direct_ranks = 8;  ///< of a server: NCCL_MAX_DIRECT_ARITY and one
 
-/// Rank `index` sums up share `index` of its server in its output, and sends the others theirs. Returns the step that completes the sum.
-step_ref gather_share(lane_writer me, const hierarchy& where, int server, int index) {
+/// Rank `index` sums up share `index` of its server in its output, and sends the others theirs. What it sends to the rank d further on has a lane
+/// of its own, in which it takes from the rank d before, so that no send waits for what another rank sends. Returns the step that completes
+/// the sum.
+step_ref gather_share(score_builder& s, const hierarchy& where, int server, int index) {
   const int n = where.size_of(server);
   step_ref sum;
   for (int d = 1; d < n; ++d) {
+    lane_writer me = s.lane(where.at(server, index), d - 1);
     me.to(where.at(server, index + d)).send(input[(index + d) % n]);
     me.from(where.at(server, index - d + n));
-    sum = d == 1 ? me.recv_reduce_copy(input[index], output[index]) : me.recv_reduce(output[index]);
+    sum = d == 1 ? me.recv_reduce_copy(input[index], output[index]) : me.after(sum).recv_reduce(output[index]);
   }
   return sum;
 }
 
-/// It gives the others the share that it has after `ready`, and gets theirs.
-void spread_share(lane_writer me, const hierarchy& where, int server, int index, step_ref ready) {
+/// It gives the others the share that it has after `ready`, and gets theirs, by lanes from `first` on.
+void spread_share(score_builder& s, const hierarchy& where, int server, int index, int first, step_ref ready) {
   const int n = where.size_of(server);
   for (int d = 1; d < n; ++d) {
-    if (d == 1) me.after(ready);
-    me.to(where.at(server, index + d)).send(output[index]);
+    lane_writer me = s.lane(where.at(server, index), first + d - 1);
+    me.after(ready).to(where.at(server, index + d)).send(output[index]);
     me.from(where.at(server, index - d + n)).recv(output[(index - d + n) % n]);
   }
 }
 
 score direct(const stage& on) {
   const hierarchy where{on.placement};
-  const int shares = where.size_of(0), servers = where.servers();
+  const int shares = where.size_of(0), servers = where.servers(), others = shares - 1;
   score_builder s{on, "collnet_direct", shares};
-  fabric_writer network = network_switch(s, where, shares, 2);
+  fabric_writer network = network_switch(s, where, shares, 2 * others);
   for (int c = 0; c < shares; ++c) {
     std::vector<step_ref> ready;
-    for (int server = 0; server < servers; ++server)
-      ready.push_back(gather_share(s.lane(where.at(server, c), 0), where, server, c));
+    for (int server = 0; server < servers; ++server) ready.push_back(gather_share(s, where, server, c));
     ready = reduce_between(network, where, c, c, shares == 1 ? input[c] : output[c], ready);
     for (int server = 0; server < servers; ++server)
-      spread_share(s.lane(where.at(server, c), 1), where, server, c, ready[static_cast<std::size_t>(server)]);
+      spread_share(s, where, server, c, others, ready[static_cast<std::size_t>(server)]);
   }
   return s.finish();
 }
