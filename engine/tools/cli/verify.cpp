@@ -38,7 +38,7 @@ constexpr const char* footer = R"(Examples:
 
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
-placing the ranks on servers × cards and on the core groups of one card. A score that one credit does not let through as it
+placing the ranks on servers × cards and on the core groups of one card, where a choreography needs that with switches that reduce. A score that one credit does not let through as it
 is written is checked as it will be performed then: with its sends paced. What slots or the direct board would perform of it, blocks of
 one size, is performed on symbols, too, and must come to the same.
 
@@ -78,7 +78,8 @@ std::vector<rank_t> roots_of(collective what, int ranks) {
 
 std::string describe(const std::string& who, const stage& on) {
   std::string text = who + " " + std::string{name(on.what)} + ", " + plural(static_cast<std::size_t>(on.ranks), "rank");
-  if (!on.placement.is_flat()) text += " on " + on.placement.to_string();
+  if (!on.placement.is_flat() || on.placement.reduces != fabric_reduction::none)
+    text += " on " + on.placement.to_string();
   if (has_root(on.what)) text += ", root " + std::to_string(on.root);
   if (on.in_place) text += ", in place";
   if (!on.uniform) text += ", blocks of different sizes";
@@ -286,6 +287,24 @@ void check_extent(const task& t) {
     throw error(errc::out_of_memory, why);
 }
 
+bool is_refused(const choreography& which, collective what, const layout& placement) {
+  stage on = flat_stage(what, placement.size());
+  on.placement = placement;
+  return !refusal(which, on).empty();
+}
+
+/// The same places with switches that reduce, for who needs them there.
+std::vector<layout> with_switches(const choreography& which, collective what, const layout& placement) {
+  std::vector<layout> list;
+  if (!is_refused(which, what, placement)) return list;
+  for (const auto reduces : {fabric_reduction::inside, fabric_reduction::between, fabric_reduction::both}) {
+    layout reducing = placement;
+    reducing.reduces = reduces;
+    if (!is_refused(which, what, reducing)) list.push_back(std::move(reducing));
+  }
+  return list;
+}
+
 std::vector<task> tasks_of(const arguments& a) {
   std::optional<collective> only;
   if (!a.collective.empty()) only = parse_collective_option(a.collective);
@@ -293,8 +312,12 @@ std::vector<task> tasks_of(const arguments& a) {
   for (const int ranks : parse_ranks(a.ranks.empty() ? "1-17" : a.ranks))
     for (const layout& placement : placements(ranks))
       for (const choreography* c : selected_choreographies(a.choreography))
-        for (const collective what : c->collectives)
-          if (!only || *only == what) tasks.push_back({c, what, placement, !placement.is_flat()});
+        for (const collective what : c->collectives) {
+          if (only && *only != what) continue;
+          tasks.push_back({c, what, placement, !placement.is_flat()});
+          for (layout& reducing : with_switches(*c, what, placement))
+            tasks.push_back({c, what, std::move(reducing), true});
+        }
   if (tasks.empty()) usage_error(a.choreography + " does not offer " + a.collective);
   for (const task& t : tasks) check_extent(t);
   return tasks;
