@@ -26,7 +26,7 @@ std::optional<fault> check_seats(const score& s) {
   std::set<std::pair<rank_t, std::int32_t>> taken;
   std::set<std::int32_t> servers;
   for (const fabric_switch& f : s.switches) {
-    const auto wrong = [&](std::string what) {
+    const auto wrong = [&](const std::string& what) {
       return fault{-1, -1, -1, 0, "has a fault in " + called(f) + ": " + what};
     };
     if (f.server < -1 || !servers.insert(f.server).second) return wrong("there is another one of that number");
