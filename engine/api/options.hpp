@@ -96,7 +96,7 @@ struct engine_options {
   std::size_t chunk_bytes = 0;   ///< largest slice of a channel's cell; 0: the planner decides
   int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
   int streams = 4;               ///< exchanges at once in direct_full_mesh
-  bool through_scratch = false;  ///< pairwise: BCopy instead of ZCopy
+  bool through_scratch = false;  ///< pairwise, direct_full_mesh: BCopy instead of ZCopy
   /// Of BCopy: what a rank has for staging, at least 4 KiB. Blocks that are larger go through it in pieces.
   std::size_t scratch_bytes = std::size_t{200} << 20;
   determinism level = determinism::run_stable;

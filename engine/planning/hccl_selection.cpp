@@ -209,7 +209,10 @@ std::uint64_t direct_full_mesh_block(std::uint64_t ccl_buffer, int streams) {
 
 hccl_choice select_all_to_all(const hccl_case& what, int streams) {
   hccl_choice c = first_match(what);
-  if (c.algorithm == hccl_algorithm::direct_full_mesh) c.chunk_bytes = direct_full_mesh_block(what.ccl_buffer, streams);
+  if (c.choreography == "direct_full_mesh") {
+    c.chunk_bytes = direct_full_mesh_block(what.ccl_buffer, streams);
+    c.through_scratch = what.bytes > hccl_pipeline_least || what.bytes > what.ccl_buffer;
+  }
   if (c.choreography == "pairwise" && c.algorithm != hccl_algorithm::single && what.bytes > what.ccl_buffer) {
     c.through_scratch = true;
     c.chunk_bytes = what.ccl_buffer;

@@ -239,7 +239,10 @@ std::size_t plan_choice::staged_elements(const contender& c, const planning_task
     for (const part& player : whole.notes->players) cells = std::max(cells, player.l0.size());
   if (cells == 0) return std::numeric_limits<std::size_t>::max();
   const std::size_t bytes = task.selected.scratch_bytes > 0 ? task.selected.scratch_bytes : options_.scratch_bytes;
-  const std::size_t each = bytes / cells / size_of(c.work_type);
+  // As HCCL: a piece is whole multiples of 16 KiB, if the memory is enough for one.
+  constexpr std::size_t multiple = 16u << 10;
+  const std::size_t share = bytes / cells;
+  const std::size_t each = (share < multiple ? share : share / multiple * multiple) / size_of(c.work_type);
   // Long slices begin on a line, and so may be longer by one; a channel's, too.
   constexpr std::size_t line = 64;
   return each < 16 * line ? each : each - 2 * line;

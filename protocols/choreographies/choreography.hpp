@@ -24,7 +24,7 @@ struct stage {
   layout placement;     ///< servers × cards × core groups; flat unless the configuration says otherwise
   int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
   bool through_scratch =
-      false;  ///< pairwise: BCopy, through small scratch cells, instead of ZCopy between user buffers
+      false;  ///< pairwise, direct_full_mesh: BCopy, through small scratch cells, instead of ZCopy between user buffers
   /// Not null: steps are counted there instead of written (tally_of), and the score has none.
   score_tally* counted = nullptr;
 };

@@ -142,6 +142,47 @@ TEST_CASE("spec 4: DirectFullMesh on wires: a round of C exchanges takes Î± + nÂ
     }
 }
 
+TEST_CASE(
+    "spec 4: DirectFullMesh by BCopy: a round of one stream takes an Ack's way and a Done's more, or two copies") {
+  constexpr std::size_t count = 25'000, bytes = count * element_bytes;
+  for (const int p : {2, 3, 8})
+    for (const char* rate : {"unlimited", "100 GB/s", "20 GB/s"}) {
+      CAPTURE(p);
+      CAPTURE(rate);
+      hardware on = flat_hardware(p);
+      on.set("host.copy_rate", rate);
+      constexpr std::int64_t alpha = 1'000'000;
+      const std::int64_t message = alpha + on.occupancy(0, bytes).count();
+      const std::uint64_t copied = on.host.copy_rate;
+      const std::int64_t copy = copied == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / copied);
+      stage with;
+      with.streams = 1;
+      with.through_scratch = true;
+      // Before and behind each message an Ack and a Done, or a copy into a half and one out of it; the own block is copied beside the first.
+      CHECK(time_of("direct_full_mesh", collective::all_to_all, on, count, with) ==
+            (p - 1) * (message + 2 * std::max(alpha, copy)));
+    }
+}
+
+TEST_CASE("spec 4: DirectFullMesh: the network's streams run beside those of a server") {
+  constexpr std::size_t count = 50'000, s = count * element_bytes;
+  for (const auto& shape : {std::pair{2, 4}, {4, 3}, {3, 8}}) {
+    const int n = shape.first, m = shape.second;
+    CAPTURE(n);
+    CAPTURE(m);
+    const machine_under_test on = cluster(n, m, 1, true);
+    stage with;
+    with.streams = 1;
+    const std::int64_t inside = (m - 1) * (on.alpha_a + on.inside(s));
+    const std::int64_t between =
+        (n - 1) * m * on.between(s);  // the rail is what is short, and two streams keep it busy
+    const std::int64_t time = time_of("direct_full_mesh", collective::all_to_all, on.on, count, with);
+    const std::int64_t least = std::max(inside, between + on.alpha_e);
+    CHECK(time >= least);
+    CHECK(time <= least + on.alpha_e);  // streams that wait for another rank's port
+  }
+}
+
 TEST_CASE("spec 4: Pairwise by BCopy: the Ack's way more in every step, and the copies of the first and the last") {
   constexpr std::size_t count = 25'000, bytes = count * element_bytes;
   for (const int p : {2, 3, 8})

@@ -90,10 +90,12 @@ void prove_variants(const choreography& which, stage on) {
         prove_all_limits(which, on);
       }
       if (&which == &c::direct_full_mesh)
-        for (const int streams : {1, 2, 8}) {
-          on.streams = streams;
-          prove_all_limits(which, on);
-        }
+        for (const int streams : {1, 2, 4, 8})
+          for (const bool through_scratch : {false, true}) {
+            on.streams = streams;
+            on.through_scratch = through_scratch;
+            prove_all_limits(which, on);
+          }
     }
 }
 
@@ -182,7 +184,9 @@ TEST_CASE("every score on servers and cards is right") {
        {layout::grid(4, 6), layout::grid(31, 1), layout::grid(4, 8), layout::grid(8, 8), scattered(4, 6)})
     layouts.push_back(large);
   std::erase_if(layouts, [](const layout& l) { return l.size() > most_ranks; });
-  for (const choreography* which : layered)
+  std::vector<const choreography*> all = layered;
+  all.push_back(&c::direct_full_mesh);
+  for (const choreography* which : all)
     for (const collective what : which->collectives) {
       for (const layout& placement : layouts) prove_variants(*which, on_layout(what, placement));
     }
@@ -363,6 +367,97 @@ TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides a
     CHECK(go == step_ref{0, 4});
     CHECK(lane_of(s, 6, 0)[4].after == step_ref{4, 1});
   }
+}
+
+TEST_CASE("direct full mesh: the network has streams of its own, beside those of a server") {
+  for (const layout& placement : {layout::grid(4, 5), scattered(4, 5), layout::grid(5, 3), layout::grid(6, 1)}) {
+    stage on = on_layout(collective::all_to_all, placement);
+    const int servers = placement.servers, cards = placement.size() / servers;
+    for (const int streams : {1, 3, 8}) {
+      on.streams = streams;
+      const score s = write_score(c::direct_full_mesh, on);
+      const int sdma = std::min(streams, cards - 1), rdma = std::clamp(streams, 2, 4);
+      const int control = cards > 1 ? 1 + sdma : 0;
+      for (rank_t r = 0; r < on.ranks; ++r) {
+        CAPTURE(r);
+        CHECK(s.players[static_cast<std::size_t>(r)].lanes.size() == static_cast<std::size_t>(control + 1 + rdma));
+        std::set<int> peers;
+        for (int l = 0; l < control + 1 + rdma; ++l)
+          for (const step& at : lane_of(s, r, l)) {
+            if (!sends(at.kind)) continue;
+            CHECK(peers.insert(at.to).second);
+            CHECK((placement.server_of(at.to) == placement.server_of(r)) == (l < control));
+          }
+        CHECK(peers.size() == static_cast<std::size_t>(on.ranks - 1));
+        // The servers beside it first, both sides at once.
+        const int here = placement.server_of(r);
+        std::set<int> first;
+        for (int stream = 1; stream <= 2; ++stream)
+          first.insert((placement.server_of(lane_of(s, r, control + stream)[0].to) - here + servers) % servers);
+        CHECK(first == std::set<int>{1, servers - 1});
+      }
+    }
+  }
+  // No partner of the same index in every server: as if there were one.
+  CHECK(write_score(c::direct_full_mesh, on_layout(collective::all_to_all, ragged({4, 3}))) ==
+        write_score(c::direct_full_mesh, flat_stage(collective::all_to_all, 7)));
+}
+
+TEST_CASE("direct full mesh through scratch: two halves a stream, which swap roles every round") {
+  stage on = flat_stage(collective::all_to_all, 10);
+  on.through_scratch = true;
+  on.streams = 4;
+  const score s = write_score(c::direct_full_mesh, on);
+  const int fill = 5, empty = 6, tokens = 7;  // of the first stream, lane 1; three lanes for each one more
+  for (const part& player : s.players) {
+    CHECK(player.scratch.empty());
+    CHECK(player.l0.size() == 2 * 4);
+    CHECK(player.lanes.size() == 1 + 4 + 3 * 4);
+  }
+  CHECK(messages(s, 0) == 9);
+  CHECK(steps_of(s, 0, step_kind::send) == 3 * 9);  // Ack, data, Done
+  REQUIRE(verify(s).ok());
+  REQUIRE(verify(one_cell_per_step(s), {2, 3}).ok());
+  std::vector<std::pair<int, int>> halves;  // that a round sends from, and receives into
+  for (const step& at : lane_of(s, 3, 1)) {
+    if (at.kind == step_kind::send && at.source.count > 0) halves.emplace_back(at.source.cell, -1);
+    if (at.kind == step_kind::recv && at.target.count > 0) halves.back().second = at.target.cell;
+  }
+  CHECK(halves == std::vector<std::pair<int, int>>{{0, 1}, {1, 0}, {0, 1}});
+
+  // Every wait is needed: for what arrived in a half to be copied out, for the peer to have taken what is sent from it, …
+  const auto broken = [&](int lane, auto&& is_such) {
+    score hasty = s;
+    for (part& player : hasty.players)
+      for (step& at : player.lanes[static_cast<std::size_t>(lane)])
+        if (is_such(at)) at.after = {};
+    return hasty;
+  };
+  const auto after_lane = [](int lane) { return [lane](const step& at) { return at.after.lane == lane; }; };
+  CHECK_FALSE(verify(broken(fill, after_lane(empty))).ok());
+  CHECK_FALSE(verify(broken(1, after_lane(tokens))).ok());
+  CHECK_FALSE(verify(broken(1, after_lane(fill))).ok());
+  CHECK_FALSE(verify(broken(empty, after_lane(1))).ok());
+  // … and before the next slice begins.
+  for (const int lane : {fill, 1}) {
+    score early = s;
+    for (part& player : early.players) {
+      REQUIRE(player.lanes[static_cast<std::size_t>(lane)].back().kind == step_kind::wait);
+      player.lanes[static_cast<std::size_t>(lane)].back().after = {};
+    }
+    CHECK(verify(early).ok());
+    CHECK_FALSE(verify(one_cell_per_step(early), {8, 3}).ok());
+  }
+  // In place, what has not been sent is kept from the next slice's, too.
+  on.in_place = true;
+  const score in_place = write_score(c::direct_full_mesh, on);
+  CHECK(in_place.players[0].l0.size() == 2 * 4 + 9);
+  score early = in_place;
+  for (part& player : early.players)
+    for (step& at : player.lanes[0])
+      if (at.kind == step_kind::wait && at.after.lane >= fill) at.after = {};
+  CHECK(verify(early).ok());
+  CHECK_FALSE(verify(one_cell_per_step(early), {8, 3}).ok());
 }
 
 TEST_CASE("direct full mesh and fused fold from the left in rank order, whatever the rank") {

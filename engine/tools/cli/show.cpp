@@ -166,7 +166,7 @@ void add_show(command program, action& chosen) {
   sub.add_option("--streams", a->streams, "of direct_full_mesh (default 4)").within(1, 64);
   sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
   sub.add_flag("--v", a->v_form, "blocks of different sizes");
-  sub.add_flag("--through-scratch", a->through_scratch, "pairwise: BCopy instead of ZCopy");
+  sub.add_flag("--through-scratch", a->through_scratch, "pairwise, direct_full_mesh: BCopy instead of ZCopy");
   sub.add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
   sub.add_flag("--descriptors", a->descriptors, "what each rank gives a NIC that performs its part");
   sub.add_option("--block", a->block, "with --descriptors: bytes of a block (default 1K)").type_name("BYTES");
