@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
@@ -250,7 +251,10 @@ bool train(troupe::communicator& comm, const std::vector<image>& images, const c
     std::printf("%d experts on %d ranks: right on %.1f %% of %zu images never seen\n", experts, comm.size(),
                 100 * share, tests);
     std::printf("%s", profile.table(false).c_str());
-    if (json != nullptr) std::ofstream{json} << profile.json() << '\n';
+    if (json != nullptr) {
+      std::ofstream{json} << profile.json() << '\n';
+      std::ofstream{std::filesystem::path{json}.replace_extension("svg")} << profile.heat_map();
+    }
   }
   return share > 0.95;
 }

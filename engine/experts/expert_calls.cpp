@@ -206,6 +206,7 @@ void expert_exchange::inside::reset_profile() {
   dispatches_ = 0;
   first_call_ = {};
   std::fill(came_to_expert_.begin(), came_to_expert_.end(), 0);
+  std::fill(sent_to_expert_.begin(), sent_to_expert_.end(), 0);
   std::fill(dropped_of_expert_.begin(), dropped_of_expert_.end(), 0);
 }
 
@@ -223,9 +224,11 @@ expert_profile expert_exchange::inside::profile() {
   std::vector<std::uint64_t> ranks(words * n), of_experts(2 * e);
   std::copy(came_to_expert_.begin(), came_to_expert_.end(), of_experts.begin());
   std::copy(dropped_of_expert_.begin(), dropped_of_expert_.end(), of_experts.begin() + static_cast<std::ptrdiff_t>(e));
-  comm_.all_gather(mine, ranks, how_to_call());
-  comm_.all_reduce(of_experts, troupe::sum, how_to_call());
   expert_profile all;
+  all.sent_to_expert.resize(n * e);
+  comm_.all_gather(mine, ranks, how_to_call());
+  comm_.all_gather(sent_to_expert_, all.sent_to_expert, how_to_call());
+  comm_.all_reduce(of_experts, troupe::sum, how_to_call());
   all.dispatches = dispatches_;
   for (std::size_t r = 0; r < n; ++r) {
     const std::uint64_t* const w = ranks.data() + words * r;

@@ -222,7 +222,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   // -- profile --
   expert_profile::of_rank did_;
   std::uint64_t dispatches_ = 0;
-  std::vector<std::uint64_t> came_to_expert_, dropped_of_expert_;
+  std::vector<std::uint64_t> came_to_expert_, sent_to_expert_, dropped_of_expert_;
   clock::time_point first_call_{};
 };
 

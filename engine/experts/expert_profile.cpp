@@ -94,7 +94,9 @@ std::string expert_profile::json() const {
   all["share_of_exchange"] = share_of_exchange();
   all["dropped"] = dropped();
   all["ranks"] = nlohmann::ordered_json::array();
-  for (const of_rank& r : ranks)
+  const std::size_t experts = tokens_of_expert.size();
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const of_rank& r = ranks[i];
     all["ranks"].push_back({{"tokens", r.tokens},
                             {"sent", r.sent},
                             {"received", r.received},
@@ -103,6 +105,11 @@ std::string expert_profile::json() const {
                             {"crossing", r.crossing},
                             {"exchanging_us", microseconds(r.exchanging)},
                             {"altogether_us", microseconds(r.altogether)}});
+    if (sent_to_expert.size() != experts * ranks.size()) continue;
+    const auto first = sent_to_expert.begin() + static_cast<std::ptrdiff_t>(i * experts);
+    all["ranks"].back()["sent_to_expert"] =
+        std::vector<std::uint64_t>(first, first + static_cast<std::ptrdiff_t>(experts));
+  }
   all["experts"] = nlohmann::ordered_json::array();
   for (std::size_t e = 0; e < tokens_of_expert.size(); ++e)
     all["experts"].push_back({{"tokens", tokens_of_expert[e]}, {"dropped", dropped_of_expert[e]}});

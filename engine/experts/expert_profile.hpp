@@ -28,6 +28,7 @@ struct TROUPE_API expert_profile {
   std::vector<of_rank> ranks;
   std::vector<std::uint64_t> tokens_of_expert;  ///< that came to it, wherever it sits
   std::vector<std::uint64_t> dropped_of_expert;
+  std::vector<std::uint64_t> sent_to_expert;  ///< [rank · experts + expert]: copies from that rank
 
   /// The rank that received most. −1: there is none.
   rank_t bottleneck() const;
@@ -39,8 +40,12 @@ struct TROUPE_API expert_profile {
 
   /// For people. @param times false: without what differs from run to run
   std::string table(bool times = true) const;
-  /// {"dispatches":…, "ranks":[{"tokens":…, …, "exchanging_us":…}], "experts":[{"tokens":…, "dropped":…}], "bottleneck":…, …}
+  /// {"dispatches":…, "ranks":[{"tokens":…, …, "exchanging_us":…, "sent_to_expert":[…]}], "experts":[{"tokens":…, "dropped":…}],
+  /// "bottleneck":…, …}
   std::string json() const;
+  /// A picture (SVG): a row a rank, a column an expert, the darker the more went from one to the other; bars for what each expert got and
+  /// each rank received. Neighbours share a cell where there are more than 128 ranks or experts.
+  std::string heat_map() const;
 };
 
 }  // namespace troupe

@@ -64,6 +64,7 @@ void expert_exchange::inside::route(std::span<const std::int32_t> ids, std::span
     next += per_seat_[s];
   }
   did_.tokens += tokens_;
+  for (std::size_t e = 0; e < per_expert_.size(); ++e) sent_to_expert_[e] += per_expert_[e];
   for (const std::uint32_t sent : per_seat_) did_.sent += sent;
   did_.dropped += dropped_;
 }

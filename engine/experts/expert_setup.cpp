@@ -93,6 +93,7 @@ expert_exchange::inside::inside(communicator of, int experts, expert_options how
   own_experts_.assign(seats_.expert_of.begin() + seats_.first[r], seats_.expert_of.begin() + seats_.first[r + 1]);
   counts_.resize(own_experts_.size());
   came_to_expert_.resize(static_cast<std::size_t>(experts));
+  sent_to_expert_.resize(static_cast<std::size_t>(experts));
   dropped_of_expert_.resize(static_cast<std::size_t>(experts));
   domain_seat_.resize(domain_seats());
   for (std::uint32_t s = 0; s < seats_.seats(); ++s)

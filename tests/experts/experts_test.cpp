@@ -115,6 +115,12 @@ TEST_CASE("a token crosses to a server once, however many of its experts are the
     CHECK(profile.bottleneck() == 3);
     CHECK(profile.tokens_of_expert == std::vector<std::uint64_t>{20, 20, 0, 0, 20, 20, 40, 40});
     CHECK(profile.imbalance() == doctest::Approx(2));
+    REQUIRE(profile.sent_to_expert.size() == 4 * 8);
+    for (std::size_t r = 0; r < 4; ++r)
+      for (std::size_t e = 0; e < 8; ++e) {
+        const bool goes = r < 2 ? e >= 4 : e < 2 || e >= 6;
+        CHECK(profile.sent_to_expert[8 * r + e] == (goes ? n : 0));
+      }
   });
 }
 
@@ -241,4 +247,33 @@ TEST_CASE("a profile is the same in its table and its JSON") {
                           "     1        35         0  ####################\n");
   CHECK(p.table().find("50 % of the time in the exchange") != std::string::npos);
   CHECK(p.json().find("\"exchanging_us\": 30.0") != std::string::npos);
+}
+
+TEST_CASE(
+    "a profile's heat map shows each rank's tokens at each expert, and neighbours in one cell where they are many") {
+  const auto has = [](const std::string& picture, const std::string& hint) {
+    return picture.find("<title>" + hint + "</title>") != std::string::npos;
+  };
+  troupe::expert_profile p;
+  CHECK(p.heat_map().ends_with("</svg>\n"));  // nothing to show is no fault
+  p.ranks.resize(2);
+  p.ranks[1].received = 41;
+  p.tokens_of_expert = {5, 35, 1};
+  p.dropped_of_expert = {0, 0, 0};
+  p.sent_to_expert = {5, 15, 0, 0, 20, 1};
+  const std::string small = p.heat_map();
+  CHECK(has(small, "rank 0 to expert 1: 15 tokens"));
+  CHECK(has(small, "rank 1 to expert 2: 1 token"));
+  CHECK(has(small, "rank 1 receives 41 tokens"));
+  CHECK(has(small, "expert 1 gets 35 tokens"));
+  CHECK(small.find("darkest: 20 tokens") != std::string::npos);
+  CHECK(small.find("#08306b") != std::string::npos);  // the darkest is there
+
+  p.ranks.assign(300, {});
+  p.tokens_of_expert.assign(130, 7);
+  p.dropped_of_expert.assign(130, 0);
+  p.sent_to_expert.assign(300 * 130, 1);
+  const std::string large = p.heat_map();
+  CHECK(has(large, "rank 297–299 to expert 128–129: 6 tokens"));
+  CHECK(has(large, "expert 0–1 gets 14 tokens"));
 }
