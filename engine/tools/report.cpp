@@ -119,6 +119,10 @@ void print_row(std::ostream& to, const job_result& r, const table_columns& colum
 
 void report_footer::add(const job_result& row) {
   out_of_bounds_ += row.out_of_bounds;
+  if (!wish_.empty() && row.what.choreography.empty() && !row.what.kind.send_recv) {
+    ++wishes_;
+    unfulfilled_ += row.choreography == wish_ ? 0 : 1;
+  }
   for (const auto& m : {row.out_of_place, row.in_place})
     if (m) {
       wrong_ += m->wrong.value_or(0);
@@ -128,6 +132,9 @@ void report_footer::add(const job_result& row) {
 }
 
 void report_footer::print(std::ostream& to) const {
+  if (unfulfilled_ > 0)
+    to << "# " << wish_ << " could not perform " << unfulfilled_ << " of "
+       << plural(static_cast<std::size_t>(wishes_), "row") << "; --set log_level=info says why\n";
   if (wrong_ > 0) to << format("# Wrong values         : %" PRIu64 " FAILED\n", wrong_);
   to << format("# Out of bounds values : %" PRIu64 " %s\n", out_of_bounds_, out_of_bounds_ == 0 ? "OK" : "FAILED")
      << format("# Avg bus bandwidth    : %g\n#\n", measurements_ == 0 ? 0.0 : bandwidth_ / measurements_) << std::flush;

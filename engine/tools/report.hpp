@@ -26,13 +26,18 @@ void print_row(std::ostream& to, const job_result& row, const table_columns& col
 /// Totals of a table.
 class report_footer {
 public:
+  /// @param wish choreography that the options name for all collectives, which the planner need not take; empty: none
+  explicit report_footer(std::string wish = {}) : wish_(std::move(wish)) {}
   void add(const job_result& row);
-  /// "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.23", and a line for wrong values if there are any.
+  /// "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1.23", and lines for wrong values, and for rows that are not by the
+  /// choreography that was wished, if there are any.
   void print(std::ostream& to) const;
   bool ok() const { return wrong_ == 0 && out_of_bounds_ == 0; }
   std::uint64_t wrong() const { return wrong_; }
 
 private:
+  std::string wish_;
+  int wishes_ = 0, unfulfilled_ = 0;
   std::uint64_t wrong_ = 0, out_of_bounds_ = 0;
   double bandwidth_ = 0;
   int measurements_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Direct full mesh (spec 4, "DirectFullMesh"): every rank exchanges with every other directly, in rounds of C = stage::streams
 // peers, nearest first and both sides at once: round 0 is ±1, ±2; round 1 is ±3, ±4; … (C = 4), ⌈(p−1)/C⌉ rounds in all.
 //

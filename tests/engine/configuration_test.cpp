@@ -481,6 +481,17 @@ TEST_CASE("the report's columns, footer and verdict") {
   footer.add(r);
   CHECK_FALSE(footer.ok());
   CHECK(footer.wrong() == 3);
+  report_footer wishing{"pairwise"};
+  wishing.add(r);
+  r.choreography = "pairwise";
+  wishing.add(r);
+  r.choreography = "bruck";
+  r.what.choreography = "bruck";  // the call's own
+  wishing.add(r);
+  end.str("");
+  wishing.print(end);
+  CHECK(end.str().find("# pairwise could not perform 1 of 2 rows; --set log_level=info says why\n") !=
+        std::string::npos);
   report_footer outside;
   r.in_place.reset();
   r.out_of_bounds = 1;

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/bench_runner.hpp"
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
@@ -270,11 +271,18 @@ table_columns columns_of(const workload& work, const table_style& style) {
   return {style.choreography_column, style.spread_columns, work.cpu_time};
 }
 
+/// Empty where some collectives have one of their own.
+std::string wished_of_all(const engine_options& options) {
+  return options.choreography_of.empty() ? std::string{choreography_wish{options.choreography}.name} : std::string{};
+}
+
 class table_run {
 public:
   /// @param keep the rows are wanted afterwards
-  table_run(const workload& work, const table_style& style, bench_runner& runner, std::ostream& to, bool keep)
-      : work_(work), style_(style), runner_(runner), to_(to), keep_(keep) {
+  /// @param wish see report_footer
+  table_run(const workload& work, const table_style& style, bench_runner& runner, std::ostream& to, bool keep,
+            std::string wish)
+      : footer(std::move(wish)), work_(work), style_(style), runner_(runner), to_(to), keep_(keep) {
     for (const job_group& g : work.groups) total_ += g.jobs.size();
   }
 
@@ -413,7 +421,7 @@ int run_table(const configuration& config, workload work, const table_style& sty
   const bool speaks = place_in_job().process == 0;
   std::ostream nobody{nullptr};
   std::ostream& to = !speaks ? nobody : json == "-" ? std::cerr : std::cout;  // standard output is for one of them
-  table_run table{work, style, runner, to, !json.empty()};
+  table_run table{work, style, runner, to, !json.empty(), wished_of_all(options)};
   bool begun = false;
   const bool complete = uninterrupted(runner, interrupt, [&] {
     runner.join();
