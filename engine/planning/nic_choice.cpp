@@ -59,6 +59,7 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
   if (task.ranks() > most_nic_ranks)
     return "the descriptors of at most " + std::to_string(most_nic_ranks) + " ranks are proved, not of " +
            std::to_string(task.ranks());
+  if (task.what.pieces > 0) return "it is partitioned, and a NIC has a call's memory as a whole or not at all";
   if (!task.what.uniform)
     return "its blocks differ in size, and descriptors are kept for calls that come again with the same ones";
   if (is_reduction(task.what.what) && task.what.reduction.kind == op_kind::user)
