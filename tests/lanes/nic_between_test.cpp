@@ -6,10 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <random>
 
 #include "actors/ports/nic/nic_between.hpp"
 #include "tests/lanes/ranks_on_threads.hpp"
+#include "tests/seed.hpp"
 
 using namespace ranks_test;
 using namespace std::chrono_literals;
@@ -264,4 +265,61 @@ TEST_CASE("nic between: whoever posts more than it may is told, and what it reca
   CHECK(j.of(1).free.size() == 32);
   CHECK(j.desk.empty());
   CHECK(j.other.post(j.clients[1], p));
+}
+
+TEST_CASE("nic between: copies are made in pieces, others are performed meanwhile, and none follows a recall") {
+  std::mt19937_64 random(seed());
+  int before = 0, between = 0, after = 0;
+  for (int round = 0; round < 60; ++round) {
+    job j{3, 400'000};
+    for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+    j.home.serve(j.desk, picoseconds{0});
+    const std::uint64_t turns = random() % 60;
+    for (std::uint64_t t = 0; t < turns; ++t) j.desk.turn(picoseconds{0});
+    j.other.serve(j.elsewhere, picoseconds{0});
+    if (j.of(1).ended.empty()) {
+      j.other.recall(0, 1);
+      j.home.serve(j.desk, picoseconds{0});
+      ++(j.both.copies < 14 ? before : between);
+    } else {
+      ++after;
+    }
+    const auto then = j.out;
+    const bool recalled = j.of(1).ended.empty();
+    j.finish();
+    if (recalled) {
+      CHECK(j.out == then);
+      CHECK(j.of(1).free == std::vector<epoch_t>{0});
+      CHECK(j.desk.under_way() == 0);
+    } else {
+      CHECK(j.right());
+    }
+  }
+  CHECK(before > 0);   // inputs come
+  CHECK(between > 0);  // or are there, and outputs go
+  CHECK(after > 0);
+
+  job longest{2, 2'000'000};
+  for (rank_t r = 0; r < 2; ++r) longest.post(r, 0);
+  longest.home.serve(longest.desk, picoseconds{0});
+  longest.desk.turn(picoseconds{0});
+  job brief{2, 10};
+  for (rank_t r = 0; r < 2; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    nic_posting p;
+    p.communicator = 2;
+    p.rank = r;
+    p.ranks = 2;
+    p.program = brief.how->descriptors_of(r, 10);
+    p.memory.input = reinterpret_cast<std::byte*>(brief.in[at].data());
+    p.memory.output = reinterpret_cast<std::byte*>(brief.out[at].data());
+    p.type = datatype::i32;
+    p.reduction = sum;
+    longest.desk.post(brief.clients[at], std::move(p));
+  }
+  for (int t = 0; t < 5; ++t) longest.desk.turn(picoseconds{0});
+  CHECK(brief.right());
+  CHECK(longest.both.copies < 10);  // of 31
+  longest.finish();
+  CHECK(longest.right());
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "actors/ports/segment/board_memory.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
 #include "protocols/plan.hpp"
@@ -13,8 +12,6 @@ namespace troupe::actors {
 namespace {
 /// Rounds of all units between two looks at what has been handed in.
 constexpr int rounds_a_turn = 16;
-/// Of an output behind an input in a copy of both.
-constexpr std::size_t stage_alignment = 64;
 }  // namespace
 
 offload_config nic_config() {
@@ -95,55 +92,6 @@ void nic_desk::release(job& what) {
   what.runs_as.reset();
 }
 
-// -- memory of ranks elsewhere ------------------------------------------------------------------------------------------
-
-/// Where the NIC finds it: at an address here, if both map it, else in copies. Buffers that overlap there overlap here.
-void nic_desk::lay_out(part& p) {
-  const nic_posting& what = p.what;
-  stage& to = p.staged;
-  const std::byte *const in = what.memory.input, *const out = what.memory.output;
-  const std::size_t in_bytes = in != nullptr ? what.input_bytes : 0, out_bytes = out != nullptr ? what.output_bytes : 0;
-  if (in_bytes > 0) to.input = what.far->near(what.rank, what.memory.input);
-  if (out_bytes > 0) to.output = what.far->near(what.rank, what.memory.output);
-  to.reads = in_bytes > 0 && to.input == nullptr;
-  to.writes = out_bytes > 0 && to.output == nullptr;
-  const bool overlap = to.reads && to.writes && in < out + out_bytes && out < in + in_bytes;
-  if (overlap) {
-    const std::byte* const begin = std::min(in, out);
-    to.input_at = static_cast<std::size_t>(in - begin);
-    to.output_at = static_cast<std::size_t>(out - begin);
-    to.bytes = std::max(to.input_at + in_bytes, to.output_at + out_bytes);
-    return;
-  }
-  to.bytes = to.reads ? in_bytes : 0;
-  if (!to.writes) return;
-  to.output_at = (to.bytes + stage_alignment - 1) / stage_alignment * stage_alignment;
-  to.bytes = to.output_at + out_bytes;
-}
-
-/// False: its process has ended, and the failure is on its way. Throws error(io): the system forbids it.
-bool nic_desk::bring(part& p) {
-  stage& to = p.staged;
-  if (to.bytes == 0) return true;
-  to.memory = scratch_.acquire(to.bytes);
-  auto* const begin = static_cast<std::byte*>(to.memory.data());
-  if (to.writes) to.output = begin + to.output_at;
-  if (!to.reads) return true;
-  to.input = begin + to.input_at;
-  return p.what.far->read(p.what.rank, to.input, p.what.memory.input, p.what.input_bytes);
-}
-
-/// @pre its part has been performed. Who has ended needs no result.
-failure_ptr nic_desk::take_out(const part& p) {
-  if (!p.staged.writes) return nullptr;
-  try {
-    static_cast<void>(p.what.far->write(p.what.rank, p.what.memory.output, p.staged.output, p.what.output_bytes));
-  } catch (const error& e) {
-    return make_failure(e.code_value(), e.what());
-  }
-  return nullptr;
-}
-
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
 bool nic_desk::has_room_for(const job& what) const {
@@ -169,21 +117,20 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   sequences_ += what.sequences;
   scratch_bytes_ += what.scratch_bytes;
   try {
-    for (part& p : what.parts) {
-      p.scratch = scratch_.acquire(p.what.program->scratch_bytes);
-      memory_map memory = p.what.memory;
-      memory.scratch = static_cast<std::byte*>(p.scratch.data());
-      if (p.what.far != nullptr) {
-        if (!bring(p)) return stop(what, now);
-        memory.input = p.staged.input;
-        memory.output = p.staged.output;
-      }
-      const std::string why = nic_.post({*what.runs_as, p.what.program, memory, p.what.type, p.what.reduction});
-      if (!why.empty())
-        throw error(errc::aborted, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why);
-    }
+    for (part& p : what.parts) p.here = stage_for(p);
+    if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; })) return hand_over(what);
+    coming_.push_back(which);
   } catch (const error& e) {
     fail(which, what, e.code_value(), e.what(), now);
+  }
+}
+
+/// All that it reads is here.
+void nic_desk::hand_over(const job& what) {
+  for (const part& p : what.parts) {
+    const std::string why = nic_.post({*what.runs_as, p.what.program, p.here, p.what.type, p.what.reduction});
+    if (!why.empty())
+      throw error(errc::aborted, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why);
   }
 }
 
@@ -210,9 +157,9 @@ void nic_desk::fail(const key& which, job& what, errc code, const std::string& w
 bool nic_desk::turn(picoseconds now) {
   if (!ready_.empty()) begin_ready(now);
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
-  bool more = true;
-  for (int round = 0; round < rounds_a_turn && more; ++round) more = perform(now);
-  return more || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
+  bool more = copy_some(now);
+  for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
+  return more || !coming_.empty() || !leaving_.empty() || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.
@@ -238,13 +185,22 @@ void nic_desk::ended(const offload_completion& what) {
   const auto mine =
       std::find_if(of.parts.begin(), of.parts.end(), [&](const part& p) { return p.what.rank == what.rank; });
   if (mine == of.parts.end()) return;
+  if (what.error.empty() && mine->staged.writes) {
+    leaving_.emplace_back(at->first, what.rank);
+    return;
+  }
+  conclude(at, mine, what.error.empty() ? nullptr : make_failure(errc::aborted, what.error));
+}
+
+/// The part is over.
+void nic_desk::conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why) {
+  job& of = which->second;
   const nic_client_ptr who = std::move(mine->who);
   const epoch_t epoch = mine->what.epoch;
-  const failure_ptr why = what.error.empty() ? take_out(*mine) : make_failure(errc::aborted, what.error);
   of.parts.erase(mine);
   if (of.parts.empty()) {
     release(of);
-    jobs_.erase(at);
+    jobs_.erase(which);
   }
   who->performed(epoch, why);
 }

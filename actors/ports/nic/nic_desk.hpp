@@ -36,7 +36,7 @@
 
 namespace troupe {
 class process_memory;
-struct plan;
+class plan;
 }  // namespace troupe
 
 namespace troupe::actors {
@@ -107,6 +107,7 @@ private:
     std::size_t bytes = 0;        ///< of the desk's copy of both
     std::size_t input_at = 0, output_at = 0;
     bool reads = false, writes = false;  ///< the input is copied to there, the output from there
+    std::size_t copied = 0;              ///< bytes of it, so far
     scratch_block memory{};
   };
   struct part {
@@ -114,6 +115,7 @@ private:
     nic_posting what;
     scratch_block scratch{};
     stage staged{};
+    memory_map here{};  ///< what the NIC works on
   };
   struct job {
     std::vector<part>
@@ -126,8 +128,12 @@ private:
 
   void complete(job& what);
   static void lay_out(part& p);
-  bool bring(part& p);
-  static failure_ptr take_out(const part& p);
+  memory_map stage_for(part& p);
+  bool copy_some(picoseconds now);
+  bool bring_piece(const key& which, picoseconds now);
+  bool take_piece(const key& which, rank_t rank);
+  void hand_over(const job& what);
+  void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
   bool has_room_for(const job& what) const;
   void begin_ready(picoseconds now);
   void begin(const key& which, job& what, picoseconds now);
@@ -141,7 +147,9 @@ private:
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
-  std::deque<key> ready_;  ///< complete, and not begun
+  std::deque<key> ready_;                       ///< complete, and not begun
+  std::deque<key> coming_;                      ///< begun, and inputs are being copied from elsewhere
+  std::deque<std::pair<key, rank_t>> leaving_;  ///< performed, and the rank's output is being copied to it
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;

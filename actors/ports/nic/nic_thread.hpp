@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The thread that performs a process's NIC, and the ranks' queues to it.
+// The thread that performs a process's NIC, and the ranks' queues to it. Of several processes of a host one's thread performs for all, and the others'
+// tell their ranks what it says (nic_between.hpp).
 //
 // A rank writes words (a posting, or that it wants its memory back) into a queue of its own: bounded, one writer at a time (whoever has the
 // rank's turn) and one reader, so Boost.Lockfree's spsc_queue. Then it *rings*: a queue that is not on the thread's list of those that
@@ -10,11 +11,11 @@
 // outcome of an operation is there when its caller looks, and callbacks run on this thread.
 //
 // No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 count itself among those that have posted, R4, if it is the
-// last one, read `asleep_`. Thread: T1 set `asleep_`, T2 look at the list, T3 sleep at its parker, which keeps a wake-up that comes early. R2, R3, R4, T1, T2
-// are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is kept by it; the thread says that it
-// has left the list before it reads the queue.
+// last one, wake the doorbell, which looks whether it has been announced. Thread: T1 announce it, T2 look at the list, T3 sleep, unless it has rung
+// since (doorbell.hpp). R2, R3, R4, T1, T2 are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is
+// kept by it; the thread says that it has left the list before it reads the queue.
 //
-// A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
+// A posting costs its caller a copy of some 250 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
 // call if the thread sleeps; that comes when the rank's turn was given back, since the thread may run at once on the same core. The thread looks on for `longest_look` after something has moved, if it has a core of its own, then sleeps. Where ranks
 // and this thread are more than the cores, or others want its core, it sleeps at once: looking or yielding would take the time from whoever
 // computes, and one who yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
