@@ -23,6 +23,8 @@ constexpr auto longest_clock = std::chrono::hours{24};
 constexpr auto longest_look = std::chrono::milliseconds{1};
 /// Between two looks at what ranks of this process wait for, which nobody may ring for.
 constexpr auto care = std::chrono::milliseconds{1};
+/// Of a thread that has always something to do.
+constexpr unsigned rounds_a_care = 256;
 /// Looks between two at the clock.
 constexpr int looks_a_glance = 64;
 
@@ -176,8 +178,9 @@ bool nic_thread::look_between() {
     else at.note();  // whoever has it may be waiting for this thread's end
   }
   std::erase_if(between_, [&](const auto& each) {
-    if (each->has_ended()) each->close(*desk_, now());
-    return each->has_ended();
+    if (!each->has_ended()) return false;
+    each->close(*desk_, now());
+    return true;
   });
   bool moved = false;
   for (const auto& each : between_) {
@@ -202,12 +205,18 @@ bool nic_thread::look_after_ranks() {
 
 void nic_thread::work() {
   ask_for_short_slices();
+  unsigned rounds = 0;
   for (int looks = 0; !closed_.load(); ++looks) {
+    if (++rounds % rounds_a_care == 0) look_after_ranks();
     bool moved = look_between();
     moved = take_words() || moved;
     if (!desk_->empty()) moved = desk_->turn(now()) || moved;
-    if (moved) looks = -1;
-    else if (!looks_on(looks)) sleep();
+    if (moved) {
+      looks = -1;
+    } else if (!looks_on(looks)) {
+      sleep();
+      looks = eager_looks;  // whoever woke it has left something, or it sleeps again
+    }
   }
 }
 
