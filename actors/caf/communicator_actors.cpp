@@ -17,6 +17,10 @@ communicator_actors::communicator_actors(caf::actor_system& system, std::string 
                                          arena& m, fabric* way)
     : name(std::move(called)), ranks(n), channels(channel_count), memory(m), ways(way), system_(system) {}
 
+communicator_actors::~communicator_actors() {
+  if (nic_shared) nic_shared->end();
+}
+
 // -- the actors -------------------------------------------------------------------------------------------------------
 
 bool communicator_actors::make() {

@@ -17,6 +17,7 @@
 #include "actors/caf/runtime.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/nic/nic_arrivals.hpp"
+#include "actors/ports/nic/nic_between.hpp"
 #include "actors/rank/rank_table.hpp"
 
 namespace troupe::actors {
@@ -32,6 +33,7 @@ class nic_thread;
 /// operation that takes long, a failure, a program that asks for a rank's actor. Most communicators come and go without.
 struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   communicator_actors(caf::actor_system& system, std::string called, int n, int channel_count, arena& m, fabric* way);
+  ~communicator_actors();
 
   std::string name;
   int ranks;
@@ -41,6 +43,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   nic_thread* nic = nullptr;  ///< the process's
   std::uint64_t name_at_nic = 0;
   nic_arrivals at_nic;
+  std::shared_ptr<nic_between> nic_shared;  ///< its ranks live in several processes of a host, one NIC for all; or null
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< the engine's
   std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout

@@ -83,7 +83,12 @@ std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,
   const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
   std::vector<std::uint32_t> by_rank;
   for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
-  return boards_->attach(id, std::move(by_rank), slot_board::most_bytes(static_cast<int>(process_of.size())));
+  const auto ranks = static_cast<int>(process_of.size());
+  return boards_->attach(id, std::move(by_rank), slot_board::most_bytes(ranks) + nic_between::most_bytes(ranks));
+}
+
+doorbell* job_links::nic_bell_of(std::uint32_t process) const {
+  return &boards_->nic_bell_of(numbers_on_host(all(), here())[process]);
 }
 
 // -- communicators ----------------------------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ public:
   /// A region for the boards of a communicator with ranks in these processes, all of this host; null: there is no room (host_segment.hpp).
   std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of) const;
 
+  /// Where the NIC's thread of that process sleeps. @pre it is of this host, and boards() are shared
+  doorbell* nic_bell_of(std::uint32_t process) const;
   /// The processes of this host may copy from each other's memory.
   const std::shared_ptr<host_segment>& boards() const { return boards_; }
   bool copies() const { return boards_ != nullptr && boards_->copies(); }

@@ -147,8 +147,7 @@ public:
     return true;
   }
   void post_to_nic(nic_posting&& what) override {
-    if (!nic_)
-      nic_ = std::make_shared<rank_nic_queue>(*members_.nic, members_.at_nic, peer(rank_), members_.weak_from_this());
+    if (!nic_) nic_ = make_nic_queue();
     what.communicator = members_.name_at_nic;
     const auto how = nic_->post(what);
     if (how == nic_queue::posted::full)
@@ -156,7 +155,7 @@ public:
                                            " operations of the rank are in its queue to the NIC");
     wakes_nic_ = wakes_nic_ || how == nic_queue::posted::complete;
   }
-  nic_thread* take_nic_to_wake() noexcept override { return std::exchange(wakes_nic_, false) ? members_.nic : nullptr; }
+  doorbell* take_nic_to_wake() noexcept override { return std::exchange(wakes_nic_, false) ? &nic_->bell() : nullptr; }
   void recall_from_nic(epoch_t epoch) override { nic_->recall(members_.name_at_nic, epoch, rank_); }
   steady_time now() const override { return std::chrono::steady_clock::now(); }
 
@@ -197,6 +196,13 @@ private:
     troupe::copy(buffer->data(), what.data, what.bytes);
     what.data = static_cast<const std::byte*>(buffer->data());
     what.keep = std::move(buffer);
+  }
+
+  std::shared_ptr<rank_nic_queue> make_nic_queue() const {
+    nic_between* const shared = members_.nic_shared.get();
+    return std::make_shared<rank_nic_queue>(*members_.nic, shared != nullptr ? shared->arrivals() : members_.at_nic,
+                                            peer(rank_), members_.weak_from_this(),
+                                            shared != nullptr && !shared->at_home() ? shared : nullptr);
   }
 
   const path_ptr& path_to(rank_t to, int channel) {

@@ -227,6 +227,8 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
+  if (job != nullptr && hidden_->options.offloads)
+    share_nic(*members, job->boards_in);  // its root is behind the boards'
   {
     const std::lock_guard lock(hidden_->communicators_mutex);
     std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
@@ -236,7 +238,24 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   return members;
 }
 
-void runtime::join(std::unique_ptr<job_links> job) { hidden_->job = std::move(job); }
+/// All processes of the communicator do, or none.
+void runtime::share_nic(communicator_actors& members, const std::shared_ptr<board_memory>& in) {
+  if (in == nullptr || in->peers() == nullptr) return;
+  nic_between::options how;
+  how.ranks = members.ranks;
+  how.in = in;
+  how.name = members.name_at_nic;
+  for (const std::uint32_t process : members.process_of) how.bells.push_back(hidden_->job->nic_bell_of(process));
+  how.own = hidden_->job->nic_bell_of(hidden_->job->here());
+  members.nic_shared = std::make_shared<nic_between>(std::move(how));
+  hidden_->nic->serve(members.nic_shared);
+}
+
+void runtime::join(std::unique_ptr<job_links> job) {
+  hidden_->job = std::move(job);
+  if (const auto& boards = hidden_->job->boards())
+    hidden_->nic->sleep_at(*hidden_->job->nic_bell_of(hidden_->job->here()), boards);
+}
 job_links* runtime::job() const { return hidden_->job.get(); }
 
 void runtime::wait_for_others() {

@@ -37,6 +37,7 @@ struct runtime_options {
   int spin = 64;
   bool trace_routes = false;
   std::uint64_t first_operation = 0;  ///< see engine_options
+  bool offloads = false;              ///< calls may be the NIC's, also between processes of a host
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< null: warnings and errors on standard error
 };
@@ -174,6 +175,7 @@ public:
 
 private:
   void look_for_trouble();
+  void share_nic(communicator_actors& members, const std::shared_ptr<troupe::board_memory>& in);
   std::unique_ptr<hidden> hidden_;
 };
 

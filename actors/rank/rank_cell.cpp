@@ -7,9 +7,9 @@
 #include <new>
 #include <thread>
 
-#include "actors/ports/nic/nic_thread.hpp"
 #include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
+#include "actors/waiting/doorbell.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
@@ -301,7 +301,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   ended_operations ended = state_.take_ended();
   std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
   const bool again = broke_down_;
-  nic_thread* const nic = pending ? out_->take_nic_to_wake() : nullptr;
+  doorbell* const nic = pending ? out_->take_nic_to_wake() : nullptr;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
   if (deserted) deserted_.store(true);

@@ -15,8 +15,9 @@ namespace troupe::actors {
 class rank_nic_queue final : public nic_queue {
 public:
   /// @param alive expires before the cell does
-  rank_nic_queue(nic_thread& to, nic_arrivals& all, rank_cell& cell, std::weak_ptr<const void> alive)
-      : nic_queue(to, all), cell_(&cell), alive_(std::move(alive)) {}
+  rank_nic_queue(nic_thread& to, nic_arrivals& all, rank_cell& cell, std::weak_ptr<const void> alive,
+                 nic_between* elsewhere = nullptr)
+      : nic_queue(to, all, elsewhere), cell_(&cell), alive_(std::move(alive)) {}
 
   void performed(epoch_t epoch, failure_ptr why) override {
     // Of what went well, the words fit into the order itself: nothing is allocated.

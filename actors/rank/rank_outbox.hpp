@@ -19,7 +19,7 @@
 
 namespace troupe::actors {
 
-class nic_thread;
+class doorbell;
 class operation_parts;
 
 class rank_outbox {
@@ -93,7 +93,7 @@ public:
   virtual void recall_from_nic(epoch_t) {}
   /// Whom to wake when the turn was given back, for what was posted in it: the NIC's thread may run at once on the poster's core, and should find
   /// the turn free then. Null: nobody.
-  virtual nic_thread* take_nic_to_wake() noexcept { return nullptr; }
+  virtual doorbell* take_nic_to_wake() noexcept { return nullptr; }
 
   // -- to the clock, in virtual time --
   /// As channel_outbox::begin_work(); rank_state::transferred() will be called.

@@ -17,7 +17,10 @@ OVERLAP_TARGET = 0.9
 
 def contenders(programs, ranks):
     """name: (command, which takes seconds and points)"""
-    found = {f"troupe, offload {how}": [os.path.join(programs, "nbc"), how, str(ranks)] for how in ("never", "auto")}
+    ours, launch = os.path.join(programs, "nbc"), [os.path.join(programs, "../../troupe"), "launch", "-n", str(ranks), "--no-prefix"]
+    found = {f"troupe, offload {how}": [ours, how, str(ranks)] for how in ("never", "auto")}
+    found.update({f"troupe, {who}, offload auto": [*launch, ours, "auto", memory]
+                  for who, memory in (("processes", "join"), ("processes with shared memory", "shared"))})
     found.update(mpi_programs(programs, "nbc", ranks))
     return found
 

@@ -72,6 +72,7 @@ actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<sp
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
   r.first_operation = o.first_operation;
+  r.offloads = o.offload != "never";
   const fault_options& f = o.faults;
   r.faults = {f.seed, f.drop, f.duplicate, f.reorder, f.delay, f.longest_delay, f.kill_after, f.kill_rank};
   return r;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "protocols/program/program.hpp"
 #include "protocols/score/score_tally.hpp"
 
 namespace troupe {
@@ -27,18 +28,38 @@ double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_
          copied * cell / (machine.copy_one_core.at(touched) * 1e9) + reduced * cell / (reduces * 1e9);
 }
 
+/// Of ordinary memory of other processes, which the NIC copies; what all map (engine.allocate) it does not.
+double seconds_of_copies(const planning_task& task, std::size_t block_bytes, const tuning& machine) {
+  if (task.where.farthest() == reach::process) return 0;
+  double bytes = 0, copies = 0;
+  const call_shape blocks{block_bytes, {}, {}, {}, 1};
+  for (rank_t r = 0; r < task.ranks(); ++r) {
+    if (task.where.between(0, r) == reach::process) continue;
+    for (const auto of : {&input_bytes, &output_bytes}) {
+      const auto own = static_cast<double>(of(task.what.what, task.ranks(), task.what.root, r, blocks));
+      bytes += own;
+      copies += own > 0 ? 1 : 0;
+    }
+  }
+  return (copies * machine.peer_call_ns + bytes / 1024 * machine.peer_kilobyte_ns) * 1e-9;
+}
+
 }  // namespace
 
 std::string why_not_by_nic(const planning_task& task, const engine_options& options) {
-  if (task.where.farthest() != reach::process)
-    return "its ranks live in several processes, and the NIC of a process performs for that one's ranks only";
   if (task.where.routed())
     return "the layout places the ranks on several core groups, and the NIC bypasses what is between";
+  if (task.where.farthest() != reach::process) {
+    if (std::string why = plan_choice::why_no_boards(options, task.where); !why.empty()) return why;
+    if (const std::string& why = task.where.why_no_buffers(); !why.empty())
+      return why + ", and the system forbids to copy from one's to the other's";
+  }
   if (options.faults.any()) return "the faults that are asked for happen to messages between actors";
   if (task.ranks() < 2) return "a rank alone has nobody to wait for";
   if (task.ranks() > most_nic_ranks)
     return "the descriptors of at most " + std::to_string(most_nic_ranks) + " ranks are proved, not of " +
            std::to_string(task.ranks());
+  if (task.what.pieces > 0) return "it is partitioned, and a NIC has a call's memory as a whole or not at all";
   if (!task.what.uniform)
     return "its blocks differ in size, and descriptors are kept for calls that come again with the same ones";
   if (is_reduction(task.what.what) && task.what.reduction.kind == op_kind::user)
@@ -58,6 +79,7 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     if (first_reason.empty()) first_reason = c.choreography + " cannot: " + why;
   };
   const std::size_t block = task.mean_block() * size_of(task.what.type);
+  const double copies = seconds_of_copies(task, block, machine);
   for (contender& c : all) {
     if (!c.eligible()) {
       reject(c, c.why_rejected);
@@ -66,7 +88,8 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     const contender staged = choice.staged_form_of(c, task);
     const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
     // Of somebody's own nothing is known before it is written; it is asked last.
-    order.push_back({&c, tally ? seconds_of(*tally, block, task, machine) : std::numeric_limits<double>::max()});
+    order.push_back(
+        {&c, tally ? seconds_of(*tally, block, task, machine) + copies : std::numeric_limits<double>::max()});
   }
   std::ranges::stable_sort(order, {}, &priced::seconds);
   for (const priced& p : order) {

@@ -209,13 +209,14 @@ std::string path_text(const explanation& e) {
 
 namespace {
 
-std::string offload_text(const offload_prospect& o) {
+std::string offload_text(const offload_prospect& o, const layout& placement) {
   if (!o.why_not.empty()) return "not offloaded: " + o.why_not + '\n';
+  const bool one = placement.homes.empty() || reach_map{placement}.farthest() == reach::process;
+  const std::string who = one ? "the process's NIC" : "the NIC of rank 0's process";
   const std::string how = "with " + o.choreography + ", predicted " + number(o.predicted_seconds * 1e6, 2) + " us";
-  if (o.blocking) return "offloaded: the process's NIC performs it, " + how + '\n';
-  if (o.started)
-    return "offloaded where it is started and not waited for: the process's NIC performs it then, " + how + '\n';
-  return "not offloaded: the process's NIC could perform it, " + how + ", if engine.offload were always\n";
+  if (o.blocking) return "offloaded: " + who + " performs it, " + how + '\n';
+  if (o.started) return "offloaded where it is started and not waited for: " + who + " performs it then, " + how + '\n';
+  return "not offloaded: " + who + " could perform it, " + how + ", if engine.offload were always\n";
 }
 
 nlohmann::ordered_json offload_json(const offload_prospect& o) {
@@ -274,7 +275,7 @@ std::string to_text(const explanation& e) {
               ? "\nnone can perform it\n"
               : "\n* " + chosen->choreography + " performs it (" + chosen->protocol +
                     (chosen->agreement.empty() ? "" : ", agreement " + chosen->agreement) + ")\n";
-  text += offload_text(e.offload);
+  text += offload_text(e.offload, e.placement);
   if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
     text += "measured: the best is " + best->choreography + " (" + best->protocol + "), the choice takes " +
             number(*chosen->measured_seconds / *best->measured_seconds, 2) + " times as long\n";

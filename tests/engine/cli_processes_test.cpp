@@ -181,3 +181,20 @@ TEST_CASE("processes: progress on a terminal, as of one process") {
   check_says(contents(out), "all_reduce 8 (1 of 1)\r\033[K");
   CHECK(times_in(contents(out), "# troupe 2 ranks") == 1);
 }
+
+TEST_CASE("processes: explain says whose NIC performs, and why none does") {
+  const auto of = [](const std::string& where) {
+    const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always" + where);
+    CAPTURE(o.err);
+    CHECK(o.code == 0);
+    return o.out;
+  };
+  check_says(of(""), "offloaded: the process's NIC performs it, with ");
+  check_says(of(" --processes 2"), "offloaded: the NIC of rank 0's process performs it, with ");
+  check_says(of(" --processes 2x2"), "not offloaded: ranks 0 and 2 are on different hosts, which share no memory");
+  // Copies of ordinary memory of other processes take time, too.
+  const auto predicted = [&](const std::string& where) {
+    return json::parse(of(" --json" + where))["offload"]["predicted_us"].get<double>();
+  };
+  CHECK(predicted(" --processes 2") > 1.1 * predicted(""));
+}

@@ -20,6 +20,7 @@ call some_call() {
   c.type = datatype::c128;
   c.reduction = pre_mul_sum(0.1);
   c.count = std::size_t{1} << 40;
+  c.offload = true;
   c.choreography = "ring";
   c.counts = {0, 7, std::size_t{1} << 33};
   c.outcome_of = ended_call{9, errc::timed_out};
@@ -61,6 +62,9 @@ TEST_CASE("what processes say to each other comes out as it went in, and nothing
   const failure_ptr why = make_failure(errc::peer_lost, "process 3 was lost");
   const auto home = [](const auto& b) { return home_word_from(b); };
   survives(home_word{called_message{5, 2, some_call()}}, home);
+  const auto call_again = home(to_wire(home_word{called_message{5, 2, some_call()}}));
+  REQUIRE(call_again);
+  CHECK(std::get<called_message>(*call_again).what.offload);  // ranks whose calls differ in that are told so
   survives(home_word{withdraw_message{5, 2, some_call()}}, home);
   survives(home_word{withdraw_message{5, 2, std::nullopt}}, home);
   survives(home_word{fail_message{5, "all_reduce", why}}, home);

@@ -166,7 +166,9 @@ private:
       if (how == nic_queue::posted::full) throw error(errc::out_of_memory, "the queue is full");
       wakes_nic = wakes_nic || how == nic_queue::posted::complete;
     }
-    nic_thread* take_nic_to_wake() noexcept override { return std::exchange(wakes_nic, false) ? &to.nic_ : nullptr; }
+    doorbell* take_nic_to_wake() noexcept override {
+      return std::exchange(wakes_nic, false) ? &queue->bell() : nullptr;
+    }
     void recall_from_nic(epoch_t epoch) override { queue->recall(1, epoch, rank); }
     steady_time now() const override { return std::chrono::steady_clock::now(); }
     house& to;

@@ -29,7 +29,7 @@ static void describe(auto& wire, op& o) {
     o.name = !name.empty() && op_name::fits(name) ? op_name{name} : op_name{};
 }
 static void describe(auto& wire, call& c) {
-  wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement,
+  wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement, c.offload,
        c.choreography, c.counts, c.receive_counts, c.pieces, c.pieces_mark, c.outcome_of, c.history, c.report);
 }
 static void describe(auto& wire, presence& p) { wire(p.what, p.performed, p.ahead); }

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "memory/error.hpp"
+#include "memory/exception_text.hpp"
+#include "protocols/plan.hpp"
 
 namespace troupe::actors {
 
@@ -32,10 +34,30 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
   if (!of.parts.empty() && of.parts.front().what.fingerprint != what.fingerprint)
     return who->differs(what.epoch, of.parts.front().what.rank);
   const int ranks = what.ranks;
-  of.sequences += what.program->sequences.size();
-  of.scratch_bytes += what.program->scratch_bytes;
   of.parts.push_back({std::move(who), std::move(what)});
-  if (++of.posted == ranks && !of.broken) ready_.push_back(which);
+  if (++of.posted < ranks || of.broken) return;
+  try {
+    complete(of);
+  } catch (...) {
+    return fail(which, of, errc::aborted, text_of(std::current_exception()), picoseconds{0});
+  }
+  ready_.push_back(which);
+}
+
+/// All have posted it. What a rank elsewhere calls is what those here have called, since the fingerprints are equal.
+void nic_desk::complete(job& what) {
+  const auto here = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
+  for (part& p : what.parts) {
+    if (p.what.far != nullptr) {
+      const nic_posting& like = here->what;
+      p.what.program = like.how->descriptors_of(p.what.rank, like.elements);
+      p.what.type = like.type;
+      p.what.reduction = like.reduction;
+      lay_out(p);
+    }
+    what.sequences += p.what.program->sequences.size();
+    what.scratch_bytes += p.what.program->scratch_bytes + p.staged.bytes;
+  }
 }
 
 void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now) {
@@ -44,14 +66,23 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
     job& of = at->second;
     of.broken = true;
     std::erase(ready_, which);
-    if (of.runs_as) {
-      nic_.abort(*of.runs_as, now);
-      release(of);
-    }
+    if (of.runs_as) stop(of, now);
     std::erase_if(of.parts, [&](const part& p) { return p.what.rank == rank; });
     if (of.parts.empty()) jobs_.erase(at);
   }
   who.let_go(epoch);
+}
+
+void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
+  for (auto at = jobs_.lower_bound({communicator, 0}); at != jobs_.end() && at->first.first == communicator;) {
+    job& of = at->second;
+    std::erase(ready_, at->first);
+    if (of.runs_as) {
+      nic_.abort(*of.runs_as, now);
+      release(of);
+    }
+    at = jobs_.erase(at);
+  }
 }
 
 void nic_desk::release(job& what) {
@@ -79,30 +110,43 @@ void nic_desk::begin_ready(picoseconds now) {
   }
 }
 
-bool nic_desk::begin(const key& which, job& what, picoseconds now) {
+void nic_desk::begin(const key& which, job& what, picoseconds now) {
   what.runs_as = offload_job{free_.back(), ++serial_};
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
   sequences_ += what.sequences;
   scratch_bytes_ += what.scratch_bytes;
   try {
-    for (part& p : what.parts) {
-      p.scratch = scratch_.acquire(p.what.program->scratch_bytes);
-      p.what.memory.scratch = static_cast<std::byte*>(p.scratch.data());
-      const std::string why = nic_.post({*what.runs_as, p.what.program, p.what.memory, p.what.type, p.what.reduction});
-      if (!why.empty())
-        throw error(errc::aborted, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why);
-    }
+    for (part& p : what.parts) p.here = stage_for(p);
+    if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; })) return hand_over(what);
+    coming_.push_back(which);
   } catch (const error& e) {
     fail(which, what, e.code_value(), e.what(), now);
-    return false;
   }
-  return true;
+}
+
+/// All that it reads is here.
+void nic_desk::hand_over(const job& what) {
+  for (const part& p : what.parts) {
+    const std::string why = nic_.post({*what.runs_as, p.what.program, p.here, p.what.type, p.what.reduction});
+    if (!why.empty())
+      throw error(errc::aborted, "rank " + std::to_string(p.what.rank) + ": the NIC refuses it: " + why);
+  }
+}
+
+/// It cannot go on, and its ranks will recall their parts.
+void nic_desk::stop(job& what, picoseconds now) {
+  what.broken = true;
+  nic_.abort(*what.runs_as, now);
+  release(what);
+  for (part& p : what.parts) p.scratch = {}, p.staged.memory = {};
 }
 
 void nic_desk::fail(const key& which, job& what, errc code, const std::string& why, picoseconds now) {
-  nic_.abort(*what.runs_as, now);
-  release(what);
+  if (what.runs_as) {
+    nic_.abort(*what.runs_as, now);
+    release(what);
+  }
   std::vector<part> parts = std::move(what.parts);
   jobs_.erase(which);
   for (const part& p : parts) p.who->performed(which.second, make_failure(code, why));
@@ -113,9 +157,9 @@ void nic_desk::fail(const key& which, job& what, errc code, const std::string& w
 bool nic_desk::turn(picoseconds now) {
   if (!ready_.empty()) begin_ready(now);
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
-  bool more = true;
-  for (int round = 0; round < rounds_a_turn && more; ++round) more = perform(now);
-  return more || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
+  bool more = copy_some(now);
+  for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
+  return more || !coming_.empty() || !leaving_.empty() || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.
@@ -141,14 +185,24 @@ void nic_desk::ended(const offload_completion& what) {
   const auto mine =
       std::find_if(of.parts.begin(), of.parts.end(), [&](const part& p) { return p.what.rank == what.rank; });
   if (mine == of.parts.end()) return;
+  if (what.error.empty() && mine->staged.writes) {
+    leaving_.emplace_back(at->first, what.rank);
+    return;
+  }
+  conclude(at, mine, what.error.empty() ? nullptr : make_failure(errc::aborted, what.error));
+}
+
+/// The part is over.
+void nic_desk::conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why) {
+  job& of = which->second;
   const nic_client_ptr who = std::move(mine->who);
   const epoch_t epoch = mine->what.epoch;
   of.parts.erase(mine);
   if (of.parts.empty()) {
     release(of);
-    jobs_.erase(at);
+    jobs_.erase(which);
   }
-  who->performed(epoch, what.error.empty() ? nullptr : make_failure(errc::aborted, what.error));
+  who->performed(epoch, why);
 }
 
 }  // namespace troupe::actors

@@ -34,6 +34,11 @@
 #include "protocols/offload/descriptor.hpp"
 #include "protocols/perform/performer.hpp"
 
+namespace troupe {
+class process_memory;
+class plan;
+}  // namespace troupe
+
 namespace troupe::actors {
 
 /// Largest packet, and so what is reduced, or passed on, at a time: it should stay in a core's cache beside its operands.
@@ -48,10 +53,16 @@ struct nic_posting {
   rank_t rank = 0;
   int ranks = 1;
   std::uint64_t fingerprint = 0;
-  std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic()
+  std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic(); of a rank elsewhere null
   memory_map memory{};                                   ///< without scratch
   datatype type = datatype::u8;
   op reduction{};
+  // Where ranks live in several processes (nic_between.hpp):
+  std::shared_ptr<const plan>
+      how;  ///< of a rank that lives here: with the descriptors of the others, for so many elements
+  std::size_t elements = 0;
+  std::size_t input_bytes = 0, output_bytes = 0;
+  process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way
 };
 
 /// A rank, as the desk knows it. Called on the desk's own thread.
@@ -76,6 +87,8 @@ public:
 
   void post(nic_client_ptr who, nic_posting&& what);
   void recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now);
+  /// Nothing of that communicator is performed any more, and nobody of it is told. @pre its ranks that live here have posted nothing
+  void forget(std::uint64_t communicator, picoseconds now);
   /// Performs some packets. True: there may be more to do at once.
   bool turn(picoseconds now);
   /// Nothing is here. (What waits for ranks that have not posted is.)
@@ -87,10 +100,22 @@ public:
 
 private:
   using key = std::pair<std::uint64_t, epoch_t>;
+  /// Of a rank elsewhere, as the NIC works on it: in memory that both map, or copies of the desk's.
+  struct stage {
+    std::byte* input = nullptr;   ///< where it stands here …
+    std::byte* output = nullptr;  ///< …
+    std::size_t bytes = 0;        ///< of the desk's copy of both
+    std::size_t input_at = 0, output_at = 0;
+    bool reads = false, writes = false;  ///< the input is copied to there, the output from there
+    std::size_t copied = 0;              ///< bytes of it, so far
+    scratch_block memory{};
+  };
   struct part {
     nic_client_ptr who;
     nic_posting what;
     scratch_block scratch{};
+    stage staged{};
+    memory_map here{};  ///< what the NIC works on
   };
   struct job {
     std::vector<part>
@@ -101,9 +126,18 @@ private:
     std::size_t sequences = 0, scratch_bytes = 0;
   };
 
+  void complete(job& what);
+  static void lay_out(part& p);
+  memory_map stage_for(part& p);
+  bool copy_some(picoseconds now);
+  bool bring_piece(const key& which, picoseconds now);
+  bool take_piece(const key& which, rank_t rank);
+  void hand_over(const job& what);
+  void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
   bool has_room_for(const job& what) const;
   void begin_ready(picoseconds now);
-  bool begin(const key& which, job& what, picoseconds now);
+  void begin(const key& which, job& what, picoseconds now);
+  void stop(job& what, picoseconds now);
   void fail(const key& which, job& what, errc code, const std::string& why, picoseconds now);
   void release(job& what);
   void ended(const offload_completion& what);
@@ -113,7 +147,9 @@ private:
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
-  std::deque<key> ready_;  ///< complete, and not begun
+  std::deque<key> ready_;                       ///< complete, and not begun
+  std::deque<key> coming_;                      ///< begun, and inputs are being copied from elsewhere
+  std::deque<std::pair<key, rank_t>> leaving_;  ///< performed, and the rank's output is being copied to it
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;

@@ -2,6 +2,7 @@
 #include "actors/ports/nic/nic_thread.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #if defined(__linux__)
@@ -20,6 +21,10 @@ constexpr auto longest_clock = std::chrono::hours{24};
 /// After something has moved. Ranks that call one operation after the other then never wake the thread, and for those that call less often
 /// its wake-up is little beside what they do meanwhile.
 constexpr auto longest_look = std::chrono::milliseconds{1};
+/// Between two looks at what ranks of this process wait for, which nobody may ring for.
+constexpr auto care = std::chrono::milliseconds{1};
+/// Of a thread that has always something to do.
+constexpr unsigned rounds_a_care = 256;
 /// Looks between two at the clock.
 constexpr int looks_a_glance = 64;
 
@@ -45,6 +50,10 @@ void ask_for_short_slices() noexcept {
 // -- a rank's end -------------------------------------------------------------------------------------------------------
 
 nic_queue::posted nic_queue::post(const nic_posting& what) {
+  if (elsewhere_ != nullptr) {
+    if (!elsewhere_->post(shared_from_this(), what)) return posted::full;
+    return all_->complete(what.epoch, what.ranks) ? posted::complete : posted::well;
+  }
   to_->start();
   if (words_.write_available() <= most_posted) return posted::full;  // the rest is for recalls
   words_.push(word{false, what});
@@ -52,7 +61,14 @@ nic_queue::posted nic_queue::post(const nic_posting& what) {
   return all_->complete(what.epoch, what.ranks) ? posted::complete : posted::well;
 }
 
+doorbell& nic_queue::bell() const { return elsewhere_ != nullptr ? elsewhere_->home_bell() : to_->bell(); }
+
 void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
+  if (elsewhere_ != nullptr) {
+    elsewhere_->recall(epoch, rank);
+    to_->bell().note();
+    return to_->bell().wake();  // it looks after the answer
+  }
   word w;
   w.recalls = true;
   w.what.communicator = communicator;
@@ -60,7 +76,7 @@ void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
   w.what.rank = rank;
   words_.push(w);
   to_->ring(*this);
-  to_->wake();
+  bell().wake();
 }
 
 // -- the thread ---------------------------------------------------------------------------------------------------------
@@ -68,6 +84,11 @@ void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
 void nic_thread::start() {
   if (started_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
+  begin_thread();
+}
+
+/// @pre locked
+void nic_thread::begin_thread() {
   if (started_.load() || closed_.load()) return;
   desk_ = std::make_unique<nic_desk>();
   began_ = std::chrono::steady_clock::now();
@@ -78,12 +99,33 @@ void nic_thread::start() {
 void nic_thread::close() {
   const std::lock_guard lock(mutex_);
   closed_.store(true);
-  place_.wake();
+  bell().note();
+  bell().wake();
   if (thread_.joinable()) thread_.join();
+  take_new();
+  for (const auto& each : std::exchange(between_, {})) each->close(*desk_, now());
   for (nic_queue* q = rung_.exchange(nullptr); q != nullptr;) {
     const auto held = std::move(q->self_);
     q = q->next_rung_;
   }
+}
+
+void nic_thread::sleep_at(doorbell& where, std::shared_ptr<const void> keeps) {
+  const std::lock_guard lock(mutex_);
+  keeps_bell_ = std::move(keeps);
+  doorbell& before = *bell_.exchange(&where);
+  before.note();
+  before.wake();
+}
+
+void nic_thread::serve(std::shared_ptr<nic_between> what) {
+  const std::lock_guard lock(mutex_);
+  if (closed_.load()) return;
+  new_.push_back(std::move(what));
+  has_new_.store(true);
+  begin_thread();
+  bell().note();
+  bell().wake();
 }
 
 void nic_thread::ring(nic_queue& which) {
@@ -92,11 +134,6 @@ void nic_thread::ring(nic_queue& which) {
   nic_queue* head = rung_.load(std::memory_order_relaxed);
   do which.next_rung_ = head;
   while (!rung_.compare_exchange_weak(head, &which, std::memory_order_seq_cst, std::memory_order_relaxed));
-}
-
-void nic_thread::wake() {
-  // One is enough, and takes the flag along: whoever comes until the thread is awake makes no system call.
-  if (asleep_.load() && asleep_.exchange(false)) place_.wake();
 }
 
 bool nic_thread::take_words() {
@@ -122,13 +159,64 @@ void nic_thread::read(nic_queue& from) {
   }
 }
 
+/// @pre locked
+void nic_thread::take_new() {
+  has_new_.store(false);
+  std::ranges::move(std::exchange(new_, {}), std::back_inserter(between_));
+}
+
+/// What other processes have left.
+bool nic_thread::look_between() {
+  doorbell& at = bell();
+  const std::uint32_t rings = at.rings();
+  if (rings == seen_rings_ && &at == seen_bell_) return false;
+  seen_rings_ = rings;
+  seen_bell_ = &at;
+  if (has_new_.load()) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) take_new();
+    else at.note();  // whoever has it may be waiting for this thread's end
+  }
+  std::erase_if(between_, [&](const auto& each) {
+    if (!each->has_ended()) return false;
+    each->close(*desk_, now());
+    return true;
+  });
+  bool moved = false;
+  for (const auto& each : between_) {
+    if (!each->serve(*desk_, now()) || !each->at_home()) continue;  // who only passes news on need not look for more
+    most_ranks_ = std::max(most_ranks_, each->ranks());
+    moved = true;
+  }
+  return moved;
+}
+
+/// False: no rank waits for memory that another process's NIC has.
+bool nic_thread::look_after_ranks() {
+  const auto waits = [](const auto& each) { return each->waits(); };
+  if (std::ranges::none_of(between_, waits)) return false;
+  const steady_time t = std::chrono::steady_clock::now();
+  if (t < next_care_) return true;
+  next_care_ = t + care;
+  for (const auto& each : between_)
+    if (each->waits()) each->look_after(t);
+  return true;
+}
+
 void nic_thread::work() {
   ask_for_short_slices();
+  unsigned rounds = 0;
   for (int looks = 0; !closed_.load(); ++looks) {
-    bool moved = take_words();
+    if (++rounds % rounds_a_care == 0) look_after_ranks();
+    bool moved = look_between();
+    moved = take_words() || moved;
     if (!desk_->empty()) moved = desk_->turn(now()) || moved;
-    if (moved) looks = -1;
-    else if (!looks_on(looks)) sleep();
+    if (moved) {
+      looks = -1;
+    } else if (!looks_on(looks)) {
+      sleep();
+      looks = eager_looks;  // whoever woke it has left something, or it sleeps again
+    }
   }
 }
 
@@ -148,14 +236,14 @@ void nic_thread::sleep() {
     desk_ = std::make_unique<nic_desk>();
     began_ = std::chrono::steady_clock::now();
   }
-  asleep_.store(true);
-  if (rung_.load() == nullptr && !closed_.load()) {
-    steady_time until = no_deadline;
-    if (const auto due = desk_->nic().next_deadline(); due && desk_->under_way() > 0)
-      until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
-    place_.park(until);
-  }
-  asleep_.store(false);
+  steady_time until = no_deadline;
+  if (const auto due = desk_->nic().next_deadline(); due && desk_->under_way() > 0)
+    until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
+  if (look_after_ranks()) until = std::min(until, next_care_);
+  doorbell& at = bell();
+  at.announce();
+  if (rung_.load() == nullptr && !closed_.load() && &at == seen_bell_) at.sleep(seen_rings_, until);
+  at.retract();
 }
 
 }  // namespace troupe::actors

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The thread that performs a process's NIC, and the ranks' queues to it.
+// The thread that performs a process's NIC, and the ranks' queues to it. Of several processes of a host one's thread performs for all, and the others'
+// tell their ranks what it says (nic_between.hpp).
 //
 // A rank writes words (a posting, or that it wants its memory back) into a queue of its own: bounded, one writer at a time (whoever has the
 // rank's turn) and one reader, so Boost.Lockfree's spsc_queue. Then it *rings*: a queue that is not on the thread's list of those that
@@ -10,11 +11,11 @@
 // outcome of an operation is there when its caller looks, and callbacks run on this thread.
 //
 // No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 count itself among those that have posted, R4, if it is the
-// last one, read `asleep_`. Thread: T1 set `asleep_`, T2 look at the list, T3 sleep at its parker, which keeps a wake-up that comes early. R2, R3, R4, T1, T2
-// are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is kept by it; the thread says that it
-// has left the list before it reads the queue.
+// last one, wake the doorbell, which looks whether it has been announced. Thread: T1 announce it, T2 look at the list, T3 sleep, unless it has rung
+// since (doorbell.hpp). R2, R3, R4, T1, T2 are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is
+// kept by it; the thread says that it has left the list before it reads the queue.
 //
-// A posting costs its caller a copy of some 200 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
+// A posting costs its caller a copy of some 250 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
 // call if the thread sleeps; that comes when the rank's turn was given back, since the thread may run at once on the same core. The thread looks on for `longest_look` after something has moved, if it has a core of its own, then sleeps. Where ranks
 // and this thread are more than the cores, or others want its core, it sleeps at once: looking or yielding would take the time from whoever
 // computes, and one who yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
@@ -30,8 +31,9 @@
 #include <boost/lockfree/spsc_queue.hpp>
 
 #include "actors/ports/nic/nic_arrivals.hpp"
+#include "actors/ports/nic/nic_between.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
-#include "actors/waiting/parking.hpp"
+#include "actors/waiting/doorbell.hpp"
 
 namespace troupe::actors {
 
@@ -44,16 +46,20 @@ public:
   static constexpr std::size_t most_posted = 32;
 
   /// @param to outlives what is under way @param all of the rank's communicator; outlives the calls
-  nic_queue(nic_thread& to, nic_arrivals& all) : to_(&to), all_(&all) {}
+  /// @param elsewhere another process's NIC performs, and this is the way to it; outlives the calls. Null: this one's
+  nic_queue(nic_thread& to, nic_arrivals& all, nic_between* elsewhere = nullptr)
+      : to_(&to), all_(&all), elsewhere_(elsewhere) {}
   enum class posted : std::uint8_t {
     full,     ///< nothing has happened
     well,     ///< another rank is to post the operation, too
-    complete  ///< wake the thread: nothing begins before
+    complete  ///< wake the thread: nothing begins before: bell().wake()
   };
   /// Throws std::system_error if there is no thread for it.
   posted post(const nic_posting& what);
   /// nic_client::let_go() follows; the thread is awake. @pre posted, and neither performed nor recalled
   void recall(std::uint64_t communicator, epoch_t epoch, rank_t rank);
+  /// Where the thread that performs sleeps.
+  doorbell& bell() const;
 
 private:
   friend class nic_thread;
@@ -63,6 +69,7 @@ private:
   };
   nic_thread* to_;
   nic_arrivals* all_;
+  nic_between* elsewhere_;
   boost::lockfree::spsc_queue<word, boost::lockfree::capacity<2 * most_posted>> words_;
   std::atomic<bool> rung_{false};    ///< on the list
   std::shared_ptr<nic_queue> self_;  ///< while it is
@@ -83,18 +90,27 @@ public:
   void close();
   /// The thread was started: something was posted.
   bool started() const { return started_.load(); }
-  /// If it sleeps. Any thread.
-  void wake();
+  /// Where it sleeps. Any thread.
+  doorbell& bell() const { return *bell_.load(); }
+  /// From now on it sleeps there, where other processes of the host wake it, too. @param keeps `where`
+  void sleep_at(doorbell& where, std::shared_ptr<const void> keeps);
+  /// Performs also for these ranks of other processes, or hears from the one that does, until it has ended. Starts the thread. Throws as
+  /// nic_queue::post().
+  void serve(std::shared_ptr<nic_between> what);
   /// Names communicators to the desk.
   std::uint64_t next_communicator() { return communicators_.fetch_add(1) + 1; }
 
 private:
   friend class nic_queue;
   void start();
+  void begin_thread();
   void ring(nic_queue& which);
   void work();
   bool take_words();
   void read(nic_queue& from);
+  bool look_between();
+  bool look_after_ranks();
+  void take_new();
   void sleep();
   bool looks_on(int looks);
   picoseconds now() const { return std::chrono::steady_clock::now() - began_; }
@@ -102,17 +118,25 @@ private:
   const int cores_;
   const bool looks_;
   std::atomic<nic_queue*> rung_{nullptr};
-  std::atomic<bool> asleep_{false}, closed_{false}, started_{false};
+  std::atomic<bool> closed_{false}, started_{false};
   std::atomic<std::uint64_t> communicators_{0};
-  parker place_;
-  std::mutex mutex_;  // when the thread is started or ended
+  doorbell own_bell_;
+  std::atomic<doorbell*> bell_{&own_bell_};
+  std::mutex mutex_;  // when the thread is started or ended, or a communicator of several processes begins or ends
   std::thread thread_;
+  std::vector<std::shared_ptr<nic_between>> new_;  ///< under the mutex
+  std::shared_ptr<const void> keeps_bell_;
+  std::atomic<bool> has_new_{false};
 
   // Its own.
   std::unique_ptr<nic_desk> desk_;
   steady_time began_{};
   steady_time idle_since_{};
-  int most_ranks_ = 1;  ///< of an operation so far
+  std::uint32_t seen_rings_ = 0;
+  doorbell* seen_bell_ = nullptr;                      ///< whose they are
+  std::vector<std::shared_ptr<nic_between>> between_;  ///< that it serves
+  steady_time next_care_{};                            ///< for ranks that wait for memory
+  int most_ranks_ = 1;                                 ///< of an operation so far
 };
 
 }  // namespace troupe::actors

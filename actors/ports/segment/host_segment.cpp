@@ -189,6 +189,7 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
   mine.pid = ::getpid();
   mine.nonce_at = reinterpret_cast<std::uint64_t>(&nonce_);
   mine.nonce = nonce_;
+  mine.nic.lie_between_processes();
   shared_->came.fetch_add(1);
   wait_for_all(shared_->came, "mapped its memory");
   for (std::uint32_t p = 0; p < processes; ++p) {
@@ -199,6 +200,8 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
   shared_->tried.fetch_add(1);
   wait_for_all(shared_->tried, "tried to read the others' memory");
 }
+
+doorbell& host_segment::nic_bell_of(std::uint32_t process) noexcept { return shared_->processes[process].nic; }
 
 bool host_segment::copies() const noexcept { return !neighbours_.empty() && shared_->denied.load() == 0; }
 

@@ -32,6 +32,7 @@
 
 #include "actors/ports/link/sockets.hpp"
 #include "actors/ports/segment/board_memory.hpp"
+#include "actors/waiting/doorbell.hpp"
 
 namespace troupe::actors {
 
@@ -76,6 +77,8 @@ public:
   void take_back(std::byte* what) noexcept;
   /// It is in what lend() gave this process. Any thread.
   bool lies_here(const std::byte* what) const noexcept;
+  /// Where the thread of that process's NIC sleeps. It lives as long as this object. @pre they have met
+  doorbell& nic_bell_of(std::uint32_t process) noexcept;
   /// Regions and lent memory in use, for tests and reports.
   std::uint32_t regions() const;
 

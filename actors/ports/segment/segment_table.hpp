@@ -12,12 +12,13 @@
 #include <pthread.h>
 
 #include "actors/ports/link/sockets.hpp"
+#include "actors/waiting/doorbell.hpp"
 #include "memory/error.hpp"
 #include "protocols/program/slot_formats.hpp"  // TROUPE_SLOTS_UNDER_TSAN
 
 namespace troupe::actors::segment {
 
-constexpr std::uint64_t magic = 0x32746e656d676573;  // "segment2"
+constexpr std::uint64_t magic = 0x33746e656d676573;  // "segment3"
 constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system's
 /// Of one job on one host.
 constexpr std::uint32_t most_processes = 4096;
@@ -51,6 +52,7 @@ struct place {
   std::int64_t pid;
   std::uint64_t nonce_at, nonce;
   std::atomic<std::uint64_t> changes;  ///< of the stretches that it owns; under the lock, looked at without it
+  alignas(64) doorbell nic;            ///< its NIC's thread sleeps there
 };
 
 struct table {

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/nic/nic_between.hpp"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+namespace troupe::actors {
+
+namespace {
+/// How long a home that counts as lost may still be at work, if it runs: as wait_for_touching().
+constexpr std::chrono::seconds most_touching{1};
+
+/// What fits, and no half of a letter.
+template <std::size_t size>
+void keep_text(char (&to)[size], const std::string& text) {
+  std::size_t bytes = std::min(text.size(), size - 1);
+  while (bytes < text.size() && bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0U) == 0x80U) --bytes;
+  std::copy_n(text.data(), bytes, to);
+  to[bytes] = 0;
+}
+}  // namespace
+
+/// At home: a rank of another process, as the desk knows it.
+class nic_between::far_rank final : public nic_client {
+public:
+  far_rank(nic_between& of, rank_t rank) : of_(of), rank_(rank) {}
+  void performed(epoch_t epoch, failure_ptr why) override {
+    answer a{why ? answer::kind::failed : answer::kind::performed, errc{}, rank_, epoch, {}};
+    if (why) {
+      a.code = why->code;
+      keep_text(a.text, why->text);
+    }
+    of_.push_answer(rank_, a);
+  }
+  void differs(epoch_t epoch, rank_t from) override {
+    of_.push_answer(rank_, {answer::kind::differs, errc{}, from, epoch, {}});
+  }
+  void let_go(epoch_t epoch) override { of_.push_answer(rank_, {answer::kind::let_go, errc{}, rank_, epoch, {}}); }
+
+private:
+  nic_between& of_;  // outlives what the desk has of its ranks: close()
+  rank_t rank_;
+};
+
+nic_between::nic_between(options how) : how_(std::move(how)), clients_(static_cast<std::size_t>(how_.ranks)) {
+  static_assert(std::is_trivially_copyable_v<head> && std::is_trivially_copyable_v<answer>);
+  // Zeros are all that their queues begin with, too.
+  common_ = how_.in->roots<common>(1);
+  ends_ = how_.in->roots<ends>(static_cast<std::size_t>(how_.ranks));
+  if (!at_home()) return;
+  far_.resize(static_cast<std::size_t>(how_.ranks));
+  for (rank_t r = 0; r < how_.ranks; ++r)
+    if (!is_here(r)) far_[static_cast<std::size_t>(r)] = std::make_shared<far_rank>(*this, r);
+}
+
+std::size_t nic_between::most_bytes(int ranks) {
+  return sizeof(common) + static_cast<std::size_t>(ranks) * sizeof(ends) + 2 * board_memory::alignment;
+}
+
+// -- a rank's turn ------------------------------------------------------------------------------------------------------
+
+bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
+  auto& to = of(what.rank).heads;
+  if (to.write_available() <= most_posted) return false;  // the rest is for recalls
+  {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<nic_client>& known = clients_[static_cast<std::size_t>(what.rank)];
+    if (known.expired()) known = who;
+  }
+  to.push(head{false, what.epoch, what.fingerprint, what.memory.input, what.memory.output, what.input_bytes,
+               what.output_bytes});
+  common_->heads.store(1);
+  home_bell().note();
+  return true;
+}
+
+void nic_between::recall(epoch_t epoch, rank_t rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({rank, epoch, no_deadline});
+    recalls_.store(waiting_.size());
+  }
+  of(rank).heads.push(head{true, epoch, 0, nullptr, nullptr, 0, 0});
+  common_->heads.store(1);
+  home_bell().note();
+  home_bell().wake();
+}
+
+void nic_between::end() {
+  ended_.store(true);
+  how_.own->note();
+  how_.own->wake();
+}
+
+// -- the home's thread --------------------------------------------------------------------------------------------------
+
+bool nic_between::serve(nic_desk& desk, picoseconds now) {
+  if (!at_home()) return read_answers();
+  if (common_->heads.load() == 0 || common_->heads.exchange(0) == 0) return false;
+  bool moved = false;
+  head what{};
+  for (rank_t r = 0; r < how_.ranks; ++r)
+    while (!is_here(r) && of(r).heads.pop(what)) {
+      hand_in(desk, r, what, now);
+      moved = true;
+    }
+  return moved;
+}
+
+void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picoseconds now) {
+  const nic_client_ptr& who = far_[static_cast<std::size_t>(rank)];
+  if (what.recalls) return desk.recall(*who, how_.name, what.epoch, rank, now);
+  nic_posting p;
+  p.communicator = how_.name;
+  p.epoch = what.epoch;
+  p.rank = rank;
+  p.ranks = how_.ranks;
+  p.fingerprint = what.fingerprint;
+  p.memory.input = what.input;
+  p.memory.output = what.output;
+  p.input_bytes = what.input_bytes;
+  p.output_bytes = what.output_bytes;
+  p.far = &others();
+  desk.post(who, std::move(p));
+}
+
+/// @pre at home. There is room: a rank has as many under way at most, and each is answered twice at most, when it is recalled meanwhile.
+void nic_between::push_answer(rank_t rank, const answer& what) {
+  of(rank).answers.push(what);
+  doorbell& there = *how_.bells[static_cast<std::size_t>(rank)];
+  there.note();
+  there.wake();
+}
+
+void nic_between::close(nic_desk& desk, picoseconds now) {
+  if (!at_home()) return;
+  desk.forget(how_.name, now);
+  common_->closed.store(1);
+}
+
+// -- the thread of another process --------------------------------------------------------------------------------------
+
+nic_client_ptr nic_between::client_of(rank_t rank) {
+  const std::lock_guard lock(mutex_);
+  return clients_[static_cast<std::size_t>(rank)].lock();
+}
+
+bool nic_between::read_answers() {
+  bool moved = false;
+  answer what{};
+  for (rank_t r = 0; r < how_.ranks; ++r)
+    while (is_here(r) && of(r).answers.pop(what)) {
+      tell(r, what);
+      moved = true;
+    }
+  return moved;
+}
+
+void nic_between::tell(rank_t rank, const answer& what) {
+  const nic_client_ptr who = client_of(rank);
+  if (!who) return;
+  switch (what.what) {
+    case answer::kind::performed: return who->performed(what.epoch, nullptr);
+    case answer::kind::failed: return who->performed(what.epoch, make_failure(what.code, what.text));
+    case answer::kind::differs: return who->differs(what.epoch, what.from);
+    case answer::kind::let_go:
+      if (take_recall(rank, what.epoch)) who->let_go(what.epoch);
+      return;
+  }
+}
+
+/// False: it was told already.
+bool nic_between::take_recall(rank_t rank, epoch_t epoch) {
+  const std::lock_guard lock(mutex_);
+  const auto same = [&](const recalled& r) { return r.rank == rank && r.epoch == epoch; };
+  const bool found = std::erase_if(waiting_, same) > 0;
+  recalls_.store(waiting_.size());
+  return found;
+}
+
+void nic_between::look_after(steady_time now) {
+  bool over = common_->closed.load() != 0 || others().has_ended(first);
+  const bool lost = !over && others().is_lost(first);
+  bool end = false;
+  std::vector<recalled> free;
+  {
+    const std::lock_guard lock(mutex_);
+    for (recalled& r : waiting_) {
+      if (!lost) r.lost_since = no_deadline;
+      else if (r.lost_since == no_deadline) r.lost_since = now;
+      end = end || (lost && now - r.lost_since >= most_touching);
+    }
+    if (over) free = waiting_;
+  }
+  if (end) others().end(first);
+  for (const recalled& r : free)
+    if (const nic_client_ptr who = client_of(r.rank); take_recall(r.rank, r.epoch) && who) who->let_go(r.epoch);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What the ranks of a communicator in several processes of a host share with the NIC that performs for all of them: that of rank 0's process, their
+// *home*. It lies in the communicator's region (board_memory.hpp), and each process has a view of it.
+//
+// A rank that lives elsewhere has a queue of *heads* to its home, and one of *answers* back: Boost.Lockfree's spsc_queue, written by whoever has the
+// rank's turn and read by the home's thread, and the other way round. A head says what a posting says but for the descriptors: plans are alike in all
+// processes, and the home's own posting of the same call brings those of all ranks. Its addresses are those of its process; the desk reaches them as
+// every rank's does (process_memory). Ranks at home post as they would without other processes, and all count in the same arrivals.
+//
+// What ends. A rank that recalls its part waits for the home's answer, until which the home may touch its memory. Its process's own thread looks after
+// that: a home that has ended, or has closed (it let go of all before it said so), touches nothing any more. One that counts as lost and is there
+// still was stopped, and is ended: it must not go on where it was (as wait_for_touching()). Whoever dies here leaves whole words only.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <boost/lockfree/spsc_queue.hpp>
+
+#include "actors/ports/nic/nic_arrivals.hpp"
+#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/segment/board_memory.hpp"
+#include "actors/waiting/doorbell.hpp"
+
+namespace troupe::actors {
+
+class nic_between {
+public:
+  /// The rank whose process is the home.
+  static constexpr rank_t first = 0;
+
+  struct options {
+    int ranks = 0;
+    std::shared_ptr<board_memory> in;  ///< with peers()
+    std::vector<doorbell*> bells;      ///< by rank: its process's NIC's; they live as long as `in`
+    doorbell* own = nullptr;           ///< this process's
+    std::uint64_t name = 0;            ///< of the communicator, at this process's NIC
+  };
+  /// Takes a root. All processes of the communicator make one, or none.
+  explicit nic_between(options how);
+  nic_between(const nic_between&) = delete;
+  nic_between& operator=(const nic_between&) = delete;
+  /// Of its root.
+  static std::size_t most_bytes(int ranks);
+
+  bool at_home() const { return is_here(first); }
+  int ranks() const { return how_.ranks; }
+  /// That has to hear of what is posted.
+  doorbell& home_bell() const { return *how_.bells.front(); }
+  nic_arrivals& arrivals() const { return common_->arrivals; }
+
+  // -- the rank's turn. @pre not at home --
+
+  /// False: more than `most_posted` are there; nothing has happened.
+  bool post(const nic_client_ptr& who, const nic_posting& what);
+  /// As nic_queue's.
+  void recall(epoch_t epoch, rank_t rank);
+
+  /// The communicator has ended in this process. Any thread, once.
+  void end();
+
+  // -- this process's NIC's thread --
+
+  /// Reads what has come, and hands it in or tells the ranks here.
+  bool serve(nic_desk& desk, picoseconds now);
+  /// Some rank waits for its memory, so look_after() has to be called now and then, though nobody rings.
+  bool waits() const { return recalls_.load(std::memory_order_relaxed) > 0; }
+  void look_after(steady_time now);
+  bool has_ended() const { return ended_.load(); }
+  /// Nothing of it is performed any more, and nothing here touches other processes' memory.
+  void close(nic_desk& desk, picoseconds now);
+
+private:
+  /// Postings that are unread, beside as many recalls.
+  static constexpr std::size_t most_posted = 32;
+  struct head {
+    bool recalls;
+    epoch_t epoch;
+    std::uint64_t fingerprint;
+    std::byte *input, *output;
+    std::size_t input_bytes, output_bytes;
+  };
+  struct answer {
+    enum class kind : std::uint8_t { performed, failed, differs, let_go };
+    kind what;
+    errc code;
+    rank_t from;
+    epoch_t epoch;
+    char text[224];  ///< ends with a zero
+  };
+  struct alignas(board_memory::alignment) common {
+    nic_arrivals arrivals;
+    alignas(64) std::atomic<std::uint32_t> heads;  ///< some were left
+    std::atomic<std::uint32_t> closed;             ///< the home performs nothing any more
+  };
+  struct alignas(board_memory::alignment) ends {
+    boost::lockfree::spsc_queue<head, boost::lockfree::capacity<2 * most_posted>> heads;
+    boost::lockfree::spsc_queue<answer, boost::lockfree::capacity<2 * most_posted>> answers;
+  };
+  class far_rank;
+  struct recalled {
+    rank_t rank;
+    epoch_t epoch;
+    steady_time lost_since;
+  };
+
+  process_memory& others() const { return *how_.in->peers(); }
+  bool is_here(rank_t rank) const { return others().is_here(rank); }
+  ends& of(rank_t rank) const { return ends_[static_cast<std::size_t>(rank)]; }
+  nic_client_ptr client_of(rank_t rank);
+  void hand_in(nic_desk& desk, rank_t rank, const head& what, picoseconds now);
+  void tell(rank_t rank, const answer& what);
+  bool read_answers();
+  void push_answer(rank_t rank, const answer& what);
+  bool take_recall(rank_t rank, epoch_t epoch);
+
+  const options how_;
+  common* common_ = nullptr;
+  ends* ends_ = nullptr;             ///< by rank
+  std::vector<nic_client_ptr> far_;  ///< by rank; at home, of those elsewhere
+  std::atomic<bool> ended_{false};
+  std::atomic<std::size_t> recalls_{0};  ///< that are not answered
+  std::mutex mutex_;                     ///< of the following; once for each rank, for an answer, and a recall
+  std::vector<std::weak_ptr<nic_client>> clients_;  ///< by rank; of those here
+  std::vector<recalled> waiting_;
+};
+
+}  // namespace troupe::actors

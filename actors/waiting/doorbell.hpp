@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Where one thread sleeps that threads of this process, or of several of a host, leave something for and may wake. Words in memory that all of them
+// map; zeros are a doorbell that nobody sleeps at.
+//
+//   who leaves something   W1 leave it   W2 note()      W3 if the thread has to see it now: wake()
+//   the thread             T1 seen = rings()   T2 look at what may have been left   T3 announce()   T4 sleep(seen)   T5 retract()
+//
+// Nothing is overlooked. All steps are sequentially consistent. W2 before T1: T2 sees what was left. W2 after T1: T4 does not sleep any more, or, if
+// it sleeps already, T3 came before W3, which wakes it. A process that dies between W1 and W2 has left nothing that counts.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <ctime>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "actors/waiting/parking.hpp"
+
+namespace troupe::actors {
+
+class doorbell {
+public:
+  doorbell() = default;
+  doorbell(const doorbell&) = delete;
+  doorbell& operator=(const doorbell&) = delete;
+
+  /// Threads of several processes use it. Before they do.
+  void lie_between_processes() noexcept { between_.store(1); }
+
+  // -- any thread --
+  void note() noexcept { rings_.fetch_add(1); }
+  /// A system call, if it sleeps; one is enough for all who come until it is awake.
+  void wake() noexcept {
+    if (asleep_.load() == 0 || asleep_.exchange(0) == 0) return;
+    note();
+    ::syscall(SYS_futex, &rings_, operation(FUTEX_WAKE), INT_MAX, nullptr, nullptr, 0);
+  }
+
+  // -- the thread --
+  std::uint32_t rings() const noexcept { return rings_.load(); }
+  void announce() noexcept { asleep_.store(1); }
+  /// Returns at once if somebody has rung since rings() said `seen`. May return without a reason. @pre announced
+  void sleep(std::uint32_t seen, steady_time until) noexcept {
+    using namespace std::chrono;
+    timespec at{};
+    if (until != no_deadline) {  // of CLOCK_MONOTONIC, as steady_clock is in libstdc++
+      const auto since = std::max(until.time_since_epoch(), steady_time::duration::zero());
+      at.tv_sec = static_cast<std::time_t>(duration_cast<seconds>(since).count());
+      at.tv_nsec = static_cast<long>(duration_cast<nanoseconds>(since % seconds{1}).count());
+    }
+    ::syscall(SYS_futex, &rings_, operation(FUTEX_WAIT_BITSET), seen, until == no_deadline ? nullptr : &at, nullptr,
+              FUTEX_BITSET_MATCH_ANY);
+  }
+  void retract() noexcept { asleep_.store(0); }
+
+private:
+  /// A futex of one process costs the kernel less.
+  int operation(int what) const noexcept {
+    return between_.load(std::memory_order_relaxed) != 0 ? what : what | FUTEX_PRIVATE_FLAG;
+  }
+
+  std::atomic<std::uint32_t> rings_{0}, asleep_{0}, between_{0};
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NIC for ranks of several processes: a home's view and another one's on the same memory, in one process and without threads, so that every
+// moment can be tried. What real processes do with it: tests/processes/offload_test.cpp.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "actors/ports/nic/nic_between.hpp"
+#include "tests/lanes/ranks_on_threads.hpp"
+#include "tests/seed.hpp"
+
+using namespace ranks_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Rank 0 is at home, all others are in one other process, as both see it.
+struct two_processes {
+  static constexpr std::size_t bytes = std::size_t{1} << 20;
+  std::vector<std::byte> memory = std::vector<std::byte>(bytes);
+  bool maps = false;  ///< both map all memory; else it is copied
+  bool home_ended = false, home_lost = false, other_ended = false, refuses = false;
+  int copies = 0, ends = 0;
+  doorbell bells[2];
+};
+
+class view final : public board_memory, private process_memory {
+public:
+  view(two_processes& of, bool home) : of_(of), home_(home) {}
+  bool between_processes() const noexcept override { return true; }
+  bool has_membarrier() const noexcept override { return false; }
+  void* root(std::size_t wanted) override {
+    void* at = of_.memory.data() + next_;
+    std::size_t left = two_processes::bytes - next_;
+    at = std::align(alignment, wanted, at, left);
+    next_ = two_processes::bytes - left + wanted;
+    return at;
+  }
+  void* take(std::size_t) noexcept override { return nullptr; }
+  void give_back(void*) noexcept override {}
+  process_memory* peers() noexcept override { return this; }
+
+private:
+  bool is_here(rank_t rank) const noexcept override { return (rank == 0) == home_; }
+  std::byte* near(rank_t, std::byte* its) override { return of_.maps ? its : nullptr; }
+  bool shares(const std::byte*) const noexcept override { return of_.maps; }
+  std::byte* lend(std::size_t) noexcept override { return nullptr; }
+  void take_back(std::byte*) noexcept override {}
+  bool read(rank_t, std::byte* to, const std::byte* from, std::size_t n) override { return copy(to, from, n); }
+  bool write(rank_t, std::byte* to, const std::byte* from, std::size_t n) override { return copy(to, from, n); }
+  bool copy(std::byte* to, const std::byte* from, std::size_t n) {
+    if (of_.refuses) throw error(errc::io, "the system copies nothing");
+    ++of_.copies;
+    if (!of_.other_ended) std::memcpy(to, from, n);
+    return !of_.other_ended;
+  }
+  std::string why_refused(rank_t) const override { return "the system copies nothing"; }
+  bool has_ended(rank_t which) override { return which == 0 ? of_.home_ended : of_.other_ended; }
+  bool is_lost(rank_t which) const noexcept override { return which == 0 && of_.home_lost; }
+  void end(rank_t) override { ++of_.ends; }
+
+  two_processes& of_;
+  bool home_;
+  std::size_t next_ = 0;
+};
+
+struct client final : nic_client {
+  void performed(epoch_t epoch, failure_ptr why) override { ended.emplace_back(epoch, std::move(why)); }
+  void differs(epoch_t epoch, rank_t from) override { different.emplace_back(epoch, from); }
+  void let_go(epoch_t epoch) override { free.push_back(epoch); }
+  std::vector<std::pair<epoch_t, failure_ptr>> ended;
+  std::vector<std::pair<epoch_t, rank_t>> different;
+  std::vector<epoch_t> free;
+};
+
+/// All-reduces of i32 of ranks of both.
+struct job {
+  explicit job(int n, std::size_t c = 1000, const char* choreography = "ring")
+      : ranks(n), count(c), how(nic_sum_plan(n, c, choreography)) {
+    for (rank_t r = 0; r < n; ++r) {
+      clients.push_back(std::make_shared<client>());
+      in.emplace_back(c, r + 1);
+      out.emplace_back(c, -1);
+    }
+  }
+  static nic_between::options options(two_processes& of, bool home, int n) {
+    nic_between::options o;
+    o.ranks = n;
+    o.in = std::make_shared<view>(of, home);
+    o.name = 1;
+    for (rank_t r = 0; r < n; ++r) o.bells.push_back(&of.bells[r == 0 ? 0 : 1]);
+    o.own = &of.bells[home ? 0 : 1];
+    return o;
+  }
+  client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
+  void post(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7, bool in_place = false) {
+    const auto at = static_cast<std::size_t>(r);
+    nic_posting p;
+    p.communicator = 1;
+    p.epoch = epoch;
+    p.rank = r;
+    p.ranks = ranks;
+    p.fingerprint = fingerprint;
+    p.how = how;
+    p.elements = count;
+    p.program = how->descriptors_of(r, count);
+    if (in_place) out[at] = in[at];
+    p.memory.input = reinterpret_cast<std::byte*>(in_place ? out[at].data() : in[at].data());
+    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
+    p.input_bytes = p.output_bytes = count * sizeof(std::int32_t);
+    p.type = datatype::i32;
+    p.reduction = sum;
+    if (r == 0) desk.post(clients[at], std::move(p));
+    else REQUIRE(other.post(clients[at], p));
+  }
+  void finish() {
+    for (int round = 0; round < 3; ++round) {
+      home.serve(desk, picoseconds{0});
+      for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+      other.serve(elsewhere, picoseconds{0});
+    }
+  }
+  bool right() const {
+    return std::ranges::all_of(
+        out, [&](const auto& o) { return o == std::vector<std::int32_t>(count, ranks * (ranks + 1) / 2); });
+  }
+  bool untouched() const {
+    return std::ranges::all_of(out, [&](const auto& o) { return o == std::vector<std::int32_t>(count, -1); });
+  }
+
+  int ranks;
+  std::size_t count;
+  plan_ptr how;
+  std::vector<std::shared_ptr<client>> clients;
+  std::vector<std::vector<std::int32_t>> in, out;
+  two_processes both;
+  nic_between home{options(both, true, ranks)}, other{options(both, false, ranks)};
+  nic_desk desk, elsewhere;
+};
+
+}  // namespace
+
+TEST_CASE("nic between: ranks elsewhere bring no descriptors, and their memory is worked on where it is, or copied") {
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"})
+    for (const bool maps : {true, false})
+      for (const bool in_place : {false, true}) {
+        CAPTURE(choreography);
+        CAPTURE(maps);
+        job j{4, 50'001, choreography};
+        j.both.maps = maps;
+        for (epoch_t e = 0; e < 100; ++e) {
+          for (auto& o : j.out) std::fill(o.begin(), o.end(), -1);
+          for (rank_t k = 0; k < 4; ++k) {
+            if (!in_place) CHECK(j.untouched());
+            j.post((k + static_cast<rank_t>(e)) % 4, e, 7, in_place);
+            j.home.serve(j.desk, picoseconds{0});
+            if (k < 3) CHECK_FALSE(j.desk.turn(picoseconds{0}));
+          }
+          j.finish();
+          CHECK(j.right());
+        }
+        CHECK(j.both.copies == (maps ? 0 : 600));  // of three ranks: an input and an output
+        for (rank_t r = 0; r < 4; ++r) {
+          REQUIRE(j.of(r).ended.size() == 100);
+          for (epoch_t e = 0; e < 100; ++e) CHECK(j.of(r).ended[e] == std::pair<epoch_t, failure_ptr>{e, nullptr});
+        }
+        CHECK(j.desk.empty());
+        CHECK(j.desk.scratch().in_use == 0);
+      }
+}
+
+TEST_CASE("nic between: another call is told to who made it, and every rank gets its memory back") {
+  job j{3};
+  j.post(1, 5);
+  j.home.serve(j.desk, picoseconds{0});
+  j.post(2, 5, 8);
+  j.post(0, 5);
+  j.finish();
+  CHECK(j.of(2).different == std::vector<std::pair<epoch_t, rank_t>>{{5, 1}});
+  CHECK(j.of(1).different.empty());
+  j.other.recall(5, 1);
+  CHECK(j.other.waits());
+  j.desk.recall(j.of(0), 1, 5, 0, picoseconds{0});
+  j.finish();
+  CHECK(j.of(1).free == std::vector<epoch_t>{5});
+  CHECK_FALSE(j.other.waits());
+  CHECK(j.untouched());
+  CHECK(j.desk.empty());
+}
+
+TEST_CASE("nic between: a process that has ended leaves the others to recall, one that may not be copied fails them") {
+  SUBCASE("ended") {
+    job j{3};
+    for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+    j.both.other_ended = true;
+    j.finish();
+    CHECK(j.of(0).ended.empty());  // who is lost is known otherwise
+    CHECK(j.desk.under_way() == 0);
+    j.desk.recall(j.of(0), 1, 0, 0, picoseconds{0});
+    CHECK(j.of(0).free == std::vector<epoch_t>{0});
+    j.home.close(j.desk, picoseconds{0});
+    CHECK(j.desk.empty());
+  }
+  SUBCASE("refused") {
+    job j{3};
+    for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+    j.both.refuses = true;
+    j.finish();
+    for (rank_t r = 0; r < 3; ++r) {
+      REQUIRE(j.of(r).ended.size() == 1);
+      REQUIRE(j.of(r).ended[0].second);
+      CHECK(j.of(r).ended[0].second->code == errc::io);
+      CHECK(j.of(r).ended[0].second->text == "the system copies nothing");
+    }
+    CHECK(j.desk.empty());
+  }
+}
+
+TEST_CASE("nic between: memory comes back from a home that closes, has ended, or was stopped, and from no other") {
+  const steady_time start{};
+  job j{3};
+  j.post(0, 0);
+  j.post(1, 0);
+  j.post(2, 0);
+  j.home.serve(j.desk, picoseconds{0});
+  j.desk.turn(picoseconds{0});
+  j.other.recall(0, 1);
+  j.other.look_after(start + 1h);
+  CHECK(j.of(1).free.empty());
+  SUBCASE("closes") {
+    j.home.close(j.desk, picoseconds{0});
+    CHECK(j.desk.under_way() == 0);
+  }
+  SUBCASE("ended") { j.both.home_ended = true; }
+  SUBCASE("stopped") {
+    j.both.home_lost = true;
+    j.other.look_after(start + 2h);
+    j.other.look_after(start + 2h + 999ms);
+    CHECK(j.both.ends == 0);
+    j.other.look_after(start + 2h + 1001ms);
+    CHECK(j.both.ends == 1);
+    CHECK(j.of(1).free.empty());
+    j.both.home_ended = true;
+  }
+  j.other.look_after(start + 3h);
+  CHECK(j.of(1).free == std::vector<epoch_t>{0});
+  CHECK_FALSE(j.other.waits());
+  j.home.serve(j.desk, picoseconds{0});  // an answer that was late is no second one
+  j.other.serve(j.elsewhere, picoseconds{0});
+  CHECK(j.of(1).free.size() == 1);
+}
+
+TEST_CASE("nic between: whoever posts more than it may is told, and what it recalls has room") {
+  job j{2};
+  nic_posting p;
+  p.rank = 1;
+  p.ranks = 2;
+  for (p.epoch = 0; p.epoch < 32; ++p.epoch) CHECK(j.other.post(j.clients[1], p));
+  CHECK_FALSE(j.other.post(j.clients[1], p));
+  for (epoch_t e = 0; e < 32; ++e) j.other.recall(e, 1);
+  j.finish();
+  CHECK(j.of(1).free.size() == 32);
+  CHECK(j.desk.empty());
+  CHECK(j.other.post(j.clients[1], p));
+}
+
+TEST_CASE("nic between: copies are made in pieces, others are performed meanwhile, and none follows a recall") {
+  std::mt19937_64 random(seed());
+  int before = 0, between = 0, after = 0;
+  for (int round = 0; round < 60; ++round) {
+    job j{3, 400'000};
+    for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+    j.home.serve(j.desk, picoseconds{0});
+    const std::uint64_t turns = random() % 60;
+    for (std::uint64_t t = 0; t < turns; ++t) j.desk.turn(picoseconds{0});
+    j.other.serve(j.elsewhere, picoseconds{0});
+    if (j.of(1).ended.empty()) {
+      j.other.recall(0, 1);
+      j.home.serve(j.desk, picoseconds{0});
+      ++(j.both.copies < 14 ? before : between);
+    } else {
+      ++after;
+    }
+    const auto then = j.out;
+    const bool recalled = j.of(1).ended.empty();
+    j.finish();
+    if (recalled) {
+      CHECK(j.out == then);
+      CHECK(j.of(1).free == std::vector<epoch_t>{0});
+      CHECK(j.desk.under_way() == 0);
+    } else {
+      CHECK(j.right());
+    }
+  }
+  CHECK(before > 0);   // inputs come
+  CHECK(between > 0);  // or are there, and outputs go
+  CHECK(after > 0);
+
+  job longest{2, 2'000'000};
+  for (rank_t r = 0; r < 2; ++r) longest.post(r, 0);
+  longest.home.serve(longest.desk, picoseconds{0});
+  longest.desk.turn(picoseconds{0});
+  job brief{2, 10};
+  for (rank_t r = 0; r < 2; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    nic_posting p;
+    p.communicator = 2;
+    p.rank = r;
+    p.ranks = 2;
+    p.program = brief.how->descriptors_of(r, 10);
+    p.memory.input = reinterpret_cast<std::byte*>(brief.in[at].data());
+    p.memory.output = reinterpret_cast<std::byte*>(brief.out[at].data());
+    p.type = datatype::i32;
+    p.reduction = sum;
+    longest.desk.post(brief.clients[at], std::move(p));
+  }
+  for (int t = 0; t < 5; ++t) longest.desk.turn(picoseconds{0});
+  CHECK(brief.right());
+  CHECK(longest.both.copies < 10);  // of 31
+  longest.finish();
+  CHECK(longest.right());
+}
