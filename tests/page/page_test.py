@@ -311,6 +311,45 @@ layout = "2x4"
 """
 
 
+def shown_end(page, run=0):
+    return page.b.value(f"troupe_page.runs[{run}].end_ps")
+
+
+def choose_size(page, size):
+    page.b.value("(s => { s.value = '%d'; s.dispatchEvent(new Event('change')); })(document.getElementById('size'))" % size)
+    page.b.frames(3)
+
+
+def test_sizes(page, path, document):
+    """Every size of a study can be shown, not only the last."""
+    small, large = document["rows"][0], document["rows"][1]
+    ends = [s["end_ps"] for s in document["sizes"]] + [document["end_ps"]]
+    check(page.b.value("[...document.getElementById('size').options].map(o => [Number(o.value), o.selected])") == [[small["bytes"], False], [large["bytes"], True]], "the sizes can be chosen, the last is shown")
+    page.seek(ends[1] // 2)
+    choose_size(page, small["bytes"])
+    check(shown_end(page) == ends[0] and abs(page.now() / ends[0] - 0.5) < 0.01, f"the other size is shown, as far into it: {page.now()} of {shown_end(page)}")
+    check(f"{small['busbw']:.2f} GB/s"[:4] in page.text("#result") and page.text("#rows tr.current td") == f"{small['bytes']:,}", f"its words and its row are marked: {page.text('#result')}")
+    items = page.b.value("[...document.querySelectorAll('ol.critical li')].map(l => l.textContent)")
+    path_of = document["sizes"][0]["critical_path"]
+    check(len(items) == len(path_of) > 0 and all(p["text"] in i for p, i in zip(path_of, items)), "its critical path is listed")
+    page.seek(ends[0])
+    check(page.b.value("troupe_page.runs[0].journey.held.every(h => h === 8)"), "its cells are complete at its end")
+    page.b.box(".gantt")
+    page.b.frames()
+    check(page.colours(".gantt") > 4, "its timeline is drawn")
+    page.b.until("location.hash.includes('size=64K')", 5)
+    opened_at(page, path, "#t=1us&size=64K")
+    check(shown_end(page) == ends[0] and page.now() == 1_000_000, "an address names the size")
+    page.b.value("location.hash = '#t=2us', 1")
+    page.b.until("troupe_page.clock.ps === 2e6", 5)
+    check(shown_end(page) == ends[1], "and another address the other")
+    page.b.click("#rows tbody tr:first-child button")
+    page.b.frames(3)
+    check(shown_end(page) == ends[0], "a click on a row shows its size")
+    opened_at(page, path, "#size=7")
+    check(shown_end(page) == ends[1], "a size that is not there is passed over")
+
+
 def test_program(chromium, troupe, folder):
     """Pages of real runs: study --report, compare --report."""
     study, page_file, data = folder / "program.toml", folder / "program.html", folder / "program.json"
@@ -325,7 +364,16 @@ def test_program(chromium, troupe, folder):
         page.b.box(drawing)
         page.b.frames()
         check(page.colours(drawing) > 4, f"{drawing} is drawn")
+    test_sizes(page, page_file, document)
     page.quiet("a real run")
+
+    subprocess.run([troupe, "study", study, "--at", "64K", "--json", data, "--trace", folder / "at.json"], check=True, capture_output=True)
+    at = json.loads(data.read_text())
+    check(at["bytes"] == 65536 and at["end_ps"] == document["sizes"][0]["end_ps"] and at["moves"] == document["sizes"][0]["moves"] and at["sizes"][0]["moves"] == document["moves"], "--at names the size that is shown first")
+    last = max(e["ts"] + e["dur"] for e in json.loads((folder / "at.json").read_text())["traceEvents"] if e["ph"] == "X")
+    check(abs(last - at["end_ps"] / 1e6) < 1e-3, f"and that of the trace: {last}")
+    refused = subprocess.run([troupe, "study", study, "--at", "3K"], capture_output=True, text=True)
+    check(refused.returncode != 0 and "its sizes are 64K, 1M" in refused.stderr, f"one that is not there is refused: {refused.stderr.strip()}")
 
     page_file = folder / "program_compared.html"
     said = subprocess.run([troupe, "compare", study, "--set-b", "choreography=hierarchical_pipeline", "--report", page_file], check=True, capture_output=True, text=True).stdout
@@ -333,6 +381,8 @@ def test_program(chromium, troupe, folder):
     rows, times = page.table("#rows"), [line.split() for line in said.splitlines() if line and line[0] != "#"]
     check(len(rows) == len(times) == 2 and all(abs(float(r[9]) - float(t[5])) < 0.01 for r, t in zip(rows, times)), f"a comparison's page and table say the same: {rows[-1]}, {times[-1]}")
     check(page.b.value("document.querySelectorAll('.stage').length") == 2, "and both runs are drawn")
+    choose_size(page, 65536)
+    check(all(abs(shown_end(page, r) / 1e6 - float(times[0][i])) < 0.01 for r, i in ((0, 1), (1, 3))), f"a comparison shows another size of both: {shown_end(page, 0)}, {times[0]}")
     page.quiet("a real comparison")
 
 

@@ -5,8 +5,18 @@ const actor_order = ["job", "rank", "core", "dma", "ring_segment", "pcie", "link
 /** States of cells beyond this are not followed; 4 million are 16 MB and 20 ms a frame. */
 const most_cell_states = 4e6;
 
+/** The document as one of its rows: each has what the first one shown has. Another size, or none: as it is. */
+function at_size(doc, bytes) {
+  if (doc.bytes === bytes || !Array.isArray(doc.sizes)) return doc;
+  const found = doc.sizes.find(size => size.bytes === bytes);
+  return found ? {...doc, ...found} : doc;
+}
+
 class study_run {
-  constructor(doc, letter) {
+  /** Of the whole document, one size's row. */
+  constructor(whole, letter, bytes = NaN) {
+    const doc = at_size(whole, bytes);
+    this.document = whole;
     const list = name => (Array.isArray(doc[name]) ? doc[name] : []);
     this.doc = doc;
     this.letter = letter;
@@ -28,7 +38,7 @@ class study_run {
     const last = (column) => column.reduce((most, value) => Math.max(most, value), 0);
     this.end_ps = doc.end_ps || Math.max(last(this.span_end), last(this.move_end), 1);
     this.journey = this.move_count ? follow_contributions(this) : null;
-    this.row = this.rows.findLast(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
+    this.row = this.rows[doc.row] ?? this.rows.findLast(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
   }
 
   get label() { return this.letter ? `${this.letter} · ${this.title}` : this.title; }
