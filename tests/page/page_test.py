@@ -142,6 +142,52 @@ def test_timelines(page, troupe, folder, document):
         check(said in page.text("#opened") and page.b.value("troupe_page.runs.length") == 1, f"what is none is refused: {page.text('#opened')}")
 
 
+RECORDED = """num_ranks 2
+//@ clock here 1000000
+rank 0 {
+a: calc 40000
+//@ a from 5000 to 55000
+b: coll all_reduce 1024 f32 sum
+b requires a
+//@ b from 55000
+//@ b to 105000
+c: send 4096b to 1
+c requires b
+//@ c from 105000 to 115000
+}
+rank 1 {
+a: coll all_reduce 1024 f32 sum
+//@ a from 15000 to 95000
+b: recv 4096b from 0
+b requires a
+//@ b from 95000 to 125000
+}
+"""
+
+
+def test_recorded(chromium, troupe, folder):
+    """A run that an engine recorded, beside its replay."""
+    (folder / "recorded.goal").write_text(RECORDED)
+    said = subprocess.run([troupe, "replay", folder / "recorded.goal", "--report", folder / "recorded.html", "--timeline", folder / "recorded.json"], check=True, capture_output=True, text=True).stdout
+    check("recorded 120.0 us; the replay takes" in said, f"the table says how long the run took: {[l for l in said.splitlines() if 'recorded' in l]}")
+    page = Page(chromium, folder / "recorded.html")
+    spans = page.b.value("(r => [...r.span_begin].map((b, i) => [r.actors[r.span_actor[i]].name, r.name_of_span(i), b / 1e6, r.span_end[i] / 1e6]))(troupe_page.runs[0])")
+    check(spans == [["rank 0", "compute", 0, 50], ["rank 0", "all_reduce", 50, 100], ["rank 0", "send", 100, 110], ["rank 1", "all_reduce", 10, 90], ["rank 1", "receive", 90, 120]],
+          f"the page has the run as it was: {spans}")
+    check(page.b.value("troupe_page.runs[1].span_count") == 5 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "and the replay beside it")
+    check("A ends after 120" in page.text("#result"), f"and says how long both take: {page.text('#result')}")
+    rows = {r[0]: [plain(c) for c in r[1:]] for r in page.table("#rows")}
+    check(rows["all_reduce"][:3] == ["2", "130.0 µs", "54.2 %"], f"its table adds the time up: {rows}")
+    check(page.text("#choreography") == "(absent)" and page.b.value("document.querySelectorAll('#critical ol li').length") > 0, "what nobody knows is not there; of the replay the critical path is")
+    for drawing in (".gantt", ".heat"):
+        page.b.box(drawing)
+        page.b.frames()
+        check(page.colours(drawing) > 4, f"{drawing} is drawn")
+    page.quiet("a recorded run")
+    events = json.loads((folder / "recorded.json").read_text())["traceEvents"]
+    check(sum(e["ph"] == "X" and e["pid"] == 2 for e in events) == 5, "Perfetto's timeline has both, too")
+
+
 def numbers_of(document):
     return [[f"{r['bytes']:,}", f"{r['count']:,}", r["type"], r["redop"]] for r in document["rows"]]
 
@@ -426,6 +472,9 @@ def main():
 
         print("-- by the program itself")
         test_program(b, troupe, folder)
+
+        print("-- a recorded run")
+        test_recorded(b, troupe, folder)
 
         print("-- hostile text")
         page = Page(b, page_of("a2a4"))

@@ -194,7 +194,8 @@ class study_page {
     const main = document.querySelector("main");
     document.title = this.runs.map(run => run.title).join(" | ") + " – Troupe study";
     const one = this.runs.every(run => !run.jobs.length);  // what belongs to one collective
-    main.append(this.header(), this.results(), ...(one ? [this.choreography()] : []), this.gantt(), this.heat(), ...(one ? [this.critical()] : []), this.scenario());
+    const moves = one && !this.timelines, paths = one && (!this.timelines || this.runs.some(run => run.critical_path.length));
+    main.append(this.header(), this.results(), ...(moves ? [this.choreography()] : []), this.gantt(), this.heat(), ...(paths ? [this.critical()] : []), this.scenario());
     this.build_controls();
     for (const view of [...this.choreographies, ...this.drawings]) if (!view.surface) view.attach?.();
     this.drawings.push(...this.choreographies);
@@ -223,7 +224,11 @@ class study_page {
     return box;
   }
 
+  /** Nothing but who did what when is known of any run. */
+  get timelines() { return this.runs.every(run => run.doc.timeline); }
+
   results() {
+    if (this.timelines) return this.section("results", "Where the time went", null, time_table(this.runs));
     const table = this.runs.length > 1 ? comparison_table(this, ...this.runs) : rows_table(this, this.runs[0]);
     if (this.runs[0].jobs.length) return this.section("results", "Jobs", null, jobs_table(this.runs[0]), ...this.runs[0].sweeps.map(sweep => sweep_jobs_table(sweep)));
     const keys = [...new Set(this.runs.flatMap(run => run.sweeps.map(s => s.key)))];
@@ -304,6 +309,7 @@ class study_page {
 
   critical() {
     return this.section("critical", "Critical path", element("span", {class: "hint"}, "What the end had to wait for, in order. Click a line to go there."), this.columns(run => {
+      if (run.doc.timeline && !run.critical_path.length) return element("p", {class: "missing"}, "What happened is known, but not what waited for what.");
       if (!run.critical_path.length) return missing("The critical path was not recorded", run, "");
       const most = 2000, pieces = run.critical_path.slice(0, most);
       const list = element("ol", {class: "critical"}, ...pieces.map(piece => element("li", {}, element("button", {type: "button", onclick: event => {
@@ -338,6 +344,7 @@ function missing(what, run, advice) {
 
 function setting_words(run) {
   const {doc} = run, parts = [];
+  if (doc.about) return doc.about;
   if (doc.timeline) return `A timeline of ${plural(run.ranks, "track")} and ${plural(run.span_count, "span")}.`;
   if (run.jobs.length) return `${plural(run.jobs.length, "job")} at once on hardware ${doc.preset} of ${plural(run.ranks, "rank")}.`;
   parts.push(`${doc.collective || "collective"} of ${bytes_text(doc.bytes ?? 0)} on ${plural(run.ranks, "rank")}`);
@@ -422,6 +429,15 @@ function rows_table(page, run) {
   if (!run.rows.length) return missing("There is no row of results", run, "");
   const [[size, unit], ...others] = number_columns;
   return table_of("rows", [[size, unit, r => size_cell(page, r.bytes)], ...others], run.rows, row => run.rows.length > 1 && row === run.row);
+}
+
+/** Of timelines: what each name took, on all tracks together. */
+function time_table(runs) {
+  const times = runs.map(run => new Map(run.time_by_name().map(row => [row[0], row]))), names = [...new Set(times.flatMap(of => [...of.keys()]))];
+  const share = (run, ps) => percent_text(ps / (run.end_ps * Math.max(1, run.ranks)));
+  const columns = runs.flatMap((run, i) => [["how often", "", name => (times[i].get(name)?.[3] ?? 0).toLocaleString("en")], ["time", "of all tracks", name => time_text(times[i].get(name)?.[2] ?? 0)],
+    ["share", "", name => share(run, times[i].get(name)?.[2] ?? 0)]]);
+  return table_of("rows", [["what", "", name => name], ...columns], names, () => false, runs.length > 1 ? [["", 1], ...runs.map(run => [badge(run), 3])] : []);
 }
 
 const job_columns = [["job", "", j => j.name], ["ranks", "", j => j.ranks.length], ["rounds", "", j => j.rounds_ps.length],

@@ -127,7 +127,7 @@ function timeline_document(data, name) {
   const events = Array.isArray(data) ? data : data?.traceEvents;
   if (!Array.isArray(events)) throw new Error("it is neither a study's JSON nor a timeline in Chrome's trace format (an object with traceEvents)");
   const span_kinds = ["send", "reduce", "copy", "wait_chunk", "wait_credit", "occupy", "launch", "sync", "compute", "call"];
-  const actors = [], of_track = new Map(), processes = new Map(), threads = new Map(), open = new Map(), found = [];
+  const actors = [], names = new Map(), of_track = new Map(), processes = new Map(), threads = new Map(), open = new Map(), found = [];
   const key = e => `${e.pid ?? 0} ${e.tid ?? 0}`;
   const track = e => {
     if (!of_track.has(key(e))) {
@@ -139,7 +139,7 @@ function timeline_document(data, name) {
   const add = (e, begin, end, what, category) => {
     if (!(end >= begin)) return;
     const kind = span_kinds.includes(category) ? category : timeline_kinds[category] ?? (/wait/i.test(what) ? "wait_chunk" : "call");
-    found.push([track(e), begin, end, span_kinds.indexOf(kind), -1, -1, Number(e.args?.bytes) || 0, -1]);
+    found.push([track(e), begin, end, span_kinds.indexOf(kind), -1, -1, Number(e.args?.bytes) || 0, -1, names.get(what) ?? names.set(what, names.size).size - 1]);
   };
   for (const e of events) {
     const at = Number(e?.ts);
@@ -161,7 +161,7 @@ function timeline_document(data, name) {
     const thread = threads.get(which) || `track ${which}`, process = processes.get(pid);
     return {name: several && process ? `${process}: ${thread}` : thread, kind: "rank", rank: i};
   });
-  return {troupe_study: 1, title: name, ranks: actors.length, actors: named, span_kinds, spans: found, timeline: true,
+  return {troupe_study: 1, title: name, ranks: actors.length, actors: named, span_kinds, span_names: [...names.keys()], spans: found, timeline: true,
     end_ps: found.reduce((most, s) => Math.max(most, s[2]), 1), scenario: {timeline: name}};
 }
 
