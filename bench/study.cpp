@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +74,11 @@ hardware machine_of(const task& t) {
   if (std::strcmp(t.preset, "fat_tree") == 0) request.structure = {{"radix", "64"}};
   hardware on = build_preset(t.preset, request);
   if (std::strcmp(t.discipline, "fifo") != 0)
-    for (const element_class& c : on.classes) on.set(c.name + ".discipline", t.discipline);
+    for (const element_class& c : on.classes)
+      if (std::ranges::none_of(on.switches, [&](const reducing_switch& s) {
+            return s.unit != no_element && &on.class_of(s.unit) == &c;  // where a switch reduces must be fifo
+          }))
+        on.set(c.name + ".discipline", t.discipline);
   return on;
 }
 

@@ -69,22 +69,34 @@ public:
   /// `alone`: how long the message would take by itself.
   void join(std::int64_t now, std::uint32_t message, std::int64_t alone) {
     settle(now);
-    members_.push_back({attained_ + (static_cast<wide>(alone) << fraction), joined_++, now, message});
+    const member m{attained_ + (static_cast<wide>(alone) << fraction), joined_++, now, message};
+    if (empty()) {
+      alone_ = m;
+      is_alone_ = true;
+      return;
+    }
+    if (is_alone_) members_.push_back(alone_);
+    is_alone_ = false;
+    members_.push_back(m);
     std::push_heap(members_.begin(), members_.end(), later);
   }
-  bool empty() const { return members_.empty(); }
-  std::size_t size() const { return members_.size(); }
+  bool empty() const { return !is_alone_ && members_.empty(); }
+  std::size_t size() const { return is_alone_ ? 1 : members_.size(); }
   /// Who is done next, and when, if nobody joins before. Ties: who joined first. @pre not empty
   departure next() const {
-    const wide left = members_.front().done_at > attained_ ? members_.front().done_at - attained_ : 0;
-    const wide time = left * members_.size();
+    const member& first = is_alone_ ? alone_ : members_.front();
+    const wide left = first.done_at > attained_ ? first.done_at - attained_ : 0;
+    const wide time = left * size();
     constexpr wide one = wide{1} << fraction;
-    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), members_.front().message,
-            members_.front().joined_at};
+    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), first.message, first.joined_at};
   }
   /// Removes next(). @pre `now` is its time
   void leave(std::int64_t now) {
     settle(now);
+    if (is_alone_) {
+      is_alone_ = false;
+      return;
+    }
     std::pop_heap(members_.begin(), members_.end(), later);
     members_.pop_back();
   }
@@ -102,14 +114,22 @@ private:
     return a.done_at != b.done_at ? a.done_at > b.done_at : a.joined > b.joined;
   }
   void settle(std::int64_t now) {
-    if (!members_.empty()) attained_ += (static_cast<wide>(now - since_) << fraction) / members_.size();
+    const auto passed = static_cast<std::uint64_t>(now - since_);
     since_ = now;
+    const std::size_t k = size();
+    if (k == 0) return;
+    // Mostly it is short enough for a division of 64 bits.
+    if (k == 1) attained_ += static_cast<wide>(passed) << fraction;
+    else if (passed >> (64 - fraction) == 0) attained_ += (passed << fraction) / k;
+    else attained_ += (static_cast<wide>(passed) << fraction) / k;
   }
 
   wide attained_ = 0;
   std::int64_t since_ = 0;
   std::uint64_t joined_ = 0;
-  std::vector<member> members_;  ///< a heap, the earliest at the front
+  bool is_alone_ = false;
+  member alone_{};               ///< the only one, as it is on most elements at most times
+  std::vector<member> members_;  ///< else: a heap, the earliest at the front
 };
 
 }  // namespace troupe::actors

@@ -186,6 +186,8 @@ double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
 
 void traffic::set_up_elements() {
   elements_.resize(on_.elements.size());
+  fair_.reserve(static_cast<std::size_t>(std::ranges::count_if(
+      on_.elements, [&](const hardware_element& e) { return on_.classes[e.of].discipline == service::fair; })));
   marks_.resize(on_.elements.size());
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     const hardware_element& from = on_.elements[i];
@@ -383,6 +385,36 @@ void traffic::find_followers() {
     const element_index before = feeder[i];
     marks_[i].follows =
         before >= 0 && data_of(before).cut_through && is_fifo(before) && is_fifo(static_cast<element_index>(i));
+  }
+  find_shadows(feeder);
+}
+
+bool traffic::serves_alike(element_index a, element_index b) const {
+  const auto& x = elements_[static_cast<std::size_t>(a)];
+  const auto& y = elements_[static_cast<std::size_t>(b)];
+  return x.fair >= 0 && y.fair >= 0 && x.overhead == y.overhead && x.rate == y.rate && x.slow_down == y.slow_down &&
+         x.faults == 0 && y.faults == 0;
+}
+
+/// Shares depend on nothing but who came when. So an element that gets all messages of the fair one before it, each as much later, does
+/// what that one did, as much later. Reports want spans in the order of their ends, and a lost rank's message may never come to the second.
+void traffic::find_shadows(const std::vector<element_index>& feeder) {
+  const auto reduces = [](const part& p) { return !p.switches.empty(); };
+  if (fair_.empty() || record_ != nullptr || !on_.losses.empty() || std::ranges::any_of(parts_, reduces)) return;
+  constexpr std::int32_t unknown = -1, several = -2;
+  std::vector<std::int32_t> taker(elements_.size(), unknown);
+  for (const connection& c : connections_) {
+    const element_index* const way = way_of(c);
+    for (std::uint32_t h = 0; h < c.hops; ++h) {
+      std::int32_t& to = taker[static_cast<std::size_t>(way[h])];
+      const std::int32_t next = h + 1 < c.hops ? way[h + 1] : several;
+      to = to == unknown || to == next ? next : several;
+    }
+  }
+  for (std::size_t i = 0; i < elements_.size(); ++i) {
+    const element_index before = feeder[i], here = static_cast<element_index>(i);
+    marks_[i].shadow =
+        before >= 0 && taker[static_cast<std::size_t>(before)] == here && serves_alike(before, here) ? 1u : 0u;
   }
 }
 
@@ -652,6 +684,11 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
     if (e.fair >= 0) {
       join(index, at, head);
       next_head = head + e.overhead + e.latency;
+      for (; m.hop + 1 < c.hops && marks_[static_cast<std::size_t>(way[m.hop + 1])].shadow != 0; ++m.hop) {
+        const element_data& next = data_of(way[m.hop + 1]);
+        m.behind -= next.latency;
+        next_head += next.overhead + next.latency;
+      }
     } else {
       const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
       const auto served = reserve(e, head, occupied);
@@ -707,8 +744,15 @@ void traffic::handle(done_event happened) {
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
   std::int64_t behind = delays_of(c).latency;
-  for (const element_index* at = way_of(c); *at != element; ++at) behind -= data_of(*at).latency;
+  const element_index* at = way_of(c);
+  const element_index* const end = at + c.hops;
+  for (; *at != element; ++at) behind -= data_of(*at).latency;
   m.arrival = std::max(m.arrival, now + behind);
+  for (std::int64_t late = now; at + 1 != end && marks_[static_cast<std::size_t>(at[1])].shadow != 0; ++at) {
+    late += data_of(*at).overhead + data_of(*at).latency;
+    behind -= data_of(*at).latency;
+    m.arrival = std::max(m.arrival, late + behind);
+  }
   if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
   plan_departure(element);
@@ -794,6 +838,11 @@ std::vector<element_use> traffic::use() const {
   std::vector<element_use> all;
   all.reserve(elements_.size());
   for (const element_data& e : elements_) all.push_back(e.use);
+  // Whoever is before it all did the same. A way may go down in the numbers of its elements.
+  for (const connection& c : connections_)
+    for (std::uint32_t h = 1; h < c.hops; ++h)
+      if (marks_[static_cast<std::size_t>(way_of(c)[h])].shadow != 0)
+        all[static_cast<std::size_t>(way_of(c)[h])] = all[static_cast<std::size_t>(way_of(c)[h - 1])];
   return all;
 }
 

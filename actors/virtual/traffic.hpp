@@ -5,7 +5,8 @@
 // A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
 // that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
 // event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
-// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
+// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event. On fair elements it costs two, its
+// departure and its arrival: an element that gets all messages of another one, and no others, and serves alike, is not looked at (`shadow`).
 //
 // Several collectives may share the elements: each is a part, with ranks, lanes and a protocol of its own. All parts are added, then
 // set_up() is called, then the clock runs.
@@ -298,8 +299,9 @@ private:
   };
   /// What is asked of an element that a message will only come to: apart, so that nobody waits for the rest of it.
   struct element_mark {
-    std::uint32_t number : 31 = 0;  ///< by the order of first events; 0: none yet
+    std::uint32_t number : 30 = 0;  ///< by the order of first events; 0: none yet
     std::uint32_t follows : 1 = 0;  ///< is reserved together with the hop before
+    std::uint32_t shadow : 1 = 0;   ///< fair, and at any time what the hop before it was a moment ago
   };
 
   part new_part(int ranks, int lanes, int channels, const hardware& on, const protocol_costs& protocol);
@@ -311,6 +313,8 @@ private:
   void choose_way(std::uint32_t message);
   void set_up_elements();
   void find_followers();
+  void find_shadows(const std::vector<element_index>& feeder);
+  bool serves_alike(element_index a, element_index b) const;
   static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
                             std::uint32_t& hint);
   std::int64_t occupancy(element_data& e, std::uint64_t bytes);
@@ -341,7 +345,7 @@ private:
   template <class Event>
   void tell(std::int64_t when, element_index element, const Event& what) {
     element_mark& e = marks_[static_cast<std::size_t>(element)];
-    if (e.number == 0) e.number = ++numbered_ & 0x7fffffffu;
+    if (e.number == 0) e.number = ++numbered_ & 0x3fffffffu;
     time_.tell(when, *this, ~std::uint32_t{e.number}, what);
   }
   std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);

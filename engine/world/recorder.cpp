@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -31,9 +32,25 @@ std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_ep
 /// When the thread left its last recorded call, or made the world.
 struct thread_mark {
   std::uint64_t of = 0;  ///< the recorder's id; 0: none's
-  std::int64_t ns = 0;
+  std::int64_t ns = 0;   ///< of its CPU time
+  std::int64_t steady = 0;
 };
 thread_local thread_mark left;
+
+/// A call that the thread is in: what is over when it leaves.
+struct visited {
+  const recorded_communicator* of = nullptr;
+  rank_t rank = 0;
+  recorder::label calls{};
+};
+thread_local std::vector<visited> visits;
+
+/// Which clock std::chrono::steady_clock is: processes that have the same can tell who was first.
+std::string clock_name() {
+  std::string name;
+  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> name;
+  return name.empty() ? "unknown" : name;
+}
 std::atomic<std::uint64_t> recorders_made{0};
 
 /// "run.goal" → "run-2.goal" for the second of the process, "run.3.goal" for process 3.
@@ -61,7 +78,7 @@ recorder::recorder(const std::string& file, int ranks, bool of_job, int process,
   if (!out_)
     throw error(errc::bad_config,
                 "engine.record: " + file_ + " cannot be written: " + std::generic_category().message(errno));
-  mark();
+  left = {id_, thread_ns(), born_ns_};
 }
 
 std::int64_t recorder::computed(bool in_run) const {
@@ -72,7 +89,14 @@ std::int64_t recorder::computed(bool in_run) const {
   return in_run ? std::min(now, steady_ns() - born_ns_) : 0;
 }
 
-void recorder::mark() const { left = {id_, thread_ns()}; }
+void recorder::mark() const {
+  if (!visits.empty()) {
+    visited call = visits.back();
+    visits.pop_back();
+    if (call.of != nullptr) call.of->waited(call.rank, call.calls);
+  }
+  left = {id_, thread_ns(), steady_ns()};
+}
 
 std::uint64_t recorder::add(rank_data& of, const std::string& operation) {
   const std::string label = "l" + std::to_string(++of.count);
@@ -109,7 +133,8 @@ void recorder::finish() noexcept {
     const file_ptr out = std::move(out_);
     const auto put = [&](const std::string& text) { std::fwrite(text.data(), 1, text.size(), out.get()); };
     put("// recorded by troupe: a world of " + std::to_string((steady_ns() - born_ns_) / 1000) +
-        " us; replay it with `troupe replay`\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
+        " us; replay it with `troupe replay`\n//@ clock " + clock_name() + " " + std::to_string(born_ns_) +
+        "\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
     for (const auto& [name, members] : communicators_) {
       std::string line = "comm " + name + " {";
       for (const int m : members) line += " " + std::to_string(m);
@@ -161,9 +186,13 @@ recorder::rank_data& recorded_communicator::rank_of(rank_t rank) const {
 void recorded_communicator::compute(rank_t rank, bool in_run) const {
   const std::int64_t ns = in_->computed(in_run);
   if (ns <= 0) return;
+  const std::int64_t now = steady_ns(), since = left.of == in_->id_ ? left.steady : now - ns;
   recorder::rank_data& of = rank_of(rank);
   const std::lock_guard lock(of.mutex);
-  of.wait_for = {in_->add(of, "calc " + std::to_string(ns))};
+  const std::uint64_t number = in_->add(of, "calc " + std::to_string(ns));
+  of.wait_for = {number};
+  of.text += "//@ l" + std::to_string(number) + " from " + std::to_string(since - in_->born_ns_) + " to " +
+             std::to_string(now - in_->born_ns_) + "\n";
   in_->spill(of);
 }
 
@@ -200,6 +229,7 @@ recorder::label recorded_communicator::begin(rank_t rank, std::initializer_list<
     if (c->pair && c->peer == proc_null) continue;
     const std::uint64_t number = in_->add(of, text_of(*c));
     if (made.count++ == 0) made.first = number;
+    of.text += "//@ l" + std::to_string(number) + " from " + std::to_string(steady_ns() - in_->born_ns_) + "\n";
   }
   if (blocking && made.count > 0) {
     of.wait_for.clear();
@@ -211,8 +241,13 @@ recorder::label recorded_communicator::begin(rank_t rank, std::initializer_list<
 
 void recorded_communicator::waited(rank_t rank, recorder::label& of) const {
   recorder::rank_data& mine = rank_of(rank);
+  const std::int64_t now = steady_ns() - in_->born_ns_;
   const std::lock_guard lock(mine.mutex);
-  for (std::uint64_t i = 0; i < of.count; ++i) mine.wait_for.push_back(of.first + i);
+  const bool written = !in_->open_.load(std::memory_order_relaxed);
+  for (std::uint64_t i = 0; i < of.count && !written; ++i) {
+    mine.text += "//@ l" + std::to_string(of.first + i) + " to " + std::to_string(now) + "\n";
+    if (std::ranges::find(mine.wait_for, of.first + i) == mine.wait_for.end()) mine.wait_for.push_back(of.first + i);
+  }
   of.count = 0;
 }
 
@@ -226,12 +261,14 @@ bool in_run(const communicator_state& of) { return of.run && actors::runtime::is
 
 recorded_visit::recorded_visit(const communicator_state& of, rank_t rank) : of_(*of.record) {
   of_.compute(rank, in_run(of));
+  visits.emplace_back();
 }
 
 recorded_call::recorded_call(const communicator_state& of, rank_t rank,
                              std::initializer_list<const call_description*> calls)
     : of_(*of.record) {
   of_.compute(rank, in_run(of));
+  visits.emplace_back();
   std::vector<call_description> checked;
   checked.reserve(calls.size());
   try {
@@ -239,8 +276,9 @@ recorded_call::recorded_call(const communicator_state& of, rank_t rank,
   } catch (const error&) {
     return;  // the call itself will say so; it is none
   }
-  if (checked.size() == 1) of_.begin(rank, {&checked[0]}, true);
-  else of_.begin(rank, {&checked[0], &checked[1]}, true);
+  const recorder::label begun =
+      checked.size() == 1 ? of_.begin(rank, {&checked[0]}, true) : of_.begin(rank, {&checked[0], &checked[1]}, true);
+  visits.back() = {&of_, rank, begun};
 }
 
 void request::state::note_begin() {

@@ -27,7 +27,7 @@ study_scenario scenario(const std::string& choreography, const std::string& size
 
 study_result recorded(const std::string& choreography, const std::string& sizes = "[\"64K\", \"1M\"]") {
   study_run_options o;
-  o.record = true;
+  o.record = study_run_options::recorded::all;
   return run_study(scenario(choreography, sizes), o);
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("critical path: every queue of a message, and the hops by name") {
     configuration c;
     c.add_text(text, "study.toml");
     study_run_options o;
-    o.record = true;
+    o.record = study_run_options::recorded::all;
     std::string all;
     for (const critical_stretch& s : critical_path(run_study(read_study(c), o))) all += s.text + "\n";
     return all;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <queue>
 #include <random>
 
@@ -324,6 +325,36 @@ TEST_CASE("replay: no damage of a trace brings more than an error") {
   CHECK(performed > 0);
 }
 
+TEST_CASE("goal: measured times, of one clock and of several") {
+  const auto text = [](const char* rank, const char* clock, const char* times) {
+    return std::string{"num_ranks 2\n"} + clock + "rank " + rank + " {\na: calc 10\n" + times + "}\n";
+  };
+  using both = std::vector<trace_text>;
+  const auto begins = [](const application& a) {
+    return std::pair{a.recorded.at(0).at(0).begin_ps, a.recorded.at(1).at(0).begin_ps};
+  };
+  const std::string zero = text("0", "//@ clock x 1000\n", "//@ a from 5\n//@ a to 25\n");
+  const application one = read_goal(both{{"a", zero}, {"b", text("1", "//@ clock x 1100\n", "//@ a from 5 to 6\n")}});
+  CHECK(begins(one) == std::pair<std::int64_t, std::int64_t>{0, 100'000});
+  CHECK(one.recorded_end_ps() == 101'000);
+  CHECK(begins(read_goal({{"again", write_goal(one)}})) == begins(one));
+  CHECK(begins(read_goal(both{{"a", zero}, {"b", text("1", "//@ clock y 1100\n", "//@ a from 5 to 6\n")}})) ==
+        std::pair<std::int64_t, std::int64_t>{0, 0});
+  CHECK(begins(read_goal(
+            both{{"a", text("0", "", "//@ a from 9 to 10\n")}, {"b", text("1", "", "//@ a from 5 to 6\n")}})) ==
+        std::pair<std::int64_t, std::int64_t>{0, 0});
+  // Without an end it is not known; without any there is no recorded run.
+  CHECK(read_goal({{"a", text("0", "", "//@ a from 9\n")}}).recorded.empty());
+  CHECK(read_goal({{"a", text("0", "", "// a from 9 to 10\n")}}).recorded.empty());
+  for (const auto& [times, said] :
+       {std::pair{"//@ b from 1 to 2\n", "a:4: no operation of rank 0 above has the label b"},
+        std::pair{"//@ a from x\n", "expected a number of nanoseconds"},
+        std::pair{"//@ a to 5 from 4\n", "behind the end of the statement"}})
+    CHECK_THROWS_WITH_AS(read_goal({{"a", text("0", "", times)}}), doctest::Contains(said), error);
+  CHECK_THROWS_WITH_AS(read_goal({{"a", text("0", "//@ clock\n", "")}}), doctest::Contains("a:2: the line ends"),
+                       error);
+}
+
 TEST_CASE("record: a run is written as it was called, and can be replayed") {
   const std::string folder =
       (std::filesystem::temp_directory_path() / ("troupe_record_" + std::to_string(::getpid()))).string();
@@ -367,6 +398,23 @@ TEST_CASE("record: a run is written as it was called, and can be replayed") {
         CHECK(o.peer == (o.tag == 5 ? 2 : 1));
       }
     CHECK(sends == 2);
+    // When everything was: in the order of the calls, and a call that has ended is over.
+    REQUIRE(made.recorded.size() == 3);
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      REQUIRE(made.recorded[rank].size() == made.ranks[rank].operations.size());
+      std::int64_t before = 0;
+      for (const application::recorded_time& t : made.recorded[rank]) {
+        CHECK(t.begin_ps >= before);
+        CHECK(t.end_ps >= t.begin_ps);
+        before = t.begin_ps;
+        first = std::min(first, t.begin_ps);
+      }
+      for (const replay_dependency& d : made.ranks[rank].needs)
+        CHECK(made.recorded[rank][d.later].begin_ps >= made.recorded[rank][d.earlier].end_ps);
+    }
+    CHECK(first == 0);
+    CHECK(made.recorded_end_ps() > 0);
     replay_request how;
     const replay_result r =
         run_replay(scenario("[study]\npreset = \"dgx_h100\"\n"), std::make_shared<const application>(made), how);

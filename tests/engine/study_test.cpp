@@ -38,7 +38,7 @@ study_scenario scenario(const std::string& toml) {
 
 study_result run(const std::string& toml, bool record = false) {
   study_run_options o;
-  o.record = record;
+  o.record = record ? study_run_options::recorded::all : study_run_options::recorded::none;
   return run_study(scenario(toml), o);
 }
 
@@ -232,6 +232,37 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   int lines = 0;
   for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 18);
   CHECK(lines == 3);
+}
+
+TEST_CASE("study: every size is recorded, as long as there is room; the one to be shown first of all") {
+  study_run_options o;
+  o.record = study_run_options::recorded::all;
+  o.at = 1024;
+  const study_result r = run_study(scenario(ring), o),
+                     alone = run(std::string{ring} + "[study.skew]\n0 = \"0us\"\n", true);
+  CHECK(r.shown == 0);
+  CHECK(alone.shown == 1);
+  REQUIRE((r.rows[0].recording && r.rows[1].recording));
+  CHECK(r.rows[1].recording->moves.size() == r.rows[1].outcome.messages);
+  const json first = json::parse(study_json(r)), last = json::parse(study_json(alone));
+  CHECK(first["bytes"] == 1024);
+  CHECK(first["row"] == 0);
+  for (const char* of : {"spans", "moves", "critical_path", "end_ps", "utilisation", "parts"}) {
+    CHECK(first["sizes"][0][of] == last[of]);
+    CHECK(first[of] == last["sizes"][0][of]);
+  }
+  o.at = 3000;
+  CHECK_THROWS_WITH_AS(run_study(scenario(ring), o), doctest::Contains("no size 3000 to show; its sizes are 1K, 4K"),
+                       error);
+
+  // Four times 130 816 steps are more than half a million.
+  o.at.reset();
+  const study_result large = run_study(
+      scenario("[study]\nchoreography = \"ring\"\nranks = 256\nsizes = [\"1K\", \"2K\", \"4K\", \"8K\"]\n"), o);
+  CHECK(large.rows[3].recording);
+  CHECK(large.rows[1].recording);
+  CHECK_FALSE(large.rows[0].recording);
+  CHECK(large.remarks.back().starts_with("not recorded: 1K, as all sizes together have more than"));
 }
 
 TEST_CASE("study: a real run gives the same bits as the same plan in virtual time") {

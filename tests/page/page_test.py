@@ -142,6 +142,52 @@ def test_timelines(page, troupe, folder, document):
         check(said in page.text("#opened") and page.b.value("troupe_page.runs.length") == 1, f"what is none is refused: {page.text('#opened')}")
 
 
+RECORDED = """num_ranks 2
+//@ clock here 1000000
+rank 0 {
+a: calc 40000
+//@ a from 5000 to 55000
+b: coll all_reduce 1024 f32 sum
+b requires a
+//@ b from 55000
+//@ b to 105000
+c: send 4096b to 1
+c requires b
+//@ c from 105000 to 115000
+}
+rank 1 {
+a: coll all_reduce 1024 f32 sum
+//@ a from 15000 to 95000
+b: recv 4096b from 0
+b requires a
+//@ b from 95000 to 125000
+}
+"""
+
+
+def test_recorded(chromium, troupe, folder):
+    """A run that an engine recorded, beside its replay."""
+    (folder / "recorded.goal").write_text(RECORDED)
+    said = subprocess.run([troupe, "replay", folder / "recorded.goal", "--report", folder / "recorded.html", "--timeline", folder / "recorded.json"], check=True, capture_output=True, text=True).stdout
+    check("recorded 120.0 us; the replay takes" in said, f"the table says how long the run took: {[l for l in said.splitlines() if 'recorded' in l]}")
+    page = Page(chromium, folder / "recorded.html")
+    spans = page.b.value("(r => [...r.span_begin].map((b, i) => [r.actors[r.span_actor[i]].name, r.name_of_span(i), b / 1e6, r.span_end[i] / 1e6]))(troupe_page.runs[0])")
+    check(spans == [["rank 0", "compute", 0, 50], ["rank 0", "all_reduce", 50, 100], ["rank 0", "send", 100, 110], ["rank 1", "all_reduce", 10, 90], ["rank 1", "receive", 90, 120]],
+          f"the page has the run as it was: {spans}")
+    check(page.b.value("troupe_page.runs[1].span_count") == 5 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "and the replay beside it")
+    check("A ends after 120" in page.text("#result"), f"and says how long both take: {page.text('#result')}")
+    rows = {r[0]: [plain(c) for c in r[1:]] for r in page.table("#rows")}
+    check(rows["all_reduce"][:3] == ["2", "130.0 µs", "54.2 %"], f"its table adds the time up: {rows}")
+    check(page.text("#choreography") == "(absent)" and page.b.value("document.querySelectorAll('#critical ol li').length") > 0, "what nobody knows is not there; of the replay the critical path is")
+    for drawing in (".gantt", ".heat"):
+        page.b.box(drawing)
+        page.b.frames()
+        check(page.colours(drawing) > 4, f"{drawing} is drawn")
+    page.quiet("a recorded run")
+    events = json.loads((folder / "recorded.json").read_text())["traceEvents"]
+    check(sum(e["ph"] == "X" and e["pid"] == 2 for e in events) == 5, "Perfetto's timeline has both, too")
+
+
 def numbers_of(document):
     return [[f"{r['bytes']:,}", f"{r['count']:,}", r["type"], r["redop"]] for r in document["rows"]]
 
@@ -311,6 +357,45 @@ layout = "2x4"
 """
 
 
+def shown_end(page, run=0):
+    return page.b.value(f"troupe_page.runs[{run}].end_ps")
+
+
+def choose_size(page, size):
+    page.b.value("(s => { s.value = '%d'; s.dispatchEvent(new Event('change')); })(document.getElementById('size'))" % size)
+    page.b.frames(3)
+
+
+def test_sizes(page, path, document):
+    """Every size of a study can be shown, not only the last."""
+    small, large = document["rows"][0], document["rows"][1]
+    ends = [s["end_ps"] for s in document["sizes"]] + [document["end_ps"]]
+    check(page.b.value("[...document.getElementById('size').options].map(o => [Number(o.value), o.selected])") == [[small["bytes"], False], [large["bytes"], True]], "the sizes can be chosen, the last is shown")
+    page.seek(ends[1] // 2)
+    choose_size(page, small["bytes"])
+    check(shown_end(page) == ends[0] and abs(page.now() / ends[0] - 0.5) < 0.01, f"the other size is shown, as far into it: {page.now()} of {shown_end(page)}")
+    check(f"{small['busbw']:.2f} GB/s"[:4] in page.text("#result") and page.text("#rows tr.current td") == f"{small['bytes']:,}", f"its words and its row are marked: {page.text('#result')}")
+    items = page.b.value("[...document.querySelectorAll('ol.critical li')].map(l => l.textContent)")
+    path_of = document["sizes"][0]["critical_path"]
+    check(len(items) == len(path_of) > 0 and all(p["text"] in i for p, i in zip(path_of, items)), "its critical path is listed")
+    page.seek(ends[0])
+    check(page.b.value("troupe_page.runs[0].journey.held.every(h => h === 8)"), "its cells are complete at its end")
+    page.b.box(".gantt")
+    page.b.frames()
+    check(page.colours(".gantt") > 4, "its timeline is drawn")
+    page.b.until("location.hash.includes('size=64K')", 5)
+    opened_at(page, path, "#t=1us&size=64K")
+    check(shown_end(page) == ends[0] and page.now() == 1_000_000, "an address names the size")
+    page.b.value("location.hash = '#t=2us', 1")
+    page.b.until("troupe_page.clock.ps === 2e6", 5)
+    check(shown_end(page) == ends[1], "and another address the other")
+    page.b.click("#rows tbody tr:first-child button")
+    page.b.frames(3)
+    check(shown_end(page) == ends[0], "a click on a row shows its size")
+    opened_at(page, path, "#size=7")
+    check(shown_end(page) == ends[1], "a size that is not there is passed over")
+
+
 def test_program(chromium, troupe, folder):
     """Pages of real runs: study --report, compare --report."""
     study, page_file, data = folder / "program.toml", folder / "program.html", folder / "program.json"
@@ -325,7 +410,16 @@ def test_program(chromium, troupe, folder):
         page.b.box(drawing)
         page.b.frames()
         check(page.colours(drawing) > 4, f"{drawing} is drawn")
+    test_sizes(page, page_file, document)
     page.quiet("a real run")
+
+    subprocess.run([troupe, "study", study, "--at", "64K", "--json", data, "--trace", folder / "at.json"], check=True, capture_output=True)
+    at = json.loads(data.read_text())
+    check(at["bytes"] == 65536 and at["end_ps"] == document["sizes"][0]["end_ps"] and at["moves"] == document["sizes"][0]["moves"] and at["sizes"][0]["moves"] == document["moves"], "--at names the size that is shown first")
+    last = max(e["ts"] + e["dur"] for e in json.loads((folder / "at.json").read_text())["traceEvents"] if e["ph"] == "X")
+    check(abs(last - at["end_ps"] / 1e6) < 1e-3, f"and that of the trace: {last}")
+    refused = subprocess.run([troupe, "study", study, "--at", "3K"], capture_output=True, text=True)
+    check(refused.returncode != 0 and "its sizes are 64K, 1M" in refused.stderr, f"one that is not there is refused: {refused.stderr.strip()}")
 
     page_file = folder / "program_compared.html"
     said = subprocess.run([troupe, "compare", study, "--set-b", "choreography=hierarchical_pipeline", "--report", page_file], check=True, capture_output=True, text=True).stdout
@@ -333,6 +427,8 @@ def test_program(chromium, troupe, folder):
     rows, times = page.table("#rows"), [line.split() for line in said.splitlines() if line and line[0] != "#"]
     check(len(rows) == len(times) == 2 and all(abs(float(r[9]) - float(t[5])) < 0.01 for r, t in zip(rows, times)), f"a comparison's page and table say the same: {rows[-1]}, {times[-1]}")
     check(page.b.value("document.querySelectorAll('.stage').length") == 2, "and both runs are drawn")
+    choose_size(page, 65536)
+    check(all(abs(shown_end(page, r) / 1e6 - float(times[0][i])) < 0.01 for r, i in ((0, 1), (1, 3))), f"a comparison shows another size of both: {shown_end(page, 0)}, {times[0]}")
     page.quiet("a real comparison")
 
 
@@ -376,6 +472,9 @@ def main():
 
         print("-- by the program itself")
         test_program(b, troupe, folder)
+
+        print("-- a recorded run")
+        test_recorded(b, troupe, folder)
 
         print("-- hostile text")
         page = Page(b, page_of("a2a4"))

@@ -23,7 +23,7 @@ constexpr const char* footer = R"(Examples:
 Virtual times of two studies side by side: who is faster, by how much, and where the time went.)";
 
 struct arguments {
-  std::string a, b, json, report;
+  std::string a, b, json, report, at;
   std::vector<std::string> both, only_a, only_b;
   bool dump = false;
 };
@@ -67,7 +67,10 @@ int run(const arguments& of) {
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   study_run_options options;
-  options.record = true;
+  // Only files show more than one size.
+  options.record =
+      of.json.empty() && of.report.empty() ? study_run_options::recorded::shown : study_run_options::recorded::all;
+  if (!of.at.empty()) options.at = parse_size("--at", of.at);
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
   const study_result first = run_study(a, options), second = run_study(b, options);
@@ -100,6 +103,7 @@ void add_compare(command program, action& chosen) {
   settings("--set-a", a->only_a, "in A");
   settings("--set-b", a->only_b, "in B");
   sub.add_flag("--dump-config", a->dump, "print every value of both and where it came from, and do nothing else");
+  sub.add_option("--at", a->at, "the size that is looked at more closely (default: the last)").type_name("BYTES");
   sub.add_option("--report", a->report, "write one HTML page with both runs on one clock").type_name("FILE");
   sub.add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
       .type_name("FILE");

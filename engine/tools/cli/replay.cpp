@@ -9,6 +9,7 @@
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/replay/chakra.hpp"
 #include "engine/tools/report.hpp"
+#include "engine/tools/study/page.hpp"
 #include "memory/error.hpp"
 #include "topology/machine/quantities.hpp"
 
@@ -22,6 +23,7 @@ constexpr const char* footer = R"(Examples:
   troupe replay config/traces/training.goal --on dgx_h100 --set choreography=ring --set hardware.nvlink.bandwidth=100GB/s
   troupe replay config/traces/training.goal --on dgx_h100 --timeline run.json      (open it in https://ui.perfetto.dev)
   TROUPE_ENGINE_RECORD=run.goal ./app && troupe replay run.goal --on this_machine  (a file a process: run.0.goal, run.1.goal, …)
+  troupe replay run.goal --on this_machine --report run.html      (the run as it was, and its replay, on one clock; open it in a browser)
   troupe replay config/traces/training.goal --chakra run && troupe replay run.*.et --on dgx_h100
 
 A trace is a graph of computations, messages and collectives: in GOAL, LogGOPSim's language, with a line for collectives, or as Chakra's
@@ -30,7 +32,7 @@ The machine, its constants, and how collectives are performed are those of [stud
 
 struct arguments {
   std::vector<std::string> files;
-  std::string machine, eager, json, timeline, flops, memory_rate, groups, chakra;
+  std::string machine, eager, json, timeline, report, flops, memory_rate, groups, chakra;
   configuration_options config;
   bool path = false;
 };
@@ -75,7 +77,7 @@ int run(const arguments& a) {
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
-  for (const std::string* path : {&a.json, &a.timeline})
+  for (const std::string* path : {&a.json, &a.timeline, &a.report})
     if (!path->empty()) check_writable(*path);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
@@ -96,6 +98,7 @@ int run(const arguments& a) {
   if (a.path) print_replay_path(table, result);
   if (!a.json.empty()) write_text(a.json, replay_json(result));
   if (!a.timeline.empty()) write_text(a.timeline, replay_timeline(result));
+  if (!a.report.empty()) write_text(a.report, study_page(replay_documents(result)));
   return exit_ok;
 }
 
@@ -127,6 +130,8 @@ void add_replay(command program, action& chosen) {
   sub.add_flag("--path", a->path, "print the critical path");
   sub.add_option("--json", a->json, "write everything as JSON; - for standard output").type_name("FILE");
   sub.add_option("--timeline", a->timeline, "write what every rank did when, for Perfetto or chrome://tracing")
+      .type_name("FILE");
+  sub.add_option("--report", a->report, "write one HTML page: the replay, beside the run itself where it was recorded")
       .type_name("FILE");
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });

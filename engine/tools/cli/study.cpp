@@ -38,7 +38,7 @@ constexpr const char* footer = R"(Examples:
 Times are virtual: what the collective would take on the machine that [study] describes (docs/config.md).)";
 
 struct arguments {
-  std::string json, csv, trace, report;
+  std::string json, csv, trace, report, at;
   configuration_options config;
   std::vector<std::string> sweeps;
   std::string studies = "config/studies";
@@ -140,6 +140,7 @@ void check_alone(const arguments& a, const char* mode) {
                                                  {!a.csv.empty(), "--csv"},
                                                  {!a.trace.empty(), "--trace"},
                                                  {!a.report.empty(), "--report"},
+                                                 {!a.at.empty(), "--at"},
                                                  {a.config.dump, "--dump-config"},
                                                  {!a.config.assignments.empty() && !a.calibrate, "--set"},
                                                  {!a.json.empty() && a.presets, "--json"}};
@@ -232,7 +233,11 @@ int run(const arguments& a) {
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   study_run_options options;
-  options.record = !a.json.empty() || !a.trace.empty() || !a.report.empty() || a.path;
+  using recorded = study_run_options::recorded;
+  options.record = !a.json.empty() || !a.report.empty() ? recorded::all
+                   : !a.trace.empty() || a.path         ? recorded::shown
+                                                        : recorded::none;
+  if (!a.at.empty()) options.at = parse_size("--at", a.at);
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
 
@@ -243,13 +248,15 @@ int run(const arguments& a) {
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
     usage_error(std::string{a.path ? "--path" : "--trace"} +
                 " is of a study of one collective; of several jobs there are --json, --csv and --report");
+  if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   const study_result result = run_study(scenario, options);
   progress.clear();
   const bool taken = a.json == "-" || a.csv == "-";  // standard output is for one of them
   std::ostream& table = taken ? std::cerr : std::cout;
   print_study(table, result);
   bool wrong = any_wrong(result);
-  options.record = false;
+  options.record = recorded::none;
+  options.at.reset();
   std::vector<study_sweep_result> sweeps;
   for (const study_sweep& sweep : wanted) {
     sweeps.push_back(run_sweep(a, sweep, options));
@@ -261,8 +268,8 @@ int run(const arguments& a) {
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
   if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
-  if (!a.trace.empty() && !result.recording)
-    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller last size");
+  if (!a.trace.empty() && !result.shown_row()->recording)
+    throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
   const bool refused = std::ranges::any_of(sweeps, [](const study_sweep_result& s) { return !s.refused.empty(); });
   return wrong ? exit_wrong : refused ? exit_usage : exit_ok;
@@ -286,13 +293,14 @@ void add_study(command program, action& chosen) {
   sub.add_option("--sweep", a->sweeps, "run once more for every value: key=a,b,c; may be repeated")
       .type_name("KEY=A,B,C")
       .repeated();
-  sub.add_flag("--path", a->path, "print the critical path of the last size");
-  sub.add_option("--json", a->json, "write everything as JSON, the last size with its spans; - for standard output")
+  sub.add_option("--at", a->at, "the size that --path, --trace and the page are of (default: the last)")
+      .type_name("BYTES");
+  sub.add_flag("--path", a->path, "print the critical path of one size");
+  sub.add_option("--json", a->json, "write everything as JSON, sizes with their spans; - for standard output")
       .type_name("FILE");
   sub.add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output").type_name("FILE");
-  sub.add_option("--trace", a->trace, "write a trace of the last size for Perfetto or chrome://tracing")
-      .type_name("FILE");
-  sub.add_option("--report", a->report, "write one HTML page: the last size animated, its critical path, curves")
+  sub.add_option("--trace", a->trace, "write a trace of one size for Perfetto or chrome://tracing").type_name("FILE");
+  sub.add_option("--report", a->report, "write one HTML page: each size animated, its critical path, curves")
       .type_name("FILE");
   sub.add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");
   const option published =

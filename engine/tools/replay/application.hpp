@@ -13,7 +13,11 @@
 //   l2 requires l1                                  begins when l1 has ended
 //   l3 irequires l2                                 begins when l2 has begun
 //   }
-// Ranks call the collectives of a communicator in the order of their lines. Comments are // to the end of the line and /* … */.
+// Ranks call the collectives of a communicator in the order of their lines. Comments are // to the end of the line and /* … */. What a real run
+// measured stands in comments, which other programs pass over:
+//
+//   //@ clock 5f3a… 1234567        this file's times begin at 1234567 ns of that clock; files of one clock are of one timeline
+//   //@ l4 from 2000 to 3500       the operation of this label above was under way then, in nanoseconds; both may stand in lines of their own
 
 #include <cstddef>
 #include <cstdint>
@@ -49,6 +53,14 @@ struct application {
     application_call what;
   };
   std::vector<collective> collectives;
+  /// When an operation was under way in the run that was recorded; −1: not said.
+  struct recorded_time {
+    std::int64_t begin_ps = -1, end_ps = -1;
+  };
+  /// By rank and operation, from the first begin of all on; empty: it is no trace of a real run.
+  std::vector<std::vector<recorded_time>> recorded;
+  /// When the last one had ended; −1: there is none.
+  std::int64_t recorded_end_ps() const;
 };
 
 struct trace_text {

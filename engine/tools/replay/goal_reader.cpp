@@ -28,7 +28,24 @@ struct reading {
   std::map<std::string, std::size_t, std::less<>> communicators;
   std::vector<bool> defined;  ///< by rank
   said_calls calls;
+  std::vector<std::string> clocks;  ///< by rank: of its times; empty: not said
 };
+
+/// All times from the first on. Files whose clocks differ, or that name none, begin at the same moment.
+void align_times(application& of, const std::vector<std::string>& clocks) {
+  std::map<std::string, std::int64_t> first;
+  const auto clock_of = [&](std::size_t r) { return clocks[r].empty() ? of.ranks[r].file : clocks[r]; };
+  for (std::size_t r = 0; r < of.recorded.size(); ++r)
+    for (application::recorded_time& t : of.recorded[r]) {
+      if (t.begin_ps < 0 || t.end_ps < t.begin_ps) t = {};  // nobody waited for it
+      else if (const auto [at, fresh] = first.try_emplace(clock_of(r), t.begin_ps); !fresh)
+        at->second = std::min(at->second, t.begin_ps);
+    }
+  for (std::size_t r = 0; r < of.recorded.size(); ++r)
+    for (application::recorded_time& t : of.recorded[r])
+      if (t.begin_ps >= 0) t.begin_ps -= first[clock_of(r)], t.end_ps -= first[clock_of(r)];
+  if (first.empty()) of.recorded.clear();
+}
 
 /// Words of a line: names and numbers, and each of { } : by itself.
 class goal_file {
@@ -41,8 +58,11 @@ public:
     while (!rest.empty()) {
       const auto end = rest.find('\n');
       ++line_;
-      split(rest.substr(0, end), in_comment);
-      if (!words_.empty()) statement();
+      const std::string_view line = rest.substr(0, end);
+      const bool measured = !in_comment && line.starts_with("//@ ");
+      split(measured ? line.substr(4) : line, in_comment);
+      if (measured) measurement();
+      else if (!words_.empty()) statement();
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
     if (in_comment) fail("a comment that begins with /* does not end");
@@ -136,6 +156,32 @@ private:
     return static_cast<rank_t>(r);
   }
 
+  // -- measured times ---------------------------------------------------------------------------------------------------
+
+  std::int64_t nanoseconds() {
+    return 1000 * static_cast<std::int64_t>(number("a number of nanoseconds", most_nanoseconds));
+  }
+
+  void measurement() {
+    if (rank_ < 0) {
+      expect("clock");
+      clock_ = word("a clock's name");
+      since_ = nanoseconds();
+      return end_line();
+    }
+    const std::string_view label = word("the label of an operation");
+    const auto at = labels_.find(label);
+    if (at == labels_.end())
+      fail("no operation of rank " + std::to_string(rank_) + " above has the label " +
+           std::string{label.substr(0, 40)});
+    into_.made.recorded.resize(into_.made.ranks.size());
+    auto& times = into_.made.recorded[static_cast<std::size_t>(rank_)];
+    times.resize(std::max<std::size_t>(times.size(), at->second + 1));
+    if (take("from")) times[at->second].begin_ps = since_ + nanoseconds();
+    if (take("to")) times[at->second].end_ps = since_ + nanoseconds();
+    end_line();
+  }
+
   // -- statements -------------------------------------------------------------------------------------------------------
 
   void statement() {
@@ -179,6 +225,7 @@ private:
     into_.sized = true;
     into_.made.ranks.resize(count);
     into_.defined.resize(count);
+    into_.clocks.resize(count);
     into_.calls.resize(count);
     into_.communicators["world"] = 0;
     into_.made.communicators.push_back({"world", {}});
@@ -210,6 +257,7 @@ private:
       fail("rank " + std::to_string(rank_) + " has its operations already");
     into_.defined[static_cast<std::size_t>(rank_)] = true;
     here().file = from_.file;
+    into_.clocks[static_cast<std::size_t>(rank_)] = clock_;
     labels_.clear();
     needs_.clear();
   }
@@ -365,6 +413,8 @@ private:
   std::vector<std::string_view> words_;
   std::size_t next_ = 0;
   rank_t rank_ = -1;
+  std::string clock_;
+  std::int64_t since_ = 0;  ///< ps of this clock, at which the file's times begin
   std::unordered_map<std::string_view, std::uint32_t> labels_;
   std::vector<said_dependency> needs_;
 };
@@ -376,6 +426,9 @@ application read_goal(const std::vector<trace_text>& files) {
   for (const trace_text& one : files) goal_file{one, all}.read();
   if (!all.sized) throw error(errc::bad_config, "there is no file to read a trace from");
   join_collectives(all.made, all.calls);
+  for (std::size_t r = 0; r < all.made.recorded.size(); ++r)
+    all.made.recorded[r].resize(all.made.ranks[r].operations.size());
+  align_times(all.made, all.clocks);
   return std::move(all.made);
 }
 

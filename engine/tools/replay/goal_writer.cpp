@@ -62,6 +62,14 @@ std::string operation_text(const application& of, const replay_operation& o, int
   return o.cpu == 0 ? text : text + " cpu " + std::to_string(o.cpu);
 }
 
+std::string recorded_text(const application& of, std::size_t rank, std::size_t operation) {
+  if (of.recorded.empty() || of.recorded[rank].size() <= operation) return {};
+  const application::recorded_time& t = of.recorded[rank][operation];
+  if (t.begin_ps < 0) return {};
+  return "//@ l" + std::to_string(operation) + " from " + std::to_string(t.begin_ps / 1000) + " to " +
+         std::to_string(t.end_ps / 1000) + "\n";
+}
+
 }  // namespace
 
 std::string write_goal(const application& what) {
@@ -75,7 +83,8 @@ std::string write_goal(const application& what) {
     const replay_rank& rank = what.ranks[r];
     text += "rank " + std::to_string(r) + " {\n";
     for (std::size_t i = 0; i < rank.operations.size(); ++i)
-      text += "l" + std::to_string(i) + ": " + operation_text(what, rank.operations[i], static_cast<int>(r)) + "\n";
+      text += "l" + std::to_string(i) + ": " + operation_text(what, rank.operations[i], static_cast<int>(r)) + "\n" +
+              recorded_text(what, r, i);
     for (const replay_dependency& n : rank.needs)
       text +=
           "l" + std::to_string(n.later) + (n.begun ? " irequires l" : " requires l") + std::to_string(n.earlier) + "\n";

@@ -51,13 +51,6 @@ study_machine machine_for(study_scenario& s, int ranks) {
               s.preset_name + " has no " + plural(static_cast<std::size_t>(ranks), "rank") + ", which the trace has");
 }
 
-/// S of nccl-tests, of which a study makes the same blocks again.
-std::size_t bytes_of(const application_call& c, std::size_t ranks) {
-  if (c.kind.is_barrier() || c.kind.v_form) return 0;
-  const bool one = block_count(c.kind.what, static_cast<int>(ranks)) == 1;
-  return c.count * size_of(c.type) * (one ? 1 : ranks);
-}
-
 std::string key_of(const application::collective& c) {
   const application_call& w = c.what;
   std::string key = std::to_string(c.communicator) + " " + name(w.kind) + " " + std::to_string(w.count) + " " +
@@ -214,6 +207,19 @@ private:
 };
 
 }  // namespace
+
+std::int64_t application::recorded_end_ps() const {
+  std::int64_t end = -1;
+  for (const auto& rank : recorded)
+    for (const recorded_time& t : rank) end = std::max(end, t.end_ps);
+  return end;
+}
+
+std::size_t bytes_of(const application_call& c, std::size_t ranks) {
+  if (c.kind.is_barrier() || c.kind.v_form) return 0;
+  const bool one = block_count(c.kind.what, static_cast<int>(ranks)) == 1;
+  return c.count * size_of(c.type) * (one ? 1 : ranks);
+}
 
 std::string_view name(replay_stretch::part part) noexcept {
   switch (part) {

@@ -50,6 +50,9 @@ struct replay_result {
   double wall_seconds = 0;
 };
 
+/// S of nccl-tests, of which a study makes the same blocks again; 0 of barriers and v-forms.
+std::size_t bytes_of(const application_call& what, std::size_t ranks);
+
 struct replay_request {
   std::uint64_t eager_bytes = 64 * 1024;
   std::function<void(const std::string&)> progress;
@@ -64,9 +67,13 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
 
 void print_replay(std::ostream& to, const replay_result& result);
 void print_replay_path(std::ostream& to, const replay_result& result);
+/// "rank 3: all_reduce (line 17)"
+std::string stretch_text(const replay_result& result, const replay_stretch& stretch);
 /// The document described in engine/tools/replay/README.md.
 std::string replay_json(const replay_result& result);
-/// For Perfetto and chrome://tracing: a track a rank, an arrow a message.
+/// For the report page (../study/page.hpp): the run that was recorded, where the trace is of one, and the replay.
+std::vector<std::string> replay_documents(const replay_result& result);
+/// For Perfetto and chrome://tracing: a track a rank, an arrow a message; of a recorded run its own tracks, too.
 std::string replay_timeline(const replay_result& result);
 
 }  // namespace troupe

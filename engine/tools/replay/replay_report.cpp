@@ -110,6 +110,8 @@ const replay_operation& operation_of(const replay_result& r, const replay_stretc
   return r.what->ranks[static_cast<std::size_t>(s.rank)].operations[s.operation];
 }
 
+}  // namespace
+
 std::string stretch_text(const replay_result& r, const replay_stretch& s) {
   const replay_operation& o = operation_of(r, s);
   std::string text = "rank " + std::to_string(s.rank) + ": ";
@@ -126,8 +128,6 @@ std::string stretch_text(const replay_result& r, const replay_stretch& s) {
   return text + " (line " + std::to_string(o.line) + ")";
 }
 
-}  // namespace
-
 void print_replay(std::ostream& to, const replay_result& r) {
   std::size_t operations = 0;
   for (const replay_rank& rank : r.what->ranks) operations += rank.operations.size();
@@ -135,6 +135,9 @@ void print_replay(std::ostream& to, const replay_result& r) {
      << ": " << plural(operations, "operation") << ", " << plural(r.what->collectives.size(), "collective") << '\n';
   to << "# " << r.on->name << ": " << r.on->about << '\n';
   to << "#\n  makespan " << time_text(us(r.outcome.end_ps)) << " us\n";
+  if (const std::int64_t real = r.what->recorded_end_ps(); real > 0)
+    to << "  recorded " << time_text(us(real)) << " us; the replay takes "
+       << format("%.2f", static_cast<double>(r.outcome.end_ps) / static_cast<double>(real)) << " of it\n";
   print_ranks(to, r);
   print_groups(to, r);
   print_elements(to, r);
@@ -198,6 +201,7 @@ std::string replay_json(const replay_result& r) {
                       {"machine", r.on->name},
                       {"machine_ranks", r.on->ranks},
                       {"end_ps", r.outcome.end_ps},
+                      {"recorded_end_ps", r.what->recorded.empty() ? json(nullptr) : json(r.what->recorded_end_ps())},
                       {"messages", r.outcome.messages},
                       {"payload_bytes", r.outcome.payload_bytes},
                       {"events", r.outcome.events},
@@ -209,6 +213,28 @@ std::string replay_json(const replay_result& r) {
                       {"remarks", r.remarks}};
   return whole.dump(1) + "\n";
 }
+
+namespace {
+
+/// The run that was recorded, beside the replay.
+void add_recorded(trace_events& events, const replay_result& r) {
+  if (r.what->recorded.empty()) return;
+  events.name_process(2, "recorded");
+  for (std::size_t rank = 0; rank < r.what->recorded.size(); ++rank) {
+    const trace_events::track track{2, static_cast<std::int64_t>(rank)};
+    events.name_track(track, "rank " + std::to_string(rank));
+    for (std::size_t i = 0; i < r.what->recorded[rank].size(); ++i) {
+      const application::recorded_time& t = r.what->recorded[rank][i];
+      const replay_operation& o = r.what->ranks[rank].operations[i];
+      if (t.begin_ps < 0) continue;
+      const bool collective = o.what == replay_operation::kind::collective;
+      events.span(track, collective ? name(r.what->collectives[o.amount].what.kind) : std::string{name(o.what)},
+                  std::string{name(o.what)}, t.begin_ps, t.end_ps, "\"line\":" + std::to_string(o.line));
+    }
+  }
+}
+
+}  // namespace
 
 std::string replay_timeline(const replay_result& r) {
   trace_events events;
@@ -230,6 +256,7 @@ std::string replay_timeline(const replay_result& r) {
       events.arrow_ends(track, "message", std::to_string(arrows++), s.end);
     }
   }
+  add_recorded(events, r);
   return events.finish();
 }
 

@@ -68,8 +68,8 @@ void print_rows(std::ostream& to, const study_result& a, const study_result& b) 
 }
 
 void print_verdict(std::ostream& to, const study_result& a, const study_result& b) {
-  const double x = a.rows.back().time_us, y = b.rows.back().time_us;
-  to << "#\n# At " << bytes_text(a.rows.back().bytes) << " ";
+  const double x = a.shown_row()->time_us, y = b.shown_row()->time_us;
+  to << "#\n# At " << bytes_text(a.shown_row()->bytes) << " ";
   if (x == y) to << "both take " << time_text(x) << " us";
   else
     to << (y < x ? "B is " : "A is ") << format("%.2f", std::max(x, y) / std::min(x, y))
@@ -155,7 +155,7 @@ std::map<std::string, double> time_by_cause(const study_result& of) {
 
 std::vector<class_use> use_by_class(const study_result& of) {
   std::vector<class_use> all;
-  const virtual_outcome& did = of.rows.back().outcome;
+  const virtual_outcome& did = of.shown_row()->outcome;
   if (did.end_ps == 0) return all;
   for (std::size_t c = 0; c < of.on->classes.size(); ++c) {
     class_use u{of.on->classes[c].name, 0, 0, {}};

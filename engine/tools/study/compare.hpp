@@ -28,10 +28,10 @@ struct class_use {
   double mean = 0, most = 0;  ///< shares of the time that an element of the class was occupied
   std::string busiest;        ///< the element that was most
 };
-/// Of the last row.
+/// Of the row that is shown.
 std::vector<class_use> use_by_class(const study_result& of);
 
-/// Rows side by side, a sentence on the last row, the critical paths' times by cause and the classes' use.
+/// Rows side by side, a sentence on the row that is shown, the critical paths' times by cause and the classes' use.
 /// @pre both have rows of the same sizes in the same order (keep_common_sizes())
 void print_comparison(std::ostream& to, const study_result& a, const study_result& b);
 

@@ -17,7 +17,7 @@ std::string microseconds(std::int64_t ps) {
 
 class path_writer {
 public:
-  path_writer(const study_result& r, const virtual_recording& recording) : result_(r), recording_(recording) {}
+  path_writer(const study_result& r, const study_row& row) : result_(r), row_(row), recording_(*row.recording) {}
 
   std::vector<critical_stretch> write() {
     std::vector<std::int32_t> chain;
@@ -31,7 +31,7 @@ public:
       if (c.end > c.begin) add({c.begin, c.end, c.rank, work, "rank " + std::to_string(c.rank) + " worked"}, c.rank);
       before = std::max(before, c.end);
     }
-    const std::int64_t end = result_.rows.back().outcome.end_ps;
+    const std::int64_t end = row_.outcome.end_ps;
     if (end > before) add({before, end, -1, other, "the last rank finished"}, -1);
     for (stretch& s : all_) finish(s);
     std::vector<critical_stretch> made;
@@ -133,6 +133,7 @@ private:
   }
 
   const study_result& result_;
+  const study_row& row_;
   const virtual_recording& recording_;
   std::vector<stretch> all_;
 };
@@ -144,10 +145,15 @@ std::string_view name(path_part part) noexcept {
   return names[static_cast<std::size_t>(part)];
 }
 
-std::vector<critical_stretch> critical_path(const study_result& r) {
+std::vector<critical_stretch> critical_path(const study_result& r, const study_row& row) {
   // Where ranks were lost it ended because of that.
-  if (!r.recording || r.rows.empty() || !r.rows.back().outcome.ends.empty()) return {};
-  return path_writer{r, *r.recording}.write();
+  if (!row.recording || !row.outcome.ends.empty()) return {};
+  return path_writer{r, row}.write();
+}
+
+std::vector<critical_stretch> critical_path(const study_result& r) {
+  const study_row* row = r.shown_row();
+  return row == nullptr ? std::vector<critical_stretch>{} : critical_path(r, *row);
 }
 
 }  // namespace troupe

@@ -104,12 +104,15 @@ private:
   double capacity(const std::vector<int>& ranks, bool out) const {
     std::vector<bool> in_set(static_cast<std::size_t>(on_.ranks));
     for (const int r : ranks) in_set[static_cast<std::size_t>(r)] = true;
+    std::vector<int> outside;
+    for (int r = 0; r < on_.ranks; ++r)
+      if (!in_set[static_cast<std::size_t>(r)]) outside.push_back(r);
     // Which elements are met at a place, counted from the begin, and from the end; as long as the shortest way.
     std::vector<std::vector<bool>> from_begin, from_end;
     std::size_t shortest = std::numeric_limits<std::size_t>::max();
     for (const int r : ranks)
-      for (int peer = 0; peer < on_.ranks; ++peer)
-        for (int channel = 0; !in_set[static_cast<std::size_t>(peer)] && channel < channels_; ++channel) {
+      for (const int peer : outside)
+        for (int channel = 0; channel < channels_; ++channel) {
           const way met = out ? way_of(r, peer, channel) : way_of(peer, r, channel);
           shortest = std::min(shortest, met.size());
           while (from_begin.size() < met.size())

@@ -150,7 +150,7 @@ private:
       const study_part part{&machine_, into.ranks, into.places, into.by_nics};
       study_run_options how = options_;
       how.part = &part;
-      how.record = false;
+      how.record = study_run_options::recorded::none;
       try {
         study_result planned = run_study(one, how);
         study_row& best = planned.rows.at(0);

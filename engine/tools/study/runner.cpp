@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <tuple>
 #include <utility>
 
 #include "actors/virtual/offload_run.hpp"
@@ -82,14 +83,15 @@ public:
     study_result result;
     result.scenario = scenario_;
     result.on = on_;
+    if (!scenario_.sizes.empty()) result.shown = options_.at ? place_of(*options_.at) : scenario_.sizes.size() - 1;
     std::vector<std::string> names;
     if (scenario_.choreography != "hccl") names = candidates(scenario_.choreography);
     for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
       if (scenario_.choreography == "hccl") names = select_as_hccl(scenario_.sizes[i]);
-      study_row row = best_row(scenario_.sizes[i], names);
-      if (options_.record && i + 1 == scenario_.sizes.size()) record(row, scenario_.sizes[i], result);
-      result.rows.push_back(std::move(row));
+      result.rows.push_back(best_row(scenario_.sizes[i], names));
+      as_performed_.push_back({through_scratch_, chunk_bytes_});
     }
+    record(result);
     result.remarks = remarks_;
     return result;
   }
@@ -456,27 +458,61 @@ private:
     return made;
   }
 
-  /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
-  void record(study_row& row, std::size_t bytes, study_result& result) {
+  std::size_t place_of(std::size_t bytes) const {
+    const auto at = std::find(scenario_.sizes.begin(), scenario_.sizes.end(), bytes);
+    if (at != scenario_.sizes.end()) return static_cast<std::size_t>(at - scenario_.sizes.begin());
+    std::string list;
+    for (const std::size_t n : scenario_.sizes) list += (list.empty() ? "" : ", ") + bytes_text(n);
+    throw error(errc::bad_config, "the study has no size " + bytes_text(bytes) + " to show; its sizes are " + list);
+  }
+
+  /// The row that is shown; then the others, the last first, as long as together they are not more than one may be.
+  void record(study_result& result) {
+    using recorded = study_run_options::recorded;
+    if (options_.record == recorded::none || result.rows.empty()) return;
     if (on_->nics) {
       remarks_.push_back(
           "not recorded: what NICs do is not; there are spans, moves and the critical path where hosts' ranks perform");
       return;
     }
-    if (row.outcome.steps > most_recorded_steps) {
-      remarks_.push_back("not recorded: " + std::to_string(row.outcome.steps) + " steps are more than " +
+    std::uint64_t steps = result.shown_row()->outcome.steps;
+    if (steps > most_recorded_steps) {
+      remarks_.push_back("not recorded: " + std::to_string(steps) + " steps are more than " +
                          std::to_string(most_recorded_steps) +
                          "; spans, moves and the critical path are for smaller runs");
-      return;
+      steps = 0;
+    } else {
+      record(result, result.shown);
     }
-    const job_shape shape = shape_at(bytes);
+    if (options_.record != recorded::all) return;
+    std::string left_out;
+    for (std::size_t i = result.rows.size(); i-- > 0;) {
+      if (i == result.shown) continue;
+      if (steps + result.rows[i].outcome.steps > most_recorded_steps) {
+        left_out = bytes_text(result.rows[i].bytes) + (left_out.empty() ? "" : ", ") + left_out;
+        continue;
+      }
+      steps += result.rows[i].outcome.steps;
+      record(result, i);
+    }
+    if (!left_out.empty())
+      remarks_.push_back("not recorded: " + left_out + ", as all sizes together have more than " +
+                         std::to_string(most_recorded_steps) + " steps; take fewer sizes, or name one with --at");
+  }
+
+  /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
+  void record(study_result& result, std::size_t i) {
+    study_row& row = result.rows[i];
+    const job_shape shape = shape_at(scenario_.sizes[i]);
+    std::tie(through_scratch_, chunk_bytes_) = as_performed_[i];
+    set_rates(shape);
     for (const protocol_costs& p : protocols_) {
       if (p.name != row.protocol) continue;
       auto recording = std::make_shared<virtual_recording>();
       const attempt a = attempt_of(row.choreography, p, shape, row.cut.slices);
       row = row_of(a, shape, recording.get());
-      result.recording = std::move(recording);
-      result.notes = a.what->notes;
+      row.recording = std::move(recording);
+      row.notes = a.what->notes;
     }
   }
 
@@ -491,8 +527,9 @@ private:
   std::vector<std::shared_ptr<const prepared>> kept_;
   std::size_t kept_steps_ = 0;
   std::vector<std::string> remarks_;
-  bool through_scratch_ = scenario_.through_scratch;   ///< of the present size
-  std::uint64_t chunk_bytes_ = scenario_.chunk_bytes;  ///< of the present size
+  bool through_scratch_ = scenario_.through_scratch;          ///< of the present size
+  std::uint64_t chunk_bytes_ = scenario_.chunk_bytes;         ///< of the present size
+  std::vector<std::pair<bool, std::uint64_t>> as_performed_;  ///< these two, of every size so far
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -96,9 +97,10 @@ struct study_row {
   bool verified = false;          ///< the score was verified at this number of ranks; else see study_result::remarks
   double wall_seconds = 0;        ///< of the simulation itself, without writing the score
   virtual_outcome outcome;
-  /// Where study_run_options::part asked for it: how it was performed.
+  /// Where study_run_options::record or ::part asked for it: how it was performed.
   std::shared_ptr<const score> notes;
-  virtual_call call{};  ///< of these notes
+  std::shared_ptr<const virtual_recording> recording;  ///< where ::record asked for it, and it is not too long
+  virtual_call call{};                                 ///< of these notes
 };
 
 struct study_result {
@@ -111,9 +113,8 @@ struct study_result {
   virtual_jobs_outcome together;
   std::vector<study_shared_element> shared;  ///< the longest queues first
   double wall_seconds = 0;                   ///< of all their runs
-  /// Of the last row, if asked for.
-  std::shared_ptr<const virtual_recording> recording;
-  std::shared_ptr<const score> notes;  ///< of the last row
+  std::size_t shown = 0;  ///< the row that reports look at more closely: the last, or study_run_options::at
+  const study_row* shown_row() const { return rows.empty() ? nullptr : &rows[shown]; }
 };
 
 /// A part of a machine that is there already, which a scenario is performed on instead of on one of its own.
@@ -125,8 +126,9 @@ struct study_part {
 };
 
 struct study_run_options {
-  const study_part* part = nullptr;                  ///< instead of the scenario's machine
-  bool record = false;                               ///< the last size is recorded
+  const study_part* part = nullptr;  ///< instead of the scenario's machine
+  enum class recorded : std::uint8_t { none, shown, all } record = recorded::none;  ///< all: as long as there is room
+  std::optional<std::size_t> at;                     ///< of the sizes, the one that is shown; it must be one of them
   std::function<void(const std::string&)> progress;  ///< one line, now and then
   std::function<bool()> go_on;                       ///< false: ends with error(cancelled)
 };
@@ -149,11 +151,11 @@ struct study_sweep_result {
 /// Title, hardware in a line, the rows in nccl-tests' columns (virtual µs), bounds, the busiest elements.
 void print_study(std::ostream& to, const study_result& result);
 void print_sweep(std::ostream& to, const study_sweep_result& result);
-/// The document described in engine/tools/study/README.md. `recording`: spans, moves and the critical path too.
+/// The document described in engine/tools/study/README.md: of rows with a recording spans, moves and the critical path, too.
 std::string study_json(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
 /// A line a row.
 std::string study_csv(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
-/// For Perfetto and chrome://tracing: a track an actor, an arrow a chunk. @pre result.recording
+/// Of the row that is shown, for Perfetto and chrome://tracing: a track an actor, an arrow a chunk. @pre it has a recording
 std::string study_trace(const study_result& result);
 
 /// What a stretch of the critical path was spent on.
@@ -168,6 +170,8 @@ struct critical_stretch {
   path_part spent = path_part::other;
   std::string text;
 };
-std::vector<critical_stretch> critical_path(const study_result& result);
+/// Of a row of the result; empty without a recording.
+std::vector<critical_stretch> critical_path(const study_result& result, const study_row& row);
+std::vector<critical_stretch> critical_path(const study_result& result);  ///< of the row that is shown
 
 }  // namespace troupe

@@ -49,7 +49,7 @@ double share_of(const study_result& r, const study_row& row, std::size_t element
 
 void print_use(std::ostream& to, const study_result& r) {
   if (r.rows.empty()) return;
-  const study_row& row = r.rows.back();
+  const study_row& row = *r.shown_row();
   const auto order = by_use(row);
   if (order.empty()) return;
   constexpr std::size_t most_shown = 8;
@@ -67,7 +67,7 @@ void print_use(std::ostream& to, const study_result& r) {
 }
 
 void print_path(std::ostream& to, const study_result& r) {
-  if (!r.recording) return;
+  if (r.rows.empty() || !r.shown_row()->recording) return;
   to << "#\n# Critical path:\n";
   for (const critical_stretch& s : critical_path(r))
     to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6)
@@ -118,7 +118,7 @@ void print_study(std::ostream& to, const study_result& r) {
   print_rows(to, r);
   print_use(to, r);
   if (!r.rows.empty()) {
-    print_energy(to, *r.on, r.rows.back().outcome.use, r.rows.back().outcome.end_ps);
+    print_energy(to, *r.on, r.shown_row()->outcome.use, r.shown_row()->outcome.end_ps);
     for (const study_row& row : r.rows) print_ends(to, *r.on, row);
   }
   print_path(to, r);
@@ -229,9 +229,9 @@ json actors_json(const study_result& r) {
   return actors;
 }
 
-json path_json(const study_result& r) {
+json path_json(const study_result& r, const study_row& row) {
   json path = json::array();
-  for (const critical_stretch& s : critical_path(r))
+  for (const critical_stretch& s : critical_path(r, row))
     path.push_back({{"begin_ps", s.begin_ps},
                     {"end_ps", s.end_ps},
                     {"actor", s.actor},
@@ -372,41 +372,78 @@ json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
 
 }  // namespace
 
+namespace {
+
+json use_json(const study_result& r, const study_row& row) {
+  json use = json::array();
+  for (const std::size_t e : by_use(row))
+    use.push_back({{"actor", static_cast<std::size_t>(r.on->ranks) + e},
+                   {"busy_ps", row.outcome.use[e].busy_ps},
+                   {"bytes", row.outcome.use[e].bytes},
+                   {"share", share_of(r, row, e)}});
+  return use;
+}
+
+/// Of an object of a row, which is its text: closes it behind what was recorded.
+std::string with_recording(const json& object, const study_row* row) {
+  std::string text = object.dump();
+  text.back() = ',';
+  static const virtual_recording none;
+  return text + "\n" +
+         recording_json(row != nullptr && row->recording ? *row->recording : none,
+                        row != nullptr && row->notes ? row->notes->parts : 1) +
+         "}";
+}
+
+/// Of a row that is not shown, what the document says of the one that is.
+std::string other_size_json(const study_result& r, std::size_t index) {
+  const study_row& row = r.rows[index];
+  return with_recording({{"row", index},
+                         {"bytes", row.bytes},
+                         {"choreography", row.choreography},
+                         {"protocol", row.protocol},
+                         {"end_ps", row.outcome.end_ps},
+                         {"parts", row.notes ? row.notes->parts : 1},
+                         {"critical_path", path_json(r, row)},
+                         {"complete", !row.recording || row.recording->complete},
+                         {"utilisation", use_json(r, row)}},
+                        &row);
+}
+
+}  // namespace
+
 std::string study_json(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
   if (!r.jobs.empty()) return jobs_document(r, sweeps_json(sweeps));
-  const study_row* last = r.rows.empty() ? nullptr : &r.rows.back();
-  json kinds = json::array(), use = json::array();
+  const study_row* row = r.shown_row();
+  json kinds = json::array();
   for (int k = 0; k < span_kind_count; ++k) kinds.push_back(name(static_cast<span_kind>(k)));
-  if (last)
-    for (const std::size_t e : by_use(*last))
-      use.push_back({{"actor", static_cast<std::size_t>(r.on->ranks) + e},
-                     {"busy_ps", last->outcome.use[e].busy_ps},
-                     {"bytes", last->outcome.use[e].bytes},
-                     {"share", share_of(r, *last, e)}});
-  json out{{"troupe_study", 1},
-           {"title", title_of(r)},
-           {"scenario", r.scenario.as_said},
-           {"collective", name(r.scenario.kind)},
-           {"choreography", last ? last->choreography : r.scenario.choreography},
-           {"protocol", last ? last->protocol : r.scenario.protocol},
-           {"preset", r.scenario.preset_name},
-           {"ranks", r.on->ranks},
-           {"bytes", last ? last->bytes : 0},
-           {"end_ps", last ? last->outcome.end_ps : 0},
-           {"blocks", block_count(r.scenario.kind.what, r.on->ranks)},
-           {"parts", r.notes ? r.notes->parts : 1},
-           {"span_kinds", std::move(kinds)},
-           {"actors", actors_json(r)},
-           {"critical_path", path_json(r)},
-           {"complete", !r.recording || r.recording->complete},
-           {"rows", rows_json(r)},
-           {"utilisation", std::move(use)},
-           {"sweeps", sweeps_json(sweeps)},
-           {"remarks", r.remarks}};
-  std::string text = out.dump();
+  const json out{{"troupe_study", 1},
+                 {"title", title_of(r)},
+                 {"scenario", r.scenario.as_said},
+                 {"collective", name(r.scenario.kind)},
+                 {"choreography", row ? row->choreography : r.scenario.choreography},
+                 {"protocol", row ? row->protocol : r.scenario.protocol},
+                 {"preset", r.scenario.preset_name},
+                 {"ranks", r.on->ranks},
+                 {"row", r.shown},
+                 {"bytes", row ? row->bytes : 0},
+                 {"end_ps", row ? row->outcome.end_ps : 0},
+                 {"blocks", block_count(r.scenario.kind.what, r.on->ranks)},
+                 {"parts", row && row->notes ? row->notes->parts : 1},
+                 {"span_kinds", std::move(kinds)},
+                 {"actors", actors_json(r)},
+                 {"critical_path", row ? path_json(r, *row) : json::array()},
+                 {"complete", !row || !row->recording || row->recording->complete},
+                 {"rows", rows_json(r)},
+                 {"utilisation", row ? use_json(r, *row) : json::array()},
+                 {"sweeps", sweeps_json(sweeps)},
+                 {"remarks", r.remarks}};
+  std::string text = with_recording(out, row);
   text.back() = ',';
-  return text + "\n" + recording_json(r.recording ? *r.recording : virtual_recording{}, r.notes ? r.notes->parts : 1) +
-         "}\n";
+  text += "\n\"sizes\":[";
+  for (std::size_t i = 0; i < r.rows.size(); ++i)
+    if (i != r.shown) text += (text.back() == '[' ? "\n" : ",\n") + other_size_json(r, i);
+  return text + "]}\n";
 }
 
 }  // namespace troupe

@@ -21,7 +21,7 @@ public:
 
   std::string write() {
     name_processes();
-    const virtual_recording& rec = *result_.recording;
+    const virtual_recording& rec = *result_.shown_row()->recording;
     for (const virtual_span& s : rec.spans) add_span(s);
     for (const virtual_move& m : rec.moves) add_flow(m);
     add_ends();
@@ -38,7 +38,7 @@ private:
     events_.name_process(rank_process, "ranks");
     events_.name_process(element_process, "elements");
     for (int r = 0; r < result_.on->ranks; ++r) events_.name_track(track(r), "rank " + std::to_string(r));
-    const auto& use = result_.rows.back().outcome.use;
+    const auto& use = result_.shown_row()->outcome.use;
     for (std::size_t e = 0; e < use.size(); ++e)
       if (use[e].messages > 0)
         events_.name_track(track(result_.on->ranks + static_cast<std::int32_t>(e)), result_.on->elements[e].name);
@@ -55,7 +55,7 @@ private:
 
   /// A lost rank's track shows since when; those of others, where their collective ended with an error.
   void add_ends() {
-    const virtual_outcome& o = result_.rows.back().outcome;
+    const virtual_outcome& o = result_.shown_row()->outcome;
     for (const rank_loss& l : result_.on->losses)
       if (!o.ends.empty()) events_.span(track(l.rank), "lost", "lost", l.at_ps, std::max(l.at_ps, o.end_ps), "");
     for (std::size_t r = 0; r < o.ends.size(); ++r)
@@ -109,7 +109,8 @@ private:
 }  // namespace
 
 std::string study_trace(const study_result& r) {
-  if (!r.recording || r.rows.empty()) throw error(errc::invalid_argument, "there is no recording to make a trace of");
+  if (r.rows.empty() || !r.shown_row()->recording)
+    throw error(errc::invalid_argument, "there is no recording to make a trace of");
   return trace_writer{r}.write();
 }
 

@@ -56,7 +56,7 @@ const kind_words = {
 };
 const kind_spent = {
   send: "sending", reduce: "reducing", copy: "copying", wait_chunk: "waiting for chunks", wait_credit: "waiting for credits",
-  occupy: "occupied", launch: "launching", sync: "synchronising", compute: "computing",
+  occupy: "occupied", launch: "launching", sync: "synchronising", compute: "computing", call: "in calls",
 };
 const actor_words = {
   rank: "ranks", link: "links", ring_segment: "ring segments", dma: "DMA engines", nic: "NICs", switch: "switches",

@@ -188,13 +188,14 @@ class gantt_view {
     const {context: c} = this.surface, run = this.run;
     if (end - x < 46) return;
     const from = run.span_from[s], to = run.span_to[s];
-    const text = `${kind === "occupy" ? "" : is_wait(kind) ? "wait " : `${kind} `}${from >= 0 && to >= 0 ? `${from}→${to}` : ""}${run.span_bytes[s] > 0 ? ` ${short_bytes(run.span_bytes[s])}` : ""}`;
+    const own = run.span_names[run.span_name[s]];
+    const text = `${own ? `${own} ` : kind === "occupy" ? "" : is_wait(kind) ? "wait " : `${kind} `}${from >= 0 && to >= 0 ? `${from}→${to}` : ""}${run.span_bytes[s] > 0 ? ` ${short_bytes(run.span_bytes[s])}` : ""}`;
     c.font = text_font(10);
     c.textAlign = "left";
     c.textBaseline = "middle";
     if (is_wait(kind)) return;
     c.fillStyle = ["compute", "occupy", "launch"].includes(kind) ? "#111" : "#fff";
-    c.fillText(fitted(c, text.trim(), end - x - 8), x + 4, top + height / 2 + 0.5);
+    c.fillText(fitted(c, text.trim().replace(/ +/g, " "), end - x - 8), x + 4, top + height / 2 + 0.5);
   }
 
   /** A dark line under what the end had to wait for, and thin ones where the path changes rows. */
@@ -253,8 +254,8 @@ class gantt_view {
     const name = run.actors[found.actor].name;
     const critical = this.critical[found.actor].find(p => p.begin_ps <= ps && ps <= p.end_ps);
     if (found.span < 0) return tooltip.show(event, name, `idle at ${time_text(ps)}`, ...(critical ? [`Critical: ${critical.text}`] : []));
-    const s = found.span, from = run.span_from[s], to = run.span_to[s], kind = run.span_kinds[run.span_kind[s]];
-    tooltip.show(event, `${name}: ${kind_words[kind] ?? kind}`,
+    const s = found.span, from = run.span_from[s], to = run.span_to[s];
+    tooltip.show(event, `${name}: ${run.name_of_span(s)}`,
       [from >= 0 || to >= 0 ? [from >= 0 ? `from rank ${from}` : "", to >= 0 ? `to rank ${to}` : ""].filter(Boolean).join(" ") : "", run.span_bytes[s] > 0 ? bytes_text(run.span_bytes[s]) : ""].filter(Boolean).join(", ") || "no message",
       `${time_text(run.span_end[s] - run.span_begin[s])}, from ${time_text(run.span_begin[s], 5)} to ${time_text(run.span_end[s], 5)}`,
       ...(run.span_flow[s] >= 0 ? [`message ${run.span_flow[s]}`] : []), ...(critical ? [`Critical: ${critical.text}`] : []));

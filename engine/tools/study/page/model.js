@@ -5,8 +5,18 @@ const actor_order = ["job", "rank", "core", "dma", "ring_segment", "pcie", "link
 /** States of cells beyond this are not followed; 4 million are 16 MB and 20 ms a frame. */
 const most_cell_states = 4e6;
 
+/** The document as one of its rows: each has what the first one shown has. Another size, or none: as it is. */
+function at_size(doc, bytes) {
+  if (doc.bytes === bytes || !Array.isArray(doc.sizes)) return doc;
+  const found = doc.sizes.find(size => size.bytes === bytes);
+  return found ? {...doc, ...found} : doc;
+}
+
 class study_run {
-  constructor(doc, letter) {
+  /** Of the whole document, one size's row. */
+  constructor(whole, letter, bytes = NaN) {
+    const doc = at_size(whole, bytes);
+    this.document = whole;
     const list = name => (Array.isArray(doc[name]) ? doc[name] : []);
     this.doc = doc;
     this.letter = letter;
@@ -28,7 +38,7 @@ class study_run {
     const last = (column) => column.reduce((most, value) => Math.max(most, value), 0);
     this.end_ps = doc.end_ps || Math.max(last(this.span_end), last(this.move_end), 1);
     this.journey = this.move_count ? follow_contributions(this) : null;
-    this.row = this.rows.findLast(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
+    this.row = this.rows[doc.row] ?? this.rows.findLast(row => row.bytes === doc.bytes) ?? this.rows[this.rows.length - 1] ?? null;
   }
 
   get label() { return this.letter ? `${this.letter} · ${this.title}` : this.title; }
@@ -55,7 +65,10 @@ class study_run {
     this.span_to = new Int32Array(n);
     this.span_bytes = new Float64Array(n);
     this.span_flow = new Int32Array(n);
-    rows.forEach(([actor, begin, end, kind, from, to, bytes, flow], i) => {
+    this.span_names = Array.isArray(this.doc.span_names) ? this.doc.span_names : [];
+    this.span_name = new Int32Array(n);
+    rows.forEach(([actor, begin, end, kind, from, to, bytes, flow, name = -1], i) => {
+      this.span_name[i] = name;
       this.span_actor[i] = actor; this.span_begin[i] = begin; this.span_end[i] = end; this.span_kind[i] = kind;
       this.span_from[i] = from; this.span_to[i] = to; this.span_bytes[i] = bytes; this.span_flow[i] = flow;
     });
@@ -133,6 +146,24 @@ class study_run {
     return out;
   }
 
+  /** What a span is called: by its own name, or by its kind's words. */
+  name_of_span(s) {
+    const kind = this.span_kinds[this.span_kind[s]];
+    return this.span_names[this.span_name[s]] ?? kind_words[kind] ?? kind;
+  }
+
+  /** Picoseconds of all actors by what their spans are called, most first: [[name, kind, ps, how many], …]. */
+  time_by_name() {
+    const all = new Map();
+    for (let s = 0; s < this.span_count; ++s) {
+      const name = this.name_of_span(s), old = all.get(name) ?? [name, this.span_kinds[this.span_kind[s]], 0, 0];
+      old[2] += this.span_end[s] - this.span_begin[s];
+      ++old[3];
+      all.set(name, old);
+    }
+    return [...all.values()].sort((a, b) => b[2] - a[2]);
+  }
+
   /** Picoseconds of the critical path by what they were spent on, largest first: [[words, colour name, ps], …]. */
   critical_shares() {
     const spent = new Map();
@@ -148,6 +179,7 @@ class study_run {
     if (spent === "travel") return ["with messages on their way", "wait_chunk"];
     const who = this.actors[actor];
     if (!who) return ["elsewhere", "sync"];
+    if (who.kind === "rank" && spent === "queue") return ["waiting for a core", "wait_credit"];
     if (who.kind !== "rank") return actor_spent[who.kind] ?? [`in ${who.kind}`, "sync"];
     // A wait that lies under work of half the time is only the work's other side.
     const overlap = new Map();

@@ -28,9 +28,12 @@ class clock {
 }
 
 class study_page {
-  constructor(runs, first_alone = false) {
+  /** Of the documents; `bytes`: the size of theirs that is shown; `first_alone`: the second one was opened in this page. */
+  constructor(docs, {bytes = NaN, first_alone = false} = {}) {
+    const runs = docs.map((doc, i) => new study_run(doc, docs.length > 1 ? "AB"[i] : "", bytes));
     this.runs = runs;
-    this.first_alone = first_alone;  // the second one was opened in this page
+    this.bytes = bytes;
+    this.first_alone = first_alone;
     this.ends = new AbortController();
     this.grid = 0;
     this.end = Math.max(...runs.map(run => run.end_ps));
@@ -50,12 +53,34 @@ class study_page {
 
   /** The first run with this document's beside it, on one clock; null: the first alone. */
   beside(doc) {
-    const docs = [this.runs[0].doc, ...(doc ? [doc] : [])], at = this.clock.ps;
+    const at = this.clock.ps;
+    this.another([this.runs[0].document, ...(doc ? [doc] : [])], {bytes: this.bytes, first_alone: Boolean(doc)}).seek(at);
+  }
+
+  /** Sizes that a run has more of than its row in the table: [bytes, …]. */
+  get sizes() {
+    const all = this.runs.flatMap(run => (run.document.sizes?.length ? [run.document.bytes, ...run.document.sizes.map(size => size.bytes)] : []));
+    return [...new Set(all)].sort((a, b) => a - b);
+  }
+
+  /** The same at another size, as far into it. */
+  show_size(bytes) {
+    const share = this.clock.ps / this.end, {grid} = this, top = scrollY;
+    const page = this.another(this.runs.map(run => run.document), {bytes, first_alone: this.first_alone});
+    if (grid) page.arrange(grid);
+    page.seek(share * page.end);
+    scrollTo(0, top);
+    return page;
+  }
+
+  /** Another page in place of this one. */
+  another(docs, how) {
     this.clock.playing = false;
     this.ends.abort();
+    this.address.stop();
     document.querySelector("main").replaceChildren();
-    window.troupe_page = new study_page(docs.map((d, i) => new study_run(d, docs.length > 1 ? "AB"[i] : "")), docs.length > 1);
-    window.troupe_page.seek(at);
+    window.troupe_page = new study_page(docs, how);
+    return window.troupe_page;
   }
 
   /** Ranks in rows of so many; 0: on circles. */
@@ -70,11 +95,11 @@ class study_page {
     this.changed();
   }
 
-  /** Draws once in the next frame, however often it is asked. */
+  /** Draws once in the next frame, however often it is asked; not once another page has taken the place of this one. */
   changed() {
     if (this.asked) return;
     this.asked = true;
-    requestAnimationFrame(() => { this.asked = false; this.draw(); });
+    requestAnimationFrame(() => { this.asked = false; if (!this.ends.signal.aborted) this.draw(); });
   }
 
   draw() {
@@ -105,6 +130,10 @@ class study_page {
     id("speed").onchange = event => { this.clock.speed = Number(event.target.value); this.changed(); };
     id("scrub").oninput = event => this.seek(Number(event.target.value) / 1e6 * this.end);
     id("whole").onclick = () => this.view.reset();
+    const {sizes} = this, shown = this.runs.map(run => run.doc.bytes).find(bytes => sizes.includes(bytes));
+    id("sizes").hidden = sizes.length < 2;
+    id("size").replaceChildren(...sizes.map(bytes => element("option", {value: bytes, selected: bytes === shown ? "" : null}, bytes_text(bytes))));
+    id("size").onchange = event => this.show_size(Number(event.target.value));
     this.listen(document, "keydown", event => this.key(event));
     this.activity = new surface(id("activity"), () => this.changed());
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -165,7 +194,8 @@ class study_page {
     const main = document.querySelector("main");
     document.title = this.runs.map(run => run.title).join(" | ") + " – Troupe study";
     const one = this.runs.every(run => !run.jobs.length);  // what belongs to one collective
-    main.append(this.header(), this.results(), ...(one ? [this.choreography()] : []), this.gantt(), this.heat(), ...(one ? [this.critical()] : []), this.scenario());
+    const moves = one && !this.timelines, paths = one && (!this.timelines || this.runs.some(run => run.critical_path.length));
+    main.append(this.header(), this.results(), ...(moves ? [this.choreography()] : []), this.gantt(), this.heat(), ...(paths ? [this.critical()] : []), this.scenario());
     this.build_controls();
     for (const view of [...this.choreographies, ...this.drawings]) if (!view.surface) view.attach?.();
     this.drawings.push(...this.choreographies);
@@ -194,8 +224,12 @@ class study_page {
     return box;
   }
 
+  /** Nothing but who did what when is known of any run. */
+  get timelines() { return this.runs.every(run => run.doc.timeline); }
+
   results() {
-    const table = this.runs.length > 1 ? comparison_table(...this.runs) : rows_table(this.runs[0]);
+    if (this.timelines) return this.section("results", "Where the time went", null, time_table(this.runs));
+    const table = this.runs.length > 1 ? comparison_table(this, ...this.runs) : rows_table(this, this.runs[0]);
     if (this.runs[0].jobs.length) return this.section("results", "Jobs", null, jobs_table(this.runs[0]), ...this.runs[0].sweeps.map(sweep => sweep_jobs_table(sweep)));
     const keys = [...new Set(this.runs.flatMap(run => run.sweeps.map(s => s.key)))];
     const has_curve = this.runs.some(run => new Set(run.rows.map(r => r.bytes)).size > 1);
@@ -275,6 +309,7 @@ class study_page {
 
   critical() {
     return this.section("critical", "Critical path", element("span", {class: "hint"}, "What the end had to wait for, in order. Click a line to go there."), this.columns(run => {
+      if (run.doc.timeline && !run.critical_path.length) return element("p", {class: "missing"}, "What happened is known, but not what waited for what.");
       if (!run.critical_path.length) return missing("The critical path was not recorded", run, "");
       const most = 2000, pieces = run.critical_path.slice(0, most);
       const list = element("ol", {class: "critical"}, ...pieces.map(piece => element("li", {}, element("button", {type: "button", onclick: event => {
@@ -309,6 +344,7 @@ function missing(what, run, advice) {
 
 function setting_words(run) {
   const {doc} = run, parts = [];
+  if (doc.about) return doc.about;
   if (doc.timeline) return `A timeline of ${plural(run.ranks, "track")} and ${plural(run.span_count, "span")}.`;
   if (run.jobs.length) return `${plural(run.jobs.length, "job")} at once on hardware ${doc.preset} of ${plural(run.ranks, "rank")}.`;
   parts.push(`${doc.collective || "collective"} of ${bytes_text(doc.bytes ?? 0)} on ${plural(run.ranks, "rank")}`);
@@ -385,9 +421,23 @@ function table_of(id, columns, rows, current, groups = []) {
       ...columns.map(([, , text], i) => element("td", {class: first(i)}, text(row))))))));
 }
 
-function rows_table(run) {
+/** A row's size; a click shows it, where there is something to show. */
+const size_cell = (page, bytes) => (page.sizes.length < 2 || !page.sizes.includes(bytes) ? bytes.toLocaleString("en")
+  : element("button", {type: "button", class: "link", title: "Show this size below", onclick: () => page.show_size(bytes)}, bytes.toLocaleString("en")));
+
+function rows_table(page, run) {
   if (!run.rows.length) return missing("There is no row of results", run, "");
-  return table_of("rows", number_columns, run.rows, row => run.rows.length > 1 && row === run.row);
+  const [[size, unit], ...others] = number_columns;
+  return table_of("rows", [[size, unit, r => size_cell(page, r.bytes)], ...others], run.rows, row => run.rows.length > 1 && row === run.row);
+}
+
+/** Of timelines: what each name took, on all tracks together. */
+function time_table(runs) {
+  const times = runs.map(run => new Map(run.time_by_name().map(row => [row[0], row]))), names = [...new Set(times.flatMap(of => [...of.keys()]))];
+  const share = (run, ps) => percent_text(ps / (run.end_ps * Math.max(1, run.ranks)));
+  const columns = runs.flatMap((run, i) => [["how often", "", name => (times[i].get(name)?.[3] ?? 0).toLocaleString("en")], ["time", "of all tracks", name => time_text(times[i].get(name)?.[2] ?? 0)],
+    ["share", "", name => share(run, times[i].get(name)?.[2] ?? 0)]]);
+  return table_of("rows", [["what", "", name => name], ...columns], names, () => false, runs.length > 1 ? [["", 1], ...runs.map(run => [badge(run), 3])] : []);
 }
 
 const job_columns = [["job", "", j => j.name], ["ranks", "", j => j.ranks.length], ["rounds", "", j => j.rounds_ps.length],
@@ -400,12 +450,12 @@ function sweep_jobs_table(sweep) {
     sweep.points.flatMap(p => p.jobs.map(job => ({value: p.value, job}))), () => false);
 }
 
-function comparison_table(a, b) {
+function comparison_table(page, a, b) {
   const sizes = [...new Set([...a.rows, ...b.rows].map(r => r.bytes))].sort((x, y) => x - y);
   const rows = sizes.map(bytes => ({bytes, a: a.rows.find(r => r.bytes === bytes), b: b.rows.find(r => r.bytes === bytes)}));
   const of = side => [["time", "µs", r => number_text(r.time_us, 5)], ["busbw", "GB/s", r => number_text(r.busbw)], ["bound", "µs", r => (r.bound_us > 0 ? number_text(r.bound_us, 5) : "–")],
     ["messages", "", r => r.messages.toLocaleString("en")]].map(([name, unit, text]) => [name, unit, row => (row[side] ? text(row[side]) : "–")]);
-  return table_of("rows", [["size", "B", r => r.bytes.toLocaleString("en")], ...of("a"), ...of("b"), ["time A / B", "", r => (r.a && r.b ? number_text(r.a.time_us / r.b.time_us, 3) : "–")]],
+  return table_of("rows", [["size", "B", r => size_cell(page, r.bytes)], ...of("a"), ...of("b"), ["time A / B", "", r => (r.a && r.b ? number_text(r.a.time_us / r.b.time_us, 3) : "–")]],
     rows, row => rows.length > 1 && row.bytes === a.doc.bytes, [["", 1], [badge(a), 4], [badge(b), 4], ["", 1]]);
 }
 
@@ -428,6 +478,6 @@ function start() {
   const docs = Array.isArray(data.runs) ? data.runs : [data];
   const strange = docs.find(doc => doc?.troupe_study !== 1);
   if (!docs.length || strange !== undefined) return fail(`This page shows studies of format 1; its data is of format ${strange?.troupe_study ?? "unknown"}.`);
-  window.troupe_page = new study_page(docs.slice(0, 2).map((doc, i) => new study_run(doc, docs.length > 1 ? "AB"[i] : "")));
+  window.troupe_page = new study_page(docs.slice(0, 2), {bytes: asked_size()});
 }
 start();

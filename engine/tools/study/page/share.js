@@ -8,16 +8,30 @@ function parsed_time(text) {
   return found ? Number(found[1]) * {ps: 1, ns: 1e3, us: 1e6, µs: 1e6, ms: 1e9, s: 1e12}[found[2] ?? "us"] : NaN;
 }
 
+/** "64K" as on the command line → bytes; NaN if it is no size. */
+function parsed_bytes(text) {
+  const found = /^(\d+(?:\.\d+)?)([KMG]?)$/.exec(text ?? "");
+  return found ? Number(found[1]) * {"": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30}[found[2]] : NaN;
+}
+/** Which size the address asks for. */
+const asked_size = () => parsed_bytes(new URLSearchParams(location.hash.slice(1)).get("size"));
+
 /**
- * The address says what the page shows: #t=12.5us, and &show=10us-20us if the charts do not show the whole run, &grid=4 if ranks stand in rows
- * of four. Whoever opens such an address sees that.
+ * The address says what the page shows: #t=12.5us, and &size=64K if it is not the size that the page begins with, &show=10us-20us if the charts do
+ * not show the whole run, &grid=4 if ranks stand in rows of four. Whoever opens such an address sees that.
  */
 class address {
   constructor(page) {
     this.page = page;
     this.read();
-    page.listen(window, "hashchange", () => { if (location.hash !== this.written) this.read(); });
+    page.listen(window, "hashchange", () => {
+      if (location.hash === this.written) return;
+      const bytes = page.sizes.includes(asked_size()) ? asked_size() : page.runs[0].document.bytes;
+      if (page.sizes.length < 2 || page.runs.some(run => run.doc.bytes === bytes)) return this.read();
+      page.show_size(bytes).address.read();
+    });
   }
+  stop() { clearTimeout(this.later); }
 
   read() {
     const asked = new URLSearchParams(location.hash.slice(1)), {page} = this;
@@ -37,6 +51,7 @@ class address {
     this.later = setTimeout(() => {
       const exact = ps => `${Math.round(ps) / 1e6}us`, parts = [];
       if (clock.ps > 0) parts.push(`t=${exact(clock.ps)}`);
+      if (this.page.bytes > 0 && this.page.runs[0].document.bytes !== this.page.bytes) parts.push(`size=${short_bytes(this.page.bytes)}`);
       if (!view.whole) parts.push(`show=${exact(view.from)}-${exact(view.to)}`);
       if (this.page.grid) parts.push(`grid=${this.page.grid}`);
       this.written = parts.length ? `#${parts.join("&")}` : "";
@@ -112,7 +127,7 @@ function timeline_document(data, name) {
   const events = Array.isArray(data) ? data : data?.traceEvents;
   if (!Array.isArray(events)) throw new Error("it is neither a study's JSON nor a timeline in Chrome's trace format (an object with traceEvents)");
   const span_kinds = ["send", "reduce", "copy", "wait_chunk", "wait_credit", "occupy", "launch", "sync", "compute", "call"];
-  const actors = [], of_track = new Map(), processes = new Map(), threads = new Map(), open = new Map(), found = [];
+  const actors = [], names = new Map(), of_track = new Map(), processes = new Map(), threads = new Map(), open = new Map(), found = [];
   const key = e => `${e.pid ?? 0} ${e.tid ?? 0}`;
   const track = e => {
     if (!of_track.has(key(e))) {
@@ -124,7 +139,7 @@ function timeline_document(data, name) {
   const add = (e, begin, end, what, category) => {
     if (!(end >= begin)) return;
     const kind = span_kinds.includes(category) ? category : timeline_kinds[category] ?? (/wait/i.test(what) ? "wait_chunk" : "call");
-    found.push([track(e), begin, end, span_kinds.indexOf(kind), -1, -1, Number(e.args?.bytes) || 0, -1]);
+    found.push([track(e), begin, end, span_kinds.indexOf(kind), -1, -1, Number(e.args?.bytes) || 0, -1, names.get(what) ?? names.set(what, names.size).size - 1]);
   };
   for (const e of events) {
     const at = Number(e?.ts);
@@ -146,7 +161,7 @@ function timeline_document(data, name) {
     const thread = threads.get(which) || `track ${which}`, process = processes.get(pid);
     return {name: several && process ? `${process}: ${thread}` : thread, kind: "rank", rank: i};
   });
-  return {troupe_study: 1, title: name, ranks: actors.length, actors: named, span_kinds, spans: found, timeline: true,
+  return {troupe_study: 1, title: name, ranks: actors.length, actors: named, span_kinds, span_names: [...names.keys()], spans: found, timeline: true,
     end_ps: found.reduce((most, s) => Math.max(most, s[2]), 1), scenario: {timeline: name}};
 }
 
