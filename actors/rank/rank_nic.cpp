@@ -9,9 +9,12 @@ namespace troupe::actors {
 
 void rank_state::offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out) {
   const auto at = under_way_.find(epoch);
-  // Recalled meanwhile: the NIC's answer to that is still to come.
-  if (dead_ || at == under_way_.end() || stopping_.contains(epoch)) return;
+  if (dead_ || at == under_way_.end()) return;
   operation& op = *at->second;
+  // Recalled meanwhile: the NIC's answer to that is still to come, and finds it over if it was performed before. Another rank may have heard so, and
+  // have ended its engine, before this one was told.
+  const bool recalled = stopping_.contains(epoch);
+  if (recalled && why) return;
   op.on_nic = false;
   if (!why) return performed(operation_key{epoch, -1, false}, out);
   op.stalled = true;

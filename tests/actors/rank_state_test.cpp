@@ -75,6 +75,8 @@ struct recording final : rank_outbox {
     if (flushing) say("flush" + text(k));
     return flushing;
   }
+  void post_to_nic(nic_posting&& what) override { say("post" + std::to_string(what.epoch)); }
+  void recall_from_nic(epoch_t e) override { say("recall" + std::to_string(e)); }
   steady_time now() const override { return steady_time{} + 1h + time; }
 
   std::string take() { return std::exchange(words, {}); }
@@ -566,6 +568,33 @@ TEST_CASE_FIXTURE(fixture, "a rank that has performed the operation answers a st
   CHECK(op->done->why() == nullptr);
   rank.stop(1, out);  // not called
   CHECK(out.take() == "stopped1");
+}
+
+TEST_CASE_FIXTURE(fixture, "what the NIC has performed has succeeded, though it was recalled before it said so") {
+  std::const_pointer_cast<plan>(how)->port = nic_plan{8, nic_packet_bytes, {}};
+  const auto op = submit(barrier());
+  CHECK(out.take() == "post0");
+  rank.stop(0, out);
+  CHECK(out.take() == "recall0");
+  SUBCASE("performed") {
+    rank.offloaded(0, nullptr, out);
+    CHECK(done(op));
+    CHECK(out.take() == "");  // until the NIC says that it refers to no memory
+    rank.nic_let_go(0, out);
+    CHECK(out.take() == "stopped0+performed");
+    rank.failed(0, why(), out);
+    CHECK_FALSE(op->done->why());
+  }
+  SUBCASE("it failed there, or was let go of") {
+    rank.offloaded(0, why(errc::io), out);
+    CHECK_FALSE(done(op));
+    rank.nic_let_go(0, out);
+    CHECK(out.take() == "stopped0+called");
+    CHECK_FALSE(done(op));
+    rank.failed(0, why(), out);
+    REQUIRE(done(op));
+    CHECK(op->done->why()->code == errc::cancelled);
+  }
 }
 
 TEST_CASE_FIXTURE(fixture, "failed before it was called: the caller gets it, and nothing is said or begun") {
