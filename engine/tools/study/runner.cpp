@@ -305,7 +305,7 @@ private:
   /// Where ranks are lost: the one that is best as long as nobody is, for whoever fails first would seem the fastest.
   study_row best_row_of_losses(std::size_t bytes, const std::vector<std::string>& names) {
     const auto losses = std::exchange(on_->losses, {});
-    const study_row whole = best_row(bytes, names);
+    study_row whole = best_row(bytes, names);
     on_->losses = losses;
     remarks_.push_back(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
                        study_text::time_text(whole.time_us) + " us");
