@@ -77,7 +77,7 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
     const connection& like = connections_[i];
     connection c;
     c.from = like.from, c.to = like.to, c.lane = like.lane;
-    c.hops = like.hops, c.window = like.window, c.delays = like.delays;
+    c.hops = like.hops, c.window = like.window, c.delays = like.delays, c.last_fair = like.last_fair;
     std::copy(std::begin(like.elements), std::end(like.elements), c.elements);
     c.part = static_cast<std::uint32_t>(parts_.size());
     connections_.push_back(c);
@@ -89,7 +89,13 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
   return keep(std::move(p));
 }
 
-void traffic::set_up() { find_followers(); }
+void traffic::set_up(ties between) {
+  find_followers();
+  skips_events_ = may_skip_events(between);
+  if (!skips_events_) return;
+  find_shadows();
+  find_last_fair();
+}
 
 traffic::~traffic() = default;
 
@@ -386,7 +392,32 @@ void traffic::find_followers() {
     marks_[i].follows =
         before >= 0 && data_of(before).cut_through && is_fifo(before) && is_fifo(static_cast<element_index>(i));
   }
-  find_shadows(feeder);
+}
+
+/// Shares depend on nothing but who came when, and so do all times, if no element has a queue: not on the order of events of one time, which
+/// changes with those that are left out. Reports want spans in the order of their ends, and what a lost rank sends may not come to its end.
+bool traffic::may_skip_events(ties between) const {
+  if (between == ties::matter || fair_.empty() || record_ != nullptr || shares_memory_ || !on_.losses.empty())
+    return false;
+  if (std::ranges::any_of(parts_, [](const part& p) { return !p.switches.empty(); })) return false;
+  if (std::ranges::any_of(on_.places, [](const rank_place& p) { return p.core != no_element || p.dma != no_element; }))
+    return false;
+  std::vector<std::uint8_t> is_fair(elements_.size());
+  for (std::size_t i = 0; i < elements_.size(); ++i) is_fair[i] = elements_[i].fair >= 0 ? 1 : 0;
+  const auto all_fair = [&](const connection& c) {
+    const element_index* const way = way_of(c);
+    return std::all_of(way, way + c.hops, [&](element_index e) { return is_fair[static_cast<std::size_t>(e)] != 0; });
+  };
+  return std::ranges::all_of(connections_, all_fair);
+}
+
+void traffic::find_last_fair() {
+  for (connection& c : connections_) {
+    if (c.hops == 0 || c.hops > 15) continue;
+    const element_index* const way = way_of(c);
+    c.last_fair = static_cast<std::uint8_t>(c.hops - 1);
+    while (marks_[static_cast<std::size_t>(way[c.last_fair])].shadow != 0) --c.last_fair;  // the first is none's
+  }
 }
 
 bool traffic::serves_alike(element_index a, element_index b) const {
@@ -396,19 +427,17 @@ bool traffic::serves_alike(element_index a, element_index b) const {
          x.faults == 0 && y.faults == 0;
 }
 
-/// Shares depend on nothing but who came when. So an element that gets all messages of the fair one before it, each as much later, does
-/// what that one did, as much later. Reports want spans in the order of their ends, and a lost rank's message may never come to the second.
-void traffic::find_shadows(const std::vector<element_index>& feeder) {
-  const auto reduces = [](const part& p) { return !p.switches.empty(); };
-  if (fair_.empty() || record_ != nullptr || !on_.losses.empty() || std::ranges::any_of(parts_, reduces)) return;
+/// An element that gets all messages of the fair one before it, each as much later, does what that one did, as much later.
+void traffic::find_shadows() {
   constexpr std::int32_t unknown = -1, several = -2;
-  std::vector<std::int32_t> taker(elements_.size(), unknown);
+  std::vector<std::int32_t> taker(elements_.size(), unknown), feeder = taker;
   for (const connection& c : connections_) {
     const element_index* const way = way_of(c);
     for (std::uint32_t h = 0; h < c.hops; ++h) {
-      std::int32_t& to = taker[static_cast<std::size_t>(way[h])];
-      const std::int32_t next = h + 1 < c.hops ? way[h + 1] : several;
+      std::int32_t &to = taker[static_cast<std::size_t>(way[h])], &from = feeder[static_cast<std::size_t>(way[h])];
+      const std::int32_t next = h + 1 < c.hops ? way[h + 1] : several, before = h > 0 ? way[h - 1] : several;
       to = to == unknown || to == next ? next : several;
+      from = from == unknown || from == before ? before : several;
     }
   }
   for (std::size_t i = 0; i < elements_.size(); ++i) {
@@ -717,18 +746,47 @@ void traffic::join(std::uint32_t index, element_index element, std::int64_t now)
   element_data& e = elements_[static_cast<std::size_t>(element)];
   fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
   virtual_message& m = messages_[index];
+  const connection& c = connections_[m.connection];
+  catch_up(element);
   ++m.unfinished;
+  if (m.hop < 15) m.served = static_cast<std::uint16_t>(m.served | 1u << m.hop);
   if (f.members.empty()) f.busy_since = now;
   e.use.bytes += m.wire;
   ++e.use.messages;
   f.members.join(now, index, e.overhead + occupancy(e, m.wire));
+  f.watched += is_watched(m, c, m.hop) ? 1 : 0;
   plan_departure(element);
 }
 
+/// An event that comes too early looks again: whoever joins makes all others later, so there is one event, however many join. (Only where that
+/// changes no order that matters.)
 void traffic::plan_departure(element_index element) {
   fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
-  ++f.generation;
-  if (!f.members.empty()) tell(f.members.next().time, element, done_event{f.generation, element});
+  if (f.watched == 0) return;
+  const std::int64_t due = f.members.next().time;
+  if (due >= f.planned && skips_events_) return;
+  f.planned = due;
+  tell(due, element, done_event{++f.generation, element});
+}
+
+void traffic::catch_up(element_index element) {
+  fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
+  while (f.watched == 0 && !f.members.empty() && f.members.next().time <= time_.now()) depart(element);
+}
+
+/// Its last fair element has done with it: from now on it waits for those that have not.
+void traffic::watch_others(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  const element_index* const way = way_of(connections_[m.connection]);
+  const std::uint16_t served = m.served;
+  for (std::size_t hop = 0; served >> hop != 0; ++hop) {
+    if ((served >> hop & 1) == 0) continue;
+    catch_up(way[hop]);
+    if ((m.served >> hop & 1) == 0) continue;
+    ++fair_[static_cast<std::size_t>(data_of(way[hop]).fair)].watched;
+    plan_departure(way[hop]);
+  }
+  m.served = static_cast<std::uint16_t>(m.served | behind_last);
 }
 
 void traffic::handle(done_event happened) {
@@ -736,26 +794,40 @@ void traffic::handle(done_event happened) {
   element_data& e = elements_[static_cast<std::size_t>(element)];
   if (e.shared != max_min_state::none) return on_flows();
   fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
-  if (happened.generation != f.generation) return;  // somebody joined meanwhile, and a later event was planned
-  const std::int64_t now = time_.now();
+  if (happened.generation != f.generation) return;  // somebody joined meanwhile who will be done before
+  f.planned = no_event;
+  if (f.watched > 0 && f.members.next().time <= time_.now()) depart(element);
+  plan_departure(element);
+}
+
+/// The next one, at its time, which has come.
+void traffic::depart(element_index element) {
+  element_data& e = elements_[static_cast<std::size_t>(element)];
+  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
   const auto [due, index, joined_at] = f.members.next();
-  f.members.leave(now);
-  if (f.members.empty()) e.use.busy_ps += now - f.busy_since;
+  f.members.leave(due);
+  if (f.members.empty()) e.use.busy_ps += due - f.busy_since;
   virtual_message& m = messages_[index];
   const connection& c = connections_[m.connection];
   std::int64_t behind = delays_of(c).latency;
-  const element_index* at = way_of(c);
-  const element_index* const end = at + c.hops;
-  for (; *at != element; ++at) behind -= data_of(*at).latency;
-  m.arrival = std::max(m.arrival, now + behind);
-  for (std::int64_t late = now; at + 1 != end && marks_[static_cast<std::size_t>(at[1])].shadow != 0; ++at) {
-    late += data_of(*at).overhead + data_of(*at).latency;
-    behind -= data_of(*at).latency;
+  const element_index* const way = way_of(c);
+  std::size_t hop = 0;
+  for (; way[hop] != element; ++hop) behind -= data_of(way[hop]).latency;
+  m.arrival = std::max(m.arrival, due + behind);
+  f.watched -= is_watched(m, c, hop) ? 1 : 0;
+  if (hop < 15) m.served = static_cast<std::uint16_t>(m.served & ~(1u << hop));
+  const bool was_last = hop == c.last_fair;
+  for (std::int64_t late = due; hop + 1 < c.hops && marks_[static_cast<std::size_t>(way[hop + 1])].shadow != 0; ++hop) {
+    late += data_of(way[hop]).overhead + data_of(way[hop]).latency;
+    behind -= data_of(way[hop]).latency;
     m.arrival = std::max(m.arrival, late + behind);
   }
-  if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, now, m.wire, 0);
-  if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
-  plan_departure(element);
+  if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, due, m.wire, 0);
+  if (--m.unfinished == 0) {
+    if (m.hop == c.hops) arrive(m, index);
+  } else if (was_last) {
+    watch_others(index);
+  }
 }
 
 /// The head comes to the first of some max_min elements. It passes them, and with that the message begins to flow through all of them.

@@ -5,8 +5,9 @@
 // A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
 // that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
 // event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
-// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event. On fair elements it costs two, its
-// departure and its arrival: an element that gets all messages of another one, and no others, and serves alike, is not looked at (`shadow`).
+// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event. Where all elements are fair, so
+// that nobody is served first, it costs two, its departure and its arrival: an element that gets all messages of another one, and no
+// others, and serves alike, is not looked at (`shadow`), and only departures that somebody waits for are events (`fair_part`).
 //
 // Several collectives may share the elements: each is a part, with ranks, lanes and a protocol of its own. All parts are added, then
 // set_up() is called, then the clock runs.
@@ -110,6 +111,7 @@ inline constexpr std::uint32_t no_connection = 0xffffffffu;
 /// One cache line: where everybody sends to everybody there are millions, and each is needed twice.
 struct alignas(64) connection {
   static constexpr std::size_t short_way = 4;
+  static constexpr std::uint8_t every_hop = 0xff;
 
   rank_t from = -1, to = -1;
   std::int32_t lane = 0;  ///< channel × lanes per channel + lane
@@ -121,6 +123,7 @@ struct alignas(64) connection {
   std::uint16_t under_way = 0;                         ///< if there is a window
   std::uint16_t hops = 0;
   bool sender_waits = false;            ///< for a credit (players)
+  std::uint8_t last_fair = every_hop;   ///< hop of the last fair element; or each is watched
   std::uint32_t delays = 0;             ///< index into the traffic's
   element_index elements[short_way]{};  ///< the way; of a longer one the first is where it begins among the traffic's
 };
@@ -138,6 +141,7 @@ struct virtual_message {
   std::uint16_t hop = 0;         ///< that its head has come to
   std::uint16_t unfinished = 0;  ///< fair elements and flows that still serve it
   std::uint16_t run = 0;         ///< so many max_min elements from `hop` on its head passes at present
+  std::uint16_t served = 0;      ///< fair elements that serve it: a bit a hop; the highest: and the last one no more
   std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
 };
 
@@ -155,7 +159,9 @@ public:
   /// Single messages between these pairs of ranks, on one lane. @pre `on` outlives the traffic; sorted, each pair once
   std::uint32_t add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
                     const protocol_costs& protocol);
-  void set_up();
+  /// Who is first of those at one time: matters where queues or ranks take what came first. If not, fair elements may cost fewer events.
+  enum class ties : std::uint8_t { matter, are_free };
+  void set_up(ties between = ties::matter);
   /// A part of the same connections, with messages of its own: the same call once more, while the first is under way. Also after
   /// set_up(): it passes elements as `part` does. The caller makes room in `ranks`. Cost: a copy of the part's tables.
   std::uint32_t add_again(std::uint32_t part);
@@ -270,11 +276,18 @@ private:
     std::int64_t handshake = 0;  ///< before a message enters
     bool operator==(const way_delays&) const = default;
   };
+  /// A departure is an event only while somebody waits for one. For a message the last fair element of its way does; when that one has
+  /// done with it, those do that have not. Other departures are made up for when somebody comes, or asks.
   struct fair_part {
     fair_state members;
     std::uint64_t generation = 0;
     std::int64_t busy_since = 0;
+    std::int64_t planned = no_event;  ///< the event's time, which is not later than the next departure
+    std::uint32_t watched = 0;        ///< members whose departures somebody waits for
   };
+  static constexpr std::int64_t no_event = end_of_time;
+  static constexpr std::uint16_t behind_last = 0x8000;
+
   /// A message on the max_min elements that follow one another on its way.
   struct flow_data {
     std::uint32_t message = no_message;
@@ -313,7 +326,8 @@ private:
   void choose_way(std::uint32_t message);
   void set_up_elements();
   void find_followers();
-  void find_shadows(const std::vector<element_index>& feeder);
+  void find_shadows();
+  bool may_skip_events(ties between) const;
   bool serves_alike(element_index a, element_index b) const;
   static std::uint32_t find(const part& of, const peer_table& in, rank_t rank, int channel, int lane, rank_t peer,
                             std::uint32_t& hint);
@@ -334,6 +348,13 @@ private:
   void pass(std::uint32_t message, std::int64_t head);
   void join(std::uint32_t message, element_index element, std::int64_t now);
   void plan_departure(element_index element);
+  void depart(element_index element);
+  void catch_up(element_index element);
+  void watch_others(std::uint32_t message);
+  void find_last_fair();
+  static bool is_watched(const virtual_message& m, const connection& c, std::size_t hop) {
+    return c.last_fair == connection::every_hop || hop == c.last_fair || (m.served & behind_last) != 0;
+  }
   void enter_shared(std::uint32_t message, std::int64_t head);
   void begin_flow(std::uint32_t message);
   void end_flow(max_min_state::index flow);
@@ -388,6 +409,7 @@ private:
   large_vector<element_data> elements_;
   std::vector<element_mark> marks_;  ///< by element
   std::vector<fair_part> fair_;
+  bool skips_events_ = false;  ///< of fair elements
   max_min_state flows_;
   std::vector<flow_data> flow_data_;  ///< by flow
   std::vector<max_min_state::index> flow_way_;

@@ -59,7 +59,7 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   virtual_scheduler& time = virtual_scheduler::of(system);
   traffic ways{on, time, record.get()};
   const std::uint32_t part = ways.add(*sizes, on, options.protocol);
-  ways.set_up();
+  ways.set_up(options.any_order ? traffic::ties::matter : traffic::ties::are_free);
   const virtual_performers by = make_performers(sizes, on, options, ways, part, record.get());
   ways.ranks.reserve(by.ranks.size());
   for (std::size_t r = 0; r < by.ranks.size(); ++r) {
