@@ -621,8 +621,17 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
   if (!before(epoch, next_)) failed_.add(epoch, why);
 }
 
+/// Whoever has performed a call may end what both belong to at once, and that may be heard of before the last look at the board.
+void rank_state::look_once_more(rank_outbox& out) {
+  if (!on_board_ || on_board_->stalled) return;
+  try {
+    if (port_->advance() == board_performer::status::performed) finish_on_board(nullptr, out);
+  } catch (...) {}  // it ends by what has broken
+}
+
 void rank_state::broken(const failure_ptr& why, rank_outbox& out) {
   if (broken_ || dead_) return;
+  look_once_more(out);
   broken_ = why;
   end_all(out);
 }

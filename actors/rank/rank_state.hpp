@@ -219,6 +219,7 @@ private:
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);
   void withdraw(epoch_t epoch, bool performed, rank_outbox& out);
   void finish_on_board(failure_ptr why, rank_outbox& out);
+  void look_once_more(rank_outbox& out);
   void sizes_differ(const operation& op, rank_outbox& out);
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);

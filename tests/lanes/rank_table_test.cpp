@@ -204,6 +204,25 @@ TEST_CASE("what is broken or closed fails at once, in every form") {
   }
 }
 
+TEST_CASE("what all ranks have performed is no failure, though it breaks before the last of them has looked") {
+  house o(2);
+  const auto how = sum_plan(2, 1);
+  std::int32_t one = 1, a = 0, b = 0;
+  const completion_ptr first = start(o.table(), 0, how, &one, &a);
+  failure_ptr others;
+  o.table().at(0).post(rank_order{[&](rank_state& s, rank_outbox& out) {  // it does not look meanwhile
+    std::thread peer([&] { others = run(o.table(), 1, how, &one, &b); });
+    peer.join();
+    s.broken(make_failure(errc::communicator_aborted, "the peer has gone"), out);
+  }});
+  wait_for(first);
+  CHECK_FALSE(others);
+  CHECK(b == 2);
+  CHECK_FALSE(first->why());
+  CHECK(a == 2);
+  CHECK(run(o.table(), 0, how, &one, &a));  // and nothing later
+}
+
 TEST_CASE("whether it stands still is asked twice") {
   house o(2);
   const auto how = sum_plan(2, 1);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -254,18 +255,23 @@ TEST_CASE("who waits when all others are gone hears of it; and of an abort, and 
   auto ended = std::make_unique<engine>();
   auto comms = ended->communicators(2);
   std::atomic<int> right{0};
+  std::atomic<bool> has_ended{false};
+  std::latch both{2};  // who lets its handle go, or waits for who waits for it, is another reason to end
   std::vector<std::thread> threads;
   for (communicator& comm : comms)
     threads.emplace_back([&] {
       ll_session session{comm, {.elements = 1, .element_bytes = 8}};
       ++right;
+      while (comm.rank() == 1 && !has_ended.load()) std::this_thread::yield();
       const auto over = thrown([&] { session.recv<int>(0); });
       if (over.first == errc::engine_closed || over.first == errc::communicator_aborted) ++right;
       const auto closed = thrown([&] { session.recv<int>(0); });
       if (closed.first == errc::engine_closed || closed.first == errc::communicator_aborted) ++right;
+      both.arrive_and_wait();
     });
   while (right.load() < 2) std::this_thread::yield();
   ended.reset();
+  has_ended.store(true);
   for (std::thread& each : threads) each.join();
   CHECK(right.load() == 6);
 }
