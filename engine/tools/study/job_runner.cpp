@@ -23,7 +23,7 @@ public:
 
   std::vector<int> take(const std::vector<study_job>& jobs, std::size_t index) {
     const study_job& j = jobs[index];
-    const std::vector<int> found = !j.on.empty() ? j.on : first_free(jobs, index);
+    std::vector<int> found = !j.on.empty() ? j.on : first_free(jobs, index);
     for (const int r : found) {
       if (r >= total())
         refuse(j,
