@@ -67,7 +67,8 @@ public:
         if (2 * level < servers) between.exchanges.push_back({-level, -k});
       }
     inside.streams = std::min(on.streams, cards - 1);
-    between.streams = std::min<int>(std::clamp(on.streams, least_rdma_streams, most_rdma_streams), ssize(between));
+    between.streams = std::min<int>(std::clamp(on.streams, least_rdma_streams, most_rdma_streams),
+                                    static_cast<int>(between.exchanges.size()));
     for (mesh* m : {&inside, &between}) {
       if (m->exchanges.empty()) continue;
       m->control = lanes_;
@@ -87,7 +88,6 @@ public:
   rank_t behind(rank_t r, const hop& of) const { return at(r, -of.servers, -of.ranks); }
 
 private:
-  static int ssize(const mesh& of) { return static_cast<int>(of.exchanges.size()); }
   rank_t at(rank_t r, int servers, int ranks) const {
     return where_.at(where_.server_of(r) + servers, where_.index_of(r) + ranks);
   }
@@ -111,9 +111,11 @@ public:
   /// @param go after which it may begin @param kept after which `from`, of as many elements as `like`, may be read
   /// @return the step that has received
   step_ref exchange(rank_t ahead, rank_t behind, step_ref go, step_ref kept, cells from, cells like, cells into) {
-    if (round_ == 0 || !s_.on().uniform) half_[round_ % 2] = s_.l0_like(r_, like);
-    if (round_ == 0 || !s_.on().uniform) half_[1 - round_ % 2] = s_.l0_like(r_, into);
-    const cells outgoing = half_[round_ % 2], landing = half_[1 - round_ % 2];
+    cells &outgoing = half_[round_ % 2], &landing = half_[1 - round_ % 2];
+    if (round_ == 0 || !s_.on().uniform) {
+      outgoing = s_.l0_like(r_, like);
+      landing = s_.l0_like(r_, into);
+    }
     filled_ = fill_.after(round_ == 0 ? kept : emptied_).copy(from, outgoing);
     if (round_ > 1) travel_.wait(go);
     travel_.after(round_ == 0 ? go : taken_).signal(behind);  // Ack

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <utility>
 
 using namespace troupe;
 
@@ -57,6 +58,22 @@ std::int64_t time_of(const char* choreography, collective what, const hardware& 
   shape.count = count;
   shape.element_size = element_bytes;
   return perform_virtually(lower_syncs(write_score(*find_choreography(choreography), s)), shape, {}, on, o).end_ps;
+}
+
+constexpr std::int64_t alpha = 1'000'000;  ///< of flat's ports
+
+/// Where blocks of so many bytes are copied at this rate; how long a message of one takes, and a copy.
+struct staging_case {
+  hardware on;
+  std::int64_t message, copy;
+};
+staging_case staging_machine(int ranks, const char* copy_rate, std::size_t bytes) {
+  hardware on = flat_hardware(ranks);
+  on.set("host.copy_rate", copy_rate);
+  const std::int64_t message = alpha + on.occupancy(0, bytes).count();
+  const std::uint64_t rate = on.host.copy_rate;
+  const std::int64_t copy = rate == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / rate);
+  return {std::move(on), message, copy};
 }
 
 std::int64_t rounds_of_barrier(int size) {
@@ -149,12 +166,7 @@ TEST_CASE(
     for (const char* rate : {"unlimited", "100 GB/s", "20 GB/s"}) {
       CAPTURE(p);
       CAPTURE(rate);
-      hardware on = flat_hardware(p);
-      on.set("host.copy_rate", rate);
-      constexpr std::int64_t alpha = 1'000'000;
-      const std::int64_t message = alpha + on.occupancy(0, bytes).count();
-      const std::uint64_t copied = on.host.copy_rate;
-      const std::int64_t copy = copied == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / copied);
+      const auto [on, message, copy] = staging_machine(p, rate, bytes);
       stage with;
       with.streams = 1;
       with.through_scratch = true;
@@ -189,12 +201,7 @@ TEST_CASE("spec 4: Pairwise by BCopy: the Ack's way more in every step, and the 
     for (const char* rate : {"unlimited", "100 GB/s", "20 GB/s"}) {
       CAPTURE(p);
       CAPTURE(rate);
-      hardware on = flat_hardware(p);
-      on.set("host.copy_rate", rate);
-      constexpr std::int64_t alpha = 1'000'000;
-      const std::int64_t message = alpha + on.occupancy(0, bytes).count();
-      const std::uint64_t copied = on.host.copy_rate;
-      const std::int64_t copy = copied == 0 ? 0 : static_cast<std::int64_t>(bytes * 1'000'000'000'000 / copied);
+      const auto [on, message, copy] = staging_machine(p, rate, bytes);
       stage with;
       CHECK(time_of("pairwise", collective::all_to_all, on, count, with) == copy + (p - 1) * message);
       with.through_scratch = true;

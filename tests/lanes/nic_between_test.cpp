@@ -67,21 +67,12 @@ private:
   std::size_t next_ = 0;
 };
 
-struct client final : nic_client {
-  void performed(epoch_t epoch, failure_ptr why) override { ended.emplace_back(epoch, std::move(why)); }
-  void differs(epoch_t epoch, rank_t from) override { different.emplace_back(epoch, from); }
-  void let_go(epoch_t epoch) override { free.push_back(epoch); }
-  std::vector<std::pair<epoch_t, failure_ptr>> ended;
-  std::vector<std::pair<epoch_t, rank_t>> different;
-  std::vector<epoch_t> free;
-};
-
 /// All-reduces of i32 of ranks of both.
 struct job {
   explicit job(int n, std::size_t c = 1000, const char* choreography = "ring")
       : ranks(n), count(c), how(nic_sum_plan(n, c, choreography)) {
     for (rank_t r = 0; r < n; ++r) {
-      clients.push_back(std::make_shared<client>());
+      clients.push_back(std::make_shared<noting_client>());
       in.emplace_back(c, r + 1);
       out.emplace_back(c, -1);
     }
@@ -95,7 +86,7 @@ struct job {
     o.own = &of.bells[home ? 0 : 1];
     return o;
   }
-  client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
+  noting_client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
   void post(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7, bool in_place = false) {
     const auto at = static_cast<std::size_t>(r);
     nic_posting p;
@@ -134,7 +125,7 @@ struct job {
   int ranks;
   std::size_t count;
   plan_ptr how;
-  std::vector<std::shared_ptr<client>> clients;
+  std::vector<std::shared_ptr<noting_client>> clients;
   std::vector<std::vector<std::int32_t>> in, out;
   two_processes both;
   nic_between home{options(both, true, ranks)}, other{options(both, false, ranks)};

@@ -17,21 +17,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct client final : nic_client {
-  void performed(epoch_t epoch, failure_ptr why) override { ended.emplace_back(epoch, std::move(why)); }
-  void differs(epoch_t epoch, rank_t from) override { different.emplace_back(epoch, from); }
-  void let_go(epoch_t epoch) override { free.push_back(epoch); }
-  std::vector<std::pair<epoch_t, failure_ptr>> ended;
-  std::vector<std::pair<epoch_t, rank_t>> different;
-  std::vector<epoch_t> free;
-};
-
 /// Ranks that post all-reduces of i32, and their memory.
 struct party {
   party(int n, std::size_t c, const char* choreography = "ring")
       : ranks(n), count(c), how(nic_sum_plan(n, c, choreography)) {
     for (rank_t r = 0; r < n; ++r) {
-      clients.push_back(std::make_shared<client>());
+      clients.push_back(std::make_shared<noting_client>());
       in.emplace_back(c, r + 1);
       out.emplace_back(c, -1);
     }
@@ -68,7 +59,7 @@ struct party {
   int ranks;
   std::size_t count;
   plan_ptr how;
-  std::vector<std::shared_ptr<client>> clients;
+  std::vector<std::shared_ptr<noting_client>> clients;
   std::vector<std::vector<std::int32_t>> in, out;
 };
 

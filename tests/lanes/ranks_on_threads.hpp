@@ -284,7 +284,17 @@ inline plan_ptr mailbox_sum_plan(int ranks, std::size_t count, const char* chore
   return p;
 }
 
-/// The same by the NIC.
+/// Notes what a NIC tells a rank.
+struct noting_client final : nic_client {
+  void performed(epoch_t epoch, failure_ptr why) override { ended.emplace_back(epoch, std::move(why)); }
+  void differs(epoch_t epoch, rank_t from) override { different.emplace_back(epoch, from); }
+  void let_go(epoch_t epoch) override { free.push_back(epoch); }
+  std::vector<std::pair<epoch_t, failure_ptr>> ended;
+  std::vector<std::pair<epoch_t, rank_t>> different;
+  std::vector<epoch_t> free;
+};
+
+/// The same all-reduce by the NIC.
 inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreography = "ring") {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(

@@ -38,9 +38,10 @@ constexpr const char* footer = R"(Examples:
 
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
-placing the ranks on servers × cards and on the core groups of one card, where a choreography needs that with switches that reduce. A score that one credit does not let through as it
-is written is checked as it will be performed then: with its sends paced. What slots or the direct board would perform of it, blocks of
-one size, is performed on symbols, too, and must come to the same.
+placing the ranks on servers × cards and on the core groups of one card; with switches that reduce, where a choreography needs
+them. A score that one credit does not let through as it is written is checked as it will be performed then: with its sends
+paced. What slots or the direct board would perform of it, blocks of one size, is performed on symbols, too, and must come to
+the same.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
 is nothing to verify.)";
