@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/scheduler.hpp"
 #include "actors/caf/timer_clock.hpp"
+#include "actors/waiting/yielding.hpp"
 
 #include <caf/actor_registry.hpp>
 #include <caf/scheduled_actor.hpp>
@@ -173,8 +174,7 @@ bool scheduler::look_again(wait_course& course, bool& searching) noexcept {
     return true;
   }
   if (!searching) searching = idle_.start_search(~std::uint32_t{0});
-  std::this_thread::yield();
-  return true;
+  return yield_core();
 }
 
 /// False: the deadline has passed.

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <new>
-#include <thread>
 
+#include "actors/waiting/yielding.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::actors {
@@ -146,8 +146,7 @@ void attendant::work() {
     }
     steady_time next = next_timer();
     for (rank_cell* cell : mine_) next = std::min(next, cell->tick());
-    if (course.next() == wait_course::step::yield) std::this_thread::yield();
-    else sleep_on_board(next, asked);
+    if (course.next() != wait_course::step::yield || !yield_core()) sleep_on_board(next, asked);
   }
 }
 
@@ -188,6 +187,7 @@ void attendant::care_for(rank_cell& cell) {
   cell.turn();
   const steady_time next = cell.tick();
   if (cell.state().on_board() != nullptr) {
+    cell.attended.store(true, std::memory_order_relaxed);
     mine_.push_back(&cell);
     return;
   }
@@ -226,6 +226,7 @@ bool attendant::turn_all() {
     return true;
   });
   for (rank_cell* cell : rest_) {
+    cell->attended.store(false, std::memory_order_relaxed);
     cell->end_turn(care::none);
     if (cell->try_turn()) care_for(*cell);
   }
@@ -234,7 +235,10 @@ bool attendant::turn_all() {
 
 /// Closed: everything is failing.
 void attendant::let_all_go() {
-  for (rank_cell* cell : mine_) cell->end_turn();
+  for (rank_cell* cell : mine_) {
+    cell->attended.store(false, std::memory_order_relaxed);
+    cell->end_turn();
+  }
   mine_.clear();
   timers_.clear();
 }

@@ -5,12 +5,12 @@
 #include <exception>
 #include <iterator>
 #include <new>
-#include <thread>
 
 #include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/doorbell.hpp"
 #include "actors/waiting/slot_waiting.hpp"
+#include "actors/waiting/yielding.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
 
@@ -599,7 +599,7 @@ bool rank_cell::look_at_pairs(bool send) {
   state_.offer_pairs();
   status = state_.look_at_pairs(*out_);
   for (int i = 0; i < waiting_.yields && status == pair_status::waiting && inbox_.empty(); ++i) {
-    std::this_thread::yield();
+    if (!yield_core()) break;
     status = state_.look_at_pairs(*out_);
   }
   return status == pair_status::performed;
@@ -637,6 +637,7 @@ void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
 /// Until an operation has ended, or all of `ops`; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
 bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> ops) {
   bool later = false;
+  begin_queued();  // what was to be begun by the attendant, which is only now being woken
   while (true) {
     turn();
     const bool ended = state_.has_arrivals() || (ops.empty() ? state_.has_ended() : state_.have_ended(ops));
@@ -666,6 +667,8 @@ bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
   // Threads that look would keep the NIC's from what they wait for, and so would those that yield: its thread is woken, they are not.
   if (!board && state_.gives_way_to_nic()) return !inbox_.empty();
+  shared_cores* const cores = state_.port() != nullptr ? &state_.port()->board().cores() : nullptr;
+  if (cores != nullptr) cores->note(rank());
   wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
@@ -673,15 +676,19 @@ bool rank_cell::look_again() noexcept {
     if (board && advance()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
-    if (i == eager_looks && state_.port() != nullptr && state_.port()->board().cores().is_shared(rank())) return false;
+    if (i == eager_looks && cores != nullptr && cores->is_shared(rank()) && !leaver_.leave(*cores, rank()))
+      return false;
     if (i % 16 == 0 || step == wait_course::step::yield) {
       if (!helped && help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
     // What comes in frames may come from a process of which nobody knows that it shares this core.
     const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
-    if (gives_way) std::this_thread::yield();
-    else if (step == wait_course::step::pause) pause_core();
+    if (gives_way) {
+      if (!yield_core()) return false;
+    } else if (step == wait_course::step::pause) {
+      pause_core();
+    }
     helped = gives_way && !board;
     if (helped && help_one()) return true;
   }
@@ -788,7 +795,7 @@ void rank_cell::gathering::drive() {
   for (rank_cell* cell = first_; cell != nullptr; cell = cell->next_kept_) cell->begin_queued();
   wait_course course{{first_ == nullptr ? 0 : first_->waiting_.spin / 4, most_yields}};
   for (auto step = wait_course::step::look; first_ != nullptr && step != wait_course::step::sleep;) {
-    if (step == wait_course::step::yield) std::this_thread::yield();
+    if (step == wait_course::step::yield && !yield_core()) course.stop_yielding();
     if (turn_each()) course.restart();
     step = course.next();
   }

@@ -132,8 +132,11 @@ public:
   /// A caller turns the rank between other work of its own, until it says that it does not any more: what is not urgent wakes nobody meanwhile, and is the
   /// attendant's if that work takes long.
   void tend(bool on) noexcept;
-  /// When the last help() ended, the rank's operations were the NIC's, whose thread needs the core: who waits for them had better sleep at once.
-  bool gives_way() const noexcept { return gives_way_.load(std::memory_order_relaxed); }
+  /// When the last help() ended, another thread was at work for the rank and needs a core: the NIC's, or the attendant where each rank has one and no
+  /// more are there. Who waits had better sleep at once.
+  bool gives_way() const noexcept {
+    return gives_way_.load(std::memory_order_relaxed) || (!waiting_.spare && attended.load(std::memory_order_relaxed));
+  }
   /// As far as it goes at once.
   void help_briefly();
   /// A caller is about to sleep at `place` until an operation of this rank has ended: while one does, what there is to do for the rank
@@ -205,6 +208,8 @@ public:
 
   /// Written by whoever ends a turn, and by the attendant (attendant.hpp).
   std::atomic<care> unattended{care::none};
+  /// Written by the attendant: it has the turn, and works on what is on the rank's board.
+  std::atomic<bool> attended{false};
   /// The holder is about to sleep on the board, or has slept. It looks at the inbox in between.
   void falls_asleep(bool asleep) { asleep_.store(asleep); }
 

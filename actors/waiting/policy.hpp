@@ -16,8 +16,9 @@
 namespace troupe {
 
 struct waiting_policy {
-  int spin = 4096;  ///< looks, with a pause between after the first few
-  int yields = 0;   ///< then, looks with a yield between
+  int spin = 4096;     ///< looks, with a pause between after the first few
+  int yields = 0;      ///< then, looks with a yield between
+  bool spare = false;  ///< there are cores for further threads
 };
 
 /// Looks without a pause, and the least that a thread spins where it may at all: a peer that is at work answers within them, and a
@@ -28,7 +29,7 @@ inline constexpr std::chrono::nanoseconds brief_sleep = std::chrono::microsecond
 
 /// @param threads that wait for each other @param cores that the process may use @param most_spin as configured
 inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) {
-  return threads > cores ? waiting_policy{0, 32} : waiting_policy{std::min(4096, most_spin), 0};
+  return threads > cores ? waiting_policy{0, 32, false} : waiting_policy{std::min(4096, most_spin), 0, threads < cores};
 }
 
 /// How long to look next time, after a wait that was longer than the looks by `slept`. (Not by whether looking sufficed: who is
@@ -56,6 +57,8 @@ public:
     looks_ = most_.spin;
     return next();
   }
+  /// Its core is others' for long (yielding.hpp).
+  void stop_yielding() { yields_ = most_.yields; }
   /// It has found something to do.
   void restart() { looks_ = yields_ = 0; }
   /// It was woken, and something else than what it waits for had come. It does not yield once more: its core was free.

@@ -2,9 +2,9 @@
 #include "actors/waiting/slot_waiting.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "actors/ports/slots/slot_board.hpp"
+#include "actors/waiting/yielding.hpp"
 
 namespace troupe {
 
@@ -27,7 +27,7 @@ public:
       const auto step = course.next();
       if (step == wait_course::step::sleep) return sleep();
       if (step == wait_course::step::pause) pause_core();
-      if (step == wait_course::step::yield) std::this_thread::yield();
+      if (step == wait_course::step::yield && !yield_core()) return sleep();
       if (course.taken() % looks_between_questions == 0 && stopped()) return result_;
     }
     return result_;

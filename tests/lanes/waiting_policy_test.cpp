@@ -12,6 +12,7 @@
 #include "actors/waiting/core_leaver.hpp"
 #include "actors/waiting/policy.hpp"
 #include "actors/waiting/shared_cores.hpp"
+#include "actors/waiting/yielding.hpp"
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -55,6 +56,25 @@ TEST_CASE("waiting: a wait spins, yields, sleeps") {
   wait_course both{{5, 3}, 2};
   CHECK(steps_of(both) == "2l 3p 3y");
   CHECK(both.taken() == 8);
+}
+
+TEST_CASE("waiting: where yields take long, a thread sleeps instead, and tries again when they are a small part of its "
+          "time") {
+  wait_course sharing{waiting_for(8, 2)};
+  CHECK(sharing.next() == wait_course::step::yield);
+  sharing.stop_yielding();
+  CHECK(sharing.next() == wait_course::step::sleep);
+  sharing.restart();  // what it waits for has moved
+  CHECK(sharing.next() == wait_course::step::yield);
+
+  yield_cost cost;
+  const yield_cost::clock::time_point start{1h};
+  CHECK(cost.may_yield(start));
+  CHECK(cost.yielded(start, start + yield_cost::long_yield - 1ns));
+  CHECK(cost.may_yield(start + yield_cost::long_yield));
+  CHECK_FALSE(cost.yielded(start, start + 4ms));
+  CHECK_FALSE(cost.may_yield(start + 4ms + yield_cost::share * 4ms - 1ns));
+  CHECK(cost.may_yield(start + 4ms + yield_cost::share * 4ms));
 }
 
 TEST_CASE("waiting: who finds something begins again; who is woken for nothing does not yield again") {

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
+
+#include "actors/waiting/yielding.hpp"
 
 namespace troupe {
 
@@ -100,7 +101,7 @@ bool ll_port::look(const wanted& what) {
     const auto step = course.next();
     if (step == wait_course::step::sleep) return false;
     if (step == wait_course::step::pause) pause_core();
-    if (step == wait_course::step::yield) std::this_thread::yield();
+    if (step == wait_course::step::yield && !yield_core()) return false;
     if (course.taken() == eager_looks && cores.is_shared(rank_) && !leaver_.leave(cores, rank_)) return false;
   }
   return true;
