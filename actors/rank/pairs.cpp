@@ -377,10 +377,18 @@ pair_end pairs::make_end(row& in, const operation_key& key, const call& what, co
   if (!key.sending) return pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
   if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->make_room(*in.lane))
     over = sent_when::taken;
+  const std::uint64_t left_before = in.still_left_in(key.epoch);
   // A stage is the message's only once that has its slot.
-  if (far && over == sent_when::taken && pair_end::is_free(*in.lane, number, in.left_in(key.epoch)))
-    peer.stage = stage_for(key, *in.lane, input, bytes);
-  return pair_end::of_sender(*in.lane, number, shape, input, bytes, peer, over, in.left_in(key.epoch));
+  if (far && over == sent_when::taken && left_before == 0) peer.stage = stage_for(key, *in.lane, input, bytes);
+  return pair_end::of_sender(*in.lane, number, shape, input, bytes, peer, over, left_before);
+}
+
+std::uint64_t pairs::row::still_left_in(epoch_t epoch) {
+  std::uint64_t& mine = left_in(epoch);
+  if (mine != 0)
+    for (std::size_t slot = 0; slot < left.size(); ++slot)
+      if (pair_end::was_taken(*lane, slot, left[slot])) left[slot] = 0;
+  return mine;
 }
 
 /// Null: it needs none, or there is none.

@@ -166,6 +166,8 @@ private:
     std::array<std::uint64_t, pair_lane::depth>
         left{};  ///< marks of the sends that were left last; 0: none, or refused
     std::uint64_t& left_in(epoch_t epoch) { return left[static_cast<std::size_t>(epoch % pair_lane::depth)]; }
+    /// What was left in the slot and has not been taken, as far as is known: the receiver's words are read when a slot is needed, then for all.
+    std::uint64_t still_left_in(epoch_t epoch);
   };
   struct inline_call {
     operation_key key;

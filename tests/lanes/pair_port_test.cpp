@@ -179,7 +179,7 @@ TEST_CASE("what is left is over at once, and its slot is free when it was taken 
     std::fill(given.begin(), given.end(), std::byte{7});  // its own again
     auto later = pair_end::of_sender(lane, next, 1, given.data(), bytes, {}, sent_when::taken, out.mark());
     later.post();
-    CHECK_FALSE(pair_end::is_free(lane, next, out.mark()));
+    CHECK_FALSE(pair_end::was_taken(lane, next % pair_lane::depth, out.mark()));
     CHECK(later.look() == pair_status::waiting);
     later.go_away();
     CHECK(later.look() == pair_status::waiting);

@@ -7,7 +7,8 @@
 //   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. What fits lies in the
 //   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs. Where the receiver's process
 //   does not map that memory, what the head names may be a copy that it does map (pair_stages.hpp).
-//   A *credit* is the word `finished` of the slot's answer: message n was taken. It gives the sender its buffer and the slot back.
+//   A *credit* is the slot's word of `finished`: message n was taken. It gives the sender its buffer and the slot back. The words of a lane's
+//   slots share a line that only the receiver of short messages writes, and their sender reads it once for all slots, not for each message.
 //   A sender has at most `depth` messages in slots; further ones wait at their rank.
 //   A message may be *left*: it is over at the sender as soon as it lies whole on the board, in its head or in the slot's part of the lane's
 //   room. The sender helps nobody with it, and waits for its credit when it needs the slot again.
@@ -40,23 +41,25 @@
 
 namespace troupe {
 
-/// One message. Each end's words on lines of their own; pairs of lines, since processors fetch the neighbour too.
+/// One message. What changes with every short message (the head) is apart from what does not (the rest): then an end that looks whether the other
+/// one is away finds that in its own cache. Pairs of lines, since processors fetch the neighbour too.
 struct pair_slot {
-  /// What fits the line of the stamp. A second line would have to change hands like the sender's own, and be copied besides.
-  static constexpr std::size_t inline_bytes = 48;
+  /// What fits the stamp's line and its neighbour, which comes with it.
+  static constexpr std::size_t inline_bytes = 112;
 
   struct alignas(128) {
-    std::atomic<std::uint64_t> stamp{0};  ///< names the message that the rest of this line is of
+    std::atomic<std::uint64_t> stamp{0};  ///< names the message that the rest of the head is of
     std::uint64_t shape = 0;              ///< its count and type: what must be equal at both ends
     union {
       std::byte inlined[inline_bytes] = {};
       const std::byte* data;  ///< of messages that do not fit; null: left in the lane's room
     };
-    alignas(64) std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
   } head;
-  struct alignas(128) {
-    std::atomic<std::uint64_t> finished{0};  ///< names the last message of the slot that was taken
-    std::atomic<std::uint64_t> offered{0};   ///< names the message that `target`, `shape`, `claims` and `copied` are of
+  struct alignas(64) {
+    std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
+  } sender;
+  struct alignas(64) {
+    std::atomic<std::uint64_t> offered{0};  ///< names the message that `target`, `shape`, `claims` and `copied` are of
     std::atomic<std::byte*> target{nullptr};
     std::atomic<std::uint64_t> shape{0};
     std::atomic<std::uint64_t> claims{
@@ -65,13 +68,8 @@ struct pair_slot {
     std::atomic<std::uint64_t> tell{0};    ///< names the message about which the receiver wants to be told
     std::atomic<std::uint64_t> failed{0};  ///< names the message of which a claimed unit could not be copied
   } answer;
-
-  /// For the sender that has posted message n: nobody reads any more where that was. True at the latest when the slot is another one's (2).
-  bool is_over(std::uint64_t number) const {
-    return answer.finished.load(std::memory_order_acquire) == number + 1 ||
-           head.stamp.load(std::memory_order_relaxed) != number + 1;
-  }
 };
+static_assert(sizeof(pair_slot) == 256);
 
 struct pair_lane {
   static constexpr std::size_t depth = 4;
@@ -81,8 +79,17 @@ struct pair_lane {
     alignas(128) std::byte of[depth][left_bytes];
   };
   pair_slot slots[depth];
+  struct alignas(128) {
+    std::atomic<std::uint64_t> of[depth]{};  ///< names the last message of each slot that was taken
+  } finished;
   relative<room> left;  ///< null until a message is left that does not fit its head
   pair_slot& at(std::uint64_t number) { return slots[number % depth]; }
+  std::atomic<std::uint64_t>& finished_at(std::uint64_t number) { return finished.of[number % depth]; }
+  /// For the sender that has posted message n: nobody reads any more where that was. True at the latest when the slot is another one's (2).
+  bool is_over(std::uint64_t number) {
+    return finished_at(number).load(std::memory_order_acquire) == number + 1 ||
+           at(number).head.stamp.load(std::memory_order_relaxed) != number + 1;
+  }
   /// Where a message lies that was left. @pre there is room
   std::byte* left_at(std::uint64_t number) { return left.load(std::memory_order_acquire)->of[number % depth]; }
 };
@@ -94,7 +101,7 @@ public:
   pair_board(const pair_board&) = delete;
   pair_board& operator=(const pair_board&) = delete;
 
-  /// Lays it down at first use: a little more than 1 KiB, and a pointer for each rank that the source may send to. Any thread. Throws error(out_of_memory).
+  /// Lays it down at first use: some 1.3 KiB, and a pointer for each rank that the source may send to. Any thread. Throws error(out_of_memory).
   pair_lane& lane(rank_t source, rank_t destination);
   /// Lays down the lane's room. False: there is no memory for it. Any thread.
   bool make_room(pair_lane& lane) noexcept;

@@ -35,10 +35,10 @@ std::uint64_t pair_end::units() const { return bytes_ < shared_from ? 1 : (bytes
 
 void pair_end::post() {
   auto& head = slot_->head;
-  if (left_before_ != 0 && is_before(slot_->answer.finished.load(std::memory_order_seq_cst), left_before_)) return;
+  if (!was_taken(*lane_, (mark_ - 1) % pair_lane::depth, left_before_)) return;
   posted_ = true;
   head.shape = shape_;
-  if (away_) head.tell.store(mark_, std::memory_order_relaxed);
+  if (away_) slot_->sender.tell.store(mark_, std::memory_order_relaxed);
   if (bytes_ > pair_slot::inline_bytes && over_ == sent_when::copied) {
     std::memcpy(lane_->left_at(mark_ - 1), data_, bytes_);
     head.data = nullptr;
@@ -110,9 +110,9 @@ bool pair_end::was_withdrawn() const {
 void pair_end::prepare_answer() {
 #if defined(__x86_64__)
   // The line that the answer will be in, to write: GCC's builtin asks for it to read.
-  __asm__ volatile("prefetchw %0" : : "m"(slot_->answer.finished));
+  __asm__ volatile("prefetchw %0" : : "m"(lane_->finished));
 #else
-  __builtin_prefetch(&slot_->answer.finished, 1);
+  __builtin_prefetch(&lane_->finished, 1);
 #endif
 }
 
@@ -143,7 +143,7 @@ bool pair_end::close() {
 void pair_end::go_away() {
   if (sending_) {
     away_ = true;
-    slot_->head.tell.exchange(posted_ ? mark_ : left_before_, std::memory_order_seq_cst);
+    slot_->sender.tell.exchange(posted_ ? mark_ : left_before_, std::memory_order_seq_cst);
   } else {
     offer();
     slot_->answer.tell.exchange(mark_, std::memory_order_seq_cst);
@@ -204,8 +204,9 @@ pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
 }
 
 void pair_end::finish() {
-  slot_->answer.finished.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the other end is away
-  const auto& tell = sending_ ? slot_->answer.tell : slot_->head.tell;
+  lane_->finished_at(mark_ - 1).exchange(mark_,
+                                         std::memory_order_seq_cst);  // before it looks whether the other end is away
+  const auto& tell = sending_ ? slot_->answer.tell : slot_->sender.tell;
   tells_ = tells_ || tell.load(std::memory_order_seq_cst) == mark_;
 }
 

@@ -57,9 +57,9 @@ public:
   void prepare_answer();
   /// Writes a sender's message, if the slot is free; look afterwards, which tries again. @pre message number − depth is over at this end
   void post();
-  /// From a sender: the slot's last message was taken, or will not be.
-  static bool is_free(pair_lane& lane, std::uint64_t number, std::uint64_t left_before) {
-    return left_before == 0 || !is_before(lane.at(number).answer.finished.load(std::memory_order_acquire), left_before);
+  /// From a sender: the message `left` of slot `slot` (its mark; 0: none) was taken.
+  static bool was_taken(pair_lane& lane, std::size_t slot, std::uint64_t left) {
+    return left == 0 || !is_before(lane.finished.of[slot].load(std::memory_order_seq_cst), left);
   }
   /// From a sender: the message that was left in the slot will not be taken.
   void release_slot(std::uint64_t mark) {
@@ -135,7 +135,7 @@ private:
   /// From a receiver, after it has read: it may have read anything. Within a process nobody is lost before it touches nothing any more.
   bool was_withdrawn() const;
   bool has_failed() const { return slot_->answer.failed.load(std::memory_order_acquire) == mark_; }
-  bool finished() const { return slot_->answer.finished.load(std::memory_order_seq_cst) == mark_; }
+  bool finished() const { return lane_->finished_at(mark_ - 1).load(std::memory_order_seq_cst) == mark_; }
   std::size_t unit() const;
   std::uint64_t units() const;
 

@@ -33,9 +33,7 @@ public:
 
   /// For the message that is posted next in the lane. Null: there is none. @pre the slot is the message's
   std::byte* place(rank_t to, pair_lane& lane, std::uint64_t number, std::size_t bytes) {
-    return bytes <= place_    ? short_place(to, number)
-           : bytes <= longest ? long_place(lane.at(number), number, bytes)
-                              : nullptr;
+    return bytes <= place_ ? short_place(to, number) : bytes <= longest ? long_place(lane, number, bytes) : nullptr;
   }
 
 private:
@@ -47,10 +45,10 @@ private:
     if (short_.get() == nullptr) return nullptr;
     return short_.get() + (static_cast<std::size_t>(to) * pair_lane::depth + number % pair_lane::depth) * place_;
   }
-  std::byte* long_place(pair_slot& slot, std::uint64_t number, std::size_t bytes) {
+  std::byte* long_place(pair_lane& lane, std::uint64_t number, std::size_t bytes) {
     if (user_ != nullptr && !user_->is_over(user_number_)) return nullptr;
     std::byte* const at = long_.grow(bytes);
-    user_ = at != nullptr ? &slot : nullptr;
+    user_ = at != nullptr ? &lane : nullptr;
     user_number_ = number;
     return at;
   }
@@ -58,7 +56,7 @@ private:
   stage_memory short_, long_;
   std::size_t ranks_, place_;
   bool tried_ = false;
-  pair_slot* user_ = nullptr;  ///< whose message has the long place
+  pair_lane* user_ = nullptr;  ///< whose message has the long place
   std::uint64_t user_number_ = 0;
 };
 

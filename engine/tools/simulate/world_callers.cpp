@@ -438,8 +438,10 @@ void simulation::world::poll_pairs(rank_t rank) {
   if (m.inline_pairs.empty()) return;
   for (const caller_operation* o : m.inline_pairs) {
     if (!o->sending) continue;
-    pair_slot& slot = board_.pairs().lane(rank, o->peer).at(what_.first + o->sequence);
-    if (breaks(mutant::taken_early, 20)) slot.answer.finished = what_.first + o->sequence + 1;
+    const std::uint64_t number = what_.first + o->sequence;
+    pair_lane& lane = board_.pairs().lane(rank, o->peer);
+    pair_slot& slot = lane.at(number);
+    if (breaks(mutant::taken_early, 20)) lane.finished_at(number) = number + 1;
     if (breaks(mutant::shape_forged, 20)) slot.head.shape = slot.answer.shape;
   }
   const nanoseconds_t expires = m.inline_pairs.front()->expires;
