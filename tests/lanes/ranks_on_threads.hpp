@@ -69,11 +69,13 @@ private:
 /// The ranks of a communicator, a thread for its membership, one that turns ranks, and the attendant's.
 class house final : agreement::audience, rank_threads {
 public:
-  /// @param cores, spin as the table's
-  explicit house(int ranks, int cores = 2, int spin = 100)
-      : ranks_(ranks), state_(ranks, "world"), table_(options(ranks, cores, spin), memory_, *this, [this](rank_t r) {
-          return std::make_unique<mail>(*this, r);
-        }) {}
+  /// @param cores, spin as the table's @param attended false: the attendant never comes
+  explicit house(int ranks, int cores = 2, int spin = 100, bool attended = true)
+      : attended_(attended),
+        ranks_(ranks),
+        state_(ranks, "world"),
+        table_(options(ranks, cores, spin), memory_, *this,
+               [this](rank_t r) { return std::make_unique<mail>(*this, r); }) {}
   ~house() override {
     table_.close();
     if (attendant_.joinable()) attendant_.join();
@@ -206,9 +208,10 @@ private:
   }
   bool help_one() override { return false; }
   void start_attendant() override {
-    attendant_ = std::thread([this] { table_.care().work(); });
+    if (attended_) attendant_ = std::thread([this] { table_.care().work(); });
   }
 
+  bool attended_;
   int ranks_;
   arena memory_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);

@@ -42,6 +42,30 @@ TEST_CASE("a caller that leaves with an operation on the board wakes the caller 
   CHECK(c == a);
 }
 
+TEST_CASE("who waits for what was left to the attendant performs it, if the attendant has not come yet") {
+  house all{2, 2, 100, false};
+  constexpr std::size_t count = 100'000;  // too long to be performed where it is submitted
+  const plan_ptr how = direct_sum_plan(2, count);
+  std::array<std::vector<std::int32_t>, 2> in, out;
+  std::array<operation_ptr, 2> ops;
+  for (std::size_t r = 0; r < 2; ++r) {
+    in[r].assign(count, static_cast<std::int32_t>(r) + 1);
+    out[r].resize(count);
+    ops[r] = make_operation(how, in[r].data(), out[r].data(), std::nullopt, sum);
+    all.table().at(static_cast<rank_t>(r)).submit(ops[r]);
+    CHECK_FALSE(ops[r]->done->done());
+  }
+  std::array<std::thread, 2> callers;
+  for (std::size_t r = 0; r < 2; ++r)
+    callers[r] = std::thread(
+        [&, r] { all.table().at(static_cast<rank_t>(r)).help(*ops[r]->done, std::chrono::steady_clock::now() + 20s); });
+  for (std::thread& caller : callers) caller.join();
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(ops[r]->done->done());
+    CHECK(out[r] == std::vector<std::int32_t>(count, 3));
+  }
+}
+
 TEST_CASE("several callers of one rank, each for its own operation: every one is told") {
   constexpr int callers = 4, rounds = 200;
   house all{2};
