@@ -514,6 +514,66 @@ TEST_CASE("the hierarchical ones talk inside the server or to the card of the sa
     }
 }
 
+TEST_CASE("hierarchical on layouts of any depth is right, level by level") {
+  std::vector<layout> layouts;
+  for (const char* text : {"2x2x2", "2x3x4", "3x2x3", "1x3x4", "2x2x2x1", "2x2x3x1", "3x2x2x2", "3x2x1x2", "2x2x1x1",
+                           "4x3x1x1", "2x2x2x2x1", "2x1x2x2x2", "2x3x2x1x2", "2x2x2x2x2", "2x2x2x1x1x1",
+                           // Levels of groups of different sizes are left out: pods here, cards there.
+                           "2+1x2x1", "3+1x2x2x1", "0.0.0,0.0.1,0.1.0,1.0.0,1.1.0,1.2.0",
+                           "0.0.0.0,0.1.0.0,0.2.0.0,1.0.0.0,2.0.0.0,2.1.0.0"})
+    layouts.push_back(layout::parse(text));
+  // Ranks are dealt out in no order.
+  layouts.push_back(layout::parse("2x2x3x1").subset(std::vector{5, 0, 11, 3, 8, 1, 10, 2, 7, 6, 9, 4}));
+  layouts.push_back(layout::parse("2x2x2x2").subset(std::vector{15, 2, 8, 5, 0, 12, 7, 3, 1, 14, 9, 4, 11, 6, 13, 10}));
+  const int before = proved;
+  for (const layout& placement : layouts)
+    if (placement.size() <= most_ranks)
+      for (const collective what : c::hierarchical.collectives) {
+        const stage on = on_layout(what, placement);
+        CAPTURE(describe(c::hierarchical, on));
+        CHECK(refusal(c::hierarchical, on).empty());
+        prove_variants(c::hierarchical, on);
+      }
+  CHECK(proved - before > (most_ranks < 64 ? 200 : 400));
+}
+
+TEST_CASE(
+    "hierarchical: a level is for those who differ in it alone, with the share that the levels inside have left") {
+  const std::vector<int> extents{3, 2, 4, 2};  // pods, servers, cards, core groups
+  const int ranks = 48;
+  const auto digits = [&](rank_t r) {
+    std::vector<int> found;
+    for (int level = 3, rest = r; level >= 0; rest /= extents[static_cast<std::size_t>(level--)])
+      found.insert(found.begin(), rest % extents[static_cast<std::size_t>(level)]);
+    return found;
+  };
+  for (const collective what : c::hierarchical.collectives) {
+    CAPTURE(name(what));
+    const score s = write_score(c::hierarchical, on_layout(what, layout::nested(extents)));
+    for (rank_t r = 0; r < ranks; ++r) {
+      std::vector<int> cells(4), messages(4);
+      for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+        for (const step& at : steps) {
+          if (!sends(at.kind)) continue;
+          const auto from = digits(r), to = digits(at.to);
+          int differ = 0, level = 0;
+          for (int l = 0; l < 4; ++l)
+            if (from[static_cast<std::size_t>(l)] != to[static_cast<std::size_t>(l)]) ++differ, level = l;
+          REQUIRE(differ == 1);
+          ++messages[static_cast<std::size_t>(level)];
+          cells[static_cast<std::size_t>(level)] += std::max(at.source.count, at.target.count);
+        }
+      int columns = 1;  // ranks that have the same digits from a level on
+      for (std::size_t level = 0; level < 4; columns *= extents[level++]) {
+        const int others = extents[level] - 1, ways = what == collective::all_reduce ? 2 : 1;
+        CHECK(messages[level] == ways * others);
+        CHECK(cells[level] ==
+              (what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns));
+      }
+    }
+  }
+}
+
 TEST_CASE("hierarchical: a message for every column, rearranged in scratch") {
   const score s = write_score(c::hierarchical, on_layout(collective::all_gather, layout::grid(3, 4)));
   CHECK(messages(s, 0) == (3 - 1) + (4 - 1));
