@@ -188,7 +188,7 @@ inline std::string needs_equal_servers(const stage& on) {
   if (on.placement.uniform()) return {};
   return "the servers hold different numbers of ranks, so some ranks have no partner of the same index in every "
          "server; "
-         "use a choreography that ignores the layout, or staged_pairwise for all_to_all";
+         "use hierarchical_pipeline, or a choreography that ignores the layout";
 }
 
 }  // namespace troupe::choreographies

@@ -61,15 +61,17 @@ TEST_CASE("random collectives on random engines are right to the last byte") {
   CHECK(ran > 5 * refused);
 }
 
-TEST_CASE("layouts of any depth: random calls by the hierarchical ones are right to the last byte") {
+TEST_CASE(
+    "layouts of any depth, servers of any size: random calls by the hierarchical ones are right to the last byte") {
 #if defined(__SANITIZE_ADDRESS__)
   constexpr int engines = 3;
 #else
   constexpr int engines = 10;
 #endif
-  constexpr const char* places[] = {"2x2x2",   "2x2x2x1", "2x3x2x1", "3x2x2x1",   "2x2x1x1",
-                                    "2x2x2x2", "4x2x1x2", "2+1x2x1", "2x2x2x2x1", "1x2x3"};
-  constexpr const char* by[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb"};
+  constexpr const char* places[] = {"2x2x2",   "2x2x2x1",   "2x3x2x1", "3x2x2x1", "2x2x1x1", "2x2x2x2", "4x2x1x2",
+                                    "2+1x2x1", "2x2x2x2x1", "1x2x3",   "3+2",     "1+4+2",   "5+1+3"};
+  constexpr const char* by[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb",
+                                "hierarchical_pipeline"};
   std::array<int, std::size(by)> ran{};
   for (std::size_t p = 0; p < std::size(places); ++p)
     for (int e = 0; e < engines; ++e) {
@@ -94,7 +96,7 @@ TEST_CASE("layouts of any depth: random calls by the hierarchical ones are right
           CHECK(wrong_bytes(comms, j) == 0);
           ++ran[which];
         } catch (const troupe::error& problem) {
-          // Groups that are no power of two, one server, or a level of determinism that it is not for.
+          // Servers of different sizes, groups that are no power of two, one server, or a level of determinism that it is not for.
           CHECK_MESSAGE(problem.code_value() == errc::unsupported, std::string{problem.what()});
         }
       }

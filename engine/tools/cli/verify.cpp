@@ -39,10 +39,10 @@ constexpr const char* footer = R"(Examples:
 
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
-placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers; with
-switches that reduce, where a choreography needs them. A score that one credit does not let through as it is written is
-checked as it will be performed then: with its sends paced. What slots or the direct board would perform of it, blocks of one
-size, is performed on symbols, too, and must come to the same.
+placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers and on
+some servers of different sizes; with switches that reduce, where a choreography needs them. A score that one credit does not
+let through as it is written is checked as it will be performed then: with its sends paced. What slots or the direct board
+would perform of it, blocks of one size, is performed on symbols, too, and must come to the same.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
 is nothing to verify.)";
@@ -71,6 +71,9 @@ std::vector<layout> placements(int ranks) {
   for (int servers = 2; servers * 4 <= ranks; ++servers)  // three levels
     if (ranks % (2 * servers) == 0) list.push_back(layout::grid(servers, 2, ranks / (2 * servers)));
   if (ranks > most_in_groups) return list;
+  for (int servers = 2; servers <= 3; ++servers)
+    if (ranks > servers && ranks % servers != 0) list.push_back(layout::spread(ranks, servers));
+  if (ranks > 3) list.push_back(layout::ragged(std::array{1, ranks - 1}));
   for (int pods = 2; pods * 2 <= ranks; ++pods)
     for (int servers = 2; pods * servers <= ranks; ++servers) {
       if (ranks % (pods * servers) != 0) continue;
