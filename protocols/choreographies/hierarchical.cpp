@@ -456,12 +456,13 @@ constexpr offer offered_by[] = {{collective::all_gather, of_all<all_gather, how>
                                 {collective::reduce_scatter, of_all<reduce_scatter, how>},
                                 {collective::all_reduce, of_all<all_reduce, how>}};
 
-/// One server, or one card in each, is a case of others.
+/// One server, or one card in each of servers without groups, is a case of others.
 std::string needs_two_levels(const stage& on) {
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
-  const hierarchy h{on.placement};
-  if (h.servers() > 1 && h.servers() < on.ranks) return {};
-  return "it needs two levels: several servers with several ranks each";
+  const nested_groups groups{on.placement};
+  const int servers = hierarchy{on.placement}.servers();
+  if (servers > 1 && (servers < on.ranks || groups.between_servers() > 1)) return {};
+  return "it needs two levels: several servers with several ranks each, or groups of servers";
 }
 
 std::string needs_power_of_two(const stage& on) {

@@ -189,8 +189,8 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
     for (int cards = 2; servers * cards <= std::min(34, most_ranks); ++cards)
       layouts.push_back(layout::grid(servers, cards));
   if (most_ranks >= 64) layouts.push_back(layout::grid(8, 8));
-  for (const char* text :
-       {"2x2x2x1", "2x4x2x1", "4x2x1x2", "2x2x2x1x2", "2x2x2x2", "3x2x2x1", "2x3x2x1", "5x3x2x1", "2x3x3x1"})
+  for (const char* text : {"2x2x1x1", "2x4x1x1", "3x2x1x1", "2x2x2x1", "2x4x2x1", "4x2x1x2", "2x2x2x1x2", "2x2x2x2",
+                           "3x2x2x1", "2x3x2x1", "5x3x2x1", "2x3x3x1"})
     if (const layout deep = layout::parse(text); deep.size() <= most_ranks)
       layouts.push_back(deep);     // rounds at each level
   std::vector<coordinates> dealt;  // ranks of a server are no neighbours by number
