@@ -19,8 +19,9 @@ constexpr std::string_view levels = "fast|run_stable|size_stable|topology_stable
 
 // docs/config.md describes every key of this table; a test compares the two.
 constexpr std::array schema{
-    config_setting{"engine.layout", text, "",
-                   "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 4+3; empty: flat"},
+    config_setting{
+        "engine.layout", text, "",
+        "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{"engine.choreography", text, "auto",
                    "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these"},
@@ -149,7 +150,9 @@ constexpr std::array schema{
     config_setting{"study.preset", text, "flat",
                    "the machine; troupe study --presets lists all; or a file of your own: torus.toml"},
     config_setting{"study.ranks", integer, "0", "number of ranks; 0: the preset's own", 0, 16777216},
-    config_setting{"study.layout", text, "", "servers x cards x core groups, where the preset has one; empty: its own"},
+    config_setting{
+        "study.layout", text, "",
+        "servers x cards x core groups, groups of servers in front, where the preset has one; empty: its own"},
     config_setting{"study.skew_spread", text, "0", "every rank begins late by a random time below this"},
     config_setting{"study.seed", integer, "1", "of the random times", 0, unlimited},
     config_setting{"study.payload", choice, "none",

@@ -10,6 +10,7 @@
 
 #include "engine/planning/plan_choice.hpp"
 #include "engine/planning/plan_limits.hpp"
+#include "protocols/choreographies/hierarchy.hpp"
 #include "protocols/verify/verifier_structure.hpp"
 
 namespace troupe {
@@ -186,9 +187,28 @@ struct samples {
   double doublings = 0;  ///< from the second one on; negative: between the two, or before
 };
 
+/// The same along each of more than two levels, from few members of all others.
+std::vector<samples> samples_along(const choreographies::nested_groups& groups) {
+  const int few = std::max(2, 7 - groups.depth());
+  std::vector<int> base = groups.extents();
+  for (int& members : base) members = std::min(members, few);
+  std::vector<samples> found;
+  for (std::size_t level = 0; level < base.size(); ++level) {
+    const int members = groups.extents()[level];
+    if (members == base[level]) continue;
+    std::vector<int> doubled = base;
+    doubled[level] *= 2;
+    found.push_back({groups.like(base), groups.like(doubled), std::log2(members / (2.0 * base[level]))});
+  }
+  if (found.empty()) found.push_back({groups.like(base), groups.like(base), 0});
+  return found;
+}
+
 /// The growth along servers, or flat ranks, and then along the cards of a server, from grids of few of both: hierarchies grow with the
 /// square of the one and the logarithm of the other, so that what flat layouts of as many ranks say is many times too much.
 std::vector<samples> samples_of(const layout& on) {
+  if (on.uniform() && !on.is_flat())
+    if (const choreographies::nested_groups groups{on}; groups.depth() > 2) return samples_along(groups);
   if (on.is_flat()) return {{layout::flat(16), layout::flat(32), std::log2(on.size() / 32.0)}};
   constexpr int few_cards = 4, few_servers = 8;
   const int servers = on.server_count(), cards = on.size() / servers, fewer = std::min(cards, few_cards);

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "protocols/choreographies/hierarchy.hpp"
 #include "protocols/score/score_tally.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -37,12 +39,38 @@ double grown(Count&& f, int first, int to) {
   return to * (high + gain * gains);
 }
 
+/// The same along every level that has too many members to count them, from a layout of few ranks.
+double grown_by_levels(const choreography& which, const stage& on) {
+  constexpr int few = 512;
+  const choreographies::nested_groups groups{on.placement};
+  std::vector<int> base = groups.extents();
+  for (double ranks = on.ranks; ranks > few;) {
+    int& most = *std::max_element(base.begin(), base.end());
+    ranks *= static_cast<double>((most + 1) / 2) / most;
+    most = (most + 1) / 2;
+  }
+  const double least = counted(which, on, groups.like(base));
+  double steps = least;
+  for (std::size_t level = 0; level < base.size(); ++level) {
+    if (base[level] == groups.extents()[level]) continue;
+    const auto with_members = [&](int n) {
+      std::vector<int> extents = base;
+      extents[level] = n;
+      return counted(which, on, groups.like(extents));
+    };
+    steps *= grown(with_members, std::max(1, base[level] / 4), groups.extents()[level]) / least;
+  }
+  return steps;
+}
+
 }  // namespace
 
 double guessed_steps(const choreography& which, const stage& on) {
   if (on.ranks <= 512) return -1;
   double steps = 0;
-  if (on.placement.is_flat()) {
+  if (on.placement.uniform() && choreographies::nested_groups{on.placement}.depth() > 2) {
+    steps = grown_by_levels(which, on);
+  } else if (on.placement.is_flat()) {
     steps = grown([&](int n) { return counted(which, on, layout::flat(n)); }, 64, on.ranks);
   } else {
     // Servers and cards each by themselves: some grow with the square of the one and the logarithm of the other.

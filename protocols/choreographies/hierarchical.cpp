@@ -8,13 +8,19 @@
 // scratch and rearranged by copies; the other way out would be a message for every block. all_reduce has no such fault: its
 // parts are its own to arrange.
 //
+// Levels may be more (nested_groups, hierarchy.hpp): pods of servers, racks of pods …, and inside a server cards of core groups. Each is
+// worked by the ranks that differ in it alone, those between servers as above in a ring, those inside as a mesh. Sums are made from the
+// inside out, so a level has as many times less to move as there are ranks in a group of it, and results go back the same way.
+//
 // hierarchical_hd, hierarchical_nhr and hierarchical_nb are the same with another algorithm between servers, as HCCL chooses it for its
 // level 1 (alg_configurator.cc of the CANN sources): halving and doubling over a power of two of servers, and the rounds of nhr and nb
-// (strided.hpp) for any number. They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes.
+// (strided.hpp) for any number. They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes. Of several levels between
+// servers each is done that way.
 //
 //   lane 0          between servers, and what the rank does for itself
 //   lanes 1 … m−1   inside the server, lane k to the card k ahead and from the card k behind: all wires of the mesh work at
-//                   once, as the source's n·s/bw_a for this level supposes; only sums wait for each other
+//                   once, as the source's n·s/bw_a for this level supposes; only sums wait for each other. If cards have core
+//                   groups, these have the first lanes, and cards the next.
 
 #include <functional>
 
@@ -31,221 +37,412 @@ using namespace notation;
 /// How the cards of one index exchange between servers.
 enum class between : std::uint8_t { ring, hd, nhr, nb };
 
-/// A row of cells by server, wherever they lie: those of `first` … `first + count − 1`.
+/// A row of shares, one for each member of a level, wherever they lie: the cells of `first` … `first + count − 1`.
 using row = std::function<cells(int first, int count)>;
 
-/// A row of scratch cells, one for each server; indices wrap round.
+/// A row of scratch cells, declared in their order.
 class column {
 public:
-  /// Cell t holds what block_of(t) holds.
+  /// Cell i holds what block_of(i) holds.
   template <class BlockOf>
-  column(score_builder& s, rank_t r, int servers, BlockOf block_of) : servers_(servers) {
-    for (int t = 0; t < servers; ++t) {
-      const cells at = s.scratch_block(r, block_of(t));
-      if (t == 0) first_ = at.first;
+  column(score_builder& s, rank_t r, int count, BlockOf block_of) : count_(count) {
+    for (int i = 0; i < count; ++i) {
+      const cells at = s.scratch_block(r, block_of(i));
+      if (i == 0) first_ = at.first;
     }
   }
-  cells all() const { return scratch.cells(first_, servers_); }
-  row cells_of() const {
-    return [first = first_](int from, int count) { return scratch.cells(first + from, count); };
-  }
-  cells operator[](int server) const { return scratch[first_ + (server % servers_ + servers_) % servers_]; }
+  cells all() const { return scratch.cells(first_, count_); }
+  cells part(int first, int count) const { return scratch.cells(first_ + first, count); }
+  cells operator[](int i) const { return scratch[first_ + i]; }
 
 private:
   std::int32_t first_ = 0;
-  int servers_;
+  int count_;
 };
 
-/// A lane with its rank's place: server `here`, card `card`, and the number of each.
+/// A rank's place in one level: member `here` of the `members` that differ from it in this level alone.
+struct tier {
+  const nested_groups& groups;
+  rank_t rank;
+  int level;
+  between how;
+  int here = groups.digit(rank, level), members = groups.extent(level);
+
+  bool inside() const { return level >= groups.between_servers(); }
+  rank_t at(int member) const { return groups.with_digit(rank, level, member); }
+  /// Lane 0, in a ring.
+  lane_writer ring(score_builder& s) const { return s.lane(rank).from(at(here - 1)).to(at(here + 1)); }
+  /// The lane to the member k ahead, from the one k behind. Each level inside a server has its own. @pre 1 ≤ k < members
+  lane_writer mesh(score_builder& s, int k) const {
+    int lane = k;
+    for (int deeper = level + 1; deeper < groups.depth(); ++deeper) lane += groups.extent(deeper) - 1;
+    return s.lane(rank, lane).from(at(here - k)).to(at(here + k));
+  }
+  strided way(bool mapped) const { return {how == between::nb ? nb_kind : nhr_kind, members, mapped}; }
+  /// Which of the members' shares this one has the sum of.
+  int share(bool mapped) const {
+    return !inside() && (how == between::nhr || how == between::nb) ? way(mapped).cell(here) : here;
+  }
+};
+
 struct seat {
-  const hierarchy& h;
+  const nested_groups& groups;
   rank_t rank;
   between how = between::ring;
-  int here = h.server_of(rank), card = h.index_of(rank);
-  int servers = h.servers(), cards = h.size_of(here);
+  int innermost = groups.depth() - 1;
 
-  rank_t beside(int k) const { return h.at(here, card + k); }
-  rank_t across(int k) const { return h.at(here + k, card); }
-  lane_writer lane(score_builder& s) const { return s.lane(rank).from(across(-1)).to(across(1)); }
-  lane_writer inside(score_builder& s, int k) const { return s.lane(rank, k).from(beside(-k)).to(beside(k)); }
+  tier at(int level) const { return {groups, rank, level, how}; }
+  int last_digit() const { return groups.digit(rank, innermost); }
 };
 
-// -- between servers otherwise than by a ring ---------------------------------------------------------------------------
+/// Lane 0 goes on after the last steps of other lanes. @return when all are performed
+step_ref join(lane_writer& me, const std::vector<step_ref>& lasts) {
+  step_ref all;
+  for (const step_ref& last : lasts) all = me.wait(last);
+  return all;
+}
 
-strided way_of(const seat& at, bool mapped) { return {at.how == between::nb ? nb_kind : nhr_kind, at.servers, mapped}; }
+// -- one level: everybody has a row of shares, one for each member, and ends with the sum of its own, or with all ---------------
 
-/// Adds up the rows of all servers' cards of this index, until each has the sum of its own cell.
-void reduce_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
-  const auto rank_of = [&](int server) { return at.h.at(server, at.card); };
-  if (at.how != between::hd) return way_of(at, mapped).reduce(me, at.here, rank_of, false, cells_of, cells_of);
-  for (int half = at.servers / 2; half > 0; half /= 2) {
-    const int mine = at.here & -half;
-    me.to(rank_of(at.here ^ half)).send(cells_of(mine ^ half, half));
-    me.from(rank_of(at.here ^ half)).swapped((at.here & half) == 0).recv_reduce(cells_of(mine, half));
+/// Inside a server. What is sent is there after `ready`. @return the step that completes the sum
+step_ref reduce_inside(score_builder& s, const tier& on, const row& shares, step_ref ready) {
+  step_ref added = ready;
+  for (int k = 1; k < on.members; ++k) {
+    auto lane = on.mesh(s, k);
+    lane.after(ready).send(shares((on.here + k) % on.members, 1));
+    added = lane.after(added).recv_reduce(shares(on.here, 1));
+  }
+  return added;
+}
+
+/// Inside a server. @return when all shares are there
+step_ref gather_inside(score_builder& s, const tier& on, const row& shares, step_ref ready) {
+  std::vector<step_ref> lasts;
+  for (int k = 1; k < on.members; ++k) {
+    auto lane = on.mesh(s, k);
+    lane.after(ready).send(shares(on.here, 1));
+    lasts.push_back(lane.recv(shares((on.here - k + on.members) % on.members, 1)));
+  }
+  auto me = s.lane(on.rank);
+  return join(me, lasts);
+}
+
+/// Between servers, otherwise than by a ring.
+void reduce_in_rounds(lane_writer& me, const tier& on, const row& shares, bool mapped) {
+  const auto rank_of = [&](int member) { return on.at(member); };
+  if (on.how != between::hd) return on.way(mapped).reduce(me, on.here, rank_of, false, shares, shares);
+  for (int half = on.members / 2; half > 0; half /= 2) {
+    const int mine = on.here & -half;
+    me.to(on.at(on.here ^ half)).send(shares(mine ^ half, half));
+    me.from(on.at(on.here ^ half)).swapped((on.here & half) == 0).recv_reduce(shares(mine, half));
   }
 }
 
-/// Brings everybody the other servers' cells. Returns the last receive.
-step_ref gather_between(lane_writer& me, const seat& at, const row& cells_of, bool mapped) {
-  const auto rank_of = [&](int server) { return at.h.at(server, at.card); };
-  if (at.how == between::nhr || at.how == between::nb) return way_of(at, mapped).gather(me, at.here, rank_of, cells_of);
+/// @return the last receive
+step_ref gather_in_rounds(lane_writer& me, const tier& on, const row& shares, bool mapped) {
+  const auto rank_of = [&](int member) { return on.at(member); };
+  if (on.how != between::hd) return on.way(mapped).gather(me, on.here, rank_of, shares);
   step_ref last;
-  for (int have = 1; have < at.servers; have *= 2) {
-    const int mine = at.here & -have;
-    me.to(rank_of(at.here ^ have)).send(cells_of(mine, have));
-    last = me.from(rank_of(at.here ^ have)).recv(cells_of(mine ^ have, have));
+  for (int have = 1; have < on.members; have *= 2) {
+    const int mine = on.here & -have;
+    me.to(on.at(on.here ^ have)).send(shares(mine, have));
+    last = me.from(on.at(on.here ^ have)).recv(shares(mine ^ have, have));
   }
   return last;
 }
 
+/// A share by its distance behind: member here − t.
+auto behind(const tier& on, const row& shares) {
+  return [&](int t) { return shares(((on.here - t) % on.members + on.members) % on.members, 1); };
+}
+
+/// By a ring, or in rounds. @param sum where the own share's sum goes in a ring, if not to its place
+/// @pre several members
+void reduce_between(lane_writer& me, const tier& on, const row& shares, bool mapped, const cells* sum = nullptr) {
+  if (on.how != between::ring) return reduce_in_rounds(me, on, shares, mapped);
+  const auto share = behind(on, shares);
+  me.from(on.at(on.here - 1)).to(on.at(on.here + 1)).send(share(1));
+  for (int t = 2; t < on.members; ++t) me.recv_reduce_send(share(t));
+  me.recv_reduce_copy(share(0), sum != nullptr ? *sum : share(0));
+}
+
+/// @return the last receive
+step_ref gather_between(lane_writer& me, const tier& on, const row& shares, bool mapped) {
+  if (on.how != between::ring) return gather_in_rounds(me, on, shares, mapped);
+  const auto share = behind(on, shares);
+  me.from(on.at(on.here - 1)).to(on.at(on.here + 1)).send(share(0));
+  for (int t = 1; t < on.members - 1; ++t) me.recv_copy_send(share(t));
+  return me.recv(share(on.members - 1));
+}
+
+/// Both of the outermost level: in a ring the sum goes on as soon as it is there.
+step_ref all_reduce_between(lane_writer& me, const tier& on, const row& shares) {
+  if (on.how != between::ring) {
+    reduce_in_rounds(me, on, shares, true);
+    return gather_in_rounds(me, on, shares, true);
+  }
+  const auto share = behind(on, shares);
+  me.from(on.at(on.here - 1)).to(on.at(on.here + 1)).send(share(1));
+  for (int t = 2; t < on.members; ++t) me.recv_reduce_send(share(t));
+  me.recv_reduce_copy_send(share(0), share(0));
+  for (int t = 1; t < on.members - 1; ++t) me.recv_copy_send(share(t));
+  return me.recv(share(on.members - 1));
+}
+
 // -----------------------------------------------------------------------------------------------------------------------
 
-/// Between servers first: the own column by a ring. Then inside: every card's column.
+/// From the outside in. Before the innermost level a rank has its column: what the ranks of its last digit had.
 void all_gather(score_builder& s, const seat& at) {
-  auto me = at.lane(s);
-  const auto column_of = [&](int card) {
-    return column{s, at.rank, at.servers, [&, card](int t) { return at.h.at(t, card); }};
+  auto me = s.lane(at.rank);
+  const tier last = at.at(at.innermost);
+  const int size = at.groups.columns(at.innermost), place = at.groups.turned_position(at.rank) % size;
+  const auto block = [&](int digit, int i) {
+    return at.groups.turned((digit + last.members) % last.members * size + i);
   };
-  const column own = column_of(at.card);
-  step_ref complete = me.copy(input[0], own[at.here]);
-  if (at.how != between::ring) {
-    if (at.servers > 1) complete = gather_between(me, at, own.cells_of(), false);
-  } else {
-    if (at.servers > 1) me.send(own[at.here]);
-    for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(own[at.here - t]);
-    if (at.servers > 1) complete = me.recv(own[at.here + 1]);
+  const auto column_of = [&](int digit) {
+    return column{s, at.rank, size, [&, digit](int i) { return block(digit, i); }};
+  };
+  const column own = column_of(last.here);
+  step_ref complete = me.copy(input[0], own[place]);
+  for (int level = 0; level < at.innermost; ++level) {
+    const tier on = at.at(level);
+    const int share = at.groups.columns(level), first = place - place % (share * on.members);
+    const row shares = [&](int from, int count) { return own.part(first + from * share, count * share); };
+    if (on.inside()) complete = gather_inside(s, on, shares, complete);
+    else if (on.members > 1) complete = gather_between(me, on, shares, false);
   }
 
-  const auto rearrange = [&](lane_writer& by, const column& from, int card) {
-    for (int t = 0; t < at.servers; ++t)
-      if (at.h.at(t, card) != at.rank) by.copy(from[t], output[at.h.at(t, card)]);
+  const auto rearrange = [&](lane_writer& by, const column& from, int digit) {
+    for (int i = 0; i < size; ++i)
+      if (const rank_t source = block(digit, i); source != at.rank) by.copy(from[i], output[source]);
   };
   me.copy_own(input[0], output[at.rank]);
-  rearrange(me, own, at.card);
-  for (int k = 1; k < at.cards; ++k) {
-    const column landing = column_of(at.card - k);
-    auto inside = at.inside(s, k);
+  rearrange(me, own, last.here);
+  for (int k = 1; k < last.members; ++k) {
+    const column landing = column_of(last.here - k);
+    auto inside = last.mesh(s, k);
     inside.after(complete).send(own.all());
     inside.recv(landing.all());
-    rearrange(inside, landing, at.card - k);
+    rearrange(inside, landing, last.here - k);
   }
 }
 
-/// The mirror: columns are collected and reduced inside the server, then each reduced by a ring between servers.
+/// The mirror: columns are collected and reduced in the innermost level, then each from there outwards.
 void reduce_scatter(score_builder& s, const seat& at) {
-  auto me = at.lane(s);
+  auto me = s.lane(at.rank);
+  const tier last = at.at(at.innermost);
+  const int size = at.groups.columns(at.innermost), place = at.groups.turned_position(at.rank) % size;
   step_ref collected;
-  const auto collect = [&](lane_writer& by, int card) {
-    const column of_card{s, at.rank, at.servers, [&](int t) { return at.h.at(t, card); }};
-    for (int t = 0; t < at.servers; ++t) collected = by.copy(input[at.h.at(t, card)], of_card[t]);
-    return of_card;
+  const auto collect = [&](lane_writer& by, int digit) {
+    const auto block = [&](int i) { return at.groups.turned(digit % last.members * size + i); };
+    const column of_digit{s, at.rank, size, block};
+    for (int i = 0; i < size; ++i) collected = by.copy(input[block(i)], of_digit[i]);
+    return of_digit;
   };
-  const column sum = collect(me, at.card);
+  const column sum = collect(me, last.here);
   step_ref added = collected;
-  for (int k = 1; k < at.cards; ++k) {
-    auto inside = at.inside(s, k);
-    inside.send(collect(inside, at.card + k).all());
+  for (int k = 1; k < last.members; ++k) {
+    auto inside = last.mesh(s, k);
+    inside.send(collect(inside, last.here + k).all());
     added = inside.after(added).recv_reduce(sum.all());
   }
 
-  if (at.cards > 1) me.after(added);
-  if (at.how != between::ring) {
-    reduce_between(me, at, sum.cells_of(), false);
-    me.copy(sum[at.here], output[0]);
-    return;
-  }
-  if (at.servers > 1) me.send(sum[at.here - 1]);
-  for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(sum[at.here - t]);
-  if (at.servers > 1) me.recv_reduce_copy(sum[at.here], output[0]);
-  else me.copy(sum[at.here], output[0]);
-}
-
-/// The block has a part for every rank, those of a column side by side: reduce_scatter inside, all_reduce between, all_gather
-/// inside.
-void all_reduce(score_builder& s, const seat& at) {
-  auto me = at.lane(s);
-  const auto first_of = [&](int card) { return (card % at.cards + at.cards) % at.cards * at.servers; };
-  const auto part = [&](int server) {
-    return output[first_of(at.card) + (server % at.servers + at.servers) % at.servers];
-  };
-  const cells own = output.cells(first_of(at.card), at.servers);
-  if (at.cards == 1) me.copy_own(input.all(), output.all());
-  step_ref added;
-  for (int k = 1; k < at.cards; ++k) {
-    auto inside = at.inside(s, k);
-    inside.send(input.cells(first_of(at.card + k), at.servers));
-    inside.after(added);
-    added = k == 1 ? inside.recv_reduce_copy(input.cells(first_of(at.card), at.servers), own) : inside.recv_reduce(own);
-  }
-
-  if (at.cards > 1) me.after(added);
-  step_ref complete = added;
-  if (at.how != between::ring) {
-    const row cells_of = [&](int from, int count) { return output.cells(first_of(at.card) + from, count); };
-    reduce_between(me, at, cells_of, true);
-    if (at.servers > 1) complete = gather_between(me, at, cells_of, true);
-  } else {
-    if (at.servers > 1) me.send(part(at.here - 1));
-    for (int t = 2; t < at.servers; ++t) me.recv_reduce_send(part(at.here - t));
-    if (at.servers > 1) me.recv_reduce_copy_send(part(at.here), part(at.here));
-    for (int t = 1; t < at.servers - 1; ++t) me.recv_copy_send(part(at.here - t));
-    if (at.servers > 1) complete = me.recv(part(at.here + 1));
-  }
-
-  for (int k = 1; k < at.cards; ++k) {
-    auto inside = at.inside(s, k);
-    inside.after(complete).send(own);
-    inside.recv(output.cells(first_of(at.card - k), at.servers));
-  }
-}
-
-/// Between servers first: a card gets what its column's other cards have for its whole server. Then inside: for every card
-/// the column's blocks are collected and sent on.
-void all_to_all(score_builder& s, const seat& at) {
-  auto me = at.lane(s);
-  s.stage_input(at.rank);
-  const auto block = [&](rank_t from, rank_t to) { return static_cast<std::int64_t>(from) * s.on().ranks + to; };
-  const auto& server = at.h.members(at.here);
-  std::vector<std::int32_t> arrived;  // by source server: the cells for this server's cards
-  for (int t = 0; t < at.servers; ++t)
-    for (const rank_t d : server) {
-      const std::int32_t cell = s.scratch_block(at.rank, block(at.h.at(t, at.card), d)).first;
-      if (d == server.front()) arrived.push_back(cell);
+  bool on_lane_0 = last.members == 1, in_output = false;
+  for (int level = at.innermost - 1; level >= 0; --level) {
+    const tier on = at.at(level);
+    const int share = at.groups.columns(level), first = place - place % (share * on.members);
+    const row shares = [&](int from, int count) { return sum.part(first + from * share, count * share); };
+    if (on.inside()) {
+      added = reduce_inside(s, on, shares, added);
+      continue;
     }
-  const auto arrived_from = [&](int t) { return arrived[static_cast<std::size_t>((t + at.servers) % at.servers)]; };
-  for (int j = 0; j < at.cards; ++j)
-    me.copy(s.staged(at.rank, input[at.h.at(at.here, j)]), scratch[arrived_from(at.here) + j]);
-  for (int t = 1; t < at.servers; ++t) {
+    if (!std::exchange(on_lane_0, true)) me.after(added);
+    if (on.members == 1) continue;
+    in_output = level == 0 && on.how == between::ring;
+    const cells result = output[0];
+    reduce_between(me, on, shares, false, in_output ? &result : nullptr);
+  }
+  if (!in_output) me.copy(sum[place], output[0]);
+}
+
+/// The block has a part for every rank, those of a column side by side, and in it those of each level: reduce_scatter from the
+/// innermost level outwards, all_gather back.
+void all_reduce(score_builder& s, const seat& at) {
+  auto me = s.lane(at.rank);
+  const tier last = at.at(at.innermost);
+  std::vector<row> shares(static_cast<std::size_t>(at.groups.depth()));
+  int first = 0;
+  for (int level = at.innermost; level >= 0; --level) {
+    const int share = at.groups.columns(level);
+    shares[static_cast<std::size_t>(level)] = [first, share](int from, int count) {
+      return output.cells(first + from * share, count * share);
+    };
+    first += at.at(level).share(true) * share;
+  }
+  const auto shares_of = [&](int level) -> const row& { return shares[static_cast<std::size_t>(level)]; };
+
+  if (last.members == 1) me.copy_own(input.all(), output.all());
+  step_ref added;
+  for (int k = 1; k < last.members; ++k) {
+    auto inside = last.mesh(s, k);
+    const int size = at.groups.columns(at.innermost);
+    const cells own = shares_of(at.innermost)(last.here, 1);
+    inside.send(input.cells((last.here + k) % last.members * size, size));
+    inside.after(added);
+    added = k == 1 ? inside.recv_reduce_copy(input.cells(last.here * size, size), own) : inside.recv_reduce(own);
+  }
+  int level = at.innermost - 1;
+  for (; at.at(level).inside(); --level) added = reduce_inside(s, at.at(level), shares_of(level), added);
+  if (last.members > 1) me.after(added);
+  for (; level > 0; --level) reduce_between(me, at.at(level), shares_of(level), true);
+  step_ref complete = added;
+  if (at.at(0).members > 1) complete = all_reduce_between(me, at.at(0), shares_of(0));
+  for (level = 1; level < at.innermost; ++level)
+    complete = at.at(level).inside() ? gather_inside(s, at.at(level), shares_of(level), complete)
+                                     : gather_between(me, at.at(level), shares_of(level), true);
+  for (int k = 1; k < last.members; ++k) {
+    auto inside = last.mesh(s, k);
+    inside.after(complete).send(shares_of(at.innermost)(last.here, 1));
+    inside.recv(shares_of(at.innermost)((last.here - k + last.members) % last.members, 1));
+  }
+}
+
+// -- all_to_all ---------------------------------------------------------------------------------------------------------
+
+/// What a rank holds before a level: blocks from all ranks that differ from it further out, for all that differ here and further in.
+class held_blocks {
+public:
+  held_blocks(const nested_groups& groups, rank_t rank, int level)
+      : groups_(&groups),
+        rank_(rank),
+        level_(level),
+        group_(groups.extent(level) * groups.group_size(level)),
+        cells_(static_cast<std::size_t>(groups.columns(level) * group_)) {}
+
+  int sources() const { return groups_->columns(level_); }
+  int targets() const { return groups_->group_size(level_); }  ///< for one member of the level
+  /// Counted along the digits further out, and those further in.
+  std::int32_t& cell(int source, int member, int target) {
+    return cells_[static_cast<std::size_t>(source * group_ + member * targets() + target)];
+  }
+  /// @param member of the level, whose the source is
+  rank_t source(int source, int member) const {
+    return groups_->with_digit(groups_->at(source * group_ + groups_->position(rank_) % group_), level_, member);
+  }
+  rank_t target(int member, int target) const {
+    const int place = groups_->position(rank_);
+    return groups_->at(place - place % group_ + member * targets() + target);
+  }
+
+private:
+  const nested_groups* groups_;
+  rank_t rank_;
+  int level_;
+  int group_;
+  std::vector<std::int32_t> cells_;
+};
+
+/// Between the outermost groups, straight from the input: a rank gets what its column's other ranks have for its whole group.
+held_blocks exchange_outermost(score_builder& s, const seat& at, lane_writer& me) {
+  const tier on = at.at(0);
+  const int size = at.groups.group_size(0);
+  const auto group = [&](int member) {
+    std::vector<rank_t> ranks;
+    for (int i = 0; i < size; ++i) ranks.push_back(at.groups.at((member + on.members) % on.members * size + i));
+    return ranks;
+  };
+  const std::vector<rank_t> here = group(on.here);
+  held_blocks held{at.groups, at.rank, 0};
+  std::vector<std::int32_t> arrived;  // by member: the cells for this group's ranks
+  for (int t = 0; t < on.members; ++t) {
+    const column from{s, at.rank, size, [&](int i) {
+                        return static_cast<std::int64_t>(on.at(t)) * s.on().ranks + here[static_cast<std::size_t>(i)];
+                      }};
+    arrived.push_back(from[0].first);
+  }
+  const auto arrived_from = [&](int t) { return arrived[static_cast<std::size_t>((t + on.members) % on.members)]; };
+  for (int i = 0; i < size; ++i)
+    me.copy(s.staged(at.rank, input[here[static_cast<std::size_t>(i)]]), scratch[arrived_from(on.here) + i]);
+  for (int t = 1; t < on.members; ++t) {
     std::vector<message> out, in;
-    for (const run& part : runs_of(at.h.members(at.here + t)))
-      out.push_back({at.across(t), s.staged(at.rank, input.cells(part.first, part.count))});
-    for (const run& part : runs_of(server))
-      in.push_back({at.across(-t), scratch.cells(arrived_from(at.here - t) + part.offset, part.count)});
+    for (const run& part : runs_of(group(on.here + t)))
+      out.push_back({on.at(on.here + t), s.staged(at.rank, input.cells(part.first, part.count))});
+    for (const run& part : runs_of(here))
+      in.push_back({on.at(on.here - t), scratch.cells(arrived_from(on.here - t) + part.offset, part.count)});
     interleave(me, out, in);
   }
+  held_blocks next{at.groups, at.rank, 1};
+  for (int t = 0; t < on.members; ++t)
+    for (int i = 0; i < size; ++i) next.cell(t, i / next.targets(), i % next.targets()) = arrived_from(t) + i;
+  return next;
+}
 
+/// The blocks of all sources for the ranks of member `to`, or those of member `from` for the own: what one message has.
+column blocks_between(score_builder& s, const seat& at, const held_blocks& held, int from, int to) {
+  const int targets = held.targets();
+  return {s, at.rank, held.sources() * targets, [&](int i) {
+            return static_cast<std::int64_t>(held.source(i / targets, from)) * s.on().ranks +
+                   held.target(to, i % targets);
+          }};
+}
+
+/// From the outside in, every level gives each of its members the blocks for the ranks that are there.
+void all_to_all(score_builder& s, const seat& at) {
+  auto me = s.lane(at.rank);
+  s.stage_input(at.rank);
+  held_blocks held = exchange_outermost(s, at, me);
+  for (int level = 1; level < at.innermost; ++level) {
+    const tier on = at.at(level);
+    held_blocks next{at.groups, at.rank, level + 1};
+    const auto keep = [&](int member, auto cell_of) {
+      for (int i = 0; i < held.sources(); ++i)
+        for (int j = 0; j < held.targets(); ++j)
+          next.cell(i * on.members + member, j / next.targets(), j % next.targets()) = cell_of(i, j);
+    };
+    keep(on.here, [&](int i, int j) { return held.cell(i, on.here, j); });
+    std::vector<step_ref> lasts;
+    for (int k = 1; k < on.members; ++k) {
+      const int ahead = (on.here + k) % on.members, behind = (on.here - k + on.members) % on.members;
+      const column outgoing = blocks_between(s, at, held, on.here, ahead);
+      const column landing = blocks_between(s, at, held, behind, on.here);
+      step_ref collected;
+      for (int i = 0; i < held.sources(); ++i)
+        for (int j = 0; j < held.targets(); ++j)
+          collected = me.copy(scratch[held.cell(i, ahead, j)], outgoing[i * held.targets() + j]);
+      auto lane = on.inside() ? on.mesh(s, k) : on.ring(s).from(on.at(behind)).to(on.at(ahead));
+      if (on.inside()) lane.after(collected);
+      lane.send(outgoing.all());
+      const step_ref arrived = lane.recv(landing.all());
+      if (on.inside()) lasts.push_back(arrived);
+      keep(behind, [&](int i, int j) { return landing[i * held.targets() + j].first; });
+    }
+    join(me, lasts);
+    held = std::move(next);
+  }
+
+  const tier last = at.at(at.innermost);
   step_ref complete;
-  for (int t = 0; t < at.servers; ++t)
-    complete = me.copy(scratch[arrived_from(t) + at.card], output[at.h.at(t, at.card)]);
-  for (int k = 1; k < at.cards; ++k) {
-    const rank_t ahead = at.beside(k);
-    const column outgoing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card), ahead); }};
-    const column landing{s, at.rank, at.servers, [&](int t) { return block(at.h.at(t, at.card - k), at.rank); }};
-    auto inside = at.inside(s, k);
+  for (int i = 0; i < held.sources(); ++i)
+    complete = me.copy(scratch[held.cell(i, last.here, 0)], output[held.source(i, last.here)]);
+  for (int k = 1; k < last.members; ++k) {
+    const int ahead = (last.here + k) % last.members, behind = (last.here - k + last.members) % last.members;
+    const column outgoing = blocks_between(s, at, held, last.here, ahead);
+    const column landing = blocks_between(s, at, held, behind, last.here);
+    auto inside = last.mesh(s, k);
     inside.after(complete);
-    for (int t = 0; t < at.servers; ++t) inside.copy(scratch[arrived_from(t) + at.h.index_of(ahead)], outgoing[t]);
+    for (int i = 0; i < held.sources(); ++i) inside.copy(scratch[held.cell(i, ahead, 0)], outgoing[i]);
     inside.send(outgoing.all());
     inside.recv(landing.all());
-    for (int t = 0; t < at.servers; ++t) inside.copy(landing[t], output[at.h.at(t, at.card - k)]);
+    for (int i = 0; i < held.sources(); ++i) inside.copy(landing[i], output[held.source(i, behind)]);
   }
 }
 
 template <void (*part_of)(score_builder&, const seat&), between how = between::ring>
 score of_all(const stage& on) {
   constexpr std::string_view names[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb"};
-  const hierarchy h{on.placement};
+  const nested_groups groups{on.placement};
   score_builder s{on, names[static_cast<std::size_t>(how)], block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r, how});
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {groups, r, how});
   return s.finish();
 }
 
@@ -259,19 +456,23 @@ constexpr offer offered_by[] = {{collective::all_gather, of_all<all_gather, how>
                                 {collective::reduce_scatter, of_all<reduce_scatter, how>},
                                 {collective::all_reduce, of_all<all_reduce, how>}};
 
-/// One server, or one card in each, is a case of others.
+/// One server, or one card in each of servers without groups, is a case of others.
 std::string needs_two_levels(const stage& on) {
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
-  const hierarchy h{on.placement};
-  if (h.servers() > 1 && h.servers() < on.ranks) return {};
-  return "it needs two levels: several servers with several ranks each";
+  const nested_groups groups{on.placement};
+  const int servers = hierarchy{on.placement}.servers();
+  if (servers > 1 && (servers < on.ranks || groups.between_servers() > 1)) return {};
+  return "it needs two levels: several servers with several ranks each, or groups of servers";
 }
 
 std::string needs_power_of_two(const stage& on) {
   if (std::string why = needs_two_levels(on); !why.empty()) return why;
-  const int servers = hierarchy{on.placement}.servers();
-  if ((servers & (servers - 1)) == 0) return {};
-  return "it halves the number of servers, which must be a power of two, not " + std::to_string(servers);
+  const nested_groups groups{on.placement};
+  for (int level = 0; level < groups.between_servers(); ++level)
+    if (const int members = groups.extent(level); (members & (members - 1)) != 0)
+      return "it halves the number of servers, or of groups of a level of them, which must be a power of two, not " +
+             std::to_string(members);
+  return {};
 }
 
 }  // namespace

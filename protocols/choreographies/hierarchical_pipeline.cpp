@@ -12,12 +12,16 @@
 // Where that is more lanes than a verifier takes, and one lane for both directions is not, each send waits for the receive before it:
 // inside lane k goes to the card k ahead, and distances are exchanged one after the other in lane 0.
 //
+// Servers may have different numbers of cards (rings, below): a card of a smaller one has several rings, each in a lane of its own, so
+// lanes inside begin after as many as the largest server has times the cards of the smallest.
+//
 // Every transfer carries exactly one rank's block, straight to its final place: nothing is scattered, nothing rearranged, and
 // one transfer inside the server remains after the last ring step. reduce_scatter is the mirror: the server's cards add up
 // their blocks for one server while the ring carries the sums of the one before. Only sums and blocks that are on the way to
 // somebody else wait in scratch.
 
 #include <algorithm>
+#include <vector>
 
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/hierarchy.hpp"
@@ -28,92 +32,136 @@ namespace troupe::choreographies {
 namespace {
 using namespace notation;
 
+/// How the servers' cards meet. Servers of different sizes have a ring for every index that the largest has; where a server has no card
+/// of that index, the one that has it modulo the server's cards stands in. So a card may be in several rings.
+struct rings {
+  explicit rings(const hierarchy& h) {
+    smallest = most = h.size_of(0);
+    for (int server = 1; server < h.servers(); ++server) {
+      smallest = std::min(smallest, h.size_of(server));
+      most = std::max(most, h.size_of(server));
+    }
+  }
+  int smallest, most;  ///< cards of a server
+  /// Two rings of one card have different lanes, and a ring the same at all its cards.
+  int lane(int index) const { return index / smallest; }
+  int lanes() const { return lane(most - 1) + 1; }
+};
+
 struct seat {
   const hierarchy& h;
+  const rings& by;
   rank_t rank;
   int streams;  ///< all_to_all: distances between servers that are under way at once
   bool apart;   ///< receives have lanes of their own
   int here = h.server_of(rank), card = h.index_of(rank);
   int servers = h.servers(), cards = h.size_of(here);
 
-  /// The rank of the card k ahead, t servers back in the ring.
-  rank_t back(int t, int k = 0) const { return h.at(here - t, card + k); }
-  lane_writer ring(score_builder& s) const { return s.lane(rank, 0).from(back(1)).to(back(-1)); }
-  lane_writer send_inside(score_builder& s, int k) const { return s.lane(rank, apart ? 1 + card : k).to(back(0, k)); }
+  /// The rank of an index, or who stands in for it, t servers back in the ring.
+  rank_t at(int t, int index) const { return h.at(here - t, index); }
+  /// The card k ahead in this server.
+  rank_t beside(int k) const { return h.at(here, card + k); }
+  /// The indices whose rings the card k ahead is in, as far as the server t back has them.
+  std::vector<int> indices(int t, int k = 0) const {
+    std::vector<int> found;
+    for (int index = h.index_of(beside(k)); index < h.size_of(here - t); index += cards) found.push_back(index);
+    return found;
+  }
+  lane_writer ring(score_builder& s, int index) const {
+    return s.lane(rank, by.lane(index)).from(at(1, index)).to(at(-1, index));
+  }
+  lane_writer send_inside(score_builder& s, int k) const {
+    return s.lane(rank, apart ? by.lanes() + card : by.lanes() - 1 + k).to(beside(k));
+  }
   lane_writer recv_inside(score_builder& s, int k) const {
-    const rank_t sender = back(0, -k);
-    return s.lane(rank, apart ? 1 + h.index_of(sender) : k).from(sender);
+    const rank_t sender = beside(-k);
+    return s.lane(rank, apart ? by.lanes() + h.index_of(sender) : by.lanes() - 1 + k).from(sender);
   }
   /// The lane in which server `from` sends to the server t ahead.
   int between(int from, int t) const {
-    return apart ? 1 + cards + lanes_of_spread * ((t - 1) % streams) + spread_lane(servers, from, t) : 0;
+    return apart ? by.lanes() + by.most + lanes_of_spread * ((t - 1) % streams) + spread_lane(servers, from, t) : 0;
   }
 };
 
 /// @param own  where the own block lies, ready when `ready` is performed
 void gather(score_builder& s, const seat& at, cells own, step_ref ready) {
-  auto ring = at.ring(s);
-  std::vector<step_ref> arrived{ready};  // by distance back in the ring
-  if (at.servers > 1) ring.send(own);
-  for (int t = 1; t < at.servers - 1; ++t) arrived.push_back(ring.recv_copy_send(output[at.back(t)]));
-  if (at.servers > 1) arrived.push_back(ring.recv(output[at.back(at.servers - 1)]));
+  std::vector<std::vector<step_ref>> arrived(static_cast<std::size_t>(at.servers));  // by distance back in the ring
+  arrived[0].push_back(ready);
+  if (at.servers > 1) at.ring(s, at.card).send(own);
+  for (int t = 1; t < at.servers; ++t)
+    for (const int index : at.indices(t)) {
+      auto ring = at.ring(s, index);
+      const cells block = output[at.at(t, index)];
+      arrived[static_cast<std::size_t>(t)].push_back(t < at.servers - 1 ? ring.recv_copy_send(block)
+                                                                        : ring.recv(block));
+    }
 
   for (int t = 0; t < at.servers; ++t)
     for (int k = 1; k < at.cards; ++k) {
-      at.send_inside(s, k).after(arrived[static_cast<std::size_t>(t)]).send(t == 0 ? own : output[at.back(t)]);
-      at.recv_inside(s, k).recv(output[at.back(t, -k)]);
+      auto there = arrived[static_cast<std::size_t>(t)].begin();
+      for (const int index : at.indices(t))
+        at.send_inside(s, k).after(*there++).send(t == 0 ? own : output[at.at(t, index)]);
+      for (const int index : at.indices(t, -k)) at.recv_inside(s, k).recv(output[at.at(t, index)]);
     }
 }
 
-/// Sums up in output[rank]. The sum for a server sets out at the next one and ends, after a trip round the ring, at home.
+/// Sums up in output[rank]. The sum for a rank sets out at the server after its own and ends, after a trip round the ring, at home.
 /// @param sum_of  where the server's sum for a rank is added up
 /// @return the step that completes output[rank]
 template <class SumOf>
 step_ref scatter(score_builder& s, const seat& at, SumOf sum_of) {
-  auto ring = at.ring(s);
   step_ref last;
-  for (int t = 1; t <= at.servers; ++t) {
-    const rank_t target = at.back(t);  // t == servers: the rank itself
-    const cells sum = at.cards > 1 ? sum_of(target) : input[target];
-    step_ref added;  // the cards' contributions come in one after the other, each in its own lane
-    for (int k = 1; k < at.cards; ++k) {
-      at.send_inside(s, k).send(input[at.back(t, k)]);
-      auto adding = at.recv_inside(s, k).after(added);
-      added = k == 1 ? adding.recv_reduce_copy(input[target], sum) : adding.recv_reduce(sum);
+  for (int t = 1; t <= at.servers; ++t) {  // t == servers: the own server
+    for (int k = 1; k < at.cards; ++k)
+      for (const int index : at.indices(t, k)) at.send_inside(s, k).send(input[at.at(t, index)]);
+    for (const int index : at.indices(t)) {
+      const rank_t target = at.at(t, index);
+      const cells sum = at.cards > 1 ? sum_of(target) : input[target];
+      step_ref added;  // the cards' contributions come in one after the other, each in its own lane
+      for (int k = 1; k < at.cards; ++k) {
+        auto adding = at.recv_inside(s, k).after(added);
+        added = k == 1 ? adding.recv_reduce_copy(input[target], sum) : adding.recv_reduce(sum);
+      }
+      auto ring = at.ring(s, index);
+      if (t == at.servers) last = t == 1 ? added : ring.after(added).recv_reduce_copy(sum, output[at.rank]);
+      else if (t == 1) ring.after(added).send(sum);
+      else ring.after(added).recv_reduce_send(sum);
     }
-    if (t == at.servers) last = t == 1 ? added : ring.after(added).recv_reduce_copy(sum, output[at.rank]);
-    else if (t == 1) ring.after(added).send(sum);
-    else ring.after(added).recv_reduce_send(sum);
   }
   return last;
 }
 
-/// Blocks for the cards of a server go to its card of the same index, which keeps its own and passes the others on.
+/// Blocks for the cards of a server go to its card of the same index, or who stands in for it, which keeps its own and passes the
+/// others on.
 void exchange(score_builder& s, const seat& at) {
   s.stage_input(at.rank);
   const step_ref staged = s.on().in_place ? step_ref{0, 0} : step_ref{};
   s.lane(at.rank).copy_own(input[at.rank], output[at.rank]);
   for (int k = 1; k < at.cards; ++k) {
-    at.send_inside(s, k).after(staged).send(s.staged(at.rank, input[at.back(0, k)]));
-    at.recv_inside(s, k).after(staged).recv(output[at.back(0, -k)]);
+    at.send_inside(s, k).after(staged).send(s.staged(at.rank, input[at.beside(k)]));
+    at.recv_inside(s, k).after(staged).recv(output[at.beside(-k)]);
   }
   std::vector<step_ref> complete;  // by distance − 1
   for (int t = 1; t < at.servers; ++t) {
-    auto out = s.lane(at.rank, at.between(at.here, t)).to(at.back(-t));
-    auto in = s.lane(at.rank, at.between(at.here - t, t)).from(at.back(t));
+    auto out = s.lane(at.rank, at.between(at.here, t)).to(at.at(-t, at.card));
+    auto in = s.lane(at.rank, at.between(at.here - t, t));
     in.after(staged);
     if (at.apart) out.after(t > at.streams ? complete[static_cast<std::size_t>(t - 1 - at.streams)] : staged);
-    step_ref arrived;
-    for (int k = 0; k < at.cards; ++k) {
-      const rank_t source = at.back(t), target = at.back(0, k);
-      const std::int64_t block = static_cast<std::int64_t>(source) * s.on().ranks + target;
+    step_ref arrived = staged;
+    const auto receive = [&](rank_t source, int k) {
+      const std::int64_t block = static_cast<std::int64_t>(source) * s.on().ranks + at.beside(k);
       const cells landing = k == 0 ? output[source] : s.scratch_block(at.rank, block);
-      out.send(s.staged(at.rank, input[at.back(-t, k)]));
-      arrived = in.recv(landing);
-      if (k == 0) continue;
-      at.send_inside(s, k).after(arrived).send(landing);
-      at.recv_inside(s, k).recv(output[at.back(t, -k)]);
+      arrived = in.from(source).recv(landing);
+      if (k > 0) at.send_inside(s, k).after(arrived).send(landing);
+    };
+    const std::vector<int> sources = at.indices(t);
+    const int sent = at.h.size_of(at.here + t), received = static_cast<int>(sources.size()) * at.cards;
+    for (int i = 0; i < std::max(sent, received); ++i) {
+      if (i < sent) out.send(s.staged(at.rank, input[at.at(-t, at.card + i)]));
+      if (i < received) receive(at.at(t, sources[static_cast<std::size_t>(i / at.cards)]), i % at.cards);
     }
+    for (int k = 1; k < at.cards; ++k)
+      for (const int index : at.indices(t, -k)) at.recv_inside(s, k).recv(output[at.at(t, index)]);
     complete.push_back(arrived);
   }
 }
@@ -136,11 +184,12 @@ void all_reduce(score_builder& s, const seat& at) {
 template <void (*part_of)(score_builder&, const seat&)>
 score of_all(const stage& on) {
   const hierarchy h{on.placement};
+  const rings by{h};
   score_builder s{on, "hierarchical_pipeline", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
-  const int cards = h.size_of(0), streams = std::max(1, std::min(on.streams, h.servers() - 1));
-  const int apart = 1 + cards + (on.what == collective::all_to_all ? lanes_of_spread * streams : 0);
-  const bool fit = lanes_fit(on, apart) || !lanes_fit(on, cards);
-  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, r, streams, fit});
+  const int streams = std::max(1, std::min(on.streams, h.servers() - 1));
+  const int apart = by.lanes() + by.most + (on.what == collective::all_to_all ? lanes_of_spread * streams : 0);
+  const bool fit = lanes_fit(on, apart) || !lanes_fit(on, by.lanes() - 1 + by.most);
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {h, by, r, streams, fit});
   return s.finish();
 }
 
@@ -153,6 +202,6 @@ constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
 
 constinit const choreography hierarchical_pipeline{
     "hierarchical_pipeline", "a ring between servers; every block it delivers goes on inside the server at once",
-    "HCCL fine-grained hierarchical pipeline (spec 2)", offered, needs_equal_servers};
+    "HCCL fine-grained hierarchical pipeline (spec 2)", offered, needs_places};
 
 }  // namespace troupe::choreographies

@@ -33,6 +33,11 @@ TEST_CASE("steps of a score for many ranks are guessed to a tenth, whatever the 
                                 {"hierarchical", collective::all_to_all, layout::grid(200, 8)},
                                 {"hierarchical", collective::all_reduce, layout::grid(8, 128)},
                                 {"hierarchical_nhr", collective::all_reduce, layout::grid(512, 8)},
+                                {"hierarchical", collective::all_reduce, layout::parse("4x8x8x4")},
+                                {"hierarchical", collective::all_gather, layout::parse("16x8x8x1")},
+                                {"hierarchical_nhr", collective::all_reduce, layout::parse("8x16x4x2")},
+                                {"hierarchical_hd", collective::reduce_scatter, layout::parse("4x4x64x1")},
+                                {"hierarchical", collective::all_to_all, layout::parse("4x32x8")},
                                 {"hierarchical_pipeline", collective::all_gather, layout::grid(300, 8)},
                                 {"hierarchical_pipeline", collective::all_reduce, layout::grid(40, 40)},
                                 {"chained_double_tree", collective::all_reduce, layout::grid(1000, 8)}}) {

@@ -373,6 +373,22 @@ TEST_CASE("bounds: what several ranks share bounds them together") {
   CHECK(bound(tree, collective::all_reduce) <= 1.01 * whole);
 }
 
+TEST_CASE("a layout of more levels: a message takes the time of the lowest level that joins its ranks") {
+  const auto time_of = [](const std::string& layout, const std::string& rest) {
+    return run("[study]\npreset = \"fat_tree\"\nsizes = \"64\"\nlayout = \"" + layout + "\"\n" + rest)
+        .rows.at(0)
+        .time_us;
+  };
+  // Hardly any bytes: 1 µs under a leaf, 1.6 between them (a host's port 0.5, a switch 0.3).
+  const std::string gather = "collective = \"all_gather\"\nchoreography = \"hierarchical\"\n";
+  const double leaf = time_of("8x1", gather), leaves = time_of("4x8x1x1", gather);
+  CHECK(leaf == doctest::Approx(7 * 1.0).epsilon(0.05));
+  CHECK(leaves == doctest::Approx(7 * 1.0 + 3 * 1.6).epsilon(0.05));
+  CHECK(time_of("32x1", gather) > 31 * 1.0);
+  const std::string reduce = "collective = \"all_reduce\"\nchoreography = \"hierarchical_hd\"\n";
+  CHECK(time_of("4x8x1x1", reduce) == doctest::Approx(2 * (3 * 1.0 + 2 * 1.6)).epsilon(0.05));
+}
+
 TEST_CASE("bounds: nothing is faster, on any preset, of any collective") {
   for (const char* what : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
                            "all_to_all", "scan", "exscan"})

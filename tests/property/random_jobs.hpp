@@ -34,7 +34,8 @@ inline troupe::engine_options any_options(random_engine& random, int ranks) {
   const bool flat = random() % 2 == 0;
   if (flat) o.layout.clear();
   else if (ranks % 2 == 0 && random() % 3 == 0) o.layout = "2x" + std::to_string(ranks / 2);
-  else if (ranks % 4 == 0 && random() % 2 == 0) o.layout = "2x2x" + std::to_string(ranks / 4);
+  else if (ranks % 4 == 0 && random() % 2 == 0)
+    o.layout = "2x2x" + std::to_string(ranks / 4) + (random() % 2 == 0 ? "x1" : "");  // two pods, or two cards a server
   else if (ranks > 2 && random() % 4 == 0) o.layout = "1+" + std::to_string(ranks - 1);
   else if (random() % 4 == 0) o.layout = n;
   constexpr const char* switches[] = {":inside", ":between", ":both"};  // which reduce

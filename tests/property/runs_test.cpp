@@ -11,6 +11,7 @@
 #include <random>
 
 #include "tests/property/random_jobs.hpp"
+#include "topology/layout/layout.hpp"
 
 using namespace engine_tests;
 
@@ -58,6 +59,52 @@ TEST_CASE("random collectives on random engines are right to the last byte") {
   }
   std::printf("%d collectives ran, %d forced choreographies refused\n", ran, refused);
   CHECK(ran > 5 * refused);
+}
+
+TEST_CASE(
+    "layouts of any depth, servers of any size: random calls by the hierarchical ones are right to the last byte") {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr int engines = 3;
+#else
+  constexpr int engines = 10;
+#endif
+  constexpr const char* places[] = {"2x2x2",   "2x2x2x1",   "2x3x2x1", "3x2x2x1", "2x2x1x1", "2x2x2x2", "4x2x1x2",
+                                    "2+1x2x1", "2x2x2x2x1", "1x2x3",   "3+2",     "1+4+2",   "5+1+3"};
+  constexpr const char* by[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb",
+                                "hierarchical_pipeline"};
+  std::array<int, std::size(by)> ran{};
+  for (std::size_t p = 0; p < std::size(places); ++p)
+    for (int e = 0; e < engines; ++e) {
+      random_engine random(mix(seed() ^ mix(7'000 + static_cast<std::uint64_t>(e) * 100 + p)));
+      const int ranks = troupe::layout::parse(places[p]).size();
+      troupe::engine_options options = any_options(random, ranks);
+      options.layout = places[p];
+      INFO(to_string(options));
+      troupe::engine engine(options);
+      auto comms = engine.communicators(ranks);
+      for (std::size_t which = 0; which < std::size(by); ++which) {
+        const auto offers = [&](const job& one) {
+          const auto names = offering(one.what);
+          return std::find(names.begin(), names.end(), by[which]) != names.end();
+        };
+        job j;
+        do j = any_job(random, ranks);
+        while (!offers(j));
+        j.options.choreography = by[which];
+        INFO(to_string(j));
+        try {
+          CHECK(wrong_bytes(comms, j) == 0);
+          ++ran[which];
+        } catch (const troupe::error& problem) {
+          // Servers of different sizes, groups that are no power of two, one server, or a level of determinism that it is not for.
+          CHECK_MESSAGE(problem.code_value() == errc::unsupported, std::string{problem.what()});
+        }
+      }
+    }
+  for (std::size_t which = 0; which < std::size(by); ++which) {
+    CAPTURE(by[which]);
+    CHECK(ran[which] > 2 * engines);
+  }
 }
 
 TEST_CASE("switches that reduce, performed by ranks: random calls are right to the last byte") {

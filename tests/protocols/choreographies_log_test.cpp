@@ -189,6 +189,10 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
     for (int cards = 2; servers * cards <= std::min(34, most_ranks); ++cards)
       layouts.push_back(layout::grid(servers, cards));
   if (most_ranks >= 64) layouts.push_back(layout::grid(8, 8));
+  for (const char* text : {"2x2x1x1", "2x4x1x1", "3x2x1x1", "2x2x2x1", "2x4x2x1", "4x2x1x2", "2x2x2x1x2", "2x2x2x2",
+                           "3x2x2x1", "2x3x2x1", "5x3x2x1", "2x3x3x1"})
+    if (const layout deep = layout::parse(text); deep.size() <= most_ranks)
+      layouts.push_back(deep);     // rounds at each level
   std::vector<coordinates> dealt;  // ranks of a server are no neighbours by number
   for (int card = 0; card < 2; ++card)
     for (int server = 0; server < 4; ++server) dealt.push_back({server, card, 0});
@@ -226,8 +230,9 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
       CHECK(rounds >= 5);
     }
   }
-  CHECK(refusal(c::hierarchical_hd, on_layout(collective::all_reduce, layout::grid(6, 2))).find("power of two") !=
-        std::string::npos);
+  for (const layout& six : {layout::grid(6, 2), layout::parse("3x2x2x1"), layout::parse("2x3x2x1")})
+    CHECK(refusal(c::hierarchical_hd, on_layout(collective::all_reduce, six)).find("power of two") !=
+          std::string::npos);
   for (const choreography* which : {&c::hierarchical_hd, &c::hierarchical_nhr, &c::hierarchical_nb})
     CHECK(refusal(*which, flat_stage(collective::all_reduce, 8)).find("two levels") != std::string::npos);
 }

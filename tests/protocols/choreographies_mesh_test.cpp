@@ -195,19 +195,24 @@ TEST_CASE("every score on servers and cards is right") {
   CHECK(proved > (most_ranks < 64 ? 100 : 500));
 }
 
-TEST_CASE("servers of different sizes: staged_pairwise routes by index mod size, the hierarchical ones refuse") {
+TEST_CASE(
+    "servers of different sizes: staged_pairwise and the pipeline route by index mod size, hierarchical refuses") {
   std::vector<coordinates> mixed;  // 5 + 2 + 3, dealt out in no order
   for (const int server : {0, 1, 0, 2, 2, 0, 1, 0, 2, 0}) mixed.push_back({server, static_cast<int>(mixed.size()), 0});
   for (const layout& placement :
        {ragged({4, 3}), ragged({1, 5}), ragged({5, 1}), ragged({2, 7, 3}), ragged({1, 2, 3, 4}), ragged({4, 3, 2, 1}),
         ragged({8, 1, 8}), layout::placed(mixed)}) {
     prove_variants(c::staged_pairwise, on_layout(collective::all_to_all, placement));
-    for (const choreography* which : {&c::hierarchical, &c::hierarchical_pipeline})
-      for (const collective what : which->collectives) {
-        const stage on = on_layout(what, placement);
-        CHECK(refusal(*which, on).find("different numbers of ranks") != std::string::npos);
-        CHECK_THROWS_AS(write_score(*which, on), error);
-      }
+    for (const collective what : c::hierarchical_pipeline.collectives) {
+      const stage on = on_layout(what, placement);
+      CHECK(refusal(c::hierarchical_pipeline, on).empty());
+      prove_variants(c::hierarchical_pipeline, on);
+    }
+    for (const collective what : c::hierarchical.collectives) {
+      const stage on = on_layout(what, placement);
+      CHECK(refusal(c::hierarchical, on).find("different numbers of ranks") != std::string::npos);
+      CHECK_THROWS_AS(write_score(c::hierarchical, on), error);
+    }
   }
 }
 
@@ -514,6 +519,66 @@ TEST_CASE("the hierarchical ones talk inside the server or to the card of the sa
     }
 }
 
+TEST_CASE("hierarchical on layouts of any depth is right, level by level") {
+  std::vector<layout> layouts;
+  for (const char* text : {"2x2x2", "2x3x4", "3x2x3", "1x3x4", "2x2x2x1", "2x2x3x1", "3x2x2x2", "3x2x1x2", "2x2x1x1",
+                           "4x3x1x1", "2x2x2x2x1", "2x1x2x2x2", "2x3x2x1x2", "2x2x2x2x2", "2x2x2x1x1x1",
+                           // Levels of groups of different sizes are left out: pods here, cards there.
+                           "2+1x2x1", "3+1x2x2x1", "0.0.0,0.0.1,0.1.0,1.0.0,1.1.0,1.2.0",
+                           "0.0.0.0,0.1.0.0,0.2.0.0,1.0.0.0,2.0.0.0,2.1.0.0"})
+    layouts.push_back(layout::parse(text));
+  // Ranks are dealt out in no order.
+  layouts.push_back(layout::parse("2x2x3x1").subset(std::vector{5, 0, 11, 3, 8, 1, 10, 2, 7, 6, 9, 4}));
+  layouts.push_back(layout::parse("2x2x2x2").subset(std::vector{15, 2, 8, 5, 0, 12, 7, 3, 1, 14, 9, 4, 11, 6, 13, 10}));
+  const int before = proved;
+  for (const layout& placement : layouts)
+    if (placement.size() <= most_ranks)
+      for (const collective what : c::hierarchical.collectives) {
+        const stage on = on_layout(what, placement);
+        CAPTURE(describe(c::hierarchical, on));
+        CHECK(refusal(c::hierarchical, on).empty());
+        prove_variants(c::hierarchical, on);
+      }
+  CHECK(proved - before > (most_ranks < 64 ? 200 : 400));
+}
+
+TEST_CASE(
+    "hierarchical: a level is for those who differ in it alone, with the share that the levels inside have left") {
+  const std::vector<int> extents{3, 2, 4, 2};  // pods, servers, cards, core groups
+  const int ranks = 48;
+  const auto digits = [&](rank_t r) {
+    std::vector<int> found;
+    for (int level = 3, rest = r; level >= 0; rest /= extents[static_cast<std::size_t>(level--)])
+      found.insert(found.begin(), rest % extents[static_cast<std::size_t>(level)]);
+    return found;
+  };
+  for (const collective what : c::hierarchical.collectives) {
+    CAPTURE(name(what));
+    const score s = write_score(c::hierarchical, on_layout(what, layout::nested(extents)));
+    for (rank_t r = 0; r < ranks; ++r) {
+      std::vector<int> cells(4), messages(4);
+      for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+        for (const step& at : steps) {
+          if (!sends(at.kind)) continue;
+          const auto from = digits(r), to = digits(at.to);
+          int differ = 0, level = 0;
+          for (int l = 0; l < 4; ++l)
+            if (from[static_cast<std::size_t>(l)] != to[static_cast<std::size_t>(l)]) ++differ, level = l;
+          REQUIRE(differ == 1);
+          ++messages[static_cast<std::size_t>(level)];
+          cells[static_cast<std::size_t>(level)] += std::max(at.source.count, at.target.count);
+        }
+      int columns = 1;  // ranks that have the same digits from a level on
+      for (std::size_t level = 0; level < 4; columns *= extents[level++]) {
+        const int others = extents[level] - 1, ways = what == collective::all_reduce ? 2 : 1;
+        CHECK(messages[level] == ways * others);
+        CHECK(cells[level] ==
+              (what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns));
+      }
+    }
+  }
+}
+
 TEST_CASE("hierarchical: a message for every column, rearranged in scratch") {
   const score s = write_score(c::hierarchical, on_layout(collective::all_gather, layout::grid(3, 4)));
   CHECK(messages(s, 0) == (3 - 1) + (4 - 1));
@@ -562,6 +627,31 @@ TEST_CASE("hierarchical pipeline: one block a transfer, straight to its final pl
       }
     CHECK(exchange.players[0].scratch.size() == static_cast<std::size_t>((servers - 1) * (cards - 1)));
   }
+}
+
+TEST_CASE("hierarchical pipeline on servers of different sizes: every block comes to a server once, to who has its "
+          "index there") {
+  const layout placement = ragged({5, 2, 3});
+  for (const collective what : {collective::all_gather, collective::reduce_scatter, collective::all_reduce}) {
+    const score s = write_score(c::hierarchical_pipeline, on_layout(what, placement));
+    std::vector<int> sent(3);  // between servers, by sender
+    for (rank_t r = 0; r < s.ranks; ++r)
+      for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+        for (const step& at : steps) {
+          if (!sends(at.kind) || placement.server_of(at.to) == placement.server_of(r)) continue;
+          CHECK(placement.server_of(at.to) == (placement.server_of(r) + 1) % 3);
+          CHECK(std::max(at.source.count, at.target.count) == 1);
+          ++sent[static_cast<std::size_t>(placement.server_of(r))];
+        }
+    // A server passes on all blocks but those of the next one, or all sums but those for itself.
+    const std::vector<int> gathered{10 - 2, 10 - 3, 10 - 5}, scattered{10 - 5, 10 - 2, 10 - 3};
+    std::vector<int> both;
+    for (std::size_t i = 0; i < 3; ++i) both.push_back(gathered[i] + scattered[i]);
+    CHECK(sent == (what == collective::all_gather ? gathered : what == collective::reduce_scatter ? scattered : both));
+  }
+  // Lanes that no longer fit: sends wait for receives, and it is right nevertheless.
+  const score close = write_score(c::hierarchical_pipeline, on_layout(collective::all_gather, ragged({62, 64})));
+  CHECK(close.players.back().lanes.size() == 1 + 64);
 }
 
 TEST_CASE("hierarchical pipeline: a distance sets out when the one `streams` before has arrived") {

@@ -29,7 +29,22 @@ errc code_of(const std::function<void()>& call) {
 
 layout random_layout(std::mt19937_64& random) {
   const auto up_to = [&](int n) { return std::uniform_int_distribution<int>(1, n)(random); };
-  switch (up_to(4)) {
+  switch (up_to(6)) {
+    case 5: {  // groups of groups of servers
+      std::vector<int> extents;
+      for (int levels = 3 + up_to(3); levels > 0; --levels) extents.push_back(up_to(3));
+      return layout::nested(extents);
+    }
+    case 6: {  // groups of any size
+      const int levels = 1 + up_to(3);
+      std::string text;
+      for (int n = up_to(12); n > 0; --n) {
+        if (!text.empty()) text += ',';
+        for (int level = 0; level < levels; ++level) text += std::to_string(up_to(3) - 1) + '.';
+        text += std::to_string(up_to(2) - 1) + '.' + std::to_string(up_to(2) - 1);
+      }
+      return layout::parse(text);
+    }
     case 1: return layout::grid(up_to(4), up_to(4), up_to(4));
     case 2: return layout::flat(up_to(9));
     case 3: {
@@ -122,17 +137,115 @@ TEST_CASE("texts are read, and refused with what would be right") {
   CHECK(layout::parse("8") == layout::flat(8));
   CHECK(layout::parse("4+3x2").size() == 14);
   CHECK(layout::parse("1.0.0,0.0.1,0.0.0").of(0) == coordinates{1, 0, 0});
-  for (const char* bad :
-       {"", "x", "2x", "2x0x1", "-1", "2x4x1x1", "2x4y", " 2x4", "4+", "4+3x2x2", "0.0", "0.0.0,", "0.0.-1",
-        "99999999999", "16777217", "4096x4096x2", "16777216+1", "0.0.16777216", "16777215.16777215.0"}) {
+  for (const char* bad : {"",
+                          "x",
+                          "2x",
+                          "2x0x1",
+                          "-1",
+                          "2x4x1x0",
+                          "2x4y",
+                          " 2x4",
+                          "4+",
+                          "4+3x2x",
+                          "0.0",
+                          "0.0.0,",
+                          "0.0.-1",
+                          "99999999999",
+                          "16777217",
+                          "4096x4096x2",
+                          "16777216+1",
+                          "0.0.16777216",
+                          "16777215.16777215.0",
+                          "2x2x2x2x2x2x2x2x2",
+                          "4+3x1x1x1x1x1x1x1",
+                          "0.0.0.0.0.0.0.0.0",
+                          "0.0.0,0.0.0.0",
+                          "2x4+3x8x1",
+                          "256x256x256x2",
+                          "16777216x2x1x1",
+                          "2x16777216x1x1",
+                          "16777216+1x1x1",
+                          "0.16777215.0.0,1.16777215.0.0",
+                          "2x2x2x2:some"}) {
     CAPTURE(bad);
     CHECK(code_of([&] { (void)layout::parse(bad); }) == errc::bad_config);
   }
+  const auto sentence_of = [](const char* bad) {
+    try {
+      (void)layout::parse(bad);
+    } catch (const error& e) {
+      return std::string(e.what());
+    }
+    return std::string{};
+  };
+  CHECK(sentence_of("1x2x3x4x5x6x7x8x9").find("has 9 levels; at most 8") != std::string::npos);
+  CHECK(sentence_of("0.0.0,0.0.0.0").find("has 4 numbers, the first rank has 3") != std::string::npos);
   CHECK(code_of([] { (void)layout::flat(0); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::grid(2, -1); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::spread(3, 4); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::placed({}); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::ragged({}); }) == errc::bad_config);
+}
+
+TEST_CASE("servers in groups, from the outside in") {
+  const layout l = layout::parse("2x3x4x1");  // two pods of three servers
+  CHECK(l == layout::nested(std::vector{2, 3, 4, 1}));
+  CHECK(l.size() == 24);
+  CHECK(l.servers == 6);
+  CHECK(l.cards == 4);
+  CHECK(l.server_of(12) == 3);  // servers are numbered through
+  CHECK(l.outer == std::vector<std::vector<int>>{{3, 3}});
+  CHECK(l.group_of_server(0, 2) == 0);
+  CHECK(l.group_of_server(0, 3) == 1);
+  CHECK(l.same_index_peers(1) == std::vector<int>{1, 5, 9, 13, 17, 21});
+  CHECK(l.to_string() == "2x3x4x1");
+  CHECK_FALSE(l == layout::grid(6, 4));
+  CHECK_FALSE(l == layout::parse("3x2x4x1"));
+  CHECK(code_of([&] { (void)l.group_of_server(1, 0); }) == errc::invalid_argument);
+  CHECK(code_of([&] { (void)l.group_of_server(0, 6); }) == errc::invalid_argument);
+
+  const layout deep = layout::parse("2x3x2x2x1x2:between");
+  CHECK(deep.outer ==
+        std::vector<std::vector<int>>{{12, 12}, {4, 4, 4, 4, 4, 4}, {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}});
+  CHECK(deep.servers == 24);
+  CHECK(deep.reduces_between());
+  CHECK(deep.to_string() == "2x3x2x2x1x2:between");
+
+  // Unequal groups: as a sum where only the outermost differ, else rank by rank.
+  const layout uneven = layout::parse("2+1x4x1");
+  CHECK(uneven.size() == 12);
+  CHECK(uneven.outer == std::vector<std::vector<int>>{{2, 1}});
+  CHECK(uneven.to_string() == "2+1x4x1");
+  CHECK(uneven == layout::parse("0.0.0.0,0.0.1.0,0.0.2.0,0.0.3.0,0.1.0.0,0.1.1.0,0.1.2.0,0.1.3.0,"
+                                "1.0.0.0,1.0.1.0,1.0.2.0,1.0.3.0"));
+  const layout racks = layout::parse("2+1x2x2x1");
+  CHECK(racks.outer == std::vector<std::vector<int>>{{4, 2}, {2, 2, 2}});
+  CHECK(racks.to_string() == "2+1x2x2x1");
+
+  // What parts nothing is left out: equal layouts are equal.
+  CHECK(layout::parse("1x2x4x1") == layout::grid(2, 4));
+  CHECK(layout::parse("2x1x4x1") == layout::grid(2, 4));
+  CHECK(layout::parse("2x1x3x4x1") == layout::parse("2x3x4x1"));
+  CHECK(layout::parse("5.0.0.0,7.0.0.0") == layout::grid(2, 1));
+
+  // Groups stay groups in a subset, and one that is left alone is none.
+  CHECK(l.subset(std::vector{0, 1, 4, 5, 12, 13, 16, 17}) == layout::parse("2x2x2x1"));
+  CHECK(l.subset(std::vector{0, 1, 4, 5, 20, 21}) == layout::parse("2+1x2x1"));
+  CHECK(l.subset(std::vector{20, 21, 16, 17}).to_string() == "1.0.0,1.1.0,0.0.0,0.1.0");
+
+  layout edited = l;
+  edited.outer = {{3, 2}};
+  CHECK(code_of([&] { edited.validate(); }) == errc::bad_config);
+  edited.outer = {{3, 3}, {2, 4}};
+  CHECK(code_of([&] { edited.validate(); }) == errc::bad_config);
+  edited.outer = {{3, 3}, {3, 0, 3}};
+  CHECK(code_of([&] { edited.validate(); }) == errc::bad_config);
+  edited.outer.assign(6, {3, 3});
+  CHECK(code_of([&] { edited.validate(); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::nested(std::vector{2, 2}); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::nested(std::vector{2, 2, 0, 1}); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::nested(std::vector(9, 1)); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::nested(std::vector{2'000'000'000, 2'000'000'000, 1, 1}); }) == errc::bad_config);
 }
 
 TEST_CASE("wrong ranks, servers and cards are errors, edited members too") {
@@ -199,6 +312,14 @@ TEST_CASE("property: queries agree with their definition; texts and subsets keep
         const coordinates u = sub.of(static_cast<int>(a)), v = sub.of(static_cast<int>(b));
         CHECK((x <=> y) == (u <=> v));
         CHECK((x.server == y.server) == (u.server == v.server));
+        // Who shares the innermost group still does, and nobody is joined by more levels than before.
+        int joined = 0, joined_before = 0;
+        for (int level = 0; level < sub.outer_levels(); ++level)
+          joined += sub.group_of_server(level, u.server) == sub.group_of_server(level, v.server);
+        for (int level = 0; level < l.outer_levels(); ++level)
+          joined_before += l.group_of_server(level, x.server) == l.group_of_server(level, y.server);
+        CHECK(joined <= joined_before);
+        if (joined_before == l.outer_levels()) CHECK(joined == sub.outer_levels());
         CHECK((x.server == y.server && x.card == y.card) == (u.server == v.server && u.card == v.card));
       }
   }

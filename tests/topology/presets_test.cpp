@@ -8,6 +8,7 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace troupe;
@@ -139,6 +140,35 @@ TEST_CASE("gh200_16 and dgx_h100: NVLink inside a server, NICs between") {
   twice.ranks = 12;
   CHECK_THROWS_AS(build("dgx_h100", twice), error);
   CHECK_THROWS_AS(of_layout("gh200_16", "2x2x2"), error);
+}
+
+TEST_CASE("groups of servers are for choreographies; which elements a message passes is up to the machine") {
+  for (const auto& [name, deep, plain] : {std::tuple{"dgx_h100", "2x2x4x1", "4x4"},
+                                          {"gh200_16", "2x3x2x1", "6x2"},
+                                          {"ascend_a2", "2x2x2x1", "4x2"},
+                                          {"machine", "2x2x2x2", "4x2x2"},
+                                          {"machine", "2+1x2x1", "3x2"}}) {
+    CAPTURE(name);
+    const hardware pods = of_layout(name, deep), servers = of_layout(name, plain);
+    check_well_formed(pods);
+    CHECK(pods.arrangement.outer == layout::parse(deep).outer);
+    REQUIRE(pods.ranks == servers.ranks);
+    for (int a = 0; a < pods.ranks; ++a)
+      for (int b = 0; b < pods.ranks; ++b)
+        if (a != b) CHECK(way(pods, a, b) == way(servers, a, b));
+  }
+  // A fat tree has levels of its own: hosts of a leaf meet there, others above.
+  const hardware tree = of_layout("fat_tree", "4x8x1x1");
+  check_well_formed(tree);
+  CHECK(tree.arrangement == layout::parse("4x8x1x1"));
+  CHECK(way(tree, 0, 7).size() == 2);
+  CHECK(way(tree, 7, 8).size() == 4);
+  for (const char* wrong : {"4x8", "4x8x1", "2x2x4x2", "8"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(of_layout("fat_tree", wrong), error);
+  }
+  preset_request other{32, "2x8x1x1", {}};
+  CHECK_THROWS_AS(build("fat_tree", other), error);
 }
 
 TEST_CASE("fat_tree: within a leaf two ports, else four; an oversubscribed leaf has fewer spines; too many hosts are "

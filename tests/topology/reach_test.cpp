@@ -33,6 +33,14 @@ TEST_CASE("ranks of one process reach each other, unless the layout puts servers
   CHECK(servers.farthest() == reach::network);
   CHECK(servers.routed());
   CHECK(servers.why_apart() == "ranks 0 and 4 are on different servers, which share no memory");
+
+  // Pods of servers are further apart than servers, and no more than that; cards and core groups of a server still share its memory.
+  const reach_map pods{layout::parse("2x2x2x2")};
+  CHECK(pods.between(0, 3) == reach::process);
+  CHECK(pods.between(3, 4) == reach::network);
+  CHECK(pods.between(4, 8) == reach::network);
+  CHECK(pods.farthest() == reach::network);
+  CHECK(pods.why_apart() == "ranks 0 and 4 are on different servers, which share no memory");
 }
 
 namespace {

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -55,8 +58,8 @@ int parse_number(std::string_view token, std::string_view whole, int lowest) {
       value > max_ranks)
     bad_config("'" + std::string(token) + "' in '" + std::string(whole) + "' is not a number from " +
                std::to_string(lowest) + " to " + std::to_string(max_ranks) +
-               "; write ranks \"8\", servers x cards x core groups \"2x4x1\", cards per server \"4+3\" or one "
-               "server.card.core_group per rank \"0.0.0,1.0.0\"");
+               "; write ranks \"8\", servers x cards x core groups \"2x4x1\", with groups of servers in front "
+               "\"2x2x4x1\", cards per server \"4+3\" or one server.card.core_group per rank \"0.0.0,1.0.0\"");
   return value;
 }
 
@@ -76,15 +79,149 @@ std::vector<int> parse_numbers(std::string_view list, char separator, std::strin
   return numbers;
 }
 
-layout parse_places(std::string_view text) {
-  std::vector<coordinates> places;
-  for (auto token : split(text, ',')) {
-    const auto numbers = parse_numbers(token, '.', text, 0);
-    if (numbers.size() != 3)
-      bad_config("'" + std::string(token) + "' in '" + std::string(text) + "' must be server.card.core_group");
-    places.push_back({numbers[0], numbers[1], numbers[2]});
+constexpr std::size_t inner_levels = 3;  // servers, cards, core groups
+
+[[noreturn]] void too_deep(const std::string& what) {
+  bad_config(what + " levels; at most " + std::to_string(layout::most_levels) +
+             " are possible, core groups, cards and servers among them");
+}
+
+// -- groups of servers ---------------------------------------------------------------------------------------------
+
+/// Leaves out levels that part nothing: one group, groups of one server, the same groups as the next level.
+void drop_idle_levels(layout& l) {
+  std::vector<std::vector<int>> kept;
+  for (auto level = l.outer.rbegin(); level != l.outer.rend(); ++level)
+    if (level->size() > 1 && level->size() != (kept.empty() ? static_cast<std::size_t>(l.servers) : kept.back().size()))
+      kept.push_back(std::move(*level));
+  l.outer.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+}
+
+/// By level of `outer` and group, how many groups of the next level it has, or servers.
+std::vector<std::vector<int>> children_of_groups(const layout& l) {
+  std::vector<std::vector<int>> children = l.outer;
+  for (std::size_t level = 0; level + 1 < l.outer.size(); ++level) {
+    auto next = l.outer[level + 1].begin();
+    for (int& group : children[level]) {
+      int count = 0;
+      for (int servers = group; servers > 0 && next != l.outer[level + 1].end(); ++count) servers -= *next++;
+      group = count;
+    }
   }
-  return layout::placed(std::move(places));
+  return children;
+}
+
+/// The groups that a server is in, outermost first and each counted in the one around it, and its own number in the innermost.
+std::vector<int> path_of_server(const layout& l, const std::vector<std::vector<int>>& children, int server) {
+  std::vector<int> path;
+  int first_group = 0, first_server = 0;  // of those in the group around
+  for (std::size_t level = 0; level < l.outer.size(); ++level) {
+    int group = first_group, below = 0;
+    for (int i = 0; i < first_group; ++i) below += children[level][static_cast<std::size_t>(i)];
+    while (first_server + l.outer[level][static_cast<std::size_t>(group)] <= server) {
+      first_server += l.outer[level][static_cast<std::size_t>(group)];
+      below += children[level][static_cast<std::size_t>(group++)];
+    }
+    path.push_back(group - first_group);
+    first_group = below;
+  }
+  path.push_back(server - first_server);
+  return path;
+}
+
+/// A path for each rank: its groups, then server, card and core group. Groups are numbered without gaps.
+/// @pre all of the same length, 3 at least
+layout placed_in_groups(const std::vector<std::vector<int>>& paths) {
+  const std::size_t groups = paths.front().size() - inner_levels;
+  std::map<std::vector<int>, int> servers;  // by innermost group: one more than the highest number
+  for (const auto& path : paths) {
+    int& count = servers[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}];
+    count = std::max(count, path[groups] + 1);
+  }
+  std::map<std::vector<int>, int> first;
+  std::vector<std::vector<int>> outer(groups);
+  std::int64_t all = 0;
+  const std::vector<int>* before = nullptr;
+  for (const auto& [group, count] : servers) {
+    first[group] = static_cast<int>(all);
+    all += count;
+    if (all > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " servers");
+    for (std::size_t level = 0; level < groups; ++level) {
+      const bool same =
+          before != nullptr &&
+          std::equal(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(level) + 1, before->begin());
+      if (same) outer[level].back() += count;
+      else outer[level].push_back(count);
+    }
+    before = &group;
+  }
+  std::vector<coordinates> places;
+  places.reserve(paths.size());
+  for (const auto& path : paths)
+    places.push_back({first[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}] + path[groups],
+                      path[groups + 1], path[groups + 2]});
+  layout made = layout::placed(std::move(places));
+  made.outer = std::move(outer);
+  drop_idle_levels(made);
+  made.validate();
+  return made;
+}
+
+void validate_groups(const layout& l) {
+  if (l.outer.size() + inner_levels > static_cast<std::size_t>(layout::most_levels))
+    too_deep("there are " + std::to_string(l.outer.size() + inner_levels));
+  std::vector<std::int64_t> ends_around{l.servers};  // of the groups of the level around
+  for (const auto& level : l.outer) {
+    std::vector<std::int64_t> ends;
+    for (int servers : level) {
+      need_positive(servers, "the number of servers of a group");
+      ends.push_back((ends.empty() ? 0 : ends.back()) + servers);
+    }
+    if (!std::includes(ends.begin(), ends.end(), ends_around.begin(), ends_around.end()) || ends.back() != l.servers)
+      bad_config("the groups of a level do not split those of the level around it, or do not hold all " +
+                 std::to_string(l.servers) + " servers");
+    ends_around = std::move(ends);
+  }
+}
+
+/// `top`: by outermost group, how many of the next level it has; `extents` of all below, at least servers × cards × core groups
+/// if there is a level between, else cards × core groups.
+layout with_groups(const std::vector<int>& top, std::span<const int> extents) {
+  std::int64_t below = 1;  // servers of what `top` counts
+  for (int extent : extents.first(extents.size() - (inner_levels - 1)))
+    below = product({static_cast<int>(below), extent});
+  std::int64_t servers = 0;
+  for (int count : top) servers += product({count, static_cast<int>(below)});
+  if (servers > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " servers");
+  layout made{static_cast<int>(servers), extents[extents.size() - 2], extents.back()};
+  made.validate();  // before memory is taken for groups
+  made.outer.emplace_back();
+  for (int count : top) made.outer.back().push_back(static_cast<int>(count * below));
+  for (int extent : extents.first(extents.size() - (inner_levels - 1))) {
+    made.outer.emplace_back(static_cast<std::size_t>(servers / below), static_cast<int>(below));
+    below /= extent;
+  }
+  drop_idle_levels(made);
+  made.validate();
+  return made;
+}
+
+layout parse_places(std::string_view text) {
+  std::vector<std::vector<int>> paths;
+  for (auto token : split(text, ',')) {
+    paths.push_back(parse_numbers(token, '.', text, 0));
+    if (paths.back().size() < inner_levels)
+      bad_config("'" + std::string(token) + "' in '" + std::string(text) +
+                 "' must be server.card.core_group, or the same with the numbers of its groups in front");
+    if (paths.back().size() > static_cast<std::size_t>(layout::most_levels))
+      too_deep("'" + std::string(token) + "' in '" + std::string(text) + "' has " +
+               std::to_string(paths.back().size()));
+    if (paths.back().size() != paths.front().size())
+      bad_config("'" + std::string(token) + "' in '" + std::string(text) + "' has " +
+                 std::to_string(paths.back().size()) + " numbers, the first rank has " +
+                 std::to_string(paths.front().size()) + "; all must have as many");
+  }
+  return placed_in_groups(paths);
 }
 
 // A placement that is exactly a dense grid is stored as one, so that equal layouts compare equal and queries are fast.
@@ -142,6 +279,18 @@ layout layout::grid(int servers, int cards, int core_groups) {
   layout result{servers, cards, core_groups};
   result.validate();
   return result;
+}
+
+layout layout::nested(std::span<const int> extents) {
+  if (extents.size() < inner_levels) bad_config("groups need extents for servers, cards and core groups at least");
+  if (extents.size() > static_cast<std::size_t>(most_levels))
+    too_deep("there are extents for " + std::to_string(extents.size()));
+  for (int extent : extents) need_positive(extent, "the extent of a level");
+  std::int64_t places = 1;
+  for (int extent : extents) places = std::min(places * extent, max_ranks + 1);
+  if (places > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " places");
+  if (extents.size() == inner_levels) return grid(extents[0], extents[1], extents[2]);
+  return with_groups(std::vector(static_cast<std::size_t>(extents[0]), extents[1]), extents.subspan(2));
 }
 
 layout layout::ragged(std::span<const int> cards_of_server, int core_groups) {
@@ -213,15 +362,19 @@ layout parse_ranks(std::string_view text) {
   if (text.find('.') != std::string_view::npos) return parse_places(text);
   const auto parts = split(text, 'x');
   if (parts.front().find('+') != std::string_view::npos) {
-    if (parts.size() > 2)
-      bad_config("'" + std::string(text) +
-                 "' has more than one x after the cards per server; write \"4+3\" or \"4+3x2\"");
-    const auto cards_of_server = parse_numbers(parts[0], '+', text, 1);
-    return layout::ragged(cards_of_server, parts.size() == 2 ? parse_number(parts[1], text, 1) : 1);
+    const auto counts = parse_numbers(parts[0], '+', text, 1);
+    std::vector<int> below;
+    for (std::size_t i = 1; i < parts.size(); ++i) below.push_back(parse_number(parts[i], text, 1));
+    if (below.size() < inner_levels - 1) return layout::ragged(counts, below.empty() ? 1 : below[0]);
+    if (const std::size_t levels = below.size() + 2; levels > static_cast<std::size_t>(layout::most_levels))
+      too_deep("'" + std::string(text) + "' has " + std::to_string(levels));
+    return with_groups(counts, below);
   }
   const auto extents = parse_numbers(text, 'x', text, 1);
   if (extents.size() == 1) return layout::flat(extents[0]);
-  if (extents.size() > 3) bad_config("'" + std::string(text) + "' has more than three extents; write \"2x4x1\"");
+  if (extents.size() > static_cast<std::size_t>(layout::most_levels))
+    too_deep("'" + std::string(text) + "' has " + std::to_string(extents.size()));
+  if (extents.size() > inner_levels) return layout::nested(extents);
   return layout::grid(extents[0], extents[1], extents.size() == 3 ? extents[2] : 1);
 }
 
@@ -242,6 +395,7 @@ void layout::validate() const {
   if (grid_size(*this) > max_ranks)
     bad_config(std::to_string(servers) + " servers x " + std::to_string(cards) + " cards x " +
                std::to_string(core_groups) + " core groups exceeds " + std::to_string(max_ranks) + " places");
+  validate_groups(*this);
   if (placement.empty()) return;
   if (ranks_per_core_group != 1) bad_config("ranks_per_core_group must stay 1 when a placement is given");
   if (static_cast<std::int64_t>(placement.size()) > max_ranks)
@@ -289,6 +443,20 @@ coordinates layout::of(int rank) const {
   if (rank < 0 || rank >= size())
     bad_argument("rank " + std::to_string(rank) + " does not exist, ranks are 0 to " + std::to_string(size() - 1));
   return placement.empty() ? grid_place(*this, rank) : placement[static_cast<std::size_t>(rank)];
+}
+
+int layout::group_of_server(int level, int server) const {
+  if (level < 0 || level >= outer_levels())
+    bad_argument("level " + std::to_string(level) + " does not exist, there are " + std::to_string(outer_levels()) +
+                 " above the servers");
+  if (server < 0 || server >= servers)
+    bad_argument("server " + std::to_string(server) + " does not exist, servers are 0 to " +
+                 std::to_string(servers - 1));
+  const auto& groups = outer[static_cast<std::size_t>(level)];
+  int group = 0;
+  for (int first = 0; first + groups[static_cast<std::size_t>(group)] <= server; ++group)
+    first += groups[static_cast<std::size_t>(group)];
+  return group;
 }
 
 std::vector<int> layout::ranks_of_server(int server) const {
@@ -340,6 +508,27 @@ std::vector<int> layout::same_index_peers(int rank) const {
   return peers;
 }
 
+namespace {
+/// How many of the servers that `used` names are in each group; groups without any disappear. @pre `used` is sorted
+std::vector<std::vector<int>> groups_of_used(const layout& l, const std::vector<coordinates>& used) {
+  std::vector<std::vector<int>> found(l.outer.size());
+  for (std::size_t level = 0; level < found.size(); ++level) {
+    std::size_t group = 0;
+    int end = l.outer[level][0], counted_server = -1;
+    bool counted_group = false;
+    for (const coordinates& at : used) {
+      if (at.server == counted_server) continue;
+      counted_server = at.server;
+      for (; end <= at.server; counted_group = false) end += l.outer[level][++group];
+      if (counted_group) ++found[level].back();
+      else found[level].push_back(1);
+      counted_group = true;
+    }
+  }
+  return found;
+}
+}  // namespace
+
 layout layout::subset(std::span<const int> members) const {
   if (members.empty()) bad_argument("a subset needs at least one rank");
   std::vector<bool> seen(static_cast<std::size_t>(size()), false);
@@ -365,6 +554,8 @@ layout layout::subset(std::span<const int> members) const {
   for (auto& at : places)
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
   layout part = placed(std::move(places));
+  part.outer = groups_of_used(*this, used);
+  drop_idle_levels(part);
   part.copies = copies;
   part.reduces = reduces;
   if (!homes.empty())
@@ -372,14 +563,38 @@ layout layout::subset(std::span<const int> members) const {
   return part;
 }
 
+namespace {
+/// "2x4" for two groups of four servers, "4+3" where the outermost differ, "2" for no groups; empty where only a list of places says it.
+std::string text_of_groups(const std::vector<std::vector<int>>& children, int servers) {
+  if (children.empty()) return std::to_string(servers);
+  const auto alike = [](const std::vector<int>& counts) {
+    return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>{}) == counts.end();
+  };
+  if (!std::all_of(children.begin() + 1, children.end(), alike)) return {};
+  std::string text;
+  if (alike(children[0])) text = std::to_string(children[0].size()) + 'x' + std::to_string(children[0][0]);
+  else
+    for (int count : children[0]) text += (text.empty() ? "" : "+") + std::to_string(count);
+  for (std::size_t level = 1; level < children.size(); ++level) text += 'x' + std::to_string(children[level][0]);
+  return text;
+}
+}  // namespace
+
 std::string layout::to_string() const {
   constexpr const char* which[] = {"", ":inside", ":between", ":both"};
   const std::string reducing = which[static_cast<unsigned>(reduces) & 3u];
   if (is_grid() && product({servers, cards, core_groups}) == 1) return std::to_string(size()) + reducing;
+  const auto children = children_of_groups(*this);
+  const std::string inner = 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups) + reducing;
   if (is_grid() && ranks_per_core_group == 1)
-    return std::to_string(servers) + 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups) + reducing;
+    if (const auto groups = text_of_groups(children, servers); !groups.empty()) return groups + inner;
   std::string text;
-  for (int r = 0; r < size(); ++r) text += (r == 0 ? "" : ",") + text_of(of(r));
+  for (int r = 0; r < size(); ++r) {
+    const coordinates at = of(r);
+    text += r == 0 ? "" : ",";
+    for (int number : path_of_server(*this, children, at.server)) text += std::to_string(number) + '.';
+    text += std::to_string(at.card) + '.' + std::to_string(at.core_group);
+  }
   return text + reducing;
 }
 

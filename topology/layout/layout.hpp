@@ -37,14 +37,17 @@ enum class fabric_reduction : std::uint8_t {
   both = 3,
 };
 
-/// How ranks are placed on servers × cards × core groups. A value: copy it freely, read it from any thread.
+/// How ranks are placed on servers × cards × core groups, and how servers are grouped (pods, racks of pods, …). A value: copy it
+/// freely, read it from any thread. The ranks of a server share memory, however deep the groups above it are; between servers is a network.
 ///
 /// Invariants (`validate()` checks them; every named constructor returns a valid layout):
 ///  - the three extents and `ranks_per_core_group` are ≥ 1 and their product is at most 2²⁴;
 ///  - without `placement`, ranks fill the grid server-major:
 ///    rank = ((server·cards + card)·core_groups + core_group)·ranks_per_core_group + slot;
 ///  - with `placement`, rank r sits at placement[r], inside the extents; several ranks may share a core group, and
-///    places may stay empty, so 7 ranks on 2 servers (4 + 3) need no special case.
+///    places may stay empty, so 7 ranks on 2 servers (4 + 3) need no special case;
+///  - servers are numbered through all groups; a group is a run of neighbouring servers, and each level of `outer` splits all servers
+///    into such runs, finer than the level before. There are at most `most_levels` levels, servers, cards and core groups among them.
 ///
 /// Cost: `size`, `of` are O(1). The `ranks_of_…` queries allocate their result and are O(result) for a grid, O(size)
 /// with a placement: ask once per server, not once per rank and step.
@@ -58,6 +61,11 @@ struct TROUPE_API layout {
   bool copies = false;                   // the system copies between the processes of a host, as the join found
   fabric_reduction reduces =
       fabric_reduction::none;  // which switches reduce: a property of the machine, not of the ranks
+  /// Levels of groups of servers, outermost first: how many servers each group has. Without levels that part nothing (one
+  /// group, or as many as the level below has), so that layouts that mean the same are equal.
+  std::vector<std::vector<int>> outer{};
+
+  static constexpr int most_levels = 8;
 
   // -- constructors: all throw error(errc::bad_config) that names the wrong number --
 
@@ -65,6 +73,9 @@ struct TROUPE_API layout {
   static layout flat(int ranks);
   /// One rank per core group.
   static layout grid(int servers, int cards, int core_groups = 1);
+  /// One rank per core group, all groups of a level alike: `extents` from the outside in, the last three a group's servers × cards ×
+  /// core groups. @pre 3 to `most_levels` extents, else bad_config.
+  static layout nested(std::span<const int> extents);
   /// Server s has cards_of_server[s] cards with `core_groups` ranks each: `ragged(std::array{4, 3})` places 7 ranks on 2 servers.
   static layout ragged(std::span<const int> cards_of_server, int core_groups = 1);
   /// `ranks` ranks over `servers` servers as evenly as possible (the first ones get one more), filling cards of
@@ -72,9 +83,11 @@ struct TROUPE_API layout {
   static layout spread(int ranks, int servers, int core_groups = 1);
   /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1.
   static layout placed(std::vector<coordinates> places);
-  /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "4+3" (cards per server) ·
-  /// "4+3x4" (cards per server, × core groups) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank). Behind any of them
-  /// which switches reduce: "2x8:inside" · "2x8:between" · "2x8:both".
+  /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "2x4x8x1" (pods × servers × cards × core
+  /// groups; further levels in front) · "4+3" (cards per server) · "4+3x4" (cards per server, × core groups) · "4+3x8x1" (servers per
+  /// pod, × cards × core groups; further levels behind the sum) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank;
+  /// with groups in front, each number counting in its group, "0.1.0.0,1.0.0.0"). Behind any of them which switches reduce:
+  /// "2x8:inside" · "2x8:between" · "2x8:both".
   static layout parse(std::string_view text);
 
   /// @throws error(errc::bad_config) if an invariant does not hold (only possible after editing the members).
@@ -89,11 +102,15 @@ struct TROUPE_API layout {
   bool is_grid() const noexcept { return placement.empty(); }
   bool reduces_inside() const noexcept { return (static_cast<unsigned>(reduces) & 1u) != 0; }
   bool reduces_between() const noexcept { return (static_cast<unsigned>(reduces) & 2u) != 0; }
+  /// Levels of groups above the servers.
+  int outer_levels() const noexcept { return static_cast<int>(outer.size()); }
 
   // -- one rank, server or card; @throws error(errc::invalid_argument) when out of range --
 
   coordinates of(int rank) const;
   int server_of(int rank) const { return of(rank).server; }
+  /// The group of a level of `outer` that a server belongs to, by number in the whole level. O(groups of the level).
+  int group_of_server(int level, int server) const;
   std::vector<int> ranks_of_server(int server) const;          // ordered by card, core group, rank
   std::vector<int> ranks_of_card(int server, int card) const;  // ordered by core group, rank
   /// Position of `rank` in ranks_of_server(its server).
@@ -103,8 +120,8 @@ struct TROUPE_API layout {
   std::vector<int> same_index_peers(int rank) const;
 
   /// The layout of a subset (communicator split): new rank i is members[i]. Servers, cards and core groups that lost all
-  /// their ranks disappear and the rest are renumbered without gaps, so algorithms never meet an empty server. Routes
-  /// still belong to the machine of the full layout and are asked with the full layout's ranks.
+  /// their ranks disappear and the rest are renumbered without gaps, so algorithms never meet an empty server. Servers stay in their
+  /// groups; a level that parts nothing any more disappears. Routes still belong to the machine of the full layout and are asked with the full layout's ranks.
   /// @throws error(errc::invalid_argument) for an empty list, an unknown rank or one named twice.
   layout subset(std::span<const int> members) const;
 

@@ -6,6 +6,8 @@
 // trunks show. A leaf gives radix · o / (o + 1) ports to hosts and the rest to spines, one each, for an oversubscription of o to 1.
 // Routes are static: the spine is the destination's number modulo the spines (D-mod-k), and one further per channel.
 //
+// A layout of groups of hosts, 4x8x1x1 for those of four leaves, is for choreographies that know levels; hops are those of the tree.
+//
 // Structure: hosts (32), radix (16), oversubscription (1). Round figures: 25 GB/s a port, 300 ns a switch, 0.5 µs a host's port.
 #include "topology/presets/presets.hpp"
 
@@ -25,7 +27,10 @@ struct tree {
 };
 
 tree shape_of(const preset_request& wanted) {
-  const int hosts = wanted.number("hosts", wanted.ranks > 0 ? wanted.ranks : 32, 1, 1 << 20);
+  const int otherwise = wanted.ranks > 0         ? wanted.ranks
+                        : !wanted.layout.empty() ? layout::parse(wanted.layout).size()
+                                                 : 32;
+  const int hosts = wanted.number("hosts", otherwise, 1, 1 << 20);
   const int radix = wanted.number("radix", 16, 2, 4096);
   const int over = wanted.number("oversubscription", 1, 1, 64);
   if (wanted.ranks > 0 && wanted.ranks != hosts)
@@ -46,16 +51,29 @@ tree shape_of(const preset_request& wanted) {
   return t;
 }
 
+/// How choreographies see the hosts: those of a leaf switch as a pod, for example. Which switches a message passes depends on the tree alone.
+layout layout_of_hosts(const preset_request& wanted, int hosts) {
+  layout places = layout::parse(wanted.layout);
+  if (places.size() != hosts)
+    throw error(errc::bad_config, "preset fat_tree: the layout " + wanted.layout + " has " +
+                                      std::to_string(places.size()) + " ranks, the tree " + std::to_string(hosts) +
+                                      " hosts; take as many");
+  if (!places.is_grid() || places.cards != 1 || places.core_groups != 1 || places.ranks_per_core_group != 1)
+    throw error(errc::bad_config, "preset fat_tree: the layout " + wanted.layout +
+                                      " has servers of several ranks, but every host is one; write groups of hosts "
+                                      "as in 4x8x1x1, or " +
+                                      std::to_string(hosts) + "x1");
+  return places;
+}
+
 }  // namespace
 
 hardware fat_tree(const preset_request& wanted) {
-  if (!wanted.layout.empty())
-    throw error(errc::bad_config, "preset fat_tree has no layout; say structure.hosts, radix and oversubscription");
   const tree t = shape_of(wanted);
   hardware h{"fat_tree", t.hosts};
   h.about = std::to_string(t.leaves) + " leaf switches with " + std::to_string(t.down) + " hosts each under " +
             std::to_string(t.spines) + " spines";
-  h.arrangement = layout::grid(t.hosts, 1);
+  h.arrangement = wanted.layout.empty() ? layout::grid(t.hosts, 1) : layout_of_hosts(wanted, t.hosts);
   h.protocols = plain_protocols();
   const class_id port = h.add_class({.name = "host_port",
                                      .role = element_role::nic,

@@ -56,7 +56,8 @@ void add_route(command program, action& chosen) {
   const command sub = program.add_command("route", "print the elements that a chunk passes between two ranks");
   sub.add_option("from", a->from, "rank").required().type_name("A");
   sub.add_option("to", a->to, "rank").required().type_name("B");
-  sub.add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
+  sub.add_option("--layout", a->placement,
+                 "such as 2x4 (servers × cards), 2x2x4 (× core groups) or 2x2x4x1 (pods in front)")
       .required()
       .type_name("LAYOUT");
   sub.add_option("--channel", a->channel, "default 0").within(0, 63);

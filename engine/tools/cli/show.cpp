@@ -161,7 +161,8 @@ void add_show(command program, action& chosen) {
   sub.add_option("--collective", a->collective, "default all_reduce").type_name("COLLECTIVE");
   sub.add_option("--ranks", a->ranks, "default 4, or the layout's").within(1, most_ranks_of_a_score);
   sub.add_option("--root", a->root, "default 0").within(0, most_ranks_of_a_score - 1);
-  sub.add_option("--layout", a->placement, "such as 2x4 (servers × cards) or 2x2x4 (× core groups)")
+  sub.add_option("--layout", a->placement,
+                 "such as 2x4 (servers × cards), 2x2x4 (× core groups) or 2x2x4x1 (pods in front)")
       .type_name("LAYOUT");
   sub.add_option("--streams", a->streams, "of direct_full_mesh (default 4)").within(1, 64);
   sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");

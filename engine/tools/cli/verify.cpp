@@ -3,6 +3,7 @@
 #include "engine/tools/cli/cli.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -38,10 +39,10 @@ constexpr const char* footer = R"(Examples:
 
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
-placing the ranks on servers × cards and on the core groups of one card; with switches that reduce, where a choreography needs
-them. A score that one credit does not let through as it is written is checked as it will be performed then: with its sends
-paced. What slots or the direct board would perform of it, blocks of one size, is performed on symbols, too, and must come to
-the same.
+placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers and on
+some servers of different sizes; with switches that reduce, where a choreography needs them. A score that one credit does not
+let through as it is written is checked as it will be performed then: with its sends paced. What slots or the direct board
+would perform of it, blocks of one size, is performed on symbols, too, and must come to the same.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
 is nothing to verify.)";
@@ -57,8 +58,10 @@ struct task {
   const choreography* which = nullptr;
   collective what = collective::barrier;
   layout placement;
-  bool only_if_layout_matters = false;
+  std::optional<layout> unlike{};  ///< only if the score there is another one
 };
+
+constexpr int most_in_groups = 64;
 
 std::vector<layout> placements(int ranks) {
   std::vector<layout> list{layout::flat(ranks)};
@@ -67,7 +70,28 @@ std::vector<layout> placements(int ranks) {
     if (ranks % servers == 0) list.push_back(layout::grid(servers, ranks / servers));
   for (int servers = 2; servers * 4 <= ranks; ++servers)  // three levels
     if (ranks % (2 * servers) == 0) list.push_back(layout::grid(servers, 2, ranks / (2 * servers)));
+  if (ranks > most_in_groups) return list;
+  for (int servers = 2; servers <= 3; ++servers)
+    if (ranks > servers && ranks % servers != 0) list.push_back(layout::spread(ranks, servers));
+  if (ranks > 3) list.push_back(layout::ragged(std::array{1, ranks - 1}));
+  for (int pods = 2; pods * 2 <= ranks; ++pods)
+    for (int servers = 2; pods * servers <= ranks; ++servers) {
+      if (ranks % (pods * servers) != 0) continue;
+      const int inside = ranks / (pods * servers);
+      list.push_back(layout::nested(std::array{pods, servers, inside, 1}));
+      if (inside % 4 == 0) list.push_back(layout::nested(std::array{pods, servers, inside / 2, 2}));
+      if (servers % 4 == 0) list.push_back(layout::nested(std::array{pods, servers / 2, 2, inside, 1}));
+    }
   return list;
+}
+
+/// Another layout on which most choreographies do the same: they need not be verified twice.
+std::optional<layout> like(const layout& placement) {
+  if (placement.is_flat()) return {};
+  if (placement.outer.empty()) return layout::flat(placement.size());
+  layout without_groups = placement;
+  without_groups.outer.clear();
+  return without_groups;
 }
 
 std::vector<rank_t> roots_of(collective what, int ranks) {
@@ -232,8 +256,8 @@ void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
       const bool variant = on.through_scratch || on.streams != plain.streams;
       if (variant && write_score(*t.which, plain) == s) continue;
       plain = on;
-      plain.placement = layout::flat(on.ranks);
-      if (t.only_if_layout_matters && refusal(*t.which, plain).empty() && write_score(*t.which, plain) == s) continue;
+      if (t.unlike) plain.placement = *t.unlike;
+      if (t.unlike && refusal(*t.which, plain).empty() && write_score(*t.which, plain) == s) continue;
       verify_under_all_limits(title, s, on.uniform, into);
     } catch (const error& failure) {
       into.fail(title + ": " + failure.what());
@@ -315,9 +339,11 @@ std::vector<task> tasks_of(const arguments& a) {
       for (const choreography* c : selected_choreographies(a.choreography))
         for (const collective what : c->collectives) {
           if (only && *only != what) continue;
-          tasks.push_back({c, what, placement, !placement.is_flat()});
-          for (layout& reducing : with_switches(*c, what, placement))
-            tasks.push_back({c, what, std::move(reducing), true});
+          tasks.push_back({c, what, placement, like(placement)});
+          for (layout& reducing : with_switches(*c, what, placement)) {
+            const std::optional<layout> other = like(reducing);
+            tasks.push_back({c, what, std::move(reducing), other});
+          }
         }
   if (tasks.empty()) usage_error(a.choreography + " does not offer " + a.collective);
   for (const task& t : tasks) check_extent(t);
@@ -370,7 +396,7 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
         if (offers(c) && (!wanted.empty() || !excluded(c->name))) pairs.emplace(c, j.kind.what);
     }
   std::vector<task> tasks;
-  for (const auto& [c, what] : pairs) tasks.push_back({c, what, placement, false});
+  for (const auto& [c, what] : pairs) tasks.push_back({c, what, placement, {}});
   return tasks;
 }
 
