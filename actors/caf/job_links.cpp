@@ -367,6 +367,12 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
   for (const auto& members : known()) members->process_lost(process, how);
 }
 
+/// Who floods gets no more lines than that.
+void job_links::turned_away(const std::string& who_and_why) {
+  constexpr int most_lines = 16;
+  if (turned_away_ < most_lines) log_->warn("{} was turned away", who_and_why), ++turned_away_;
+}
+
 /// In order: its ranks have said so to their memberships. One that has not, and is gone all the same, is lost.
 void job_links::process_left(std::uint32_t process) {
   {

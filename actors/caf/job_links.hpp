@@ -118,6 +118,7 @@ private:
   void process_lost(std::uint32_t process, const std::string& how) override;
   void process_left(std::uint32_t process) override;
   void expelled(const std::string& why) override;
+  void turned_away(const std::string& who_and_why) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
   void forget_oldest_early();
@@ -153,6 +154,7 @@ private:
   /// here have given up.
   static constexpr std::size_t most_early = 1024;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
+  int turned_away_ = 0;                        ///< how many were; of whoever reads the mesh
   std::string expelled_;                       ///< how; empty: it is not
   /// By communicator and number. Also those that are decided, for processes that have not heard it yet.
   std::map<std::pair<communicator_id, std::uint64_t>, std::unique_ptr<shrinking>> shrinks_;

@@ -26,6 +26,7 @@
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
+#include "engine/world/tls.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
 
@@ -127,9 +128,10 @@ job_id communicator::grow_call::agree() {
       throw error(errc::invalid_argument, "rank 0 has nobody to give the invitation to: grow_options::invite is empty");
     const join_options& joined = of->core->root()->joined_by;
     const auto time = std::chrono::ceil<std::chrono::milliseconds>(left() + grace);
-    served_id made = serve_id({.listen = options.listen, .serve_for = time},
-                              joined.interfaces.empty() ? interfaces_of_environment() : joined.interfaces,
-                              number_of_process(*of, rank).second, static_cast<std::uint32_t>(processes));
+    served_id made =
+        serve_id({.listen = options.listen, .serve_for = time},
+                 joined.interfaces.empty() ? interfaces_of_environment() : joined.interfaces,
+                 number_of_process(*of, rank).second, static_cast<std::uint32_t>(processes), tls_of(of->core->options));
     id = made.id;
     service = std::move(made.service);
   }

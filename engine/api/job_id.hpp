@@ -26,11 +26,13 @@ struct id_options {
   std::string listen{};
   /// So long the others may come. What nobody uses is given up then.
   std::chrono::milliseconds serve_for{std::chrono::hours{1}};
+  /// As in engine_options; empty: the environment's.
+  std::string tls_certificate{}, tls_key{}, tls_authority{};
 };
 
 /// A new one, for one job (engine::communicator). The calling process serves the rendezvous in the background until all ranks have come, so it has
-/// to live until then; it may be one of them, or none. Cost: a thread and a socket until then. Throws error: bad_config (options.listen),
-/// io.
+/// to live until then; it may be one of them, or none. Cost: a thread and a socket until then. Throws error: bad_config (options.listen,
+/// certificates), io.
 TROUPE_API job_id make_id(const id_options& options = {});
 
 }  // namespace troupe

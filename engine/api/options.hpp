@@ -120,6 +120,9 @@ struct engine_options {
   /// A file that what ranks call, and how long they compute between, is written to in GOAL, for `troupe replay` (docs/study.md): when the last
   /// communicator of a world is gone, or the engine. run.goal; of the process's next world run-2.goal; of process 3 of a job run.3.goal. Empty: none.
   std::string record;
+  /// Of connections to other hosts (docs/hosts.md): PEM files with this process's certificate, its key, and the authority that all certificates of
+  /// the job come from. All three, in all processes: then every TCP connection is TLS 1.3, with certificates of both. Empty: they are open.
+  std::string tls_certificate, tls_key, tls_authority;
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.

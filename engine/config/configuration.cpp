@@ -342,7 +342,7 @@ private:
     config_value value = checked_value(s, key, node, at(node));
     if ((key.starts_with("engine.score_files.") || key.starts_with("study.score_files.") ||
          key.starts_with("engine.choreography_libraries.") || key == "engine.tuning" || key == "workload.hosts" ||
-         key == "study.preset") &&
+         key.starts_with("engine.tls_") || key == "study.preset") &&
         !folder_.empty()) {
       const std::filesystem::path file{std::get<std::string>(value)};
       const bool word = file.empty() || (key == "engine.tuning" && file == "none") ||
@@ -692,6 +692,9 @@ engine_options configuration::engine() const {
   o.spin = number("engine.spin");
   o.trace_routes = std::get<bool>(at("engine.trace_routes").value);
   o.record = text("engine.record");
+  o.tls_certificate = text("engine.tls_certificate");
+  o.tls_key = text("engine.tls_key");
+  o.tls_authority = text("engine.tls_authority");
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
   if (const config_entry& rank = at("engine.faults.kill_rank");

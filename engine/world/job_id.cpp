@@ -14,6 +14,7 @@
 #include "actors/ports/link/rendezvous.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "engine/world/join.hpp"
+#include "engine/world/tls.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
 
@@ -129,7 +130,7 @@ std::vector<actors::socket_address> reached_at(const actors::socket_address& own
 }  // namespace
 
 job_id make_id(const id_options& options) {
-  served_id made = serve_id(options, interfaces_of_environment(), 0, 0);
+  served_id made = serve_id(options, interfaces_of_environment(), 0, 0, tls_of(options));
   serve_in_background(std::move(made.service));
   return made.id;
 }
@@ -138,8 +139,8 @@ void serve_in_background(std::unique_ptr<actors::rendezvous_service> one) {
   services::of_process().add(std::move(one));
 }
 
-served_id serve_id(const id_options& options, const std::string& interfaces, std::uint32_t before,
-                   std::uint32_t fresh) {
+served_id serve_id(const id_options& options, const std::string& interfaces, std::uint32_t before, std::uint32_t fresh,
+                   std::shared_ptr<const actors::tls_identity> tls) {
   const auto host = actors::addresses_of_host(interfaces);
   std::string listen = options.listen;
   if (listen.empty()) {
@@ -153,7 +154,8 @@ served_id serve_id(const id_options& options, const std::string& interfaces, std
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
   const auto until = std::chrono::steady_clock::now() +
                      std::clamp<std::chrono::milliseconds>(options.serve_for, std::chrono::milliseconds{0}, longest);
-  auto service = std::make_unique<actors::rendezvous_service>(listen, before + fresh, key, build_of_links(), until);
+  auto service = std::make_unique<actors::rendezvous_service>(listen, before + fresh, key, build_of_links(),
+                                                              std::move(tls), until);
   packed_id id;
   id.build = build_of_links();
   id.key = bytes_of(key);

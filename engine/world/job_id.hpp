@@ -13,7 +13,8 @@ namespace troupe {
 
 namespace actors {
 class rendezvous_service;
-}
+class tls_identity;
+}  // namespace actors
 
 struct meeting {
   std::string rendezvous;  ///< addresses, the best first, separated by commas
@@ -33,7 +34,9 @@ struct served_id {
   std::unique_ptr<actors::rendezvous_service> service;
 };
 /// For a job of `before` processes that invites `fresh`; or, with none of both, for one that begins. Throws error as make_id().
-served_id serve_id(const id_options& options, const std::string& interfaces, std::uint32_t before, std::uint32_t fresh);
+/// @param tls null: without; what `options` say of it is not looked at
+served_id serve_id(const id_options& options, const std::string& interfaces, std::uint32_t before, std::uint32_t fresh,
+                   std::shared_ptr<const actors::tls_identity> tls);
 /// Until all have come, or its time is over; or the process ends.
 void serve_in_background(std::unique_ptr<actors::rendezvous_service> one);
 

@@ -19,6 +19,7 @@
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
+#include "engine/world/tls.hpp"
 #include "engine/world/whereabouts.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
@@ -30,7 +31,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 3";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 4";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -75,7 +76,8 @@ std::string settings_of(const engine_options& o) {
       "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
       "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
       "\nscratch_bytes = " + std::to_string(o.scratch_bytes) + "\nlevel = " + std::string{name(o.level)} +
-      "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload + "\n";
+      "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload +
+      "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;
@@ -86,10 +88,11 @@ std::string host_told(const join_options& options) {
 }
 
 /// Process 0 serves, unless troupe launch or somebody else does.
-std::unique_ptr<actors::rendezvous_service> serve(const whereabouts& w, std::uint64_t build) {
+std::unique_ptr<actors::rendezvous_service> serve(const whereabouts& w, std::uint64_t build,
+                                                  std::shared_ptr<const actors::tls_identity> tls) {
   if (w.process != 0 || w.served) return nullptr;
   try {
-    return std::make_unique<actors::rendezvous_service>(w.rendezvous, w.processes, w.key, build);
+    return std::make_unique<actors::rendezvous_service>(w.rendezvous, w.processes, w.key, build, std::move(tls));
   } catch (const error& e) {
     if (e.code_value() == errc::bad_config) throw;
     return nullptr;  // somebody listens there already, or it is on another host: then it is there
@@ -204,7 +207,8 @@ std::function<bool()> cancel_of(const join_options& options) {
 void join_there(engine_core& core, whereabouts where, const join_options& options, int ranks_here,
                 std::function<bool()> give_up) {
   const std::uint64_t build = build_of_links();
-  const auto service = serve(where, build);
+  const auto tls = tls_of(core.options);
+  const auto service = serve(where, build, tls);
   const std::string told = host_told(options);
   where.one_host = where.one_host && told.empty();
   door d = open_door(where, options.interfaces.empty() ? interfaces_of_environment() : options.interfaces);
@@ -227,10 +231,11 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
     limits.first_new = where.first_new;
   }
   const std::string rendezvous = service ? service->address() : where.rendezvous;
-  actors::roster all = actors::enrol(rendezvous, where.key, build, mine, limits);
+  actors::roster all = actors::enrol(rendezvous, where.key, build, mine, limits, tls);
   actors::mesh_options links;
   links.silence = options.silence;
   links.build = build;
+  links.tls = tls;
   core.joined_by = options;
   core.has_grown = where.first_new > 0;
   core.channels_of_job = channels_for(all);

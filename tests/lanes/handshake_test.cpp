@@ -353,3 +353,34 @@ TEST_CASE("another version is refused by its first 16 bytes, whatever its length
   CHECK((answerer.state() == status::refused));
   CHECK(answerer.take_output().size() == handshake::answer_bytes);
 }
+
+TEST_CASE("proofs are of the line that they were made for") {
+  const bytes one(32, std::byte{1}), other(32, std::byte{2});
+  const auto ends = [&](const bytes& callers, const bytes& answerers) {
+    handshake caller = handshake::calling(one_calls, the_key), answerer = handshake::answering(two_answers, the_key);
+    caller.bind(callers);
+    answerer.bind(answerers);
+    talk(caller, answerer);
+    return std::pair{caller.state(), answerer.state()};
+  };
+  CHECK((ends(one, one) == std::pair{status::done, status::done}));
+  // Who passes bytes on between two lines gets neither to believe the other.
+  CHECK((ends(one, other) == std::pair{status::refused, status::going}));
+  CHECK((ends(one, {}) == std::pair{status::refused, status::going}));
+}
+
+TEST_CASE("who should speak TLS and does not is told, and who does where it should not is told in TLS") {
+  handshake caller = handshake::calling(one_calls, the_key), answerer = handshake::answering(two_answers, the_key);
+  answerer.refuse_plain();
+  talk(caller, answerer);
+  check_says(caller, "the process at the other end speaks TLS, this one does not; all processes of a job need "
+                     "certificates (engine.tls_certificate), or none");
+  check_says(answerer, "the process at the other end speaks no TLS, this one does; all processes of a job need "
+                       "certificates (engine.tls_certificate), or none");
+  handshake plain = handshake::answering(two_answers, the_key);
+  plain.feed(bytes{std::byte{0x16}, std::byte{3}, std::byte{1}});
+  check_says(plain, "what called speaks TLS, this process does not; all processes of a job need certificates "
+                    "(engine.tls_certificate), or none");
+  CHECK(plain.take_output() ==
+        bytes{std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0}, std::byte{2}, std::byte{2}, std::byte{70}});
+}

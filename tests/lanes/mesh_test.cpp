@@ -5,9 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,6 +20,8 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "tests/certificates.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -59,8 +63,13 @@ struct listener_of_test final : mesh_receiver {
     ++losses;
   }
   void process_left(std::uint32_t) override { ++lefts; }
+  void turned_away(const std::string& who_and_why) override {
+    const std::lock_guard lock(mutex);
+    strangers.push_back(who_and_why);
+    ++turned;
+  }
 
-  std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0};
+  std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0}, turned{0};
   std::atomic<std::size_t> bytes{0};
   std::array<std::uint32_t, 8> next{};
   std::set<std::uint64_t> come;
@@ -70,15 +79,31 @@ struct listener_of_test final : mesh_receiver {
   std::atomic<std::size_t> holds_up_to{~std::size_t{0}};  ///< bytes of a chunk
   std::mutex mutex;
   std::vector<chunk> held;
-  std::vector<std::string> lost;
+  std::vector<std::string> lost, strangers;
 };
 
+enum class between : std::uint8_t { sockets, tls, memory_of_both };
+
+/// Who a process is, if it is anybody.
+using identities = std::vector<std::shared_ptr<const tls_identity>>;
+identities of_one_authority(std::uint32_t n) {
+  certificate_tests::authority all{"an authority"};
+  identities made;
+  for (std::uint32_t p = 0; p < n; ++p) made.push_back(tls_identity::load(all.issue("process " + std::to_string(p))));
+  return made;
+}
+
 struct meshes_of_test {
-  /// @param local over memory that both ends map; else over sockets alone
   /// @param made of the processes so many have a mesh; the others' doors stay shut
-  meshes_of_test(bool local, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000},
-                 std::uint32_t made = ~std::uint32_t{0}) {
+  /// @param who with TLS; empty: of one authority
+  /// @param called_at where the others call a door
+  meshes_of_test(between way, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000},
+                 std::uint32_t made = ~std::uint32_t{0}, identities who = {},
+                 const std::function<std::string(const std::string& door)>& called_at = {}) {
     static std::atomic<int> number{0};
+    const bool local = way == between::memory_of_both;
+    if (way == between::tls && who.empty()) who = of_one_authority(n);
+    who.resize(n);
     roster all;
     all.job = 42;
     for (std::uint32_t p = 0; p < n; ++p) {
@@ -90,6 +115,8 @@ struct meshes_of_test {
       place.first_rank = p;
       place.ranks = 1;
       place.addresses = {socket_address::own(doors.back().get()).to_string()};
+      addresses.push_back(place.addresses.front());
+      if (called_at) place.addresses.front() = called_at(place.addresses.front());
       all.processes.push_back(place);
     }
     mesh_options options;
@@ -97,6 +124,7 @@ struct meshes_of_test {
     options.build = 7;
     for (std::uint32_t p = 0; p < std::min(n, made); ++p) {
       heard.push_back(std::make_unique<listener_of_test>());
+      options.tls = who[p];
       std::vector<descriptor> door;
       door.push_back(std::move(doors[p]));
       each.push_back(std::make_unique<mesh>(options, all, p, job_key{}, std::move(door), memory, *heard.back()));
@@ -115,17 +143,19 @@ struct meshes_of_test {
                        [](const auto& h) { return h->wrong.load() == 0 && h->losses.load() == 0; });
   }
   arena memory;
+  std::vector<std::string> addresses;
   std::vector<descriptor> doors;
   std::vector<std::unique_ptr<listener_of_test>> heard;
   std::vector<std::unique_ptr<mesh>> each;
 };
 
-/// Runs the case twice: over sockets alone, and over memory that both ends map.
-bool both_ways() {
-  bool local = false;
+/// Runs the case three times: over sockets alone, open and with TLS, and over memory that both ends map.
+between every_way() {
+  between way = between::sockets;
   SUBCASE("sockets") {}
-  SUBCASE("memory of both") { local = true; }
-  return local;
+  SUBCASE("TLS") { way = between::tls; }
+  SUBCASE("memory of both") { way = between::memory_of_both; }
+  return way;
 }
 
 template <class Enough>
@@ -158,7 +188,7 @@ chunk some_chunk(const std::vector<std::byte>& data, epoch_t epoch, std::uint32_
 }  // namespace
 
 TEST_CASE("chunks of every size arrive whole, aligned and in order, from several processes at once") {
-  meshes_of_test job{both_ways(), 3};
+  meshes_of_test job{every_way(), 3};
   constexpr std::size_t sizes[] = {0, 1, 8, 15, 16, 17, 1000, 16'383, 16'384, 16'385, 70'000, 1'000'000, 5'000'000};
   std::vector<std::thread> senders;
   std::vector<std::vector<std::byte>> kept;
@@ -205,10 +235,10 @@ TEST_CASE("chunks of every size arrive whole, aligned and in order, from several
 
 TEST_CASE("two processes of different hosts have one connection, whoever calls first") {
   constexpr std::uint32_t processes = 4;
-  for (int round = 0; round < 12; ++round) {
+  for (int round = 0; round < 18; ++round) {
     CAPTURE(round);
     const auto data = payload(1000, 0);
-    meshes_of_test job{false, processes};
+    meshes_of_test job{round % 2 == 0 ? between::sockets : between::tls, processes};
     std::vector<std::thread> senders;
     for (std::uint32_t p = 0; p < processes; ++p)
       senders.emplace_back([&, p] {
@@ -236,7 +266,7 @@ TEST_CASE("two processes of different hosts have one connection, whoever calls f
 }
 
 TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   // More than the system takes at once.
   std::vector<std::vector<std::byte>> made;
   frame_head head;
@@ -253,7 +283,7 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
 
 TEST_CASE("nothing is settled before there is a connection") {
   // The other one can be called, and never answers.
-  meshes_of_test job{both_ways(), 2, std::chrono::milliseconds{3000}, 1};
+  meshes_of_test job{every_way(), 2, std::chrono::milliseconds{3000}, 1};
   const std::vector<std::byte> made = payload(100, 0);
   CHECK(!job.each[0]->send_chunk(1, {}, some_chunk(made, 5, 0), mesh::may_settle::yes));
   CHECK(job.each[0]->waiting_bytes() > 0);
@@ -261,7 +291,7 @@ TEST_CASE("nothing is settled before there is a connection") {
 
 TEST_CASE("settled chunks that wait for long keep no more memory than the window has bytes") {
   std::vector<std::vector<std::byte>> kept;  // no credits here, so nothing is given back before the meshes have gone
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   job.heard[1]->holds_up_to = 100;
   std::uint32_t sequence = 0;
   kept.push_back(payload(100'000, sequence));
@@ -285,7 +315,7 @@ TEST_CASE("settled chunks that wait for long keep no more memory than the window
 }
 
 TEST_CASE("settled chunks are their sender's no more, and as many as the window holds") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   job.each[0]->send_credit(1, {}, {});
   CHECK(comes([&] { return job.heard[1]->credits.load() == 1; }));
   frame_head head;
@@ -319,7 +349,7 @@ TEST_CASE("settled chunks are their sender's no more, and as many as the window 
 }
 
 TEST_CASE("a caller sleeps where it hears the others, until something comes, or it is woken, or for long") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   mesh& here = *job.each[1];
   const auto never = no_deadline;
   parker place;
@@ -376,7 +406,7 @@ TEST_CASE("a caller sleeps where it hears the others, until something comes, or 
 }
 
 TEST_CASE("a long chunk stays with its sender until its receiver says that it may come") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   job.heard[1]->says_clear = false;
   const auto made = payload(most_unasked + 1, 0);
   frame_head head;
@@ -415,7 +445,7 @@ TEST_CASE("a long chunk stays with its sender until its receiver says that it ma
 }
 
 TEST_CASE("a chunk is received into the place that was offered for it, and into no other") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   frame_head head;
   head.communicator = 9;
   head.to = 1;
@@ -449,7 +479,7 @@ TEST_CASE("a chunk is received into the place that was offered for it, and into 
 }
 
 TEST_CASE("a place that is withdrawn while it is filled is not written to any more") {
-  meshes_of_test job{both_ways(), 2};
+  meshes_of_test job{every_way(), 2};
   frame_head head;
   head.communicator = 9;
   head.to = 1;
@@ -472,7 +502,7 @@ TEST_CASE("a place that is withdrawn while it is filled is not written to any mo
 }
 
 TEST_CASE("who sends what cannot be read is lost, for everybody") {
-  meshes_of_test job{both_ways(), 3};
+  meshes_of_test job{every_way(), 3};
   frame_head head;
   head.kind = frame_kind::pair;
   job.each[1]->send_word(2, head, std::vector<std::byte>(13));
@@ -483,7 +513,7 @@ TEST_CASE("who sends what cannot be read is lost, for everybody") {
 }
 
 TEST_CASE("a process that leaves in order is not lost") {
-  meshes_of_test job{both_ways(), 3, std::chrono::milliseconds{2000}};
+  meshes_of_test job{every_way(), 3, std::chrono::milliseconds{2000}};
   job.each[1]->send_credit(2, {}, credit{});
   job.each[1]->send_credit(0, {}, credit{});
   job.each[0]->send_credit(1, {}, credit{});
@@ -499,7 +529,167 @@ TEST_CASE("a process that leaves in order is not lost") {
 }
 
 TEST_CASE("silence that is kept by beats is no silence") {
-  meshes_of_test job{true, 4, std::chrono::milliseconds{2000}};
+  meshes_of_test job{between::memory_of_both, 4, std::chrono::milliseconds{2000}};
   std::this_thread::sleep_for(std::chrono::milliseconds{4000});
   for (const auto& h : job.heard) CHECK(h->losses.load() == 0);
+}
+
+TEST_CASE("with TLS a process of another authority, or without a certificate, is turned away and lost, and both are "
+          "told why") {
+  certificate_tests::authority right{"an authority"}, strange{"another authority"};
+  identities who{tls_identity::load(right.issue("zero")), nullptr};
+  const char *caller = "", *answerer = "";
+  SUBCASE("another authority") {
+    who[1] = tls_identity::load(strange.issue("one", right));
+    caller = "it refuses this process's certificate: ";
+    answerer = "its certificate /CN=one is refused: unable to get local issuer certificate";
+  }
+  SUBCASE("out of date") {
+    who[1] = tls_identity::load(right.issue("one", {-std::chrono::hours{2}, -std::chrono::hours{1}}));
+    caller = "certificate expired";
+    answerer = "its certificate /CN=one is refused: certificate has expired";
+  }
+  SUBCASE("no certificate") {
+    caller = "the process at the other end speaks TLS, this one does not; all processes of a job need certificates";
+    answerer = "the process at the other end speaks no TLS, this one does; all processes of a job need certificates";
+  }
+  SUBCASE("no certificate where one is called that has none") {
+    std::swap(who[0], who[1]);
+    caller = "it speaks no TLS, this process does; all processes of a job need certificates";
+    answerer = "what called speaks TLS, this process does not; all processes of a job need certificates";
+  }
+  meshes_of_test job{between::tls, 2, std::chrono::milliseconds{3000}, 2, who};
+  // Each greets the other one, so both call; the one that is refused first has nobody any more.
+  CHECK(comes([&] { return job.heard[0]->losses.load() + job.heard[1]->losses.load() > 0; }));
+  const auto any = [&](const char* text) {
+    for (const auto& h : job.heard) {
+      const std::lock_guard lock(h->mutex);
+      for (const auto* all : {&h->lost, &h->strangers})
+        for (const std::string& one : *all)
+          if (one.find(text) != std::string::npos) return true;
+    }
+    return false;
+  };
+  CHECK(comes([&] { return any(caller); }));
+  CHECK(comes([&] { return any(answerer); }));
+  for (const auto& h : job.heard) CHECK(h->chunks.load() + h->credits.load() == 0);
+}
+
+namespace {
+/// Passes on what two ends say, and changes one byte of each that says enough.
+class meddler {
+public:
+  meddler(const std::string& door, std::size_t changes_at)
+      : door_(socket_address::resolve(door).front()),
+        listener_(listen_at(socket_address::resolve("tcp://127.0.0.1:0").front())),
+        changes_at_(changes_at),
+        thread_([this] { work(); }) {}
+  ~meddler() {
+    over_.store(true);
+    thread_.join();
+  }
+  meddler(const meddler&) = delete;
+  meddler& operator=(const meddler&) = delete;
+  std::string address() const { return socket_address::own(listener_.get()).to_string(); }
+
+private:
+  struct passage {
+    descriptor from, to;
+    std::array<std::size_t, 2> passed{};
+    bool open = true;
+  };
+  void work() {
+    std::vector<passage> all;
+    std::vector<std::byte> some(64 * 1024);
+    for (std::string why; !over_.load(); std::this_thread::sleep_for(std::chrono::microseconds{200})) {
+      while (descriptor s = accept_from(listener_.get(), why)) {
+        passage p{std::move(s), begin_connect(door_)};
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+        all.push_back(std::move(p));
+      }
+      for (passage& p : all)
+        for (const bool there : {true, false}) {
+          const int from = there ? p.from.get() : p.to.get(), to = there ? p.to.get() : p.from.get();
+          const ssize_t n = p.open ? ::recv(from, some.data(), some.size(), MSG_DONTWAIT) : -1;
+          if (n == 0) p.open = false, p.from.reset(), p.to.reset();
+          if (n <= 0) continue;
+          const auto bytes = static_cast<std::size_t>(n);
+          std::size_t& before = p.passed[there ? 0 : 1];
+          if (before <= changes_at_ && changes_at_ < before + bytes) some[changes_at_ - before] ^= std::byte{4};
+          before += bytes;
+          for (std::size_t sent = 0; sent < bytes;) {
+            const ssize_t more = ::send(to, some.data() + sent, bytes - sent, MSG_NOSIGNAL);
+            if (more > 0) sent += static_cast<std::size_t>(more);
+            else if (errno != EAGAIN) break;
+          }
+        }
+    }
+  }
+  socket_address door_;
+  descriptor listener_;
+  std::size_t changes_at_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+}  // namespace
+
+TEST_CASE("with TLS a byte that is changed on its way loses the process that it came from, with the reason") {
+  std::vector<std::unique_ptr<meddler>> between_them;
+  std::vector<std::vector<std::byte>> kept;
+  meshes_of_test job{between::tls, 2, std::chrono::milliseconds{3000}, 2, {}, [&](const std::string& door) {
+                       between_them.push_back(std::make_unique<meddler>(door, 400'000));
+                       return between_them.back()->address();
+                     }};
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    kept.push_back(payload(50'000, i));
+    chunk c = some_chunk(kept.back(), 5, i);
+    c.source = 1;
+    job.each[1]->send_chunk(0, {}, c);
+  }
+  CHECK(comes([&] { return job.heard[0]->losses.load() == 1; }));
+  CHECK(comes([&] { return job.heard[1]->losses.load() == 1; }));
+  const std::lock_guard lock(job.heard[0]->mutex);
+  CHECK(job.heard[0]->lost.at(0).find("1: what it sent is no TLS of this connection: ") == 0);
+  CHECK(job.heard[0]->wrong.load() == 0);
+  CHECK(job.heard[0]->chunks.load() < 40);
+}
+
+TEST_CASE("strangers at a door with TLS disturb nobody") {
+  std::vector<std::vector<std::byte>> kept;  // no credits here, so nothing is given back before the meshes have gone
+  meshes_of_test job{between::tls, 2};
+  certificate_tests::authority strange{"another authority"};
+  const auto stranger = tls_identity::load(strange.issue("stranger"));
+  const socket_address door = socket_address::resolve(job.addresses[0]).front();
+  std::atomic<bool> over{false};
+  std::thread strangers([&] {
+    std::vector<descriptor> stay;
+    for (int i = 0; !over.load(); ++i) {
+      descriptor s = begin_connect(door);
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      tls_line line{stranger, tls_line::side::caller};
+      std::byte one{};
+      const std::string garbage =
+          i % 4 == 0 ? "\x16\x03\x01\x02 what comes now is no hello at all" : "GET / HTTP/1.0\r\n\r\n";
+      if (i % 4 == 1 || i % 4 == 2) static_cast<void>(line.receive(s.get(), {&one, 1}));
+      else static_cast<void>(::send(s.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL));
+      if (i % 4 == 2) {  // it shakes hands to the end
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+        static_cast<void>(line.receive(s.get(), {&one, 1}));
+      }
+      if (stay.size() < 100) stay.push_back(std::move(s));  // some never say anything more
+    }
+  });
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    kept.push_back(payload(300'000, i));
+    job.each[0]->send_chunk(1, {}, some_chunk(kept.back(), 5, i));
+    chunk back = some_chunk(kept.back(), 5, i);
+    back.source = 1;
+    job.each[1]->send_chunk(0, {}, back);
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+  }
+  for (const auto& h : job.heard) CHECK(comes([&] { return h->chunks.load() == 100; }));
+  CHECK(comes([&] { return job.heard[0]->turned.load() > 3; }));
+  over.store(true);
+  strangers.join();
+  CHECK(job.went_well());
 }

@@ -202,11 +202,9 @@ TEST_CASE("a service of its own learns from the first how many come, and gives u
       place = std::make_unique<service>(m.rendezvous, 0, troupe::actors::job_key{}, troupe::build_of_links());
       place->wait();
       m.say(std::to_string(place->came()) + " came" + place->refused());
-      service nobody{"tcp://127.0.0.1:0",
-                     0,
-                     {},
-                     troupe::build_of_links(),
-                     std::chrono::steady_clock::now() + std::chrono::milliseconds{100}};
+      service nobody{
+          "tcp://127.0.0.1:0",      0,       {},
+          troupe::build_of_links(), nullptr, std::chrono::steady_clock::now() + std::chrono::milliseconds{100}};
       nobody.wait();
       m.say(nobody.over() && !nobody.done() ? "gave up" : "waits");
       return;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "actors/ports/link/tls.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -139,8 +141,14 @@ std::size_t handshake::feed(std::span<const std::byte> bytes) {
 bool handshake::take_prefix() {
   const std::size_t read = std::min(length_, magic.size());
   if (std::memcmp(received_.data(), magic.data(), read) != 0) {
-    refuse(role_ == role::caller ? "what answers at the other end is no process of Troupe"
-                                 : "what called is no process of Troupe");
+    if (role_ == role::caller) {
+      refuse("what answers at the other end is no process of Troupe");
+    } else if (answered_ || !begins_tls(received_.front())) {
+      refuse("what called is no process of Troupe");
+    } else {
+      refuse("what called speaks TLS, this process does not; " + std::string{all_or_none});
+      output_.assign(speaks_no_tls.begin(), speaks_no_tls.end());
+    }
     return false;
   }
   if (length_ < prefix_bytes) return true;
@@ -173,6 +181,7 @@ handshake::refusal handshake::about_hello() const {
   if (get<std::uint32_t>(hello_, order_at) != order_mark) return refusal::byte_order;
   if (hello_[word_at] != this_word) return refusal::word_size;
   if (get<std::uint64_t>(hello_, build_at) != facts_.build) return refusal::build;
+  if (wants_tls_) return refusal::tls_missing;
   if (hello_[flag_at] != std::byte{key_.present()})
     return key_.present() ? refusal::key_missing : refusal::key_unwanted;
   const auto job = get<std::uint64_t>(hello_, job_at);
@@ -199,7 +208,7 @@ void handshake::write_answer(refusal code) {
 void handshake::take_answer() {
   answer_ = received_;
   const auto code = std::to_integer<unsigned>(answer_[flag_at]);
-  if (code > static_cast<unsigned>(refusal::address))
+  if (code > static_cast<unsigned>(refusal::tls_missing))
     return refuse(std::string{other_end} + "refuses this one for a reason that this one does not know (" +
                   std::to_string(code) + ")");
   if (code != 0) return refuse(sentence_of(static_cast<refusal>(code), answer_));
@@ -228,10 +237,10 @@ void handshake::take_confirm() {
 // -- proofs and refusals --
 
 job_key::proof handshake::answer_proof() const {
-  return key_.sign({tag("troupe answers"), hello_, std::span{answer_}.first(answer_proof_at)});
+  return key_.sign({tag("troupe answers"), hello_, std::span{answer_}.first(answer_proof_at), line_});
 }
 
-job_key::proof handshake::confirm_proof() const { return key_.sign({tag("troupe confirms"), hello_, answer_}); }
+job_key::proof handshake::confirm_proof() const { return key_.sign({tag("troupe confirms"), hello_, answer_, line_}); }
 
 bool handshake::recognise(std::span<const std::byte> theirs, const job_key::proof& right) {
   job_key::proof given;
@@ -271,6 +280,9 @@ std::string handshake::sentence_of(refusal code, std::span<const std::byte> thei
       return them + (job == 0 ? std::string{"does not say of which job it is"} : "is of job " + hex(job)) +
              ", this one " + (facts_.job == 0 ? std::string{"does not say so"} : "of job " + hex(facts_.job));
     }
+    case refusal::tls_missing:
+      return them + (calling ? "speaks TLS, this one does not; " : "speaks no TLS, this one does; ") +
+             std::string{all_or_none};
     case refusal::address:
       if (calling)
         return process(facts_.to) + " was called, and " + process(get<std::uint32_t>(theirs, answer_from_at)) +

@@ -11,7 +11,9 @@
 //   proof of the caller   = HMAC(key, "troupe confirms" | hello | answer)
 //
 // The proofs cover both nonces, so that neither recorded bytes nor those of another connection are right, and a tag that says whose proof
-// it is, so that nobody's own bytes can be sent back to him. The first 16 bytes are laid out the same in every version:
+// it is, so that nobody's own bytes can be sent back to him. On a connection with TLS (tls.hpp) both proofs cover at their end 32 bytes that only
+// its two ends know, so that nobody passes on what a process of the job has proved on another one.
+// The first 16 bytes are laid out the same in every version:
 //
 //   0  8  "TROUPE\r\n"         10  1  word size: bytes of a pointer
 //   8  1  which message        11  1  hello: whether it has a key; answer: refusal; confirm: 0
@@ -21,7 +23,7 @@
 //   answer: 16 8 build   24 8 job   32 4 which process answers   36 1 whether it has a key, 3 zeros   40 32 nonce   72 32 proof
 //   confirm: 16 32 proof
 //
-// Who does not begin with these 8 bytes gets no answer. Whoever else is refused is told why, unless by the wrong key.
+// Who does not begin with these 8 bytes gets no answer, but one that begins TLS an alert (RFC 8446, 6). Whoever else is refused is told why, unless by the wrong key.
 // A plain state: no socket, no clock (who is slow is the caller's to drop), one thread at a time.
 
 #include <array>
@@ -61,6 +63,10 @@ public:
   /// What was received, in pieces of any size. Returns how many bytes it took: all, unless it is done or refused; what comes behind them
   /// belongs to whatever follows the handshake.
   std::size_t feed(std::span<const std::byte> bytes);
+  /// What the proofs cover, too: tls_line::binding(). Before the first bytes are fed.
+  void bind(std::span<const std::byte> line) { line_.assign(line.begin(), line.end()); }
+  /// Of an answerer: whoever calls is refused, because it should speak TLS.
+  void refuse_plain() { wants_tls_ = true; }
 
   // -- what came of it --
 
@@ -86,7 +92,8 @@ private:
     key_missing,
     key_unwanted,
     job,
-    address
+    address,
+    tls_missing
   };
 
   handshake(role which, const handshake_facts& facts, const job_key& key);
@@ -115,6 +122,8 @@ private:
   std::array<std::byte, answer_bytes> received_{};  ///< the message that is being received
   std::size_t length_ = 0;                          ///< of it
   bool answered_ = false;                           ///< the answerer waits for the confirmation
+  bool wants_tls_ = false;
+  std::vector<std::byte> line_;
   std::vector<std::byte> output_;
 };
 

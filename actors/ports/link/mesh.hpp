@@ -27,6 +27,9 @@
 //
 // Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
 //
+// TLS. Where processes have certificates, connections between hosts are lines (tls.hpp), which take the place of the system's calls on their
+// sockets: what is written is encrypted by its sender, what comes is decrypted by whoever reads it, straight into its place.
+//
 // Leaving. "bye" is the last word in every connection, of both directions; the others answer by closing theirs, so that nothing unread resets
 // them.
 
@@ -53,6 +56,7 @@
 #include "actors/ports/link/presence_state.hpp"
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
+#include "actors/ports/link/tls.hpp"
 #include "actors/waiting/parking.hpp"
 #include "memory/arena.hpp"
 
@@ -73,6 +77,8 @@ public:
   virtual void process_lost(std::uint32_t process, const std::string& how) = 0;
   /// The same of one that left in order; somewhat later.
   virtual void process_left(std::uint32_t process) = 0;
+  /// Somebody has called and is no process of this job, or cannot prove it.
+  virtual void turned_away(const std::string& /*who_and_why*/) {}
   /// The others count this process as lost: it is going to lose them all.
   virtual void expelled(const std::string& /*why*/) {}
 };
@@ -81,6 +87,7 @@ struct mesh_options {
   std::chrono::milliseconds silence{3000};      ///< of a process before it counts as lost
   std::chrono::milliseconds to_connect{10000};  ///< for one to answer at all
   std::uint64_t build = 0;                      ///< which every process must have been built as
+  std::shared_ptr<const tls_identity> tls;      ///< of connections between hosts; null: they are open
   int to_share = -1;  ///< of the first process of a host: a descriptor that all others of it get; outlives the mesh
 };
 
@@ -176,6 +183,7 @@ private:
   void go_on_connecting(outgoing& way);
   bool is_called_back(std::uint32_t process, steady_time now);
   bool keeps_answer_back(incoming& way);
+  static bool is_answered_soon(outgoing& way);
   void answer_those_kept_back(std::uint32_t process);
   void answer_on(incoming& way);
   void receive_on(outgoing& way);
@@ -183,6 +191,8 @@ private:
   void outgoing_event(outgoing& way, std::uint32_t events);
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
+  bool look_how_it_begins(incoming& way);
+  bool say_back(incoming& way, std::byte what);
   void begin_stream(incoming& way);
   bool read_some(incoming& way, std::size_t& budget);
   ssize_t read_large(incoming& way, std::size_t& asked);

@@ -19,7 +19,7 @@ void mesh::connect_those_wanted() {
     if (!way) continue;
     std::unique_lock lock(way->mutex);
     if (way->problem != 0 && way->now == outgoing::phase::open) {
-      const std::string how = "a connection to it failed: " + text_of_errno(way->problem);
+      const std::string how = "a connection to it failed: " + way->why();
       lock.unlock();
       lose(way->process, how);
       continue;
@@ -56,6 +56,7 @@ bool mesh::is_called_back(std::uint32_t process, steady_time now) {
 void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
+  way.tls.reset();
   way.stream = false;
   if (!why.empty()) way.tried += (way.tried.empty() ? "" : "; ") + why;
   while (way.next_address < way.addresses.size()) {
@@ -66,6 +67,8 @@ void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, c
       watch(way, EPOLLOUT | EPOLLIN, watching::begins);
       way.hands.emplace(handshake::calling({roster_.job, here_, way.process, options_.build}, key_));
       way.unsent = way.hands->take_output();
+      if (options_.tls && to.family() != AF_UNIX)
+        way.tls = std::make_shared<tls_line>(options_.tls, tls_line::side::caller);
       way.now = outgoing::phase::connecting;
       return;
     } catch (const error& e) {
@@ -77,28 +80,35 @@ void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, c
   lose(way.process, how);
 }
 
-bool send_plain(int socket, std::vector<std::byte>& bytes, int& problem) {
+bool send_plain(int socket, tls_line* tls, std::vector<std::byte>& bytes, int& problem) {
   while (!bytes.empty()) {
-    const ssize_t taken = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const iovec all{bytes.data(), bytes.size()};
+    const ssize_t taken = tls != nullptr ? tls->send(socket, {&all, 1})
+                                         : ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;
     if (taken < 0) return false;
     bytes.erase(bytes.begin(), bytes.begin() + taken);
   }
-  return true;
+  if (tls == nullptr || tls->flush(socket)) return true;
+  if (errno != EAGAIN) problem = errno;
+  return false;
 }
 
-bool feed_from(int socket, handshake& hands, std::string& why) {
+bool feed_from(int socket, tls_line* tls, handshake& hands, std::string& why) {
   std::array<std::byte, 512> some;
   while (hands.state() == handshake::status::going) {
     // Looks first, since what comes behind the handshake is not for it.
-    const ssize_t seen = ::recv(socket, some.data(), some.size(), MSG_DONTWAIT | MSG_PEEK);
+    const ssize_t seen = tls != nullptr ? tls->receive(socket, some, tls_line::reading::looks)
+                                        : ::recv(socket, some.data(), some.size(), MSG_DONTWAIT | MSG_PEEK);
     if (seen < 0 && errno == EINTR) continue;
     if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (seen <= 0) return why = seen == 0 ? "the connection was closed" : text_of_errno(errno), false;
+    if (seen <= 0) return why = seen == 0 ? "the connection was closed" : text_of_problem(tls, errno), false;
+    if (tls != nullptr) hands.bind(tls->binding());
     const std::size_t used = hands.feed(std::span(some).first(static_cast<std::size_t>(seen)));
     if (used > 0) [[maybe_unused]]
-      const ssize_t gone = ::recv(socket, some.data(), used, MSG_DONTWAIT);
+      const ssize_t gone = tls != nullptr ? tls->receive(socket, std::span(some).first(used))
+                                          : ::recv(socket, some.data(), used, MSG_DONTWAIT);
     if (used < static_cast<std::size_t>(seen)) return true;
   }
   return true;
@@ -115,15 +125,18 @@ void mesh::go_on_connecting(outgoing& way) {
   }
   int problem = 0;
   std::string why;
-  if (!feed_from(way.socket.get(), *way.hands, why)) return try_next_address(way, lock, at + ": " + why);
+  tls_line* const tls = way.tls.get();
+  if (!feed_from(way.socket.get(), tls, *way.hands, why)) return try_next_address(way, lock, at + ": " + why);
   const std::vector<std::byte> more = way.hands->take_output();
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
-  const bool sent = send_plain(way.socket.get(), way.unsent, problem);
-  if (problem != 0) return try_next_address(way, lock, at + ": " + text_of_errno(problem));
+  const bool sent = send_plain(way.socket.get(), tls, way.unsent, problem);
+  if (problem != 0) return try_next_address(way, lock, at + ": " + text_of_problem(tls, problem));
   if (way.hands->state() == handshake::status::refused)
     return try_next_address(way, lock, at + ": " + way.hands->why());
+  // Until TLS has begun nothing is taken, and what is waited for is the other end's turn.
+  const bool full = tls != nullptr ? tls->holds_output() : !sent;
   if (way.hands->state() != handshake::status::done || !sent)
-    return watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
+    return watch(way, full ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
   way.hands.reset();
   const bool local = socket_address::own(way.socket.get()).family() == AF_UNIX;
   if (local) {
@@ -140,23 +153,28 @@ void mesh::go_on_connecting(outgoing& way) {
   stop_watching(epoll_.get(), way.socket.get());
   way.stream = true;
   way.now = outgoing::phase::open;
+  way.opened = clock::now();
   way.writing = true;
   watch(way, EPOLLIN | EPOLLOUT, watching::begins);  // what has waited goes next
-  lock.unlock();
-  answer_those_kept_back(way.process);
 }
 
 // -- one connection for both directions ---------------------------------------------------------------------------------------
 
-/// This one is calling it, and is the one that is answered: it has the lower number.
+/// This one is calling it, and is the one that is answered: it has the lower number. Or it has just been answered, and the other one, which looks at
+/// its connections in any order, must not hear of an answer before it has heard that.
 bool mesh::keeps_answer_back(incoming& way) {
   const std::uint32_t who = way.hands.peer();
-  if (way.local || who >= processes() || who <= here_) return false;
-  const outgoing::phase now = out_[who]->phase_now();
-  if (now != outgoing::phase::connecting && now != outgoing::phase::shaking) return false;
+  if (way.local || who >= processes() || who <= here_ || !is_answered_soon(*out_[who])) return false;
   way.kept_back = true;
   watch(way, 0, watching::goes_on);
   return true;
+}
+
+bool mesh::is_answered_soon(outgoing& way) {
+  const std::lock_guard lock(way.mutex);
+  using phase = outgoing::phase;
+  if (way.now == phase::open) return !way.shared && clock::now() < way.opened + most_expected;
+  return way.now == phase::connecting || way.now == phase::shaking;
 }
 
 /// Who was answered meanwhile has given up; who could not be may go on.
@@ -174,16 +192,24 @@ void mesh::answer_on(incoming& way) {
   const bool calling = mine.now == phase::connecting || mine.now == phase::shaking;
   if (mine.now == phase::open || mine.now == phase::closed || (calling && here_ < way.process)) return;
   descriptor same{::fcntl(way.socket.get(), F_DUPFD_CLOEXEC, 0)};
-  if (!same || ::send(way.socket.get(), &frames_follow, 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) return;
+  if (!same || !say_back(way, frames_follow)) return;
   stop_watching(epoll_.get(), mine.socket.get());
   mine.socket = std::move(same);
+  mine.tls = way.tls;
   mine.hands.reset();
   mine.unsent.clear();
   mine.stream = mine.shared = way.shared = true;
   mine.now = phase::open;
   keep_flight_short(mine.socket.get());
   if (!mine.flush()) wake();  // whose thread sees to it
-  else wait_for_room(mine, !mine.waiting.empty());
+  else wait_for_room(mine, mine.has_more());
+}
+
+/// A single byte against its frames. False: it has not been taken.
+bool mesh::say_back(incoming& way, std::byte what) {
+  const iovec one{&what, 1};
+  return way.tls ? way.tls->send(way.socket.get(), {&one, 1}) == 1
+                 : ::send(way.socket.get(), &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
 /// The other process's frames come on the connection that this one has opened.
@@ -206,9 +232,11 @@ void mesh::receive_on(outgoing& way) {
   }
   incoming& back = *in_.back();
   back.shared = back.known = true;
+  back.tls = way.tls;
   back.process = way.process;
   presence_.hears(way.process, true, clock::now());
   begin_stream(back);
+  answer_those_kept_back(way.process);
   incoming_event(back);
 }
 
@@ -220,7 +248,8 @@ bool mesh::take_back_bytes(outgoing& way, back_bytes& said) {
   bool dropped = false;
   // Of a connection between hosts one by one: frames may follow.
   const std::size_t most = way.ring ? bytes.size() : 1;
-  const ssize_t seen = receive_some(way.socket.get(), std::span(bytes).first(most), passed, dropped);
+  const ssize_t seen = way.tls ? way.tls->receive(way.socket.get(), std::span(bytes).first(most))
+                               : receive_some(way.socket.get(), std::span(bytes).first(most), passed, dropped);
   for (ssize_t i = 0; i < seen; ++i) {
     const std::byte b = bytes[static_cast<std::size_t>(i)];
     if (b == leaves_in_order) said.left = true;
@@ -236,7 +265,8 @@ bool mesh::take_back_bytes(outgoing& way, back_bytes& said) {
     shared_came_.notify_all();
   }
   if (seen == 0) how = "it closed a connection";
-  else if (seen < 0 && errno != EAGAIN && errno != EINTR) how = "a connection to it failed: " + text_of_errno(errno);
+  else if (seen < 0 && errno != EAGAIN && errno != EINTR)
+    how = "a connection to it failed: " + text_of_problem(way.tls.get(), errno);
   return how.empty() && !said.left && !said.lost;
 }
 
@@ -251,9 +281,10 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
   std::string& how = said.how;
   {
     const std::lock_guard lock(way.mutex);
-    if ((events & EPOLLIN) != 0 && !way.shared && !take_back_bytes(way, said)) {
-    } else if (!way.flush()) how = "a connection to it failed: " + text_of_errno(way.problem);
-    if (!said.left && how.empty() && way.waiting.empty()) wait_for_room(way, false);
+    const bool readable = (events & EPOLLIN) != 0 || (way.tls && way.tls->holds_input());
+    if (readable && !way.shared && !take_back_bytes(way, said)) {
+    } else if (!way.flush()) how = "a connection to it failed: " + way.why();
+    if (!said.left && how.empty() && !way.has_more()) wait_for_room(way, false);
   }
   if (said.frames && how.empty()) return receive_on(way);
   if (said.left) return leaves(way.process);

@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 
 #include "actors/ports/link/mesh.hpp"
+#include "actors/ports/link/tls.hpp"
 
 namespace troupe::actors {
 
@@ -114,8 +115,18 @@ struct mesh::outgoing {
   bool flush() {
     blocked.store(false, std::memory_order_relaxed);
     while (!waiting.empty() && write(waiting.front())) waiting.pop_front();
+    if (problem == 0 && waiting.empty()) flush_tls();
     return problem == 0 && publish();
   }
+  /// False: not all of it now, or a problem.
+  bool flush_tls() {
+    if (!tls || tls->flush(socket.get())) return true;
+    if (errno != EAGAIN) problem = errno;
+    return false;
+  }
+  /// The system is to say when it takes more.
+  bool has_more() const { return !waiting.empty() || (tls && tls->holds_output()); }
+  std::string why() const { return text_of_problem(tls.get(), problem); }
   /// False: not all of it now, or a problem.
   bool write(piece& what) { return ring ? write_ring(what) : write_socket(what); }
 
@@ -133,13 +144,14 @@ struct mesh::outgoing {
       msghdr message{};
       message.msg_iov = parts.data();
       message.msg_iovlen = what.parts(parts);
-      const ssize_t taken = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t taken = tls ? tls->send(socket.get(), std::span(parts).first(message.msg_iovlen))
+                                : ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
       if (taken < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;
       if (taken < 0) return false;
       what.done += static_cast<std::size_t>(taken);
     }
-    return true;
+    return flush_tls();
   }
   bool write_ring(piece& what) {
     for (;;) {
@@ -175,6 +187,7 @@ struct mesh::outgoing {
   std::mutex mutex;  // short: a system call at most. A thread of its own for sending would cost every message a switch
   phase now = phase::idle;
   descriptor socket;
+  std::shared_ptr<tls_line> tls;     ///< to another host, where all have certificates
   std::atomic<bool> blocked{false};  ///< the ring was full
   byte_ring
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
@@ -192,7 +205,7 @@ struct mesh::outgoing {
   std::vector<std::byte> unsent;  ///< of the handshake
   std::vector<socket_address> addresses;
   std::size_t next_address = 0;
-  steady_time wanted_since{}, give_up{};
+  steady_time wanted_since{}, give_up{}, opened{};
   std::string tried;
 };
 
@@ -220,7 +233,10 @@ struct mesh::incoming {
   bool shared = false;     ///< frames go back on the same connection
   bool kept_back = false;  ///< it is not answered yet
   bool stream = false;     ///< open, and so watched in mesh::streams_
+  bool opened = false;     ///< what its first byte says is known
+  bool finishes = false;   ///< nothing more is taken from the system in this turn
   byte_ring ring;
+  std::shared_ptr<tls_line> tls;
   handshake hands;
   std::vector<std::byte> unsent;
   bool known = false;  ///< the handshake is done; `process` says who it is
@@ -254,9 +270,9 @@ inline std::string text_or_nothing(const char* what, const char* why) noexcept {
     return {};
   }
 }
-/// True: all was taken. @param problem errno, when the system takes no more for good
-bool send_plain(int socket, std::vector<std::byte>& bytes, int& problem);
+/// True: all was taken. @param tls null: none @param problem errno, when the system takes no more for good
+bool send_plain(int socket, tls_line* tls, std::vector<std::byte>& bytes, int& problem);
 /// Bytes for a handshake, which takes just what belongs to it. False: the connection has ended; `why` says how.
-bool feed_from(int socket, handshake& hands, std::string& why);
+bool feed_from(int socket, tls_line* tls, handshake& hands, std::string& why);
 
 }  // namespace troupe::actors

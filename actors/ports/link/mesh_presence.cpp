@@ -38,7 +38,7 @@ descriptor mesh::shared_by_host(steady_time until) {
 void mesh::say_lost(std::uint32_t process) {
   for (const auto& way : in_) {
     if (!way->known || way->over || way->process != process) continue;
-    if (!way->shared) static_cast<void>(::send(way->socket.get(), &taken_for_lost, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+    if (!way->shared) static_cast<void>(say_back(*way, taken_for_lost));
     else say_last(*out_[process], lost_word{process, "it says so"});
   }
 }
@@ -101,8 +101,7 @@ bool mesh::said_goodbye() {
     }
     for (const auto& way : in_) {
       if (!way->known) close(*way);
-      else if (!way->over && !way->shared)
-        static_cast<void>(::send(way->socket.get(), &leaves_in_order, 1, MSG_NOSIGNAL | MSG_DONTWAIT));
+      else if (!way->over && !way->shared) static_cast<void>(say_back(*way, leaves_in_order));
     }
   }
   if (now >= goodbye_until_) return true;
@@ -117,6 +116,9 @@ void mesh::keep_time(steady_time now) {
   if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, watching::goes_on);
   for (const auto& way : in_)
     if (!way->over && !way->known && now - way->began > most_shaking) close(*way);
+  for (const auto& way : in_)
+    if (way->kept_back && !way->over && !is_answered_soon(*out_[way->hands.peer()]))
+      answer_those_kept_back(way->hands.peer());
   presence_.tick(now, *this);
   for (const auto& way : out_) {
     if (!way || !alive(way->process)) continue;

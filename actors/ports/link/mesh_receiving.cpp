@@ -40,17 +40,36 @@ void mesh::accept_all(int listener) {
   watch_listeners(0, watching::goes_on);
 }
 
+/// Whether it speaks TLS, as it should or should not. False: nothing has come yet, or it has ended.
+bool mesh::look_how_it_begins(incoming& way) {
+  std::byte first{};
+  const ssize_t seen = ::recv(way.socket.get(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (seen <= 0) return close(way), false;
+  if (begins_tls(first)) way.tls = std::make_shared<tls_line>(options_.tls, tls_line::side::answerer);
+  else way.hands.refuse_plain();
+  return way.opened = true;
+}
+
 /// True: it is done.
 bool mesh::shake_hands(incoming& way) {
+  if (options_.tls && !way.local && !way.opened && !look_how_it_begins(way)) return false;
   std::string why;
   int problem = 0;
-  const bool open = feed_from(way.socket.get(), way.hands, why);
+  tls_line* const tls = way.tls.get();
+  const bool open = feed_from(way.socket.get(), tls, way.hands, why);
   const std::vector<std::byte> more = way.hands.take_output();
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
   if (open && keeps_answer_back(way)) return false;
-  const bool sent = send_plain(way.socket.get(), way.unsent, problem);
-  if (!open || problem != 0 || way.hands.state() == handshake::status::refused) return close(way), false;
-  watch(way, sent ? EPOLLIN : EPOLLIN | EPOLLOUT, watching::goes_on);
+  const bool sent = send_plain(way.socket.get(), tls, way.unsent, problem);
+  if (!open || problem != 0 || way.hands.state() == handshake::status::refused) {
+    // Who closes a connection may have got another one meanwhile.
+    why = way.hands.why().empty() && tls != nullptr ? tls->why() : way.hands.why();
+    if (!why.empty()) receiver_.turned_away(socket_address::other(way.socket.get()).to_string() + ": " + why);
+    return close(way), false;
+  }
+  const bool full = tls != nullptr ? tls->holds_output() : !sent;
+  watch(way, full ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
   if (way.hands.state() != handshake::status::done || !sent) return false;
   way.process = way.hands.peer();
   const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
@@ -80,8 +99,12 @@ void mesh::incoming_event(incoming& way) {
     bool open = true;
     if (way.local && !take_bells(way, open)) return;
     std::size_t budget = budget_of_turn;
-    while (budget > 0 && !way.over)
+    while (!way.over) {
+      // What a line has taken from the system already nobody would be told of again.
+      way.finishes = budget == 0;
+      if (way.finishes && !(way.tls && way.tls->holds_input())) break;
       if (!read_some(way, budget)) break;
+    }
     say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
@@ -133,6 +156,9 @@ std::size_t mesh::read_ring(incoming& way, std::byte* to, std::size_t room) {
 
 /// As recv(), from the ring if there is one, whose end the socket tells.
 ssize_t mesh::receive(incoming& way, std::byte* to, std::size_t room) {
+  if (way.tls)
+    return way.tls->receive(way.socket.get(), {to, room},
+                            way.finishes ? tls_line::reading::finishes : tls_line::reading::takes);
   if (!way.ring) return ::recv(way.socket.get(), to, room, MSG_DONTWAIT);
   const std::size_t got = read_ring(way, to, room);
   errno = EAGAIN;
@@ -187,7 +213,7 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
   const ssize_t got = large ? read_large(way, asked) : read_block(way, asked);
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_errno(errno)), false;
+  if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_problem(way.tls.get(), errno)), false;
   presence_.heard(way.process, clock::now());
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
@@ -392,6 +418,7 @@ void mesh::ended(incoming& way, const std::string& how) {
 void mesh::close(incoming& way) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
+  way.tls.reset();
   if (!way.over && way.stream) --(way.ring ? rings_ : open_streams_);
   if (!way.over && way.known) presence_.hears(way.process, false, {});
   way.over = true;
@@ -401,6 +428,7 @@ void mesh::close(outgoing& way) {
   const std::lock_guard lock(way.mutex);
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
+  way.tls.reset();
   way.ring = {};
   way.now = outgoing::phase::closed;
   way.waiting.clear();

@@ -33,6 +33,7 @@ using clock = std::chrono::steady_clock;
 /// From the service: one of the three is said.
 struct answer {
   std::vector<std::uint32_t> missing;
+  std::string turned_away;  ///< the last one, and why; if anybody was
   std::string refused;
   bool complete = false;
   roster all;  ///< if complete
@@ -69,11 +70,17 @@ std::string list_of_both(const std::vector<std::uint32_t>& processes, std::uint3
 /// One end of a connection: the handshake, then messages. Non-blocking.
 class talk {
 public:
-  talk(descriptor socket, handshake hands) : socket_(std::move(socket)), hands_(std::move(hands)) {
+  /// @param identity null: without TLS, as every Unix socket is
+  talk(descriptor socket, handshake hands, std::shared_ptr<const tls_identity> identity, tls_line::side here)
+      : socket_(std::move(socket)), hands_(std::move(hands)) {
     add(hands_.take_output());
+    if (identity == nullptr || socket_address::own(socket_.get()).family() == AF_UNIX) return;
+    if (here == tls_line::side::caller) tls_ = std::make_unique<tls_line>(std::move(identity), here);
+    else waits_for_tls_ = std::move(identity);
   }
   int socket() const { return socket_.get(); }
-  bool wants_to_write() const { return !out_.empty(); }
+  /// Before TLS has begun nothing is taken.
+  bool wants_to_write() const { return tls_ ? tls_->holds_output() : !out_.empty(); }
   const handshake& hands() const { return hands_; }
   bool known() const { return hands_.state() == handshake::status::done; }
 
@@ -86,14 +93,17 @@ public:
     add(body);
   }
   /// Reads and writes what can be. False: the connection has ended; why() says how.
-  bool go_on() {
+  bool go_on() try {
+    if (waits_for_tls_ && !look_how_it_begins()) return why_.empty();
     for (std::byte some[4096];;) {
-      const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
+      const ssize_t got =
+          tls_ ? tls_->receive(socket_.get(), some) : ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-      if (got <= 0) return fail(got == 0 ? "the connection was closed" : text_of_errno(errno));
+      if (got <= 0) return fail(got == 0 ? "the connection was closed" : text_of_problem(tls_.get(), errno));
       in_.insert(in_.end(), some, some + got);
       if (!known()) {
+        if (tls_) hands_.bind(tls_->binding());
         const std::size_t used = hands_.feed(in_);
         in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(used));
         add(hands_.take_output());
@@ -105,6 +115,8 @@ public:
       if (in_.size() > most_message) return fail("a message that is too long came");
     }
     return write();
+  } catch (const error& e) {  // of TLS
+    return fail(e.what());
   }
   /// The body of the next message, if it is there.
   std::optional<std::vector<std::byte>> next(std::uint32_t most) {
@@ -122,8 +134,21 @@ public:
     return body;
   }
   const std::string& why() const { return why_; }
+  /// Why it is no process of this job; empty: it may be one.
+  std::string why_not() const { return hands_.why().empty() && tls_ ? tls_->why() : hands_.why(); }
 
 private:
+  /// False: nothing has come yet, or it has ended.
+  bool look_how_it_begins() {
+    std::byte first{};
+    const ssize_t seen = ::recv(socket_.get(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
+    if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    if (seen <= 0) return fail(seen == 0 ? "the connection was closed" : text_of_errno(errno));
+    const auto identity = std::exchange(waits_for_tls_, nullptr);
+    if (begins_tls(first)) tls_ = std::make_unique<tls_line>(identity, tls_line::side::answerer);
+    else hands_.refuse_plain();
+    return true;
+  }
   void add(const std::vector<std::byte>& more) { out_.insert(out_.end(), more.begin(), more.end()); }
   bool fail(std::string why) {
     why_ = std::move(why);
@@ -131,29 +156,35 @@ private:
   }
   bool write() {
     while (!out_.empty()) {
-      const ssize_t taken = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      const iovec all{out_.data(), out_.size()};
+      const ssize_t taken = tls_ ? tls_->send(socket_.get(), {&all, 1})
+                                 : ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
       if (taken < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-      if (taken < 0) return fail(text_of_errno(errno));
+      if (taken < 0) return fail(text_of_problem(tls_.get(), errno));
       out_.erase(out_.begin(), out_.begin() + taken);
     }
+    if (tls_ && !tls_->flush(socket_.get()) && errno != EAGAIN) return fail(text_of_problem(tls_.get(), errno));
     return true;
   }
 
   descriptor socket_;
   handshake hands_;
+  std::shared_ptr<const tls_identity> waits_for_tls_;  ///< of an answerer, until something has come
+  std::unique_ptr<tls_line> tls_;
   std::vector<std::byte> in_, out_;
   std::string why_;
 };
 
 }  // namespace
 
-static void describe(auto& wire, answer& a) { wire(a.missing, a.refused, a.complete, a.all); }
+static void describe(auto& wire, answer& a) { wire(a.missing, a.turned_away, a.refused, a.complete, a.all); }
 
 // -- the service --------------------------------------------------------------------------------------------------------------
 
 struct rendezvous_service::guest {
-  guest(descriptor s, handshake h) : line(std::move(s), std::move(h)) {}
+  guest(descriptor s, handshake h, const std::shared_ptr<const tls_identity>& tls)
+      : line(std::move(s), std::move(h), tls, tls_line::side::answerer) {}
   talk line;
   clock::time_point came = clock::now();
   std::optional<enrolment> said;
@@ -161,8 +192,13 @@ struct rendezvous_service::guest {
 };
 
 rendezvous_service::rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key,
-                                       std::uint64_t build, time_point until)
-    : processes_(processes), until_(until), key_(key), build_(build), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+                                       std::uint64_t build, std::shared_ptr<const tls_identity> tls, time_point until)
+    : processes_(processes),
+      until_(until),
+      key_(key),
+      build_(build),
+      tls_(std::move(tls)),
+      bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const socket_address at = socket_address::resolve(listen).front();
   if (!key.present() && !at.is_local())
     throw error(errc::bad_config,
@@ -243,8 +279,8 @@ void rendezvous_service::work() {
     while (descriptor s = accept_from(listener_.get(), why)) {
       if (!is_same_user(s.get())) continue;
       tune_socket(s.get(), 5000);
-      guests_.push_back(
-          std::make_unique<guest>(std::move(s), handshake::answering({job_, 0, rendezvous_process, build_}, key_)));
+      guests_.push_back(std::make_unique<guest>(
+          std::move(s), handshake::answering({job_, 0, rendezvous_process, build_}, key_), tls_));
       make_room();
     }
     accepting = why.empty();
@@ -252,6 +288,7 @@ void rendezvous_service::work() {
     for (const auto& g : guests_) {  // not in erase_if: take_message() looks at all of them
       const bool open = g->line.go_on();
       if (open && !g->said) changed = take_message(*g) || changed;
+      if (!open && !g->said) note_turned_away(*g);
       const bool slow = !g->said && clock::now() - g->came > most_shaking;
       g->gone = !open || slow || !g->line.why().empty();
     }
@@ -264,6 +301,12 @@ void rendezvous_service::work() {
       finish();
     }
   }
+}
+
+/// Who waits in vain is told of the last one: it may be who is missing.
+void rendezvous_service::note_turned_away(const guest& who) {
+  if (const std::string why = who.line.why_not(); !why.empty())
+    turned_away_ = socket_address::other(who.line.socket()).to_string() + ": " + why;
 }
 
 /// Of those who have not said who they are the oldest goes, if there are too many.
@@ -311,6 +354,7 @@ void rendezvous_service::tell_all_who_came() {
     if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; }))
       so_far.missing.push_back(p);
   if (so_far.missing.empty()) return;
+  so_far.turned_away = turned_away_;
   for (const auto& g : guests_) {
     if (!g->said) continue;
     g->line.say(so_far);
@@ -392,8 +436,8 @@ namespace {
 class joining {
 public:
   joining(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
-          const join_limits& limits)
-      : rendezvous_(rendezvous), key_(key), build_(build), mine_(mine), limits_(limits) {}
+          const join_limits& limits, std::shared_ptr<const tls_identity> tls)
+      : rendezvous_(rendezvous), key_(key), build_(build), mine_(mine), limits_(limits), tls_(std::move(tls)) {}
 
   roster run() {
     for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
@@ -447,13 +491,13 @@ private:
   }
 
   std::optional<roster> speak(descriptor s) {
-    talk line{std::move(s), handshake::calling({0, mine_.process, rendezvous_process, build_}, key_)};
+    talk line{std::move(s), handshake::calling({0, mine_.process, rendezvous_process, build_}, key_), tls_,
+              tls_line::side::caller};
     bool said = false;
     for (;;) {
       const bool open = line.go_on();
-      if (line.hands().state() == handshake::status::refused)
-        throw error(errc::mismatch,
-                    "the rendezvous at " + rendezvous_ + " refused this process: " + line.hands().why());
+      if (const std::string why = line.why_not(); !why.empty())
+        throw error(errc::mismatch, "the rendezvous at " + rendezvous_ + " refused this process: " + why);
       while (const auto body = line.next(most_message)) {
         answer a;
         wire_reader wire{*body};
@@ -461,6 +505,7 @@ private:
         if (!wire.complete()) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
         if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
         if (a.complete) return std::move(a.all);
+        turned_away_ = std::move(a.turned_away);
         note_missing(std::move(a.missing));
       }
       if (!open) {
@@ -507,7 +552,8 @@ private:
                                        (problem_.empty() ? "" : " (" + problem_ + ")"));
     throw error(errc::timed_out, who + " waited in vain at " + rendezvous_ + ": " +
                                      list_of_both(missing_, limits_.first_new) +
-                                     (missing_.size() == 1 ? " has" : " have") + " not come");
+                                     (missing_.size() == 1 ? " has" : " have") + " not come" +
+                                     (turned_away_.empty() ? "" : "; turned away was " + turned_away_));
   }
 
   const std::string& rendezvous_;
@@ -515,17 +561,18 @@ private:
   const std::uint64_t build_;
   const enrolment& mine_;
   const join_limits& limits_;
+  const std::shared_ptr<const tls_identity> tls_;
   std::vector<std::uint32_t> missing_;
   bool told_ = false;                       ///< who is missing
   clock::time_point spoke_ = clock::now();  ///< the last time that somebody was there
-  std::string problem_;
+  std::string problem_, turned_away_;
 };
 
 }  // namespace
 
 roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
-             const join_limits& limits) {
-  return joining{rendezvous, key, build, mine, limits}.run();
+             const join_limits& limits, std::shared_ptr<const tls_identity> tls) {
+  return joining{rendezvous, key, build, mine, limits, std::move(tls)}.run();
 }
 
 }  // namespace troupe::actors

@@ -19,6 +19,7 @@
 #include "actors/ports/link/job_key.hpp"
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
+#include "actors/ports/link/tls.hpp"
 
 namespace troupe::actors {
 
@@ -40,8 +41,9 @@ public:
   ///        error(bad_config) where strangers could come: beyond loopback.
   /// @param processes 0: as many as the first that comes says
   /// @param until then it gives up, if not all have come
+  /// @param tls who this process is, to those who come over a network; null: without TLS
   rendezvous_service(const std::string& listen, std::uint32_t processes, const job_key& key, std::uint64_t build,
-                     time_point until = time_point::max());
+                     std::shared_ptr<const tls_identity> tls = nullptr, time_point until = time_point::max());
   ~rendezvous_service();
   rendezvous_service(const rendezvous_service&) = delete;
   rendezvous_service& operator=(const rendezvous_service&) = delete;
@@ -66,6 +68,7 @@ public:
 
 private:
   struct guest;
+  void note_turned_away(const guest& who);
   void work();
   bool take_message(guest& from);
   void make_room();
@@ -80,12 +83,13 @@ private:
   const time_point until_;
   const job_key key_;
   const std::uint64_t build_;
+  const std::shared_ptr<const tls_identity> tls_;
   std::uint64_t job_ = 0;
   descriptor listener_, bell_;
   std::string address_;
   std::vector<std::unique_ptr<guest>> guests_;
   std::uint32_t came_ = 0;  ///< written before done_, as refused_ is
-  std::string refused_;
+  std::string refused_, turned_away_;
   time_point done_at_{};
   std::atomic<bool> stopping_{false}, done_{false}, over_{false};
   std::mutex mutex_;
@@ -104,8 +108,8 @@ struct join_limits {
 
 /// Enrols the calling process. Waits also for the service itself to come. @param rendezvous several addresses may be said, separated by commas:
 /// each is tried. Throws error(timed_out), error(cancelled), error(mismatch) (what others
-/// say does not fit), error(io).
+/// say does not fit, or it or the service is turned away), error(io).
 roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
-             const join_limits& limits);
+             const join_limits& limits, std::shared_ptr<const tls_identity> tls = nullptr);
 
 }  // namespace troupe::actors

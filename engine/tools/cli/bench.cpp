@@ -207,7 +207,7 @@ int bench(const arguments& a) {
   style.titles = kinds.size() > 1;
   style.spread_columns = a.stats;
   style.cycles = a.cycles;
-  if (work.processes > 1 && !place_in_job().started()) return start_processes(work.processes, {});
+  if (work.processes > 1 && !place_in_job().started()) return start_processes(work.processes, {}, config.engine());
   return run_table(config, std::move(work), style, a.json);
 }
 

@@ -3,6 +3,7 @@
 // What the subcommands of the program `troupe` share. One file each; main.cpp puts them together.
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "engine/tools/cli/command.hpp"
 #include "engine/tools/launch/supervisor.hpp"
 #include "engine/tools/workload.hpp"
+#include "engine/world/tls.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -114,12 +116,13 @@ struct launch_request {
   std::string
       invitation{};  ///< of communicator::grow(): of a running job they become new processes; empty: their job begins
   launch::supervision how{};
-  bool own = false;  ///< the program is this one: its process 0 writes for all
+  bool own = false;                                   ///< the program is this one: its process 0 writes for all
+  std::shared_ptr<const actors::tls_identity> tls{};  ///< who this process is where they meet; null: without TLS
 };
 int start_job(launch_request what);
 /// This very command once more in each of `processes` processes, which join one job; here, or on the hosts of a file. Its exit status.
-/// Before any other thread is made.
-int start_processes(int processes, const std::string& hosts);
+/// Before any other thread is made. @param options of their engines
+int start_processes(int processes, const std::string& hosts, const engine_options& options);
 
 /// How many processes there are to be: as many as the job has that this one is of, else those that are asked for (0: 1).
 /// @param option as it was written, for messages

@@ -36,6 +36,9 @@ A file of hosts has a table for each:
   directory = "/srv/app"                the same as here if it says nothing
 TROUPE_... variables go to the other hosts, too; the key goes over standard input. They need sh and setsid.
 
+Where the processes' engines have certificates (TROUPE_ENGINE_TLS_CERTIFICATE, _KEY, _AUTHORITY), this one needs them as well, in the same
+variables: they meet here.
+
 Exit status: that of the first process that failed, 128 + n if signal n ended it; 127 if there is no such program, 126 if it cannot be
 executed; 128 + n if signal n interrupted all.)";
 
@@ -80,6 +83,7 @@ int run(const arguments& a) {
   check(a);
   launch_request job{.program = a.program, .processes = a.processes, .hosts = a.hosts, .listen = a.listen};
   if (!a.join.empty()) job.invitation = read_invitation(a.join);
+  job.tls = tls_of_environment();
   job.how.prefix = !a.no_prefix;
   job.how.keep_going = a.keep_going;
   job.how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};

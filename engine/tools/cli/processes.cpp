@@ -115,14 +115,14 @@ int start_job(launch_request what) {
   std::vector<launch::command> commands = commands_of();  // for its errors: nobody listens before
   if (invited) return supervise(commands, what.how, signals, guard);
   const actors::rendezvous_service place{what.listen.empty() ? launch::listen_for(hosts) : what.listen,
-                                         static_cast<std::uint32_t>(job.processes), key, build_of_links()};
+                                         static_cast<std::uint32_t>(job.processes), key, build_of_links(), what.tls};
   job.rendezvous = place.address();
   commands = commands_of();
   return supervise(commands, what.how, signals, guard);
 }
 
-int start_processes(int processes, const std::string& hosts) {
-  launch_request self{.processes = processes, .hosts = hosts, .own = true};
+int start_processes(int processes, const std::string& hosts, const engine_options& options) {
+  launch_request self{.processes = processes, .hosts = hosts, .own = true, .tls = tls_of(options)};
   self.program = command_line();
   self.program.front() = own_program();
   self.how.prefix = false;

@@ -27,7 +27,8 @@ them has to be first, nor to serve. It serves one job after the other until it i
 refused, the next may come. Processes of two jobs must not come at the same time; give each an address of its own.
 
 It says on standard output where it listens, and a line for each job. Beyond loopback it needs a key (openssl rand -hex 32 > job.key), the
-same as in TROUPE_KEY or TROUPE_KEY_FILE of the processes.)";
+same as in TROUPE_KEY or TROUPE_KEY_FILE of the processes. Where their engines have certificates, it needs them in the environment, too:
+TROUPE_ENGINE_TLS_CERTIFICATE, TROUPE_ENGINE_TLS_KEY, TROUPE_ENGINE_TLS_AUTHORITY.)";
 
 constexpr int most_ranks = 65536;
 
@@ -57,7 +58,7 @@ public:
       const std::lock_guard lock(mutex_);
       if (interrupted_) return false;
       service_ = std::make_unique<actors::rendezvous_service>(listen, static_cast<std::uint32_t>(a.ranks), key,
-                                                              build_of_links());
+                                                              build_of_links(), tls_of_environment());
     }
     if (address.empty()) std::cout << "listens at " << service_->address() << std::endl;
     address = service_->address();

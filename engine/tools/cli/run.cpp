@@ -44,7 +44,7 @@ int run(const arguments& a) {
     check_job_options(config.engine());
     if (a.routes)
       usage_error("--routes are ways through a layout's elements, which processes do not have: leave it out");
-    if (!place.started()) return start_processes(work.processes, work.hosts);
+    if (!place.started()) return start_processes(work.processes, work.hosts, config.engine());
   }
   return run_table(config, work, {true, work.groups.size() > 1, a.routes}, a.json);
 }

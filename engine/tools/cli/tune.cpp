@@ -94,7 +94,9 @@ std::vector<calibration> measure_here(reach between, bool quick) {
   how.key = key.to_hex();
   how.deadline = deadline_here;
   if (apart) how.interfaces = "lo", how.host = "tune, process 0";
-  engine on{options_to_measure_links()};
+  engine_options options = options_to_measure_links();
+  options.environment = false;  // the other one has none
+  engine on{options};
   communicator world = on.join(how);
   return measure_link(world, between, quick);
 }
