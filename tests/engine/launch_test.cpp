@@ -207,7 +207,7 @@ TEST_CASE("launch: each process knows where it belongs") {
 }
 
 TEST_CASE("launch: new processes of a running job") {
-  const auto made = troupe::serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, 2);
+  const auto made = troupe::serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, 2, nullptr);
   const std::string invitation = troupe::text_of_invitation(made.id), file = write("invitation", invitation + "\n");
   check_refused(run("launch --join '" + file + "' true"), {"holds a key", "open to others than its owner"});
   const auto owner_only = [](const std::string& path) {

@@ -284,7 +284,7 @@ TEST_CASE("the process that started this session is known, and stays the same") 
 
 TEST_CASE("an invitation is a place to meet; who comes alone needs no number, and none of whoever started it") {
   const auto invitation = [](std::uint32_t fresh) {
-    return text_of_invitation(serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, fresh).id);
+    return text_of_invitation(serve_id({.listen = "tcp://127.0.0.1:0"}, "", 3, fresh, nullptr).id);
   };
   const std::string one = invitation(1), two = invitation(2);
   const environment numbers{{"TROUPE_RANK", "1"}, {"TROUPE_RANKS", "2"}};
