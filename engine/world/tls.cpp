@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/world/tls.hpp"
 
+#include <cstdlib>
+#include <string>
+#include <vector>
+
 #include "engine/config/configuration.hpp"
 
 namespace troupe {
@@ -18,6 +22,15 @@ std::shared_ptr<const actors::tls_identity> tls_of(const id_options& options) {
   return tls_of(with_environment(std::move(o)));
 }
 
-std::shared_ptr<const actors::tls_identity> tls_of_environment() { return tls_of(id_options{}); }
+std::shared_ptr<const actors::tls_identity> tls_of_environment() {
+  std::vector<std::string> said;
+  for (const char* const name :
+       {"TROUPE_ENGINE_TLS_CERTIFICATE", "TROUPE_ENGINE_TLS_KEY", "TROUPE_ENGINE_TLS_AUTHORITY"})
+    if (const char* const value = std::getenv(name))  // NOLINT(concurrency-mt-unsafe): nobody here changes it
+      said.push_back(std::string{name} + "=" + value);
+  configuration read;
+  read.add_environment(said);
+  return tls_of(read.engine());
+}
 
 }  // namespace troupe

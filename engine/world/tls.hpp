@@ -14,7 +14,7 @@ namespace troupe {
 std::shared_ptr<const actors::tls_identity> tls_of(const engine_options& options);
 /// The same; what they leave open the environment says.
 std::shared_ptr<const actors::tls_identity> tls_of(const id_options& options);
-/// As an engine without options would find it.
+/// What TROUPE_ENGINE_TLS_CERTIFICATE, _KEY and _AUTHORITY name; for who starts processes, whose TROUPE_CONFIG may be a file of another host.
 std::shared_ptr<const actors::tls_identity> tls_of_environment();
 
 }  // namespace troupe
