@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/api/troupe.hpp"
@@ -299,6 +300,18 @@ private:
   std::map<std::string, std::uint64_t> ends_, kinds_;
 };
 
+/// What was said and not yet heard is memory, too: looks until it stays as it is. What was lost would, at once.
+inline std::ptrdiff_t settled_heap(const std::function<std::ptrdiff_t()>& heap) {
+  constexpr int most_looks = 40;
+  std::ptrdiff_t now = heap();
+  for (int looks = 0; looks < most_looks; ++looks) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+    const std::ptrdiff_t before = std::exchange(now, heap());
+    if (now == before) break;
+  }
+  return now;
+}
+
 /// @param heap bytes in use now. @param told after every look, if given
 inline result run(const options& how, const std::function<std::ptrdiff_t()>& heap,
                   const std::function<void(const look&)>& told = {}) {
@@ -319,10 +332,9 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
       if (done >= how.warm_up + after * static_cast<std::uint64_t>(looks) / static_cast<std::uint64_t>(how.looks)) {
         world.barrier();
         if (world.rank() == 0) {
-          // What was said and not yet heard is memory, too.
-          std::this_thread::sleep_for(std::chrono::milliseconds{50});
+          const std::ptrdiff_t settled = settled_heap(heap);
           const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun;
-          all.looks.push_back({done, heap(), since.count()});
+          all.looks.push_back({done, settled, since.count()});
           if (told) told(all.looks.back());
         }
         world.barrier();
