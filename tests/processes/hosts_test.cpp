@@ -46,18 +46,7 @@ TEST_CASE("random collectives between hosts are right to the last byte") {
       hosts.enter(m.process / s.processes_each);
       troupe::engine engine;
       engine.join(
-          s.ranks_each,
-          [&](communicator& comm) {
-            random_engine random(mix(drawn));
-            for (int k = 0; k < 40; ++k) {
-              job j = any_job(random, comm.size());
-              j.options.choreography.clear();
-              rank_memory memory(j, comm.rank());
-              comm.run(memory.call());
-              if (memory.wrong() != 0) throw std::runtime_error("wrong bytes: " + to_string(j));
-            }
-          },
-          over_network(m, s.hosts == 4));
+          s.ranks_each, [&](communicator& comm) { run_any_jobs(comm, drawn, 40); }, over_network(m, s.hosts == 4));
     });
     CHECK(trouble(all) == "");
   }

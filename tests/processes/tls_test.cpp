@@ -88,14 +88,7 @@ TEST_CASE("TLS: random collectives, sends and a grow between hosts with certific
     engine.join(
         2,
         [&](communicator& comm) {
-          random_engine random(mix(drawn));
-          for (int k = 0; k < 40; ++k) {
-            job j = any_job(random, comm.size());
-            j.options.choreography.clear();
-            rank_memory memory(j, comm.rank());
-            comm.run(memory.call());
-            if (memory.wrong() != 0) throw std::runtime_error("wrong bytes: " + to_string(j));
-          }
+          run_any_jobs(comm, drawn, 40);
           std::vector<std::uint64_t> long_one(700'000, static_cast<std::uint64_t>(comm.rank()));
           const int next = (comm.rank() + 1) % comm.size(), before = (comm.rank() + comm.size() - 1) % comm.size();
           std::vector<std::uint64_t> got(long_one.size());

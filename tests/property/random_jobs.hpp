@@ -3,7 +3,9 @@
 // Collectives and engines drawn at random, whose results are known (tests/engine/jobs.hpp).
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
+#include <stdexcept>
 #include <string>
 
 #include "tests/engine/jobs.hpp"
@@ -93,6 +95,18 @@ inline job any_job(random_engine& random, int ranks) {
     j.options.choreography = names[below(random, names.size())];
   }
   return j;
+}
+
+/// Performs so many by the planner's choice, the same on all ranks that give the same seed. Throws std::runtime_error if a byte of this rank is wrong.
+inline void run_any_jobs(troupe::communicator& comm, std::uint64_t drawn, int count) {
+  random_engine random(mix(drawn));
+  for (int k = 0; k < count; ++k) {
+    job j = any_job(random, comm.size());
+    j.options.choreography.clear();
+    rank_memory memory(j, comm.rank());
+    comm.run(memory.call());
+    if (memory.wrong() != 0) throw std::runtime_error("wrong bytes: " + to_string(j));
+  }
 }
 
 }  // namespace engine_tests

@@ -24,6 +24,19 @@ std::string to_string(const troupe::engine_options& o) {
          (o.through_scratch ? ", through scratch" : "") + (o.faults.any() ? ", with faults" : "");
 }
 
+/// One that this choreography is for, and wishes for it.
+job any_job_by(random_engine& random, int ranks, const char* choreography) {
+  job j;
+  const auto is_offered = [&] {
+    const auto names = offering(j.what);
+    return std::find(names.begin(), names.end(), choreography) != names.end();
+  };
+  do j = any_job(random, ranks);
+  while (!is_offered());
+  j.options.choreography = choreography;
+  return j;
+}
+
 }  // namespace
 
 TEST_CASE("random collectives on random engines are right to the last byte") {
@@ -83,14 +96,7 @@ TEST_CASE(
       troupe::engine engine(options);
       auto comms = engine.communicators(ranks);
       for (std::size_t which = 0; which < std::size(by); ++which) {
-        const auto offers = [&](const job& one) {
-          const auto names = offering(one.what);
-          return std::find(names.begin(), names.end(), by[which]) != names.end();
-        };
-        job j;
-        do j = any_job(random, ranks);
-        while (!offers(j));
-        j.options.choreography = by[which];
+        const job j = any_job_by(random, ranks, by[which]);
         INFO(to_string(j));
         try {
           CHECK(wrong_bytes(comms, j) == 0);
@@ -131,14 +137,7 @@ TEST_CASE("switches that reduce, performed by ranks: random calls are right to t
       troupe::engine engine(options);
       auto comms = engine.communicators(at.ranks);
       for (std::size_t which = 0; which < std::size(by); ++which) {
-        job j;
-        const auto offers = [&](const job& one) {
-          const auto names = offering(one.what);
-          return std::find(names.begin(), names.end(), by[which]) != names.end();
-        };
-        do j = any_job(random, at.ranks);
-        while (!offers(j));
-        j.options.choreography = by[which];
+        const job j = any_job_by(random, at.ranks, by[which]);
         INFO(to_string(j));
         try {
           CHECK(wrong_bytes(comms, j) == 0);
