@@ -23,36 +23,47 @@ bool board_port::recall(const checked_call& description, const call& what) {
   return true;
 }
 
-void board_port::start(call_buffers buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
+void board_port::start(const call_buffers& buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
   remembered_calls::entry& known = calls_.last();
-  const call& what = known.what;
   // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
   // written.
   if (board_->done(rank_) < sequence) [[unlikely]]
     board_->finish(rank_, sequence - 1);
-  const datatype type = known.how->work_type;
-  if (stages(*known.how)) stage(known, buffers);
-  else if (keeps_input_apart(*known.how, what, rank_, buffers)) [[unlikely]] buffers.input = set_apart(known, buffers);
-  const call_shape shape = shape_of(what, buffers, type);
-  memory_map memory;
-  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
-  memory.output = static_cast<std::byte*>(buffers.output);
+  if (known.stages || (known.may_alias && keeps_input_apart(*known.how, known.what, rank_, buffers))) [[unlikely]] {
+    call_buffers mine = buffers;
+    if (known.stages) stage(known, mine);
+    else mine.input = set_apart(known, mine);
+    return start_on(known, mine, sequence, ahead, history);
+  }
+  start_on(known, buffers, sequence, ahead, history);
+}
+
+void board_port::start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence,
+                          bool ahead, std::uint64_t history) {
+  const call& what = known.what;
+  const plan& how = *known.how;
   const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
     if (where.size() < bytes) where.resize(bytes);
     return where.data();
   };
+  memory_map memory;
+  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+  memory.output = static_cast<std::byte*>(buffers.output);
   if (known.slots != nullptr) {
-    const auto& code =
-        ahead ? fitted(known, known.ahead, known.of_ahead, shape) : fitted(known, known.slots, known.of_slots, shape);
+    const auto& own = ahead ? known.ahead : known.slots;
+    const bool as_planned = what.uniform && what.count == how.count;  // most are, and need no shape
+    const auto& code = as_planned ? own
+                                  : fitted(known, own, ahead ? known.of_ahead : known.of_slots,
+                                           shape_of(what, buffers, how.work_type));
     if (slots_code_ != code) slots_code_ = code;
     memory.scratch = room(scratch_, slots_code_->scratch_bytes);
     memory.l0 = room(l0_, slots_code_->l0_bytes);
-    slots_.start(*slots_code_, memory, type, what.reduction, sequence, known.fingerprint ^ history);
+    slots_.start(*slots_code_, memory, how.work_type, what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape, type, what.reduction, sequence, known.fingerprint ^ history, ahead,
-                  &known.of_direct);
+    direct_.start(*direct_code_, memory, shape_of(what, buffers, how.work_type), how.work_type, what.reduction,
+                  sequence, known.fingerprint ^ history, ahead, &known.of_direct);
     performer_ = &direct_;
   }
 }
@@ -113,9 +124,6 @@ std::size_t board_port::elements_of(const call& what, const block_run& run) cons
   return sum;
 }
 
-/// On the direct board nothing is: its passes scale, and round once.
-bool board_port::stages(const plan& how) { return how.slots() != nullptr && (how.widened || how.scaled); }
-
 /// The input is packed, and the result comes elsewhere if it is wider. As much as an operation over slots has: tens of KiB at most.
 /// Allocates when it is more than ever before.
 void board_port::stage(const remembered_calls::entry& known, call_buffers& buffers) {
@@ -162,16 +170,17 @@ void board_port::stage_elements(const remembered_calls::entry& known, const std:
 /// Only who has a result divides and rounds; exscan leaves rank 0's output alone.
 void board_port::conclude(void* output) {
   const remembered_calls::entry& known = calls_.last();
+  if (!known.concludes) [[likely]]
+    return;
   const call& what = known.what;
   const plan& how = *known.how;
-  const bool widened = stages(how) && how.widened, divides = what.reduction.kind == op_kind::avg && !how.divides;
-  if (!is_reduction(what.what) || !(widened || divides)) return;
   const int terms = contributor_count(what.what, board_->ranks(), what.root, rank_);
   if (terms == 0) return;
   const std::size_t count = elements_of(what, output_blocks(what.what, board_->ranks(), what.root, rank_));
   if (count == 0) return;
+  const bool widened = known.stages && how.widened;
   void* const result = widened ? result_.data() : output;
-  if (divides) divide(how.work_type, static_cast<std::size_t>(terms), result, result, count);
+  if (known.divides()) divide(how.work_type, static_cast<std::size_t>(terms), result, result, count);
   if (widened) convert(how.work_type, result, what.type, output, count);
 }
 

@@ -55,7 +55,7 @@ public:
   // -- one operation --
   /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
   /// @param ahead performed as plan::ahead says. @param history see call::history
-  void start(call_buffers memory, std::uint64_t sequence, bool ahead, std::uint64_t history);
+  void start(const call_buffers& memory, std::uint64_t sequence, bool ahead, std::uint64_t history);
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
@@ -77,7 +77,8 @@ private:
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
   std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
   std::size_t elements_of(const call& what, const block_run& run) const;
-  static bool stages(const plan& how);
+  void start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
+                std::uint64_t history);
   void stage(const remembered_calls::entry& known, call_buffers& buffers);
   static void stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
                              std::size_t count);

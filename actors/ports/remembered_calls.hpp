@@ -48,6 +48,10 @@ public:
       else direct = how->direct_program_of_all();
       if (how->ahead) ahead = how->ahead->slot_program_of(rank);
       may_run_ahead = how->may_run_ahead();
+      // On the direct board nothing is staged: its passes scale, and round once.
+      stages = slots != nullptr && (how->widened || how->scaled);
+      may_alias = may_keep_input_apart(*how, what, rank);
+      concludes = is_reduction(what.what) && ((stages && how->widened) || divides());
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
@@ -63,6 +67,11 @@ public:
     direct_fit of_direct;
     std::uint64_t fingerprint;
     bool may_run_ahead = false;  ///< as its plan
+    bool stages = false;         ///< its input is widened or scaled first
+    bool may_alias = false;      ///< in some buffers its input has to be kept apart
+    bool concludes = false;      ///< its result is divided or rounded
+
+    bool divides() const { return what.reduction.kind == op_kind::avg && !how->divides; }
 
     bool is_for(const call& c, const call_identity& its_class) const {
       return key == its_class && (!how->exact || c.count == how->count);

@@ -171,9 +171,15 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
   return made;
 }
 
+bool root_may_need_copy(const plan& p, const call& what, rank_t rank) {
+  return !p.in_place && !p.root_in_place && has_root(what.what) && what.root == rank;
+}
 bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
-  if (p.in_place || p.root_in_place || !has_root(what.what) || what.root != rank) return false;
-  return root_is_in_place(what, memory);
+  return root_may_need_copy(p, what, rank) && root_is_in_place(what, memory);
+}
+
+bool may_keep_input_apart(const plan& p, const call& what, rank_t rank) {
+  return (traits_of(what.what).v == v_counts::every_pair && !what.uniform) || root_may_need_copy(p, what, rank);
 }
 
 bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {

@@ -143,6 +143,8 @@ private:
 bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
 /// The call reads what it writes, and its plan knows nothing of that: its input is copied aside first.
 bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
+/// It may be so in some buffers.
+bool may_keep_input_apart(const plan& p, const call& what, rank_t rank);
 
 /// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
 /// Throws error (out_of_memory, size_overflow, unsupported …).

@@ -2,6 +2,8 @@
 #include "actors/rank/pairs.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -483,7 +485,9 @@ void pairs::begin_inline(std::span<const pair_call> calls) {
     in.unplaced = in.next;
     mine.from = c;
     mine.in = &in;
-    mine.end = make_end(in, mine.key, *c.what, c.input, c.output, c.over);
+    std::destroy_at(&mine.end);
+    ::new (&mine.end)
+        pair_end(make_end(in, mine.key, *c.what, c.input, c.output, c.over));  // where it is made, it stays
     mine.performed = false;
     if (c.sending) mine.end.post();
     else mine.end.prepare_answer();
@@ -495,8 +499,7 @@ void pairs::offer_inline() {
     if (!inline_[i].from.sending && !inline_[i].performed) inline_[i].end.offer();
 }
 
-std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(std::optional<std::chrono::nanoseconds> deadline,
-                                                                  steady_time begun, steady_time expires,
+std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(time_limit deadline, steady_time begun,
                                                                   rank_outbox& out) {
   std::array<operation_ptr, most_inline> made;
   const std::size_t count = std::exchange(inline_count_, 0);
@@ -513,9 +516,9 @@ std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(std::optional<
     op.what.count = mine.from.what->count;
     op.input = mine.from.input;
     op.output = mine.from.output;
-    op.deadline = deadline;
+    op.deadline = deadline.optional();
     op.begun = begun;
-    op.expires = expires;
+    op.expires = deadline.after(begun);
     made[i] = node.mapped();
     node.key() = mine.key;
     under_way_.insert(std::move(node));

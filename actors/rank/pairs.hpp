@@ -31,6 +31,7 @@
 #include "actors/ports/pairs/pair_stages.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/rank_outbox.hpp"
+#include "actors/waiting/time_limit.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
 
 namespace troupe::actors {
@@ -128,8 +129,7 @@ public:
   /// All were performed.
   void end_inline() { inline_count_ = 0; }
   /// They take long: those that are not performed become operations like any others. Never throws.
-  std::array<operation_ptr, most_inline> adopt_inline(std::optional<std::chrono::nanoseconds> deadline,
-                                                      steady_time begun, steady_time expires, rank_outbox& out);
+  std::array<operation_ptr, most_inline> adopt_inline(time_limit deadline, steady_time begun, rank_outbox& out);
   bool inline_under_way() const { return inline_count_ > 0; }
 
   /// A chunk or credit of it is nobody's any more.

@@ -298,7 +298,8 @@ steady_time rank_cell::tick() noexcept {
 void rank_cell::end_turn(care of_rest) noexcept {
   const bool pending = state_.pending();
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
-  ended_operations ended = state_.take_ended();
+  ended_operations ended;
+  if (state_.has_ended()) ended = state_.take_ended();
   std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
   const bool again = broke_down_;
   doorbell* const nic = pending ? out_->take_nic_to_wake() : nullptr;
@@ -418,8 +419,7 @@ plan_ptr rank_cell::plan_again(const call& what) {
 }
 
 rank_cell::outcome rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
-                                            const call_buffers& memory,
-                                            std::optional<std::chrono::nanoseconds> deadline) {
+                                            const call_buffers& memory, time_limit deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
   board_port& port = *state_.port();
@@ -432,8 +432,7 @@ rank_cell::outcome rank_cell::perform_again(const call& what, const std::optiona
 }
 
 rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
-                                                const call_buffers& memory,
-                                                std::optional<std::chrono::nanoseconds> deadline) {
+                                                const call_buffers& memory, time_limit deadline) {
   board_port& port = *state_.port();
   if (!port.may_repeat(description) || !try_turn()) return {};
   if (!inbox_.empty()) drain();
@@ -445,7 +444,7 @@ rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description,
 }
 
 rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,
-                                      std::optional<std::chrono::nanoseconds> deadline) {
+                                      time_limit deadline) {
   if (!try_turn()) return {};
   drain();
   if (!state_.may_begin_at_once()) {
@@ -482,7 +481,7 @@ private:
 void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_, waiting_, slept); }
 
 /// True: performed. False: it takes long, a message has come, or it does not fit.
-bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun) {
+bool rank_cell::perform_here(time_limit deadline, steady_time begun) {
   board_port& port = *state_.port();
   shared_cores& cores = port.board().cores();
   cores.note(rank());
@@ -494,8 +493,7 @@ bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, s
     status = port.advance();
   }
   if (status == board_performer::status::performed) return true;
-  const steady_time expires = deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
-  watch tired{*this, expires};
+  watch tired{*this, deadline.after(begun)};
   slot_wait_options how;
   how.spin = 0;
   how.yields = waiting_.yields;
@@ -509,8 +507,7 @@ bool rank_cell::perform_here(std::optional<std::chrono::nanoseconds> deadline, s
 }
 
 /// @pre the turn is held, and the call is the port's last
-rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
-                                            std::optional<std::chrono::nanoseconds> deadline) {
+rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory, time_limit deadline) {
   const auto begun = deadline ? clock::now() : steady_time{};
   try {
     state_.begin_inline(memory);
@@ -544,8 +541,7 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory,
   return {true, nullptr, std::move(op), epoch};
 }
 
-rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls,
-                                                  std::optional<std::chrono::nanoseconds> deadline) {
+rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls, time_limit deadline) {
   if (!try_turn()) return {};
   if (pairs_waited_ != std::chrono::nanoseconds{-1}) learn(std::exchange(pairs_waited_, std::chrono::nanoseconds{-1}));
   if (!inbox_.empty()) drain();

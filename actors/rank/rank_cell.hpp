@@ -34,6 +34,7 @@
 #include "actors/waiting/core_leaver.hpp"
 #include "actors/waiting/parking.hpp"
 #include "actors/waiting/policy.hpp"
+#include "actors/waiting/time_limit.hpp"
 
 namespace troupe::actors {
 
@@ -97,19 +98,18 @@ public:
   };
   /// If it is like one of the rank's last calls. @param checked its description, which was found right, if it is to be known next time
   outcome perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,
-                        std::optional<std::chrono::nanoseconds> deadline);
+                        time_limit deadline);
   /// If its description, not checked yet, is the one of such a call.
   outcome perform_unchecked(const checked_call& description, const call& what, const call_buffers& memory,
-                            std::optional<std::chrono::nanoseconds> deadline);
+                            time_limit deadline);
   /// @pre how->on_board()
-  outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory,
-                  std::optional<std::chrono::nanoseconds> deadline);
+  outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
   struct pairs_outcome {
     bool begun = false;  ///< false: something else comes first, or there is no board; submit operations
     std::array<operation_ptr, pairs::most_inline> still_to_do;  ///< those that take long: wait for them
   };
-  pairs_outcome perform_pairs(std::span<const pair_call> calls, std::optional<std::chrono::nanoseconds> deadline);
+  pairs_outcome perform_pairs(std::span<const pair_call> calls, time_limit deadline);
   /// The caller has waited so long for what was still to do, of so many bytes: it will look for as long as that says. The thread that calls.
   void waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept;
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
@@ -235,9 +235,9 @@ private:
   void notify(bool urgent);
   class visits;
   void take_news() noexcept;
-  bool perform_here(std::optional<std::chrono::nanoseconds> deadline, steady_time begun);
+  bool perform_here(time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send);
-  outcome perform_begun(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline);
+  outcome perform_begun(const call_buffers& memory, time_limit deadline);
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool help_one() noexcept;
   bool look_again() noexcept;

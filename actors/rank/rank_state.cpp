@@ -18,10 +18,6 @@ failure_ptr refused_by(rank_t rank, const operation& op) {
   return make_failure(errc::peer_refused, "rank " + std::to_string(rank) + " refused its call: " + op.refusal->text);
 }
 
-steady_time expiry(steady_time begun, std::optional<std::chrono::nanoseconds> deadline) {
-  return deadline && *deadline < no_deadline - begun ? begun + *deadline : no_deadline;
-}
-
 }  // namespace
 
 // -- the port of a channel --------------------------------------------------------------------------------------------
@@ -165,7 +161,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   }
   if (op->deadline) {
     op->begun = out.now();
-    op->expires = expiry(op->begun, op->deadline);
+    op->expires = time_limit{op->deadline}.after(op->begun);
   }
   if (op->peer >= 0) {
     speaking_ = &out;
@@ -367,8 +363,7 @@ void rank_state::end_inline(void* output) {
   if (!inline_ahead_) ahead_.confirm(next_ - 1);
 }
 
-operation_ptr rank_state::adopt_inline(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline,
-                                       steady_time begun) {
+operation_ptr rank_state::adopt_inline(const call_buffers& memory, time_limit deadline, steady_time begun) {
   auto op = std::make_shared<operation>();
   const remembered_calls::entry& known = port_->last();
   op->what = known.what;
@@ -377,12 +372,12 @@ operation_ptr rank_state::adopt_inline(const call_buffers& memory, std::optional
   op->output = memory.output;
   op->input_displacements.assign(memory.input_displacements.begin(), memory.input_displacements.end());
   op->output_displacements.assign(memory.output_displacements.begin(), memory.output_displacements.end());
-  op->deadline = deadline;
+  op->deadline = deadline.optional();
   op->epoch = next_ - 1;
   op->what.history = inline_history_;
   op->ahead = inline_ahead_;
   op->begun = begun;
-  op->expires = expiry(begun, deadline);
+  op->expires = deadline.after(begun);
   inline_ = false;
   on_board_ = op;
   return op;
@@ -393,10 +388,10 @@ void rank_state::drop_inline() {
   inline_ = false;
 }
 
-std::array<operation_ptr, pairs::most_inline>
-rank_state::adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline, steady_time begun, rank_outbox& out) {
+std::array<operation_ptr, pairs::most_inline> rank_state::adopt_pairs_inline(time_limit deadline, steady_time begun,
+                                                                             rank_outbox& out) {
   speaking_ = &out;
-  auto made = pairs_.adopt_inline(deadline, begun, expiry(begun, deadline), out);
+  auto made = pairs_.adopt_inline(deadline, begun, out);
   speaking_ = nullptr;
   return made;
 }

@@ -45,6 +45,7 @@
 #include "actors/rank/operation_queue.hpp"
 #include "actors/rank/pairs.hpp"
 #include "actors/rank/rank_outbox.hpp"
+#include "actors/waiting/time_limit.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
 
 namespace troupe::actors {
@@ -87,16 +88,17 @@ public:
   // -- a blocking operation on the boards, without an operation object --
   /// Nothing comes before a new call: it may begin at once.
   bool may_begin_at_once() const {
-    return queue_.empty() && !on_board_ && !inline_ && !broken_ && !dead_ && !leaving_ && !failed_.contains(next_) &&
-           !stopping_.contains(next_) && !asked_.contains(next_);
+    if (!queue_.empty() || on_board_ || inline_ || broken_ || dead_ || leaving_) return false;
+    if (failed_.empty() && stopping_.empty() && asked_.empty()) [[likely]]
+      return true;
+    return !failed_.contains(next_) && !stopping_.contains(next_) && !asked_.contains(next_);
   }
   /// Gives the last remembered call of the port its number and begins it. Throws as board_port::start(). @pre may_begin_at_once()
   void begin_inline(const call_buffers& memory);
   /// It is performed. @pre begin_inline(), and no message was read since
   void end_inline(void* output);
   /// It takes long: becomes an operation like any other. Throws std::bad_alloc.
-  operation_ptr adopt_inline(const call_buffers& memory, std::optional<std::chrono::nanoseconds> deadline,
-                             steady_time begun);
+  operation_ptr adopt_inline(const call_buffers& memory, time_limit deadline, steady_time begun);
   /// It cannot go on, nor become an operation. Peers wait for it; break the communicator.
   void drop_inline();
   /// What is on the board cannot go on here, so nowhere.
@@ -111,8 +113,8 @@ public:
   bool left_pairs() const { return pairs_.left_inline(); }
   void offer_pairs() { pairs_.offer_inline(); }
   void end_pairs_inline() { pairs_.end_inline(); }
-  std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(std::optional<std::chrono::nanoseconds> deadline,
-                                                                   steady_time begun, rank_outbox& out);
+  std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(time_limit deadline, steady_time begun,
+                                                                   rank_outbox& out);
   /// The number of the last operation that was called. @pre one was
   epoch_t last_called() const { return next_ - 1; }
   board_port* port() { return port_ ? &*port_ : nullptr; }

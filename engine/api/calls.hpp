@@ -39,7 +39,11 @@ namespace calls {
 /// What the functions below are, each for one collective. An operation that it does not reduce with, and a root that it does not
 /// have, are ignored.
 TROUPE_API call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
-                                const op& reduction, rank_t root, call_options options = {});
+                                const op& reduction, rank_t root, call_options&& options);
+inline call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
+                            const op& reduction, rank_t root, const call_options& options = {}) {
+  return any(what, input, output, count, type, reduction, root, call_options{options});
+}
 /// The v-form, from the sizes of all blocks (block_count() of them), of which `rank` says what it has to know.
 call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
                        rank_t rank, datatype type, const op& reduction, rank_t root, call_options options = {});

@@ -54,13 +54,11 @@ public:
 private:
   void check_ranks() {
     const auto within = [&](rank_t r) { return r >= 0 && static_cast<std::size_t>(r) < ranks_; };
-    const std::string last = std::to_string(ranks_ - 1);
+    const auto none = [&] { return " is not a rank of this communicator (0 … " + std::to_string(ranks_ - 1) + ")"; };
     if (d_.pair && !within(d_.peer) && d_.peer != proc_null)
-      refuse(d_, errc::invalid_argument,
-             "peer " + std::to_string(d_.peer) + " is not a rank of this communicator (0 … " + last + ")");
+      refuse(d_, errc::invalid_argument, "peer " + std::to_string(d_.peer) + none());
     if (has_root(c_.what) && !d_.pair && !within(c_.root))
-      refuse(d_, errc::bad_root,
-             "root " + std::to_string(c_.root) + " is not a rank of this communicator (0 … " + last + ")");
+      refuse(d_, errc::bad_root, "root " + std::to_string(c_.root) + none());
   }
 
   void check_tag() {

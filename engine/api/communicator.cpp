@@ -56,29 +56,15 @@ void communicator::abort(const std::string& reason) {
 
 // -- operations -------------------------------------------------------------------------------------------------------
 
-namespace {
-
-/// The call's, else the communicator's, else the engine's.
-std::optional<std::chrono::nanoseconds> deadline_of(std::optional<std::chrono::nanoseconds> of_call,
-                                                    std::int64_t of_communicator,
-                                                    std::optional<std::chrono::nanoseconds> of_engine) {
-  constexpr std::chrono::nanoseconds longest =
-      std::chrono::hours(24 * 365);  // beyond: none, so that no clock overflows
-  auto chosen = of_call;
-  if (!chosen && of_communicator != communicator_state::caller::unset)
-    chosen = std::chrono::nanoseconds(of_communicator);
-  else if (!chosen) chosen = of_engine;
-  if (chosen && *chosen > longest) return std::nullopt;
-  return chosen ? std::max(*chosen, std::chrono::nanoseconds(0)) : chosen;
-}
-
-}  // namespace
-
-std::optional<std::chrono::nanoseconds> communicator_state::deadline_for(rank_t rank,
-                                                                         const call_options& options) const {
-  return deadline_of(options.deadline,
-                     callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed),
-                     core->options.deadline);
+actors::time_limit communicator_state::deadline_for(rank_t rank, const call_options& options) const {
+  constexpr std::int64_t longest =
+      std::chrono::nanoseconds{std::chrono::hours(24 * 365)}.count();  // beyond: none, so that no clock overflows
+  std::int64_t chosen = callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed);
+  if (options.deadline) chosen = options.deadline->count();
+  else if (chosen == caller::unset)
+    chosen = core->options.deadline ? core->options.deadline->count() : caller::no_deadline;
+  if (chosen > longest) return {};
+  return std::chrono::nanoseconds{std::max<std::int64_t>(chosen, 0)};
 }
 
 actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what, caller_waits waits) {
@@ -111,7 +97,7 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   op.output_displacements = std::move(what.output_displacements);
   op.what = std::move(what.what);
   call& c = op.what;
-  op.deadline = deadline_for(rank, what.options);
+  op.deadline = deadline_for(rank, what.options).optional();
   if (what.pair) {
     if (what.peer == proc_null)
       throw error(errc::unsupported, "a send or receive with proc_null is nothing to ask an actor for; leave it out");
@@ -210,8 +196,9 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   const auto description = actors::repeatable(what, rank);
   const auto deadline = deadline_for(rank, what.options);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
-  if (description)
-    if (auto done = mine.perform_unchecked(*description, c, memory, deadline); done.begun) return done;
+  auto result = description ? mine.perform_unchecked(*description, c, memory, deadline) : actors::rank_cell::outcome{};
+  if (result.begun) [[likely]]
+    return result;
   check_call(what, rank, ranks);
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
@@ -219,7 +206,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   c.offload = wants_offload(c, caller_waits::yes);
   std::swap(c.choreography, what.options.choreography);
   const actors::call_buffers checked{what.input, what.output, what.input_displacements, what.output_displacements};
-  auto result = mine.perform_again(c, description, checked, deadline);
+  result = mine.perform_again(c, description, checked, deadline);
   if (!result.begun) {
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)].last_plan);
     if (plan && plan->on_board()) result = mine.perform(c, plan, checked, deadline);
@@ -228,29 +215,30 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   return result;
 }
 
-std::optional<communicator_state::ended_on_board> communicator_state::end_on_board(rank_t rank, call_description& what,
-                                                                                   actors::plan_ptr& plan) {
-  if (!table->has_boards()) return std::nullopt;
-  actors::rank_cell::outcome result;
-  try {
-    result = begin_on_board(rank, what, plan);
-  } catch (...) {
-    refuse(rank, what, caller_waits::yes);
-  }
-  if (!result.begun) return std::nullopt;
-  if (result.still_to_do) {
-    const actors::completion_ptr done = result.still_to_do->done;
+actors::rank_cell::outcome communicator_state::end_on_board(rank_t rank, call_description& what,
+                                                            actors::plan_ptr& plan) {
+  auto result = [&] {
+    try {
+      return begin_on_board(rank, what, plan);
+    } catch (...) {
+      refuse(rank, what, caller_waits::yes);
+    }
+  }();
+  if (result.still_to_do) [[unlikely]] {
+    const actors::completion_ptr done = std::exchange(result.still_to_do, nullptr)->done;
     wait(rank, done);
     result.why = done->why();
   }
-  return ended_on_board{result.epoch, std::move(result.why)};
+  return result;
 }
 
 bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
   if (what.pair) return run_pairs(rank, {&what});
+  if (!table->has_boards()) return false;
   const auto ended = end_on_board(rank, what, plan);
-  if (ended && ended->why) throw_failure(ended->why);
-  return ended.has_value();
+  if (ended.why) [[unlikely]]
+    throw_failure(ended.why);
+  return ended.begun;
 }
 
 bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_description*> calls) {
@@ -299,7 +287,8 @@ void refuse_empty() {
   throw error(errc::invalid_argument, "this communicator is empty (moved from, or a split with a negative color)");
 }
 
-void communicator::run(call_description what) {
+void communicator::run(const call_description& what) { run(call_description{what}); }
+void communicator::run(call_description&& what) {
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};

@@ -262,7 +262,8 @@ public:                                                                         
   request outcome_async(group& in, std::error_code mine, operation_outcome& told, call_options options = {});
 
   /// Any operation, described; what the forms above do.
-  void run(call_description what);
+  void run(call_description&& what);
+  void run(const call_description& what);
   [[nodiscard]] request start(call_description what);
   request join(group& in, call_description what);
   [[nodiscard]] persistent prepare(call_description what);

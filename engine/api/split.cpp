@@ -139,9 +139,12 @@ communicator communicator::split(int color, int key, call_options options) {
     split_call asked{impl_, made, color, key};
     call_description gather = calls::all_gather(asked.mine, asked.all, std::move(options));
     actors::plan_ptr plan;
-    if (auto ended = of.end_on_board(impl_->rank, gather, plan)) {
-      if (const failure_ptr why = asked.conclude(ended->epoch, std::move(ended->why))) throw_failure(why);
-      return made;
+    if (of.table->has_boards()) {
+      auto ended = of.end_on_board(impl_->rank, gather, plan);
+      if (ended.begun) {
+        if (const failure_ptr why = asked.conclude(ended.epoch, std::move(ended.why))) throw_failure(why);
+        return made;
+      }
     }
     options = std::move(gather.options);
   }

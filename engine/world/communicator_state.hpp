@@ -137,13 +137,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// Nor of the exception under way if no rank can do what was called, and this thread may be the one that calls for all ranks: it
   /// would have called for the others next, and leaves that now. @pre in a handler
   bool is_no_call(const call_description& what, caller_waits waits) const;
-  /// A blocking collective that may be performed on the boards, where no operation object is needed. Nothing: it has not begun; then the
-  /// description has been checked if `plan` is set, to the call's. Throws error if it is refused.
-  struct ended_on_board {
-    epoch_t epoch;    ///< its number, the same at all ranks
-    failure_ptr why;  ///< null: performed
-  };
-  std::optional<ended_on_board> end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
+  /// A blocking collective that may be performed on the boards, where no operation object is needed. It is over, or it has not begun;
+  /// then the description has been checked if `plan` is set, to the call's. Throws error if it is refused. @pre table->has_boards()
+  actors::rank_cell::outcome end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same, of sends and receives, too. False: it has not begun. Throws error as soon as it has failed.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
@@ -175,7 +171,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
     return core->offload != offload_wish::never &&
            troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
   }
-  std::optional<std::chrono::nanoseconds> deadline_for(rank_t rank, const call_options& options) const;
+  /// The call's, else the communicator's, else the engine's.
+  actors::time_limit deadline_for(rank_t rank, const call_options& options) const;
   /// Of shrink() and grow() without one.
   static constexpr std::chrono::minutes usual_deadline{1};
 };

@@ -66,16 +66,17 @@ void slot_performer::start(const slot_program& code, const memory_map& memory, d
                            std::uint64_t sequence, std::uint64_t fingerprint) {
   if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code, sequence);
   const datatype unit = unit_of(type, reduction.kind);
-  if (code.reduces) choose_kernel(unit, reduction, code.largest <= tiny_bytes);
+  if (code.reduces) {
+    choose_kernel(unit, reduction, code.largest <= tiny_bytes);
+    reduction_ = reduction;
+  }
   code_ = &code;
-  memory_ = memory;
   base_[static_cast<std::size_t>(buffer_kind::input)] = memory.input;
   base_[static_cast<std::size_t>(buffer_kind::output)] = memory.output;
   base_[static_cast<std::size_t>(buffer_kind::scratch)] = memory.scratch;
   base_[static_cast<std::size_t>(buffer_kind::l0)] = memory.l0;
   type_ = type;
   unit_shift_ = std::countr_zero(size_of(unit));
-  reduction_ = reduction;
   sequence_ = sequence;
   stamp_ = slots::stamp_of(sequence);
   generation_ = slots::generation_of(sequence);
@@ -166,7 +167,11 @@ void slot_performer::local(const slot_step& s) const {
     if (target(s) != source(s)) move_bytes(target(s), source(s), s.bytes);  // a broadcast of one buffer at the root
   } else {
     const auto index = static_cast<std::size_t>(&s - code_->steps.data());
-    perform_local(code_->instructions[index], code_->operands.data(), memory_, type_, reduction_, code_->element_size);
+    const memory_map memory{.input = base_[static_cast<std::size_t>(buffer_kind::input)],
+                            .output = base_[static_cast<std::size_t>(buffer_kind::output)],
+                            .scratch = base_[static_cast<std::size_t>(buffer_kind::scratch)],
+                            .l0 = base_[static_cast<std::size_t>(buffer_kind::l0)]};
+    perform_local(code_->instructions[index], code_->operands.data(), memory, type_, reduction_, code_->element_size);
   }
 }
 

@@ -82,11 +82,10 @@ private:
   std::vector<slot_channel*> channels_;  ///< as slot_program::channels
   std::vector<lane_state> lanes_;
   std::size_t unfinished_ = 0;
-  std::size_t steps_ = 0;  ///< of all operations
-  memory_map memory_;
-  std::byte* base_[6] = {};         ///< by buffer_kind
+  std::size_t steps_ = 0;           ///< of all operations
+  std::byte* base_[6] = {};         ///< of the rank's own memory, by buffer_kind
   reduce_kernel kernel_ = nullptr;  ///< nullptr: a user's function
-  op reduction_;
+  op reduction_;                    ///< if the program reduces
   std::uint64_t generation_ = 0;
   std::uint64_t bound_ = 0;        ///< identity of the program that channels_ belong to
   std::uint32_t bound_lines_ = 0;  ///< that each of them has room for
