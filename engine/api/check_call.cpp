@@ -35,6 +35,13 @@ struct region {
   }
 };
 
+/// What only the root knows for sure is the root's to say.
+void keep_only(call_description& d, std::size_t own) {
+  d.what.counts.assign(1, own);
+  d.input_displacements.clear();
+  d.output_displacements.clear();
+}
+
 class checker {
 public:
   checker(call_description& d, rank_t rank, int ranks)
@@ -112,11 +119,7 @@ private:
       refuse(d_, errc::invalid_argument,
              "this rank's count is " + std::to_string(named) + " but the list of all ranks' counts says " +
                  std::to_string(listed));
-    if (at_root) return;
-    // What only the root knows for sure is the root's to say.
-    c_.counts = {listed};
-    d_.input_displacements.clear();
-    d_.output_displacements.clear();
+    if (!at_root) keep_only(d_, listed);
   }
 
   /// Elements from the buffer's begin to the end of its last block.
@@ -250,6 +253,14 @@ private:
 };
 
 }  // namespace
+
+void keep_own_count(call_description& what, rank_t rank, int ranks) {
+  const call& c = what.what;
+  if (c.uniform || traits_of(c.what).v != v_counts::rooted || c.root == rank) return;
+  const std::size_t own = traits_of(c.what).root == root_role::sink ? what.input_limit : what.output_limit;
+  if (c.counts.size() == static_cast<std::size_t>(ranks) && c.counts[static_cast<std::size_t>(rank)] == own)
+    keep_only(what, own);
+}
 
 void check_call(call_description& what, rank_t rank, int ranks) {
   if (!what.what.outcome_of) checker(what, rank, ranks).run();

@@ -193,6 +193,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
                                                               actors::plan_ptr& plan) {
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
+  keep_own_count(what, rank, ranks);
   const auto description = actors::repeatable(what, rank);
   const auto deadline = deadline_for(rank, what.options);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};

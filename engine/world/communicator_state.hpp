@@ -261,6 +261,8 @@ struct TROUPE_INTERNAL request::started_pair {
 /// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts
 /// of ranges). Throws error with what is wrong and what would be right.
 void check_call(call_description& what, rank_t rank, int ranks);
+/// Of the counts that only the root needs, another rank keeps its own, as check_call() does; what that would refuse stays as it is.
+void keep_own_count(call_description& what, rank_t rank, int ranks);
 
 /// The engine's inside. engine.cpp.
 const std::shared_ptr<engine_core>& core_of(engine& of);

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "tests/engine/jobs.hpp"
+#include "tests/engine/small_operations.hpp"
 
 using namespace engine_tests;
 
@@ -163,4 +165,33 @@ TEST_CASE("v-forms with other collectives close behind, which know their plan ea
     }
   });
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a repeated gather_v, or scatter_v, with a list of all counts at every rank; then a count that contradicts "
+          "it, and right ones again") {
+  troupe::engine_options options;
+  options.agreement = troupe::agreement_time::strict;  // else who only gives may hear of it a call later
+  troupe::engine engine(options);
+  engine.run(3, [&](communicator& c) {
+    const std::vector<std::size_t> counts{2, 3, 4};
+    const auto me = static_cast<std::size_t>(c.rank());
+    std::vector<std::int32_t> own(counts[me], 7 + c.rank()), all(9);
+    const auto gather = [&](std::size_t count, const std::vector<std::size_t>& list) {
+      c.gather_v(own.data(), count, all.data(), troupe::block_list{list}, datatype::i32, 0);
+    };
+    const auto scatter = [&](std::size_t count, const std::vector<std::size_t>& list) {
+      c.scatter_v(all.data(), troupe::block_list{list}, own.data(), count, datatype::i32, 0);
+    };
+    const auto each_way = [&](const auto& call) {
+      for (int i = 0; i < 3; ++i) call(counts[me], counts);
+      const seen wrong = error_of([&] { call(counts[me], {2, 3, c.rank() == 2 ? 5u : 4u}); });
+      CHECK((c.rank() == 2 ? wrong.code == errc::invalid_argument : wrong.code == errc::peer_refused));
+      for (int i = 0; i < 3; ++i) call(counts[me], c.rank() == 1 ? std::vector<std::size_t>{3} : counts);
+    };
+    each_way(gather);
+    if (c.rank() == 0) CHECK(all == std::vector<std::int32_t>{7, 7, 8, 8, 8, 9, 9, 9, 9});
+    std::ranges::fill(own, 0);
+    each_way(scatter);
+    CHECK(own == std::vector<std::int32_t>(counts[me], 7 + c.rank()));
+  });
 }
