@@ -125,7 +125,7 @@ public:
   /// The results are those of the calls above, bit for bit. Until `output` is there, `tokens` stay as they are.
   /// Every rank calls it instead of dispatch(). A rank that refuses its call waits for the others to begin theirs. combine_backward() then takes no results; its
   /// rows are by expert, of one by rank, as those of dispatch().
-  /// The deadline counts from here to the end of combine(); it, cancel(), a lost rank, or an exchange that is destroyed before it combines end all of it on all
+  /// The deadline counts from here to the end of combine(); it, cancel(), a lost rank, a revoke or abort, or an exchange that is destroyed before it combines end all of it on all
   /// ranks, in whatever call they are. What was given out before is right all the same.
   /// Who receives for other servers or sends sums there does so in calls of the exchange. Cost: two messages for each pair of ranks; it allocates.
   template <element T>

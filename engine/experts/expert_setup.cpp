@@ -107,9 +107,11 @@ expert_exchange::inside::inside(communicator of, int experts, expert_options how
   rows_of_.resize(n);
   results_of_.resize(n);
   bases_of_.resize(n);
-  if (options_.starts_early)
-    early_ =
-        std::make_unique<early>(comm_.duplicate(how_to_call()), state_in(comm_).core->lasting, n, own_experts_.size());
+  if (options_.starts_early) {
+    communicator lane = comm_.duplicate(how_to_call());
+    take_along(comm_, lane);
+    early_ = std::make_unique<early>(std::move(lane), state_in(comm_).core->lasting, n, own_experts_.size());
+  }
   meet();
 }
 

@@ -7,7 +7,8 @@
 // has come well, nobody reads what another one has shown. A deadline, a cancel, a lost rank or an error of one rank ends it on all ranks, also on those that
 // have not begun; whoever hears of that gives up the messages that it waits for.
 //
-// It has a communicator of its own, so that calls of the exchange's communicator may come between.
+// It has a communicator of its own, so that calls of the exchange's communicator may come between, in any order. What revokes or aborts that one ends this
+// one, too (communicator_state::takes_along).
 
 #include <array>
 #include <atomic>

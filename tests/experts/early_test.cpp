@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <thread>
 #include <utility>
 
 #include <unistd.h>
 
+#include "bench/harness/counted_heap.hpp"
 #include "memory/error.hpp"
 #include "tests/experts/layer.hpp"
 #include "tests/processes/processes.hpp"
@@ -61,17 +63,17 @@ void take(communicator& comm, troupe::expert_exchange& exchange, const troupe::e
   exchange.ready(part.from);
 }
 
-/// The last rank begins when the others that `get` early have been given all of one another's tokens; then all go to the end.
-void begin_one_late(communicator& comm, troupe::expert_exchange& exchange,
-                    const std::vector<std::vector<rank_t>>& get) {
-  const rank_t late = comm.size() - 1;
+/// The ranks behind those that `get` something early begin when these have been given all of that; then all go to the end.
+void begin_some_late(communicator& comm, troupe::expert_exchange& exchange,
+                     const std::vector<std::vector<rank_t>>& get) {
+  const auto early = static_cast<rank_t>(get.size());
   one_for_each mine{comm};
   std::uint32_t word = 0;
-  if (comm.rank() == late)
-    for (rank_t r = 0; r < late; ++r) comm.recv(word, r);
+  if (comm.rank() >= early)
+    for (rank_t r = 0; r < early; ++r) comm.recv(word, r);
   exchange.start_dispatch<float>(mine.tokens, mine.ids);
   std::vector<rank_t> from;
-  if (comm.rank() != late) {
+  if (comm.rank() < early) {
     const auto& wanted = get[static_cast<std::size_t>(comm.rank())];
     while (from.size() < wanted.size()) {
       const auto part = exchange.next_arrived<float>();
@@ -79,10 +81,10 @@ void begin_one_late(communicator& comm, troupe::expert_exchange& exchange,
       take(comm, exchange, *part);
       from.push_back(part->from);
     }
-    expect(!exchange.arrived(late), "a rank that has not begun has arrived");
+    for (rank_t r = early; r < comm.size(); ++r) expect(!exchange.arrived(r), "a rank that has not begun has arrived");
     std::sort(from.begin(), from.end());
     expect(from == wanted, "others than those that have begun");
-    comm.send(word, late);
+    for (rank_t r = early; r < comm.size(); ++r) comm.send(word, r);
   }
   while (const auto part = exchange.next_arrived<float>()) {
     take(comm, exchange, *part);
@@ -103,7 +105,7 @@ TEST_CASE("tokens are given out while a rank has not begun its dispatch") {
   engine e;
   e.run(3, [](communicator& comm) {
     auto exchange = comm.expert_exchange(3, early_options());
-    for (int again = 0; again < 20; ++again) begin_one_late(comm, exchange, {{0, 1}, {0, 1}});
+    for (int again = 0; again < 20; ++again) begin_some_late(comm, exchange, {{0, 1}, {0, 1}});
   });
   // Rank 3 receives for its server what rank 1 has; all else is there without it.
   troupe::engine_options servers;
@@ -111,8 +113,68 @@ TEST_CASE("tokens are given out while a rank has not begun its dispatch") {
   engine of_two{servers};
   of_two.run(4, [](communicator& comm) {
     auto exchange = comm.expert_exchange(4, early_options());
-    for (int again = 0; again < 20; ++again) begin_one_late(comm, exchange, {{0, 1, 2}, {0, 1, 2}, {0, 2}});
+    for (int again = 0; again < 20; ++again) begin_some_late(comm, exchange, {{0, 1, 2}, {0, 1, 2}, {0, 2}});
   });
+}
+
+TEST_CASE("while a whole server has not begun, what has come from another one is spread inside") {
+  troupe::engine_options servers;
+  servers.layout = "3x2";
+  engine e{servers};
+  const std::vector<rank_t> those{0, 1, 2, 3};
+  e.run(6, [&](communicator& comm) {
+    auto exchange = comm.expert_exchange(6, early_options());
+    for (int again = 0; again < 20; ++again) begin_some_late(comm, exchange, {those, those, those, those});
+  });
+}
+
+TEST_CASE("no tokens, one expert and one rank start early, too") {
+  engine e;
+  layer l;
+  l.options.hidden = 33;
+  l.options.top_k = 8;
+  l.options.starts_early = true;
+  for (const int experts : {1, 2, 5})
+    for (const auto& tokens :
+         std::vector<std::vector<std::size_t>>{{0}, {9}, {0, 0, 0}, {5, 0, 0}, {0, 0, 7}, {3, 100, 1}}) {
+      l.experts = experts;
+      l.tokens = tokens;
+      CHECK_NOTHROW(e.run(static_cast<int>(tokens.size()), [&](communicator& comm) {
+        layer one = l;
+        auto exchange = comm.expert_exchange(l.experts, l.options);
+        for (one.seed = 1; one.seed < 9; ++one.seed) check_layer(exchange, one, comm.rank());
+      }));
+    }
+}
+
+TEST_CASE("repeated dispatches that start early leave nothing behind") {
+  for (const char* layout : {"", "2x2"}) {
+    troupe::engine_options how;
+    how.layout = layout;
+    engine e{how};
+    std::ptrdiff_t least = std::numeric_limits<std::ptrdiff_t>::max();
+    e.run(4, [&](communicator& comm) {
+      auto exchange = comm.expert_exchange(4, early_options());
+      one_for_each mine{comm};
+      // What is kept for later calls is taken at some time; what is left behind grows in every round.
+      for (int round = 0; round < 8; ++round) {
+        comm.barrier();
+        const auto before = static_cast<std::ptrdiff_t>(bench::heap_use());
+        comm.barrier();
+        for (int again = 0; again < 300; ++again) {
+          exchange.start_dispatch<float>(mine.tokens, mine.ids);
+          while (const auto part = exchange.next_arrived<float>()) take(comm, exchange, *part);
+          exchange.combine<float>(mine.sums);
+        }
+        exchange.profile();  // all have come to the end
+        comm.barrier();
+        if (comm.rank() == 0 && round > 1)
+          least = std::min(least, static_cast<std::ptrdiff_t>(bench::heap_use()) - before);
+        comm.barrier();
+      }
+    });
+    CHECK(least < 300 * 4 * 8);  // bytes; what is said last is heard some time later
+  }
 }
 
 TEST_CASE("between processes tokens are given out while a rank has not begun its dispatch") {
@@ -120,7 +182,7 @@ TEST_CASE("between processes tokens are given out while a rank has not begun its
     engine e;
     communicator comm = e.join(m.how());
     auto exchange = comm.expert_exchange(3, early_options());
-    for (int again = 0; again < 20; ++again) begin_one_late(comm, exchange, {{0, 1}, {0, 1}});
+    for (int again = 0; again < 20; ++again) begin_some_late(comm, exchange, {{0, 1}, {0, 1}});
   });
   CHECK(trouble(ended) == "");
 }
@@ -133,7 +195,7 @@ TEST_CASE("between hosts they are spread while a rank has not begun its dispatch
     how.key = std::string(64, 'e');
     communicator comm = e.join(how);
     auto exchange = comm.expert_exchange(4, early_options());
-    for (int again = 0; again < 5; ++again) begin_one_late(comm, exchange, {{0, 1, 2}, {0, 1, 2}, {0, 2}});
+    for (int again = 0; again < 5; ++again) begin_some_late(comm, exchange, {{0, 1, 2}, {0, 1, 2}, {0, 2}});
   });
   CHECK(trouble(ended) == "");
 }
@@ -239,7 +301,7 @@ TEST_CASE("a deadline, a cancel and an exchange that ends release all ranks, tho
       CHECK(ends_with([&] { exchange.dispatch<float>(mine.tokens, mine.ids); }) == expected);
       // The communicator is whole.
       auto other = comm.expert_exchange(3, early_options());
-      begin_one_late(comm, other, {{0, 1}, {0, 1}});
+      begin_some_late(comm, other, {{0, 1}, {0, 1}});
     });
   }
   engine e;
@@ -256,6 +318,89 @@ TEST_CASE("a deadline, a cancel and an exchange that ends release all ranks, tho
   });
 }
 
+TEST_CASE("a rank that leaves without having begun is an error on the others at once, without any deadline") {
+  engine e;
+  e.run(3, [](communicator& comm) {
+    one_for_each mine{comm};
+    auto options = early_options();
+    options.deadline.reset();
+    auto exchange = comm.expert_exchange(3, options);
+    if (comm.rank() == 1) return;
+    exchange.start_dispatch<float>(mine.tokens, mine.ids);
+    std::string why;
+    const errc ended = ends_with(
+        [&] {
+          while (exchange.next_arrived<float>()) {}
+        },
+        &why);
+    CAPTURE(why);
+    CHECK(ended == errc::rank_missing);
+  });
+}
+
+TEST_CASE("a communicator that is revoked or aborted ends a dispatch that has started early on all ranks") {
+  for (const bool revoked : {true, false}) {
+    engine e;
+    e.run(3, [&](communicator& comm) {
+      one_for_each mine{comm};
+      auto options = early_options();
+      auto exchange = comm.expert_exchange(3, options);
+      std::uint32_t word = 0;
+      std::string why;
+      if (comm.rank() == 2) {
+        comm.recv(word, 0);
+        comm.recv(word, 1);
+        if (revoked) comm.revoke("a test");
+        else comm.abort("a test");
+        return;
+      }
+      exchange.start_dispatch<float>(mine.tokens, mine.ids);
+      comm.send(word, 2);
+      const errc ended = ends_with(
+          [&] {
+            while (exchange.next_arrived<float>()) {}
+          },
+          &why);
+      CAPTURE(why);
+      CHECK(ended == (revoked ? errc::revoked : errc::communicator_aborted));
+    });
+  }
+}
+
+TEST_CASE("between processes a revoke ends it, too, and those that are left go on") {
+  const auto ended = run_processes(3, [](const member& m) {
+    engine e;
+    communicator comm = e.join(m.how());
+    one_for_each mine{comm};
+    auto options = early_options();
+    options.deadline.reset();
+    {
+      auto exchange = comm.expert_exchange(3, options);
+      std::uint32_t word = 0;
+      if (comm.rank() == 2) {
+        comm.recv(word, 0);
+        comm.recv(word, 1);
+        comm.revoke("a test");
+      } else {
+        exchange.start_dispatch<float>(mine.tokens, mine.ids);
+        comm.send(word, 2);
+      }
+      std::string why;
+      const errc how = ends_with(
+          [&] {
+            if (comm.rank() == 2) exchange.start_dispatch<float>(mine.tokens, mine.ids);
+            while (exchange.next_arrived<float>()) {}
+          },
+          &why);
+      expect(how == errc::revoked, std::to_string(static_cast<int>(how)) + ": " + why);
+    }
+    communicator again = comm.shrink();
+    auto exchange = again.expert_exchange(3, early_options());
+    begin_some_late(again, exchange, {{0, 1}, {0, 1}});
+  });
+  CHECK(trouble(ended) == "");
+}
+
 TEST_CASE("a process that is killed in a dispatch that has started early is an error on the others") {
   const auto ended = run_processes(
       3,
@@ -267,7 +412,7 @@ TEST_CASE("a process that is killed in a dispatch that has started early is an e
           options.deadline.reset();
           auto exchange = comm.expert_exchange(3, options);
           one_for_each mine{comm};
-          begin_one_late(comm, exchange, {{0, 1}, {0, 1}});
+          begin_some_late(comm, exchange, {{0, 1}, {0, 1}});
           m.say("begun");
           if (comm.rank() == 1)
             for (;;) ::pause();
@@ -285,7 +430,7 @@ TEST_CASE("a process that is killed in a dispatch that has started early is an e
         }
         communicator left = comm.shrink();
         auto exchange = left.expert_exchange(2, early_options());
-        begin_one_late(left, exchange, {{0}});
+        begin_some_late(left, exchange, {{0}});
       },
       [](job_control& job) {
         job.wait_for_lines(3);
