@@ -20,6 +20,10 @@ namespace troupe {
 
 namespace {
 std::uint64_t address(const void* of) { return reinterpret_cast<std::uint64_t>(of); }
+
+std::string caller_of(std::uint64_t tiles) {
+  return tiles == 0 ? "outside of a flow" : "in a flow's node of " + std::to_string(tiles) + " tiles";
+}
 }  // namespace
 
 // -- what has come ----------------------------------------------------------------------------------------------------------
@@ -80,6 +84,10 @@ void expert_exchange::inside::heard(rank_t from, const expert_word* what) {
     }
     return;
   }
+  if (what->tiles != e.tiles)
+    throw error(errc::mismatch, "expert_exchange: rank " + std::to_string(source) + " dispatches " +
+                                    caller_of(what->tiles) + ", and rank " + std::to_string(rank_) + " " +
+                                    caller_of(e.tiles) + "; all ranks need the same");
   if (what->what == expert_word::kind::refused) e.refused_by = source;
   if (taker(source) == from) {
     has_come(source);
@@ -116,7 +124,7 @@ void expert_exchange::inside::show_block(rank_t source) {
   }
   const auto what = e.refused_by == source ? expert_word::kind::refused : expert_word::kind::shown;
   for (const rank_t r : members())
-    if (r != rank_) e.words.send(r, {what, static_cast<std::uint32_t>(source), 0});
+    if (r != rank_) e.words.send(r, {what, static_cast<std::uint32_t>(source), 0, e.tiles});
   has_come(source);
 }
 
@@ -247,7 +255,8 @@ expert_exchange::inside::early& expert_exchange::inside::started(const char* cal
 }
 
 void expert_exchange::inside::start(const std::byte* tokens, std::size_t elements, datatype type,
-                                    std::span<const std::int32_t> ids, std::span<const float> weights) {
+                                    std::span<const std::int32_t> ids, std::span<const float> weights,
+                                    std::uint64_t tiles) {
   if (!early_)
     throw error(errc::invalid_argument, "expert_exchange: start_dispatch() on rank " + std::to_string(rank_) +
                                             ": the exchange was made without expert_options::starts_early");
@@ -260,7 +269,7 @@ void expert_exchange::inside::start(const std::byte* tokens, std::size_t element
     tokens_ = wrong.empty() ? elements / options_.hidden : 0;
     if (wrong.empty()) route(ids, weights);
     else route({}, {});
-    begin_early(tokens, wrong.empty());
+    begin_early(tokens, wrong.empty(), tiles);
     ++dispatches_;
     if (wrong.empty()) return;
     finish_early();
@@ -271,7 +280,7 @@ void expert_exchange::inside::start(const std::byte* tokens, std::size_t element
 }
 
 /// @pre routed
-void expert_exchange::inside::begin_early(const std::byte* tokens, bool right) {
+void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, std::uint64_t tiles) {
   early& e = *early_;
   const auto n = static_cast<std::size_t>(ranks_);
   list_own();
@@ -288,6 +297,7 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right) {
   e.to_give.clear();
   e.combined = false;
   e.refused_by = right ? -1 : rank_;
+  e.tiles = tiles;
   e.given = e.results = e.sums_coming = e.to_sum = 0;
   if (spreads()) {
     list_for_others();
@@ -310,8 +320,8 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right) {
     const int domain = seats_.domain_of[static_cast<std::size_t>(to)];
     if (domain != domain_ && seats_.proxy(domain, rank_) != to) continue;
     const std::size_t bytes = spreads() ? sizes_[static_cast<std::size_t>(to)] : 0;
-    e.words.send(
-        to, {right ? expert_word::kind::shown : expert_word::kind::refused, static_cast<std::uint32_t>(rank_), bytes});
+    e.words.send(to, {right ? expert_word::kind::shown : expert_word::kind::refused, static_cast<std::uint32_t>(rank_),
+                      bytes, tiles});
     if (bytes > 0) e.words.send_block(to, outgoing_.get() + begins_[static_cast<std::size_t>(to)], bytes);
   }
   for (rank_t from = 0; from < ranks_; ++from)
@@ -429,8 +439,8 @@ void expert_exchange::inside::combine_early(std::byte* output, std::size_t eleme
   });
 }
 
-void expert_exchange::inside::cancel() {
-  if (early_) early_->words.cancel();
+void expert_exchange::inside::cancel(const failure_ptr& why) {
+  if (early_) early_->words.cancel(why);
 }
 
 void expert_exchange::inside::finish_early() {

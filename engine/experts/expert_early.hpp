@@ -49,7 +49,8 @@ struct expert_exchange::inside::early {
   bool open = false;     ///< begun, and its end was not waited for
   bool combined = false;
   rank_t refused_by = -1;
-  std::size_t given = 0;  ///< sources
+  std::uint64_t tiles = 0;  ///< as expert_word has it
+  std::size_t given = 0;    ///< sources
   std::size_t results = 0, sums_coming = 0,
               to_sum = 0;  ///< of this rank's tokens: ranks that have yet to answer; of others': sums to be made
 

@@ -186,6 +186,7 @@ public:
 
 private:
   friend class communicator;
+  friend struct expert_access;
   struct inside;
   struct rows_here {
     void* rows;

@@ -163,13 +163,15 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   }
 
   // -- a dispatch that starts early: expert_early.cpp --
+  /// @param tiles of the node of a flow that calls; 0: none does
   void start(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
-             std::span<const float> weights);
+             std::span<const float> weights, std::uint64_t tiles = 0);
   std::optional<part_here> next_part(datatype type);
   bool has_arrived(rank_t peer);
   void ready(rank_t peer);
   void combine_early(std::byte* output, std::size_t elements, datatype type);
-  void cancel();
+  /// @param why null: cancelled
+  void cancel(const failure_ptr& why = nullptr);
   /// One that is under way comes to its end: what is still missing is nobody's any more. Throws what that ends with.
   void finish_early();
   /// It has failed. @pre in a handler
@@ -187,7 +189,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void find_results_of(rank_t source);
   void combine_all();
   void count_rows();
-  void begin_early(const std::byte* tokens, bool right);
+  void begin_early(const std::byte* tokens, bool right, std::uint64_t tiles);
   void await_sums();
   void check_peer(const char* call, rank_t peer) const;
   template <class Read>
@@ -260,6 +262,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   expert_options options_;
   expert_seats seats_;
   std::unique_ptr<early> early_;  ///< null: the options have none
+  std::weak_ptr<void> node_;      ///< of a flow, whose it is
   bool in_parts_ = false;         ///< the rows of the last dispatch are its parts, until its first way back
   std::vector<std::vector<std::uint32_t>> choices_;  ///< by expert
   std::vector<std::int32_t> own_experts_;

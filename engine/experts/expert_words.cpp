@@ -53,7 +53,7 @@ void expert_words::begin_receive(awaited& into, rank_t from, void* to, std::size
 void expert_words::await(rank_t from) {
   awaited& into = awaited_[static_cast<std::size_t>(from)];
   into.is_word = true;
-  begin_receive(into, from, into.raw, std::size(into.raw), datatype::u64);
+  begin_receive(into, from, into.raw.data(), into.raw.size(), datatype::u64);
 }
 
 void expert_words::await_block(rank_t from, std::byte* into, std::size_t bytes) {
@@ -67,7 +67,7 @@ void expert_words::keep_sending(rank_t to, const void* from, std::size_t count, 
 }
 
 void expert_words::send(rank_t to, const expert_word& what) {
-  words_.push_back({static_cast<std::uint64_t>(what.what) << 32 | what.source, what.bytes});
+  words_.push_back({static_cast<std::uint64_t>(what.what) << 32 | what.source, what.bytes, what.tiles});
   keep_sending(to, words_.back().data(), words_.back().size(), datatype::u64);
 }
 
@@ -102,7 +102,8 @@ std::optional<expert_words::arrival> expert_words::next() {
     if (!one.pending || !one.how.done()) continue;
     if (one.how.status()) fail(one.how);
     one.pending = false;
-    one.what = {static_cast<expert_word::kind>(one.raw[0] >> 32), static_cast<std::uint32_t>(one.raw[0]), one.raw[1]};
+    one.what = {static_cast<expert_word::kind>(one.raw[0] >> 32), static_cast<std::uint32_t>(one.raw[0]), one.raw[1],
+                one.raw[2]};
     return arrival{static_cast<rank_t>(looked_at_), one.is_word ? &one.what : nullptr};
   }
   return std::nullopt;
@@ -130,9 +131,11 @@ void expert_words::wait() {
   end_.wait();
 }
 
-void expert_words::cancel() {
+void expert_words::cancel(const failure_ptr& why) {
   const std::lock_guard lock(ending_);
-  end_.cancel();
+  if (!end_) return;
+  if (why) partitioned_access::end(end_, why);
+  else end_.cancel();
 }
 
 void expert_words::give_up(const failure_ptr& why) noexcept {

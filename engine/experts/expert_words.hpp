@@ -35,6 +35,7 @@ struct expert_word {
   kind what;
   std::uint32_t source;
   std::uint64_t bytes;
+  std::uint64_t tiles = 0;  ///< of `shown` and `refused`: of the node of a flow whose dispatch it is; 0: of none
 };
 
 /// Owner: one rank's exchange, which calls it from one thread at a time; cancel() may be called by any.
@@ -71,16 +72,17 @@ public:
   bool under_way() const { return begun_ && !over_; }
   /// Waits for the end. Throws error: it has failed. @pre voted()
   void wait();
-  /// Ends what is under way with errc::cancelled, on all ranks. Any thread.
-  void cancel();
+  /// Ends what is under way for this reason, on all ranks. Any thread. @param why null: cancelled
+  void cancel(const failure_ptr& why = nullptr);
   /// Ends it so for this reason, unless this rank has voted; afterwards nobody touches this rank's buffers any more. @param why null: cancelled
   void give_up(const failure_ptr& why = nullptr) noexcept;
 
 private:
+  using raw_word = std::array<std::uint64_t, 3>;
   struct awaited {
     bool pending = false, is_word = true;
     request how;
-    std::uint64_t raw[2] = {};
+    raw_word raw{};
     expert_word what{};
   };
   /// Rung by whatever ends, on whatever thread.
@@ -103,7 +105,7 @@ private:
   std::uint64_t heard_ = 0;       ///< rings before the last look
   std::vector<awaited> awaited_;  ///< by rank
   std::size_t looked_at_ = 0;
-  std::deque<std::array<std::uint64_t, 2>> words_;  ///< that are sent
+  std::deque<raw_word> words_;  ///< that are sent
   std::vector<request> sent_;
   std::vector<std::uint8_t> votes_;
   partitioned end_;
