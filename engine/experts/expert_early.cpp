@@ -170,7 +170,8 @@ void expert_exchange::inside::take_part(rank_t source) {
   std::fill(of.counts.begin(), of.counts.end(), 0);
   of.all = 0;
   const auto copy = [&] {
-    const expert_shown::stream its = shown(from).streams[source];
+    // Not the rest of it, which that rank writes when it takes the same.
+    const expert_shown::stream& its = shown(from).streams[source];
     if (its.lists == 0 || experts == 0) return;
     const entry_lists lists{found<std::byte>(from, its.lists), domain_seats()};
     of.all = entries_for(lists, rank_);
@@ -210,7 +211,7 @@ void expert_exchange::inside::find_results_of(rank_t source) {
   const entry_lists lists = lists_here(source);
   for (const rank_t r : members()) {
     if (entries_for(lists, r) == 0) continue;
-    const expert_shown::stream its = shown(r).streams[source];
+    const expert_shown::stream& its = shown(r).streams[source];
     bases_of_[static_cast<std::size_t>(r)] = found<std::uint32_t>(r, its.bases);
     results_of_[static_cast<std::size_t>(r)] = found<std::byte>(r, its.results);
   }
