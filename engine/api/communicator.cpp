@@ -49,9 +49,8 @@ void communicator::abort(const std::string& reason) {
   if (!impl_) return;
   const communicator_state& of = *impl_->of;
   if (const gate::pass inside{of.core->door, impl_->doorway()})
-    of.core->runtime->abort(*of.members,
-                            make_failure(errc::communicator_aborted, of.name + " was aborted by rank " +
-                                                                         std::to_string(impl_->rank) + ": " + reason));
+    of.end(impl_->rank, make_failure(errc::communicator_aborted,
+                                     of.name + " was aborted by rank " + std::to_string(impl_->rank) + ": " + reason));
 }
 
 // -- operations -------------------------------------------------------------------------------------------------------

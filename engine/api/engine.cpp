@@ -306,10 +306,12 @@ struct engine_access {
 };
 struct communicator_access {
   static const communicator_state* state_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
+  static void take_along(const communicator& c, const communicator& copy) { c.impl_->of->takes_along(copy.impl_->of); }
 };
 
 const std::shared_ptr<engine_core>& core_of(engine& of) { return engine_access::core_of(of); }
 const communicator_state* state_of(const communicator& of) { return communicator_access::state_of(of); }
+void take_along(const communicator& of, const communicator& copy) { communicator_access::take_along(of, copy); }
 
 TROUPE_API actors::runtime& runtime_of(engine& of) {
   engine_core& core = *engine_access::core_of(of);

@@ -102,9 +102,26 @@ void communicator::revoke(const std::string& reason) {
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) return;
   const std::string text = of.name + " was revoked by rank " + std::to_string(impl_->rank) + ": " + reason;
+  of.end(impl_->rank, make_failure(errc::revoked, text));
+}
+
+void communicator_state::takes_along(const std::shared_ptr<communicator_state>& copy) {
+  const std::lock_guard lock(copies_mutex);
+  std::erase_if(copies, [&](const auto& one) { return one.expired() || one.lock() == copy; });
+  copies.push_back(copy);
+}
+
+void communicator_state::end(rank_t by, const failure_ptr& why) const {
   // To every process from here, not by way of the membership, whose process may be the one that went wrong.
-  if (!of.process_of.empty()) of.core->runtime->job()->send_revoke(*of.members, impl_->rank, text);
-  of.core->runtime->abort(*of.members, make_failure(errc::revoked, text));
+  if (why->code == errc::revoked && !process_of.empty()) core->runtime->job()->send_revoke(*members, by, why->text);
+  core->runtime->abort(*members, why);
+  std::vector<std::weak_ptr<communicator_state>> with_it;
+  {
+    const std::lock_guard lock(copies_mutex);
+    with_it = copies;
+  }
+  for (const auto& one : with_it)
+    if (const auto copy = one.lock()) copy->end(by, why);
 }
 
 }  // namespace troupe

@@ -12,6 +12,7 @@
 #include "engine/api/partitioned.hpp"
 #include "engine/api/request.hpp"
 #include "engine/experts/expert_exchange.hpp"
+#include "engine/experts/expert_flow.hpp"
 #include "engine/flow/flow.hpp"
 #include "engine/flow/timeline.hpp"
 #include "memory/error.hpp"

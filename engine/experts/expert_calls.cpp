@@ -46,26 +46,26 @@ void expert_exchange::inside::before(kind what) {
   last_ = what;
 }
 
-template <class Call>
-void expert_exchange::inside::perform(Call&& call) {
-  if (failed_) std::rethrow_exception(failed_);
-  const gate::pass inside_engine{state_of(comm_)->core->door, static_cast<std::size_t>(rank_)};
-  if (!inside_engine) refuse_closed();
+expert_exchange::inside::clock::time_point expert_exchange::inside::begin_call() {
   const auto begin = clock::now();
   if (first_call_ == clock::time_point{}) first_call_ = begin;
   refusing_ = false;
-  try {
-    call();
-  } catch (...) {
-    if (!refusing_) {
-      failed_ = std::current_exception();
-      routed_ = false;
-      mine().finished.store(~std::uint64_t{0}, std::memory_order_release);
-      throw;
-    }
+  return begin;
+}
+
+/// @pre in a handler
+void expert_exchange::inside::call_failed() {
+  if (refusing_) {
     mine().finished.store(rounds_, std::memory_order_release);
-    throw;
+    return;
   }
+  failed_ = std::current_exception();
+  routed_ = false;
+  give_up_early();
+  mine().finished.store(~std::uint64_t{0}, std::memory_order_release);
+}
+
+void expert_exchange::inside::call_ended(clock::time_point begin) {
   mine().finished.store(rounds_, std::memory_order_release);
   const auto end = clock::now();
   did_.exchanging += end - begin;
@@ -116,7 +116,7 @@ std::string expert_exchange::inside::wrong_rows(const char* what, const void* ro
 
 // -- calls ----------------------------------------------------------------------------------------------------------------
 
-expert_exchange::arrived expert_exchange::inside::arrived_in(const lasting_buffer& rows) const {
+expert_exchange::rows_here expert_exchange::inside::arrived_in(const lasting_buffer& rows) const {
   return {rows.get(), received_ * options_.hidden, own_experts_, counts_, options_.hidden};
 }
 
@@ -127,12 +127,13 @@ void* expert_exchange::inside::token_room(std::size_t n, datatype type) {
   return spare_tokens_.grow(n * result_bytes());
 }
 
-expert_exchange::arrived expert_exchange::inside::dispatch(const std::byte* tokens, std::size_t elements, datatype type,
-                                                           std::span<const std::int32_t> ids,
-                                                           std::span<const float> weights) {
+expert_exchange::rows_here expert_exchange::inside::dispatch(const std::byte* tokens, std::size_t elements,
+                                                             datatype type, std::span<const std::int32_t> ids,
+                                                             std::span<const float> weights) {
   perform([&] {
+    finish_early();
     before(kind::dispatch);
-    routed_ = false;
+    routed_ = in_parts_ = false;
     const std::string wrong = wrong_dispatch(tokens, elements, type, ids, weights);
     tokens_ = wrong.empty() ? elements / options_.hidden : 0;
     if (wrong.empty()) route(ids, weights);
@@ -145,7 +146,10 @@ expert_exchange::arrived expert_exchange::inside::dispatch(const std::byte* toke
     show_tokens(tokens);
     if (some_share_ || !spreads()) round(wrong);
     find_streams();
-    lay_out();
+    received_ = lay_out();
+    did_.received += received_;
+    for (std::size_t e = 0; e < counts_.size(); ++e)
+      came_to_expert_[static_cast<std::size_t>(own_experts_[e])] += counts_[e];
     take_tokens();
     routed_ = true;
     ++dispatches_;
@@ -156,8 +160,14 @@ expert_exchange::arrived expert_exchange::inside::dispatch(const std::byte* toke
 void expert_exchange::inside::combine(const std::byte* results, std::size_t elements, std::byte* output,
                                       std::size_t output_elements, datatype type, bool weighted) {
   perform([&] {
+    finish_early();
     before(kind::combine);
-    std::string wrong = wrong_rows(weighted ? "results" : "gradients", results, elements, received_, type);
+    std::string wrong;
+    if (in_parts_)
+      wrong = weighted ? "expert_exchange: the last dispatch has started early, so its results are where its parts "
+                         "are; combine(output) takes them"
+                       : "expert_exchange: combine_backward() comes before dispatch_backward()";
+    if (wrong.empty()) wrong = wrong_rows(weighted ? "results" : "gradients", results, elements, received_, type);
     if (wrong.empty()) wrong = wrong_rows("output", output, output_elements, tokens_, type);
     if (wrong.empty())
       mine().results = reinterpret_cast<std::uint64_t>(shared_results(results, elements * size_of(type)));
@@ -168,17 +178,18 @@ void expert_exchange::inside::combine(const std::byte* results, std::size_t elem
   });
 }
 
-expert_exchange::arrived expert_exchange::inside::backward(const std::byte* gradient, std::size_t elements,
-                                                           const std::byte* results, std::size_t result_elements,
-                                                           std::span<float> weight_gradient, datatype type) {
+expert_exchange::rows_here expert_exchange::inside::backward(const std::byte* gradient, std::size_t elements,
+                                                             const std::byte* results, std::size_t result_elements,
+                                                             std::span<float> weight_gradient, datatype type) {
   perform([&] {
+    finish_early();
     before(kind::dispatch);
     std::string wrong = wrong_rows("gradients", gradient, elements, tokens_, type);
-    if (wrong.empty()) wrong = wrong_rows("results", results, result_elements, received_, type);
+    if (wrong.empty()) wrong = wrong_rows("results", results, result_elements, in_parts_ ? 0 : received_, type);
     if (wrong.empty() && !weight_gradient.empty() && weight_gradient.size() != seat_.size())
       wrong = "expert_exchange: rank " + std::to_string(rank_) + " wants the gradients of " +
               number(weight_gradient.size()) + " weights; the last dispatch had " + number(seat_.size());
-    if (wrong.empty() && gradient_rows_.holds(results))
+    if (wrong.empty() && !in_parts_ && gradient_rows_.holds(results))
       wrong = "expert_exchange: rank " + std::to_string(rank_) +
               " gives results that lie where the gradients will be; they are those of the combine";
     if (wrong.empty()) show_gradients(gradient);
@@ -190,7 +201,9 @@ expert_exchange::arrived expert_exchange::inside::backward(const std::byte* grad
       round({});
     }
     find_streams();
+    if (in_parts_) lay_out();
     take_gradients(results);
+    in_parts_ = false;
     round({});
     find_products();
     if (spreads()) send_products();
@@ -211,6 +224,7 @@ void expert_exchange::inside::reset_profile() {
 }
 
 expert_profile expert_exchange::inside::profile() {
+  if (early_ && !failed_) perform([&] { finish_early(); });
   const auto e = static_cast<std::size_t>(experts_), n = static_cast<std::size_t>(ranks_);
   constexpr std::size_t words = 8;
   std::vector<std::uint64_t> mine{did_.tokens,
@@ -254,9 +268,9 @@ expert_exchange::inside& expert_exchange::in() const {
 }
 
 void* expert_exchange::token_room(std::size_t n, datatype type) { return in().token_room(n, type); }
-expert_exchange::arrived expert_exchange::dispatch_any(const void* tokens, std::size_t elements, datatype type,
-                                                       std::span<const std::int32_t> ids,
-                                                       std::span<const float> weights) {
+expert_exchange::rows_here expert_exchange::dispatch_any(const void* tokens, std::size_t elements, datatype type,
+                                                         std::span<const std::int32_t> ids,
+                                                         std::span<const float> weights) {
   return in().dispatch(static_cast<const std::byte*>(tokens), elements, type, ids, weights);
 }
 void expert_exchange::combine_any(const void* results, std::size_t elements, void* output, std::size_t output_elements,
@@ -264,12 +278,23 @@ void expert_exchange::combine_any(const void* results, std::size_t elements, voi
   in().combine(static_cast<const std::byte*>(results), elements, static_cast<std::byte*>(output), output_elements, type,
                weighted);
 }
-expert_exchange::arrived expert_exchange::backward_any(const void* gradient, std::size_t elements, const void* results,
-                                                       std::size_t result_elements, std::span<float> weight_gradient,
-                                                       datatype type) {
+expert_exchange::rows_here expert_exchange::backward_any(const void* gradient, std::size_t elements,
+                                                         const void* results, std::size_t result_elements,
+                                                         std::span<float> weight_gradient, datatype type) {
   return in().backward(static_cast<const std::byte*>(gradient), elements, static_cast<const std::byte*>(results),
                        result_elements, weight_gradient, type);
 }
+void expert_exchange::start_any(const void* tokens, std::size_t elements, datatype type,
+                                std::span<const std::int32_t> ids, std::span<const float> weights) {
+  in().start(static_cast<const std::byte*>(tokens), elements, type, ids, weights);
+}
+std::optional<expert_exchange::part_here> expert_exchange::next_any(datatype type) { return in().next_part(type); }
+bool expert_exchange::arrived(rank_t peer) { return in().has_arrived(peer); }
+void expert_exchange::ready(rank_t peer) { in().ready(peer); }
+void expert_exchange::combine_parts(void* output, std::size_t elements, datatype type) {
+  in().combine_early(static_cast<std::byte*>(output), elements, type);
+}
+void expert_exchange::cancel() { in().cancel(); }
 std::size_t expert_exchange::dropped() const { return in().dropped_; }
 std::span<const std::uint8_t> expert_exchange::dropped_choices() const { return in().dropped_choices_; }
 expert_profile expert_exchange::profile() { return in().profile(); }

@@ -11,15 +11,21 @@
 // knows that all have begun it, so have read what they read after the round before. Dispatches and combines show different words, in different memory,
 // and mostly alternate, so what a rank shows next nobody reads any more; where one follows another of its kind there is a round more between them.
 //
+// Where a dispatch starts early, words between pairs of ranks take the place of rounds (expert_words.hpp), and rows of each source have a buffer of their
+// own, since nobody knows yet how many others will bring. What all of it ends with is known to have been read by all.
+//
 // Who fails. A round that fails makes the exchange useless at that rank, so it writes to nothing any more that a peer may still read. Whoever ends waits
 // until the others have read what they may read after the last round that has ended here: each tells how many it has `finished`, and who fails or
 // ends has finished all. They have all been in that round, so that takes no longer than their reading. Then its memory is used again, but it is not
-// unmapped (lasting_memory.hpp): who looks at a header that is another exchange's by now finds another `generation`.
+// unmapped (lasting_memory.hpp). Outside of rounds who reads says so before it looks whether the other has `ended`, and that one waits until it is told
+// that nobody reads, which takes no longer than a part. Who looks at a header that is another exchange's by now finds another `generation`.
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,20 +35,26 @@
 #include "engine/experts/expert_exchange.hpp"
 #include "engine/experts/expert_seats.hpp"
 #include "engine/experts/lasting_memory.hpp"
+#include "engine/world/communicator_state.hpp"
+#include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
 namespace troupe {
 
 class process_memory;
+struct expert_word;
 
 /// What one rank shows the others of its domain. Addresses are its process's; an all-zero word is none.
 struct expert_shown {
   /// Tokens of one source: its own, or of another domain.
   struct stream {
     std::uint64_t lists, rows;
+    std::uint64_t results, bases;  ///< where a dispatch has started early: of this rank's experts
   };
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> finished;  ///< rounds after which it has read all it will
+  std::atomic<std::uint32_t> reading;   ///< 1: what others show outside of rounds
+  std::atomic<std::uint32_t> ended;     ///< 1: nobody begins to read that any more
   std::uint64_t results, bases, products;
   stream streams[1];  ///< by source; as many as there are ranks
 
@@ -71,6 +83,7 @@ struct entry_lists {
 struct TROUPE_INTERNAL expert_exchange::inside {
   using clock = std::chrono::steady_clock;
   enum class kind : std::uint8_t { none, dispatch, combine };
+  struct early;
 
   inside(communicator of, int experts, expert_options how);
   ~inside();
@@ -83,12 +96,12 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void meet();
 
   // -- the calls: expert_calls.cpp --
-  arrived dispatch(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
-                   std::span<const float> weights);
+  rows_here dispatch(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
+                     std::span<const float> weights);
   void combine(const std::byte* results, std::size_t elements, std::byte* output, std::size_t output_elements,
                datatype type, bool weighted);
-  arrived backward(const std::byte* gradient, std::size_t elements, const std::byte* results,
-                   std::size_t result_elements, std::span<float> weight_gradient, datatype type);
+  rows_here backward(const std::byte* gradient, std::size_t elements, const std::byte* results,
+                     std::size_t result_elements, std::span<float> weight_gradient, datatype type);
   void* token_room(std::size_t n, datatype type);
   expert_profile profile();
   void reset_profile();
@@ -109,17 +122,32 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void send_tokens(const std::byte* tokens, const std::string& wrong);
   void send_gradients(const std::byte* gradient);
   void find_streams();
-  void lay_out();
+  std::size_t lay_out();
+  /// Which of the rows for this rank's experts.
+  struct came_row {
+    std::size_t source, expert, nth;
+  };
   template <class Take>
   void take_each(std::size_t row_bytes, Take&& take);
   void take_tokens();
+  void take_row(const std::byte* from, std::byte* to, store_hint stores) const;
+  void pack_tokens(const std::byte* tokens);
   void take_gradients(const std::byte* results);
   void find_results();
   void sum_for_others(bool weighted);
+  void sum_of(rank_t source, std::byte* to, bool weighted);
   void sum(std::byte* output, bool weighted);
   void find_products();
   void send_products();
   void collect_products(std::span<float> weight_gradient);
+  /// Which row of what that rank has for the seat, in the memory of results_of_.
+  std::size_t row_at(rank_t rank, std::size_t seat, rank_t source, std::size_t nth) const {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::size_t expert = seat - seats_.first[r];
+    return nth + bases_of_[r][in_parts_ ? expert
+                                        : expert * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(source)];
+  }
+  const std::byte* part_row(const came_row& which) const;
   const std::byte* shared_results(const std::byte* rows, std::size_t bytes);
   /// Exchanges blocks of bytes with the proxies. Sizes are whole lines.
   void exchange_blocks(const lasting_buffer& out, std::span<const std::size_t> sizes, lasting_buffer& in,
@@ -134,6 +162,41 @@ struct TROUPE_INTERNAL expert_exchange::inside {
     return lists_bytes(seats, entries) + in_lines(rows * row);
   }
 
+  // -- a dispatch that starts early: expert_early.cpp --
+  /// @param tiles of the node of a flow that calls; 0: none does
+  void start(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
+             std::span<const float> weights, std::uint64_t tiles = 0);
+  std::optional<part_here> next_part(datatype type);
+  bool has_arrived(rank_t peer);
+  void ready(rank_t peer);
+  void combine_early(std::byte* output, std::size_t elements, datatype type);
+  /// @param why null: cancelled
+  void cancel(const failure_ptr& why = nullptr);
+  /// One that is under way comes to its end: what is still missing is nobody's any more. Throws what that ends with.
+  void finish_early();
+  /// It has failed. @pre in a handler
+  void give_up_early() noexcept;
+  early& started(const char* call) const;
+  void look();
+  /// @param what null: a block
+  void heard(rank_t from, const expert_word* what);
+  void has_come(rank_t source);
+  void show_block(rank_t source);
+  void await_next(rank_t from);
+  void take_part(rank_t source);
+  void tell_ready(rank_t source);
+  void sum_if_all_are_there(rank_t source);
+  void find_results_of(rank_t source);
+  void combine_all();
+  void count_rows();
+  void begin_early(const std::byte* tokens, bool right, std::uint64_t tiles);
+  void await_sums();
+  void check_peer(const char* call, rank_t peer) const;
+  template <class Read>
+  void read_others(Read&& read);
+  entry_lists lists_here(rank_t source) const;
+  std::size_t entries_for(const entry_lists& lists, rank_t rank) const;
+
   // -- among the ranks --
   /// @param wrong why this rank refuses its call; empty: it does not. Throws what the round ends with.
   void round(const std::string& wrong);
@@ -142,7 +205,22 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   static constexpr std::uint64_t refused = ~std::uint64_t{0};  ///< as a word of a round
   /// A call: its time, and what becomes of the exchange if it fails.
   template <class Call>
-  void perform(Call&& call);
+  void perform(Call&& call) {
+    if (failed_) std::rethrow_exception(failed_);
+    const gate::pass inside_engine{state_of(comm_)->core->door, static_cast<std::size_t>(rank_)};
+    if (!inside_engine) refuse_closed();
+    const auto begin = begin_call();
+    try {
+      call();
+    } catch (...) {
+      call_failed();
+      throw;
+    }
+    call_ended(begin);
+  }
+  clock::time_point begin_call();
+  void call_failed();
+  void call_ended(clock::time_point begin);
   void wait_for_readers() noexcept;
   call_options how_to_call() const;
   /// Where this process finds what a rank of the domain has there. Null: nowhere, its process has ended or there is no shared memory left.
@@ -169,8 +247,13 @@ struct TROUPE_INTERNAL expert_exchange::inside {
     return static_cast<std::size_t>(seats_.domain_of[static_cast<std::size_t>(seats_.rank_of[seat])]);
   }
   std::uint32_t domain_seats() const { return seats_.seats_of_domain[static_cast<std::size_t>(domain_)]; }
+  /// What is larger is not found in a cache later (kernels.cpp has the same for copies); beside the reads of as much.
+  static constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
+  static store_hint stores_of(std::size_t bytes) {
+    return bytes >= streamed_bytes ? store_hint::streamed : store_hint::cached;
+  }
   std::size_t result_bytes() const { return options_.hidden * size_of(options_.type); }
-  arrived arrived_in(const lasting_buffer& rows) const;
+  rows_here arrived_in(const lasting_buffer& rows) const;
 
   communicator comm_, near_;  ///< near_: of the domain's server, where that is not all; else empty
   process_memory* others_ = nullptr;
@@ -178,6 +261,9 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   int ranks_ = 1, experts_ = 1, domain_ = 0;
   expert_options options_;
   expert_seats seats_;
+  std::unique_ptr<early> early_;  ///< null: the options have none
+  std::weak_ptr<void> node_;      ///< of a flow, whose it is
+  bool in_parts_ = false;         ///< the rows of the last dispatch are its parts, until its first way back
   std::vector<std::vector<std::uint32_t>> choices_;  ///< by expert
   std::vector<std::int32_t> own_experts_;
   bool some_share_ = false;      ///< a domain has several ranks

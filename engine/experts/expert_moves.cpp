@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::uint32_t none = ~std::uint32_t{0};
 
-/// What is larger is not found in a cache later (kernels.cpp has the same for copies); beside the reads of as much.
-constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
-store_hint stores_of(std::size_t bytes) { return bytes >= streamed_bytes ? store_hint::streamed : store_hint::cached; }
-
 std::uint64_t address(const void* of) { return reinterpret_cast<std::uint64_t>(of); }
 
 /// In f32, always in the same order.
@@ -112,12 +108,8 @@ void expert_exchange::inside::exchange_blocks(const lasting_buffer& out, std::sp
                                 block_list{{coming.begin(), coming.end()}}, datatype::u8, how_to_call()));
 }
 
-/// Sends what other domains need of the tokens, and shows what has come for this one.
-void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::string& wrong) {
-  const auto n = static_cast<std::size_t>(ranks_);
-  for (std::size_t r = 0; r < n; ++r) words_[r] = wrong.empty() ? sizes_[r] : refused;
-  comm_.all_to_all(words_, all_words_, how_to_call());
-  refuse_if_any(wrong);
+/// What other domains need of the tokens, behind its lists.
+void expert_exchange::inside::pack_tokens(const std::byte* tokens) {
   for (std::size_t d = 0; d < seats_.domains.size(); ++d) {
     if (rows_there_[d] == 0) continue;
     std::byte* to = outgoing_.get() + begins_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] +
@@ -130,6 +122,15 @@ void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::st
       to += token_bytes_;
     }
   }
+}
+
+/// Sends that, and shows what has come for this domain.
+void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::string& wrong) {
+  const auto n = static_cast<std::size_t>(ranks_);
+  for (std::size_t r = 0; r < n; ++r) words_[r] = wrong.empty() ? sizes_[r] : refused;
+  comm_.all_to_all(words_, all_words_, how_to_call());
+  refuse_if_any(wrong);
+  pack_tokens(tokens);
   coming_.assign(all_words_.begin(), all_words_.end());
   exchange_blocks(outgoing_, sizes_, incoming_, coming_);
   came_begins_.resize(n);
@@ -194,8 +195,8 @@ void expert_exchange::inside::find_streams() {
   }
 }
 
-/// Where the tokens of each source for each own expert will be; shown to those who fetch the results.
-void expert_exchange::inside::lay_out() {
+/// Where the tokens of each source for each own expert will be; shown to those who fetch the results. Returns how many there are.
+std::size_t expert_exchange::inside::lay_out() {
   const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
   const auto n = static_cast<std::size_t>(ranks_);
   auto* const bases = reinterpret_cast<std::uint32_t*>(bases_.grow(own_experts_.size() * n * sizeof(std::uint32_t)));
@@ -208,42 +209,45 @@ void expert_exchange::inside::lay_out() {
       if (rows_of_[s] != nullptr) row += lists_of_[s].begins[place + 1] - lists_of_[s].begins[place];
     }
     counts_[e] = row - before;
-    came_to_expert_[static_cast<std::size_t>(own_experts_[e])] += counts_[e];
   }
   if (row >= none) throw error(errc::size_overflow, "expert_exchange: " + std::to_string(row) + " tokens for one rank");
-  received_ = row;
-  did_.received += row;
   mine().bases = address(bases);
+  return row;
 }
 
-/// take(row of the stream, its weight, place in the result), for all that came for this rank's experts. Ranks begin with
+/// take(row of the stream, its weight, place in the result, came_row), for all that came for this rank's experts. Ranks begin with
 /// themselves, then go on with the next: so no two begin with the same one.
 template <class Take>
 void expert_exchange::inside::take_each(std::size_t row_bytes, Take&& take) {
   const auto* const bases = bases_.as<std::uint32_t>();
   const auto n = static_cast<std::size_t>(ranks_);
   const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t s = (static_cast<std::size_t>(rank_) + i) % n;
+  for (std::size_t step = 0; step < n; ++step) {
+    const std::size_t s = (static_cast<std::size_t>(rank_) + step) % n;
     if (rows_of_[s] == nullptr) continue;
     const entry_lists& lists = lists_of_[s];
     for (std::size_t e = 0; e < own_experts_.size(); ++e) {
       const std::uint32_t place = seats_.in_domain[first + e];
-      std::size_t at = bases[e * n + s];
-      for (std::uint32_t entry = lists.begins[place]; entry < lists.begins[place + 1]; ++entry, ++at)
-        take(rows_of_[s] + lists.rows[entry] * row_bytes, lists.weights[entry], at);
+      const std::size_t base = bases[e * n + s], count = lists.begins[place + 1] - lists.begins[place];
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t entry = lists.begins[place] + i;
+        take(rows_of_[s] + lists.rows[entry] * row_bytes, lists.weights[entry], base + i, came_row{s, e, i});
+      }
     }
   }
+}
+
+void expert_exchange::inside::take_row(const std::byte* from, std::byte* to, store_hint stores) const {
+  if (options_.transport == expert_transport::exact) troupe::copy(to, from, token_bytes_, stores);
+  else scaled_rows::decode(options_.type, from, to, options_.hidden);
 }
 
 void expert_exchange::inside::take_tokens() {
   const std::size_t bytes = received_ * result_bytes();
   std::byte* const to = rows_.grow(bytes);
   const store_hint stores = stores_of(bytes);
-  take_each(token_bytes_, [&](const std::byte* from, float, std::size_t at) {
-    std::byte* const row = to + at * result_bytes();
-    if (options_.transport == expert_transport::exact) troupe::copy(row, from, token_bytes_, stores);
-    else scaled_rows::decode(options_.type, from, row, options_.hidden);
+  take_each(token_bytes_, [&](const std::byte* from, float, std::size_t at, const came_row&) {
+    take_row(from, to + at * result_bytes(), stores);
   });
 }
 
@@ -252,8 +256,9 @@ void expert_exchange::inside::take_gradients(const std::byte* results) {
   const std::size_t row_bytes = result_bytes();
   std::byte* const to = gradient_rows_.grow(received_ * row_bytes);
   auto* const products = products_.as<float>();
-  take_each(row_bytes, [&](const std::byte* from, float weight, std::size_t at) {
-    products[at] = product(options_.type, from, results + at * row_bytes, options_.hidden);
+  take_each(row_bytes, [&](const std::byte* from, float weight, std::size_t at, const came_row& which) {
+    const std::byte* const result = in_parts_ ? part_row(which) : results + at * row_bytes;
+    products[at] = product(options_.type, from, result, options_.hidden);
     scale(options_.type, weight, from, to + at * row_bytes, options_.hidden);
   });
 }
@@ -272,7 +277,37 @@ void expert_exchange::inside::find_results() {
   }
 }
 
-/// What the domain's experts have made of the tokens of others: a sum for each token, back to where it is from.
+/// What the domain's experts have made of the tokens of `source`, for which this rank is the proxy: a sum for each.
+void expert_exchange::inside::sum_of(rank_t source, std::byte* to, bool weighted) {
+  const auto s = static_cast<std::size_t>(source);
+  const std::uint32_t seats = domain_seats();
+  const entry_lists lists(near(rank_, mine().streams[s].lists), seats);
+  const std::uint32_t entries = lists.begins[seats];
+  // The entries of each row, by seat.
+  of_row_.assign(rows_from_[s] + 2, 0);
+  for (std::uint32_t e = 0; e < entries; ++e) ++of_row_[lists.rows[e] + 2];
+  for (std::size_t row = 2; row < of_row_.size(); ++row) of_row_[row] += of_row_[row - 1];
+  row_at_.resize(entries);
+  factor_of_.resize(entries);
+  for (std::uint32_t place = 0; place < seats; ++place) {
+    const std::uint32_t seat = domain_seat_[place];
+    const rank_t r = seats_.rank_of[seat];
+    for (std::uint32_t e = lists.begins[place]; e < lists.begins[place + 1]; ++e) {
+      const std::uint32_t at = of_row_[lists.rows[e] + 1]++;
+      const std::size_t row = row_at(r, seat, source, e - lists.begins[place]);
+      row_at_[at] = results_of_[static_cast<std::size_t>(r)] + row * result_bytes();
+      factor_of_[at] = weighted ? static_cast<double>(lists.weights[e]) : 1;
+    }
+  }
+  for (std::size_t row = 0; row < rows_from_[s]; ++row) {
+    const std::size_t begin = of_row_[row], count = of_row_[row + 1] - begin;
+    sum_rows(options_.type, std::span<const std::byte* const>(row_at_).subspan(begin, count),
+             std::span<const double>(factor_of_).subspan(begin, count), to + row * result_bytes(), options_.hidden,
+             store_hint::cached);
+  }
+}
+
+/// Those of all sources, back to where they are from.
 void expert_exchange::inside::sum_for_others(bool weighted) {
   const auto n = static_cast<std::size_t>(ranks_);
   sizes_.assign(n, 0);
@@ -284,35 +319,8 @@ void expert_exchange::inside::sum_for_others(bool weighted) {
       coming_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] =
           in_lines(rows_there_[d] * result_bytes());
   std::byte* to = sums_out_.grow(std::max(all, line));
-  const std::uint32_t seats = domain_seats();
-  for (std::size_t s = 0; s < n; ++s) {
-    if (rows_from_[s] == 0) continue;
-    const entry_lists lists(near(rank_, mine().streams[s].lists), seats);
-    const std::uint32_t entries = lists.begins[seats];
-    // The entries of each row, by seat.
-    of_row_.assign(rows_from_[s] + 2, 0);
-    for (std::uint32_t e = 0; e < entries; ++e) ++of_row_[lists.rows[e] + 2];
-    for (std::size_t row = 2; row < of_row_.size(); ++row) of_row_[row] += of_row_[row - 1];
-    row_at_.resize(entries);
-    factor_of_.resize(entries);
-    for (std::uint32_t place = 0; place < seats; ++place) {
-      const std::uint32_t seat = domain_seat_[place];
-      const auto r = static_cast<std::size_t>(seats_.rank_of[seat]);
-      for (std::uint32_t e = lists.begins[place]; e < lists.begins[place + 1]; ++e) {
-        const std::uint32_t at = of_row_[lists.rows[e] + 1]++;
-        const std::size_t row = bases_of_[r][(seat - seats_.first[r]) * n + s] + (e - lists.begins[place]);
-        row_at_[at] = results_of_[r] + row * result_bytes();
-        factor_of_[at] = weighted ? static_cast<double>(lists.weights[e]) : 1;
-      }
-    }
-    for (std::size_t row = 0; row < rows_from_[s]; ++row) {
-      const std::size_t begin = of_row_[row], count = of_row_[row + 1] - begin;
-      sum_rows(options_.type, std::span<const std::byte* const>(row_at_).subspan(begin, count),
-               std::span<const double>(factor_of_).subspan(begin, count), to + row * result_bytes(), options_.hidden,
-               store_hint::cached);
-    }
-    to += sizes_[s];
-  }
+  for (std::size_t s = 0; s < n; to += sizes_[s++])
+    if (rows_from_[s] > 0) sum_of(static_cast<rank_t>(s), to, weighted);
   exchange_blocks(sums_out_, sizes_, sums_in_, coming_);
   coming_begins_.resize(n);
   for (std::size_t r = 0, at = 0; r < n; at += coming_[r++]) coming_begins_[r] = at;
@@ -320,7 +328,7 @@ void expert_exchange::inside::sum_for_others(bool weighted) {
 
 /// Of each token: of its own domain's experts in its order, then of the other domains.
 void expert_exchange::inside::sum(std::byte* output, bool weighted) {
-  const auto k = static_cast<std::size_t>(options_.top_k), n = static_cast<std::size_t>(ranks_);
+  const auto k = static_cast<std::size_t>(options_.top_k);
   const store_hint stores = stores_of(tokens_ * result_bytes());
   std::array<const std::byte*, expert_options::most_top_k> rows{};
   std::array<double, expert_options::most_top_k> factors{};
@@ -330,9 +338,8 @@ void expert_exchange::inside::sum(std::byte* output, bool weighted) {
       if (seat_[c] < 0) continue;
       const auto seat = static_cast<std::size_t>(seat_[c]);
       if (domain_of_seat(seat) != static_cast<std::size_t>(domain_)) continue;
-      const auto r = static_cast<std::size_t>(seats_.rank_of[seat]);
-      const std::size_t row = bases_of_[r][(seat - seats_.first[r]) * n + static_cast<std::size_t>(rank_)] + index_[c];
-      rows[count] = results_of_[r] + row * result_bytes();
+      const rank_t r = seats_.rank_of[seat];
+      rows[count] = results_of_[static_cast<std::size_t>(r)] + row_at(r, seat, rank_, index_[c]) * result_bytes();
       factors[count++] = weighted ? static_cast<double>(weights_[c]) : 1;
     }
     if (spreads())

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "actors/rank/rank_table.hpp"
+#include "engine/experts/expert_early.hpp"
 #include "engine/experts/expert_inside.hpp"
 #include "engine/experts/scaled_rows.hpp"
 #include "engine/world/communicator_state.hpp"
@@ -34,10 +35,10 @@ void check(int experts, const expert_options& how) {
 
 std::uint64_t fingerprint_of(int experts, const expert_options& how) {
   word_hash all;
-  for (const std::uint64_t word :
-       {static_cast<std::uint64_t>(experts), static_cast<std::uint64_t>(how.hidden),
-        static_cast<std::uint64_t>(how.type), static_cast<std::uint64_t>(how.top_k),
-        std::bit_cast<std::uint64_t>(how.capacity), static_cast<std::uint64_t>(how.transport)})
+  for (const std::uint64_t word : {static_cast<std::uint64_t>(experts), static_cast<std::uint64_t>(how.hidden),
+                                   static_cast<std::uint64_t>(how.type), static_cast<std::uint64_t>(how.top_k),
+                                   std::bit_cast<std::uint64_t>(how.capacity),
+                                   static_cast<std::uint64_t>(how.transport), std::uint64_t{how.starts_early}})
     all.add(word);
   for (const auto& ranks : how.placement) {
     all.add(ranks.size());
@@ -106,10 +107,17 @@ expert_exchange::inside::inside(communicator of, int experts, expert_options how
   rows_of_.resize(n);
   results_of_.resize(n);
   bases_of_.resize(n);
+  if (options_.starts_early) {
+    communicator lane = comm_.duplicate(how_to_call());
+    take_along(comm_, lane);
+    early_ = std::make_unique<early>(std::move(lane), state_in(comm_).core->lasting, n, own_experts_.size());
+  }
   meet();
 }
 
 expert_exchange::inside::~inside() {
+  if (early_) early_->words.give_up();
+  header_.as<expert_shown>()->ended.store(1, std::memory_order_seq_cst);
   header_.as<expert_shown>()->finished.store(~std::uint64_t{0}, std::memory_order_release);
   wait_for_readers();
   header_.as<expert_shown>()->generation.store(0, std::memory_order_release);
@@ -121,7 +129,8 @@ void expert_exchange::inside::wait_for_readers() noexcept {
       try {
         const expert_shown* const its = shown_by(r);
         return its == nullptr || its->generation.load(std::memory_order_acquire) != generation_ ||
-               its->finished.load(std::memory_order_acquire) >= rounds_;
+               (its->finished.load(std::memory_order_acquire) >= rounds_ &&
+                its->reading.load(std::memory_order_seq_cst) == 0);
       } catch (const std::exception&) {  // no memory to map what it shows
         return true;
       }
@@ -152,7 +161,7 @@ void expert_exchange::inside::agree(int experts) {
     if (all[r].fingerprint != all[0].fingerprint)
       throw error(errc::mismatch, "expert_exchange: rank " + std::to_string(r) +
                                       " has another number of experts, or other options, than rank 0; all ranks need "
-                                      "the same hidden, type, top_k, capacity, transport and placement");
+                                      "the same hidden, type, top_k, capacity, transport, placement and starts_early");
   generation_ = all[0].number;
 }
 

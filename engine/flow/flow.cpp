@@ -114,21 +114,37 @@ std::optional<stream_base> flow::add(node_description what) {
   return gives;
 }
 
+/// A node of all ranks of `comm`, as far as it does not depend on what it does.
+flow::inside::described flow::inside::of_all_ranks(const std::string& node, const stream_base& input,
+                                                   communicator& comm, const collective_options& how) {
+  check_open();
+  const communicator_state* state = state_of(comm);
+  if (state == nullptr) refuse(node, "its communicator is empty");
+  if (state->core != core && state->core->root() != core)
+    refuse(node, "communicator " + comm.name() + " is not of the engine that the flow was made with");
+  described made;
+  made.collects = true;
+  made.comm = &comm;
+  made.order = how.order;
+  made.inputs = {stream_id(input, node)};
+  made.what.options.credit = how.credit;
+  return made;
+}
+
+stream_base flow::inside::add(described node) {
+  check_new(node);
+  const stream_base gives = make_stream(static_cast<int>(nodes.size()), *node.what.output);
+  node.output = gives.id_;
+  nodes.push_back(std::move(node));
+  return gives;
+}
+
 stream_base flow::collect(std::string name, collective what, const stream_base& input, communicator& comm,
                           const op& reduction, const collective_options& options) {
   inside& in = *inside_;
-  in.check_open();
-  const communicator_state* state = state_of(comm);
-  if (state == nullptr) in.refuse(name, "its communicator is empty");
-  if (state->core != in.core && state->core->root() != in.core)
-    in.refuse(name, "communicator " + comm.name() + " is not of the engine that the flow was made with");
-  inside::described node;
-  node.collects = true;
+  inside::described node = in.of_all_ranks(name, input, comm, options);
   node.kind = what;
-  node.comm = &comm;
   node.reduction = reduction;
-  node.order = options.order;
-  node.inputs = {in.stream_id(input, name)};
   const int n = comm.size();
   if (what == collective::reduce_scatter || what == collective::all_to_all) node.blocks_in = n;
   if (what == collective::all_gather || what == collective::all_to_all) node.blocks_out = n;
@@ -141,13 +157,22 @@ stream_base flow::collect(std::string name, collective what, const stream_base& 
     in.refuse(name, "a block of " + std::to_string(node.parts) + " tiles; at most " + std::to_string(partitions::most) +
                         ", so take larger ones");
   node.what.name = std::move(name);
-  node.what.options.credit = options.credit;
   node.what.output = stream_type{type.type, type.shape, node.parts * node.blocks_out};
-  in.check_new(node);
-  const stream_base gives = in.make_stream(static_cast<int>(in.nodes.size()), *node.what.output);
-  node.output = gives.id_;
-  in.nodes.push_back(std::move(node));
-  return gives;
+  return in.add(std::move(node));
+}
+
+stream_base flow::add_outside(std::string name, std::string kind, const stream_base& input, communicator& comm,
+                              std::shared_ptr<flow_outside> by, const collective_options& options) {
+  inside& in = *inside_;
+  inside::described node = in.of_all_ranks(name, input, comm, options);
+  if (!by) in.refuse(name, "nobody is named who performs it");
+  node.kind = collective::all_reduce;  // as many tiles as it takes, in one block
+  node.outside_kind = std::move(kind);
+  node.outside = std::move(by);
+  node.parts = input.type().tiles;
+  node.what.name = std::move(name);
+  node.what.output = input.type();
+  return in.add(std::move(node));
 }
 
 stream_base flow::promise(std::string name, const stream_type& what) {

@@ -24,6 +24,7 @@
 
 namespace troupe {
 
+class flow_outside;
 class timeline;
 struct flow_record;
 
@@ -144,6 +145,10 @@ public:
 
   /// Any node, with types and shapes that are known when the program runs.
   std::optional<stream_base> add(node_description what);
+  /// A node that `by` performs (flow_outside.hpp), which gives a tile like that of its input for each; the ranks of `comm` agree on the end of the run.
+  /// @param kind what it is, for describe()
+  stream_base add_outside(std::string name, std::string kind, const stream_base& input, communicator& comm,
+                          std::shared_ptr<flow_outside> by, const collective_options& options);
 
   // -- runs -------------------------------------------------------------------------------------------------------------------
 

@@ -262,18 +262,23 @@ void flow::inside::prepare_operations() {
     auto made = std::make_unique<operation>();
     made->node = static_cast<int>(n);
     made->comm = node.comm;
+    operation_of[n] = static_cast<int>(operations.size());
+    if (node.outside) {
+      made->outside = node.outside;
+      operations.push_back(std::move(made));
+      continue;
+    }
     const stream_type& type = streams[static_cast<std::size_t>(resolved(node.inputs[0]))].type;
     const std::size_t block = type.shape.elements() * static_cast<std::size_t>(node.parts);
     call_description call =
         calls::any(node.kind, memory[static_cast<std::size_t>(resolved(node.inputs[0]))].data(),
                    memory[static_cast<std::size_t>(node.output)].data(), block, type.type, node.reduction, 0);
     made->what = node.comm->prepare(std::move(call), partitions(node.parts));
-    operation_of[n] = static_cast<int>(operations.size());
     operations.push_back(std::move(made));
   }
   for (std::size_t o = 0; o < operations.size(); ++o) {
     const int node = operations[o]->node;
-    if (node < 0) continue;
+    if (node < 0 || operations[o]->outside) continue;
     for (int part = 0; part < operations[o]->what.output_parts(); ++part)
       operations[o]->what.then(part, [to = under_way, node](int which) {
         if (const auto run = to->get()) run->arrived(node, which);
@@ -285,7 +290,9 @@ std::string flow::describe() const {
   std::string text;
   for (const inside::described& node : inside_->nodes) {
     text += node.what.name;
-    if (node.collects) text += " (" + std::string{troupe::name(node.kind)} + " of " + node.comm->name() + ")";
+    if (node.collects)
+      text += " (" + (node.outside ? node.outside_kind : std::string{troupe::name(node.kind)}) + " of " +
+              node.comm->name() + ")";
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const auto& from = inside_->streams[static_cast<std::size_t>(inside_->resolved(node.inputs[i]))];
       text += (i == 0 ? " ← " : ", ") +

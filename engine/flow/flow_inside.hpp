@@ -13,6 +13,7 @@
 #include "actors/waiting/completion.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/flow/flow.hpp"
+#include "engine/flow/flow_outside.hpp"
 #include "engine/world/communicator_state.hpp"
 
 namespace troupe {
@@ -47,6 +48,9 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
     op reduction = sum;
     tile_order order = tile_order::by_index;
     int parts = 0, blocks_in = 1, blocks_out = 1;
+    // somebody else's, which is otherwise like one:
+    std::shared_ptr<flow_outside> outside{};
+    std::string outside_kind{};
   };
   /// A stream as it was described.
   struct stream_of {
@@ -64,6 +68,9 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   int stream_id(const stream_base& which, const std::string& node) const;
   int resolved(int stream) const;
   stream_base make_stream(int node, const stream_type& type);
+  described of_all_ranks(const std::string& node, const stream_base& input, communicator& comm,
+                         const collective_options& how);
+  stream_base add(described node);
 
   // -- flow_check.cpp: the graph as a whole --
   void check();
@@ -81,6 +88,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   // -- flow_run.cpp --
   struct run;
   void start_operations(const std::shared_ptr<actors::flow_cell>& run);
+  void start_outside(int number, const std::shared_ptr<actors::flow_cell>& run);
   void wait();
   std::string where() const;  ///< "flow block, rank 1"
 
@@ -99,7 +107,8 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
     int node = -1;  ///< −1: an agreement
     communicator* comm = nullptr;
     std::vector<std::uint8_t> votes{};
-    partitioned what;
+    partitioned what;                         ///< or …
+    std::shared_ptr<flow_outside> outside{};  ///< … who performs it
   };
   std::vector<std::unique_ptr<operation>> operations;
   int agreements = 0;

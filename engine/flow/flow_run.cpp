@@ -42,7 +42,13 @@ struct flow::inside::run final : actors::flow_host {
   failure_ptr ready(std::int32_t node, std::int32_t part) override {
     if (watched()) records[static_cast<std::size_t>(node)].ready(part, flow_clock::now());
     try {
-      operation_of(node).what.ready(part);
+      operation& its = operation_of(node);
+      if (its.outside) {
+        const actors::flow_node& planned = of->plan->nodes[static_cast<std::size_t>(node)];
+        its.outside->ready(place(planned.inputs[0], {part, part}), place(planned.output, {part, part}));
+      } else {
+        its.what.ready(part);
+      }
     } catch (...) {
       return failure_of(node, "part " + std::to_string(part));
     }
@@ -64,7 +70,9 @@ struct flow::inside::run final : actors::flow_host {
     for (int a = 0; a < of->agreements; ++a) of->operations[static_cast<std::size_t>(a)]->what.ready(0);
   }
   void end_operations(const failure_ptr& why) override {
-    for (const auto& one : of->operations) partitioned_access::end(one->what, why);
+    for (const auto& one : of->operations)
+      if (one->outside) one->outside->end(why);
+      else partitioned_access::end(one->what, why);
   }
   void over(const failure_ptr& why) override {
     if (watched()) flow::record(*of->options.timeline, {of->plan, of->rank, std::move(records)});
@@ -108,6 +116,10 @@ void flow::inside::start_operations(const std::shared_ptr<actors::flow_cell>& ru
   for (std::size_t o = 0; o < operations.size(); ++o) {
     const int number = static_cast<int>(o);
     try {
+      if (!broken && operations[o]->outside) {
+        start_outside(number, run);
+        continue;
+      }
       if (!broken) {
         operations[o]->what.start();
         partitioned_access::when_done(operations[o]->what,
@@ -119,6 +131,15 @@ void flow::inside::start_operations(const std::shared_ptr<actors::flow_cell>& ru
     }
     run->ended(number, broken);
   }
+}
+
+void flow::inside::start_outside(int number, const std::shared_ptr<actors::flow_cell>& run) {
+  const operation& its = *operations[static_cast<std::size_t>(number)];
+  const int node = its.node;
+  its.outside->start(
+      where() + ", node " + plan->nodes[static_cast<std::size_t>(node)].name,
+      [run, node](int tile) { run->arrived(node, tile); },
+      [run, number](const failure_ptr& why) { run->ended(number, why); });
 }
 
 void flow::start() {

@@ -114,6 +114,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::vector<std::pair<rank_t, communicator>> grown;
   std::uint64_t id = 0;                   ///< the same in all processes that have ranks of it
   std::vector<std::uint32_t> process_of;  ///< by rank; empty: all ranks live here
+  mutable std::mutex copies_mutex;        // when a copy is made, and when it ends
+  std::vector<std::weak_ptr<communicator_state>> copies;
 
   /// What a part that these ranks form by split number `which` has in a job; nothing: they all live here.
   std::optional<actors::job_part> part_for(std::span<const rank_t> members, epoch_t which, int color) const;
@@ -173,6 +175,10 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   }
   /// The call's, else the communicator's, else the engine's.
   actors::time_limit deadline_for(rank_t rank, const call_options& options) const;
+  /// A copy of this one, of the same ranks, whose calls serve calls of this one: what ends this one ends it, too, while somebody has it. Any thread.
+  void takes_along(const std::shared_ptr<communicator_state>& copy);
+  /// Revoked or aborted by that rank of this process, and all copies with it. Any thread. @pre inside the engine's door
+  void end(rank_t by, const failure_ptr& why) const;
   /// Of shrink() and grow() without one.
   static constexpr std::chrono::minutes usual_deadline{1};
 };
@@ -268,6 +274,8 @@ void keep_own_count(call_description& what, rank_t rank, int ranks);
 const std::shared_ptr<engine_core>& core_of(engine& of);
 /// Null: the handle is empty.
 const communicator_state* state_of(const communicator& of);
+/// communicator_state::takes_along(). @pre neither is empty
+void take_along(const communicator& of, const communicator& copy);
 
 [[noreturn]] void refuse_closed();
 [[noreturn]] void refuse_empty();

@@ -129,6 +129,53 @@ float rounding() {
   return std::is_same_v<T, float> ? 4e-6F : std::is_same_v<T, troupe::f16> ? 4e-3F : 3e-2F;
 }
 
+/// What a dispatch that starts early has brought, as one that does not would have.
+template <class T>
+struct gathered {
+  std::vector<T> rows;
+  std::vector<std::int32_t> experts;
+  std::vector<std::size_t> counts;
+};
+
+/// All parts, computed where they are; some of them are made ready at once, the others by combine().
+template <class T>
+troupe::expert_tokens<T> in_parts(troupe::expert_exchange& exchange, const layer& l, rank_t me, const batch<T>& mine,
+                                  const routes& way, gathered<T>& all) {
+  const std::size_t h = l.options.hidden;
+  exchange.start_dispatch<T>(mine.tokens, mine.ids, mine.weights);
+  for (int e = 0; e < l.experts; ++e)
+    if (const auto homes = way.homes(e); std::count(homes.begin(), homes.end(), me) > 0) all.experts.push_back(e);
+  struct part {
+    std::vector<T> rows;
+    std::vector<std::size_t> counts;
+  };
+  std::vector<part> parts(l.tokens.size());
+  while (const auto next = exchange.next_arrived<T>()) {
+    part& one = parts[static_cast<std::size_t>(next->from)];
+    expect(exchange.arrived(next->from), "what is given out has arrived");
+    expect(one.counts.empty() && next->size() > 0, "a part comes once, and has rows");
+    expect(std::equal(next->experts.begin(), next->experts.end(), all.experts.begin(), all.experts.end()),
+           "the experts of a part");
+    one.rows.assign(next->rows.begin(), next->rows.end());
+    one.counts.assign(next->counts.begin(), next->counts.end());
+    for (std::size_t e = 0; e < next->experts.size(); ++e)
+      for (T& x : next->of(e)) x = made(next->experts[e], x);
+    if ((l.seed + static_cast<std::uint64_t>(next->from)) % 2 == 0) exchange.ready(next->from);
+  }
+  for (std::size_t e = 0; e < all.experts.size(); ++e) {
+    const std::size_t before = all.rows.size();
+    for (const part& one : parts) {
+      if (one.counts.empty()) continue;
+      std::size_t first = 0;
+      for (std::size_t x = 0; x < e; ++x) first += one.counts[x];
+      const auto at = one.rows.begin() + static_cast<std::ptrdiff_t>(first * h);
+      all.rows.insert(all.rows.end(), at, at + static_cast<std::ptrdiff_t>(one.counts[e] * h));
+    }
+    all.counts.push_back((all.rows.size() - before) / h);
+  }
+  return {all.rows, all.experts, all.counts, h};
+}
+
 /// Dispatches, computes, combines and goes back; throws for what is wrong.
 template <class T>
 void check_layer(troupe::expert_exchange& exchange, const layer& l, rank_t me) {
@@ -139,7 +186,9 @@ void check_layer(troupe::expert_exchange& exchange, const layer& l, rank_t me) {
   const bool exact = l.options.transport == troupe::expert_transport::exact;
   const bool one_sum = l.servers.empty();
 
-  const auto got = l.seed % 3 == 0 ? [&] {
+  const bool early = l.options.starts_early && l.seed % 4 != 0;
+  gathered<T> parts;
+  const auto got = early ? in_parts(exchange, l, me, mine, way, parts) : l.seed % 3 == 0 ? [&] {
     const auto room = exchange.token_buffer<T>(l.tokens[static_cast<std::size_t>(me)]);
     std::copy(mine.tokens.begin(), mine.tokens.end(), room.begin());
     return exchange.dispatch<T>(room, mine.ids, mine.weights);
@@ -185,7 +234,8 @@ void check_layer(troupe::expert_exchange& exchange, const layer& l, rank_t me) {
   // What comes back.
   std::vector<T> output(mine.tokens.size(), T(99.0F));
   const std::vector<T> results(got.rows.begin(), got.rows.end());
-  if (l.seed % 2 == 0) exchange.combine<T>(got.rows, output);
+  if (early) exchange.combine<T>(output);
+  else if (l.seed % 2 == 0) exchange.combine<T>(got.rows, output);
   else exchange.combine<T>(results, output);
   const auto targets = way.targets(mine, me);
   std::size_t dropped = 0;
@@ -213,7 +263,8 @@ void check_layer(troupe::expert_exchange& exchange, const layer& l, rank_t me) {
 
   // The way back.
   std::vector<float> of_weights(l.seed % 5 == 0 ? 0 : mine.weights.size(), 99);
-  const auto back = exchange.combine_backward<T>(mine.gradient, results, of_weights);
+  const auto back = early ? exchange.combine_backward<T>(mine.gradient, {}, of_weights)
+                          : exchange.combine_backward<T>(mine.gradient, results, of_weights);
   expect(back.size() == got.size(), "a gradient for each row");
   for (std::size_t e = 0; e < back.experts.size(); ++e)
     for (T& x : back.of(e)) x = made_backward(back.experts[e], x);
@@ -262,6 +313,7 @@ inline layer any_layer(random_numbers& random, int ranks) {
   l.options.type = types[random.below(3)];
   const double capacities[] = {0, 0, 0.5, 1.25};
   l.options.capacity = capacities[random.below(4)];
+  l.options.starts_early = random.below(2) == 0;
   if (random.below(4) == 0) l.options.transport = troupe::expert_transport::f8e4m3;
   if (random.below(2) == 0)
     for (int e = 0; e < l.experts; ++e) {

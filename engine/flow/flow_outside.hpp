@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "engine/flow/flow_parts.hpp"
+#include "protocols/agreement/agreement.hpp"
+
+namespace troupe {
+
+/// What performs a node that may wait for other ranks: it has a thread of its own, where an operator has the run's turn. Such a node takes a tile and gives
+/// one of the same number, later; its tiles are kept until the end of the run.
+///   start(…)      begins a run
+///   ready(tile)   it may be read, and where it goes may be written; each once in a run, in any order
+///   end(why)      the run has failed: nothing more is given, and ended() is called soon
+class flow_outside {
+public:
+  virtual ~flow_outside() = default;
+  /// @param who the node, for texts of failures @param given called with the number of each tile that has been written @param ended called once, when no tile
+  /// is touched any more; null: all were given. Both from any thread, also before this returns. Throws error: it cannot begin, and ended() is not called.
+  virtual void start(const std::string& who, std::function<void(int)> given,
+                     std::function<void(const failure_ptr&)> ended) = 0;
+  virtual void ready(const tile_place& in, const tile_place& out) = 0;
+  virtual void end(const failure_ptr& why) = 0;
+};
+
+}  // namespace troupe
