@@ -92,7 +92,7 @@ TEST_CASE("long chunks go in stripes over all lanes, both directions at once, wh
   }
 }
 
-TEST_CASE("what is short, or was not announced, stays on the first connection, and all lanes carry the rest") {
+TEST_CASE("what is short stays on the first connection, and all lanes carry the rest, announced or not") {
   watched_doors doors;
   pair_of_test job{between::sockets, {3, 3}, doors.called_at()};
   std::vector<std::vector<std::byte>> data;
@@ -100,13 +100,20 @@ TEST_CASE("what is short, or was not announced, stays on the first connection, a
     data.push_back(payload(bytes, static_cast<std::uint32_t>(data.size())));
     job.send(0, data.back(), static_cast<std::uint32_t>(data.size() - 1), epoch);
   };
-  send(stripe_bytes, of_send);  // announced, and short
-  send(900'000, 5);             // a collective's
-  CHECK(comes([&] { return job.heard[1]->chunks.load() == 2; }));
-  CHECK(job.each[0]->lanes_open(1) == 1);
   const std::size_t before = doors.of[1]->passed().size();
-  for (int i = 0; i < 8; ++i) send(4'000'000, of_send);
-  CHECK(comes([&] { return job.heard[1]->chunks.load() == 10; }));
+  epoch_t epoch = of_send;
+  std::size_t longest = stripe_bytes, longer = 4'000'000;
+  SUBCASE("sends") {}
+  SUBCASE("chunks of collectives, which are not announced") { epoch = 5, longest = most_settled, longer = 900'000; }
+  for (int i = 0; i < 20; ++i) send(longest, epoch);
+  send(most_unasked, of_send);
+  const auto all_come = [&] { return job.heard[1]->chunks.load() == static_cast<int>(data.size()); };
+  CHECK(comes(all_come));
+  CHECK(job.each[0]->lanes_open(1) == 1);
+  send(longer, epoch);
+  CHECK(comes([&] { return job.each[0]->lanes_open(1) == 3; }));
+  for (int i = 0; i < 12; ++i) send(longer, epoch);
+  CHECK(comes(all_come));
   const std::vector<std::size_t> passed = doors.of[1]->passed();
   REQUIRE(passed.size() == before + 2);
   for (std::size_t lane = before; lane < passed.size(); ++lane) CHECK(passed[lane] > 2 * stripe_bytes);

@@ -191,6 +191,12 @@ bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_
   p.source = what.source;
   p.epoch = what.epoch;
   if (!is_announced(what.epoch, what.bytes)) {
+    // Of a collective, whose chunks come by their names.
+    if ((what.epoch & point_to_point) == 0 && what.bytes > most_settled && way.may_have(options_.lanes) && alive(to)) {
+      want_lanes(way);
+      way.striped.push_back({std::move(p), false});  // allocates now and then; for what is not short alone
+      return hand_out(way), false;
+    }
     if (!send_locked(way, std::move(p)) || !settled) return false;
     way.settled += bytes;
     return true;

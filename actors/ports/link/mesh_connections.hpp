@@ -62,7 +62,7 @@ struct mesh::outgoing {
   explicit outgoing(std::uint32_t to) : process(to), lane(0), first(*this), mutex(own_mutex) {}
   outgoing(outgoing& of, std::uint8_t which) : process(of.process), lane(which), first(of), mutex(of.own_mutex) {}
 
-  /// All that the system, or the ring, takes. False: `problem` says why not. May throw std::bad_alloc
+  /// All that the system, or the ring, takes. False: `problem` says why not.
   bool flush() {
     blocked.store(false, std::memory_order_relaxed);
     for (refill(); !waiting.empty() && write(waiting.front()); refill()) pop();
@@ -80,11 +80,18 @@ struct mesh::outgoing {
   void refill() {
     if (holds_stripe || first.striped.empty()) return;
     striped_chunk& chunk = first.striped.front();
-    waiting.push_back(chunk.take());  // allocates now and then; for long chunks alone
+    try {
+      waiting.push_back(chunk.take());  // allocates now and then; for long chunks alone
+    } catch (const std::bad_alloc&) {
+      problem = ENOMEM;  // nothing can follow
+      return;
+    }
     waiting.back().number(next_number++);
     holds_stripe = spoke = true;
     if (chunk.taken()) first.striped.pop_front();
   }
+  /// Long chunks to that process may go over so many connections. @pre locked
+  bool may_have(int lanes) const { return lanes > 1 && now == phase::open && !local && problem == 0; }
   void pop() {
     if (waiting.front().stripe) holds_stripe = false;
     waiting.pop_front();
@@ -188,6 +195,7 @@ struct mesh::outgoing {
   // Of the first lane.
   std::vector<std::unique_ptr<outgoing>> lanes;  ///< the further ones; made when they are first wanted
   std::deque<striped_chunk> striped;             ///< not taken to the end yet
+  std::size_t turn = 0;                          ///< which lane is offered the next one first
 };
 
 /// What was received, or set aside, until the last chunk that lies there is consumed. Counts then what was settled.

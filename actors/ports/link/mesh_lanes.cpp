@@ -11,6 +11,11 @@ namespace troupe::actors {
 
 /// Its memory is the whole's.
 mesh::piece mesh::striped_chunk::take() {
+  if (!in_stripes) {
+    next = whole.payload_bytes;
+    whole.stripe = true;
+    return std::move(whole);
+  }
   frame_head head;
   stripe_body body;
   std::memcpy(&head, whole.start.data(), sizeof head);
@@ -33,10 +38,10 @@ mesh::piece mesh::striped_chunk::take() {
 
 /// @pre locked
 bool mesh::goes_in_stripes(const outgoing& way, std::size_t bytes) const {
-  return options_.lanes > 1 && bytes > stripe_bytes && way.now == outgoing::phase::open && !way.local;
+  return bytes > stripe_bytes && way.may_have(options_.lanes);
 }
 
-/// @pre locked, and goes_in_stripes()
+/// @pre locked, and may_have()
 void mesh::want_lanes(outgoing& way) {
   if (!way.lanes.empty()) return;
   try {
@@ -52,12 +57,13 @@ void mesh::want_lanes(outgoing& way) {
   wake();
 }
 
-/// Stripe by stripe, to each lane that has room in turn, so that all that are open carry even the first chunk. What is left goes when the system says
+/// Piece by piece, to each lane that has room in turn, so that all that are open carry even the first chunk. What is left goes when the system says
 /// that a lane has room again. @pre locked
 void mesh::hand_out(outgoing& way) {
-  for (bool any = true; any && !way.striped.empty();) {
-    any = way.flush_one();
-    for (const auto& lane : way.lanes) any = lane->flush_one() || any;
+  const std::size_t lanes = way.lanes.size() + 1;
+  for (std::size_t in_vain = 0; in_vain < lanes && !way.striped.empty(); way.turn = (way.turn + 1) % lanes) {
+    outgoing& lane = way.turn == 0 ? way : *way.lanes[way.turn - 1];
+    in_vain = lane.flush_one() ? 0 : in_vain + 1;
   }
   const auto go_on = [&](outgoing& lane) {
     if (lane.problem != 0) wake();

@@ -32,7 +32,7 @@ struct mesh::piece {
   epoch_t epoch = 0;
   std::size_t done = 0;  ///< bytes that the system has taken
   bool settled = false;  ///< its sender does not wait for it
-  bool stripe = false;
+  bool stripe = false;   ///< or all of a chunk that any lane might have taken
 
   piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator), to(head.to) {
     start_bytes = sizeof head + fixed_bytes;
@@ -72,9 +72,10 @@ struct mesh::piece {
   }
 };
 
-/// A chunk that was cleared, and goes in stripes.
+/// A chunk that any lane may take: in stripes, if it was cleared, else as it is.
 struct mesh::striped_chunk {
   piece whole;
+  bool in_stripes = true;
   std::uint64_t next = 0;  ///< bytes of it that lanes have taken
 
   bool taken() const { return next == whole.payload_bytes; }

@@ -259,7 +259,8 @@ bool mesh::parse(incoming& way) {
     std::memcpy(&head, at, sizeof head);
     if (const std::string why = why_no_frame(head, way.next_number); !why.empty())
       return ended(way, "it sent " + why), false;
-    if (way.lane != 0 && head.kind != frame_kind::stripe && head.kind != frame_kind::process)
+    if (way.lane != 0 && head.kind != frame_kind::chunk && head.kind != frame_kind::stripe &&
+        head.kind != frame_kind::process)
       return ended(way, "it sent what belongs on its first connection on lane " + std::to_string(way.lane)), false;
     if (head.kind == frame_kind::stripe) {
       if (there < sizeof head + sizeof(stripe_body)) return true;
