@@ -373,6 +373,13 @@ void job_links::turned_away(const std::string& who_and_why) {
   if (turned_away_ < most_lines) log_->warn("{} was turned away", who_and_why), ++turned_away_;
 }
 
+void job_links::lanes_changed(std::uint32_t process, int open, const std::string& why_not) {
+  if (why_not.empty()) log_->info("{} connections to {} are open", open, name_of(all(), process));
+  else
+    log_->warn("{} connections to {} have to do: one more cannot be opened ({})", open, name_of(all(), process),
+               why_not);
+}
+
 /// In order: its ranks have said so to their memberships. One that has not, and is gone all the same, is lost.
 void job_links::process_left(std::uint32_t process) {
   {

@@ -119,6 +119,7 @@ private:
   void process_left(std::uint32_t process) override;
   void expelled(const std::string& why) override;
   void turned_away(const std::string& who_and_why) override;
+  void lanes_changed(std::uint32_t process, int open, const std::string& why_not) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
   void forget_oldest_early();

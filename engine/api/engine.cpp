@@ -43,6 +43,7 @@ engine_options checked(engine_options o) {
   check_range("workers", o.workers, -1, 1024);
   check_range("spin", o.spin, 0, 1'000'000);
   check_range("nic_ports", o.nic_ports, 1, 64);
+  check_range("lanes", o.lanes, 1, actors::most_connections);
   for (const double p : {o.faults.drop, o.faults.duplicate, o.faults.reorder, o.faults.delay})
     check_range("a fault's probability", p, 0, 1);
   if (o.deadline && o.deadline->count() <= 0)

@@ -123,6 +123,9 @@ struct engine_options {
   /// Of connections to other hosts (docs/hosts.md): PEM files with this process's certificate, its key, and the authority that all certificates of
   /// the job come from. All three, in all processes: then every TCP connection is TLS 1.3, with certificates of both. Empty: they are open.
   std::string tls_certificate, tls_key, tls_authority;
+  /// Connections to each process of another host, 1 … 16: long messages (docs/hosts.md, "Lanes") are divided over them. Each process decides for what
+  /// it sends. 1: more would only help where one connection cannot fill the path.
+  int lanes = 1;
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.

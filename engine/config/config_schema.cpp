@@ -62,6 +62,8 @@ constexpr std::array schema{
                    "PEM file of this process's certificate, for TLS between hosts; empty: no TLS"},
     config_setting{"engine.tls_key", text, "", "PEM file of the certificate's key, open to its owner only"},
     config_setting{"engine.tls_authority", text, "", "PEM file of the authority that all certificates come from"},
+    config_setting{"engine.lanes", integer, "1", "connections to each process of another host, for long messages", 1,
+                   16},
     config_setting{"engine.log_level", choice, "warn", "least severe message that is logged", 0, 0,
                    "trace|debug|info|warn|error|off"},
     config_setting{"engine.hccl.device", choice, "910b", "of planner hccl", 0, 0, "910b|910_93|310p"},

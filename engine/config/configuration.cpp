@@ -695,6 +695,7 @@ engine_options configuration::engine() const {
   o.tls_certificate = text("engine.tls_certificate");
   o.tls_key = text("engine.tls_key");
   o.tls_authority = text("engine.tls_authority");
+  o.lanes = number("engine.lanes");
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
   if (const config_entry& rank = at("engine.faults.kill_rank");

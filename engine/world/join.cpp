@@ -31,7 +31,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 4";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 5";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -236,6 +236,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   links.silence = options.silence;
   links.build = build;
   links.tls = tls;
+  links.lanes = core.options.lanes;
   core.joined_by = options;
   core.has_grown = where.first_new > 0;
   core.channels_of_job = channels_for(all);

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of frames, as a process of the same job might send them that has gone wrong: whatever is accepted must come out again as
-// the same bytes, so nothing is read that was not there, and nothing is left unread.
+// the same bytes, so nothing is read that was not there, and nothing is left unread. Of a head whatever is accepted must be possible; behind that of a
+// stripe stand its body and the numbers of others of the same chunk, two bytes each: none may count twice, nor the chunk as complete without all.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <span>
 
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/stripes.hpp"
 
 using namespace troupe::actors;
 
@@ -19,6 +23,29 @@ void must_come_out_again(const std::optional<Word>& word, std::span<const std::b
   if (!word) return;
   const std::vector<std::byte> again = to_wire(*word);
   if (again.size() != body.size() || std::memcmp(again.data(), body.data(), body.size()) != 0) std::abort();
+}
+
+void stripes_must_fit(const frame_head& head, std::span<const std::byte> rest) {
+  stripe_body body;
+  if (rest.size() < sizeof body) return;
+  std::memcpy(&body, rest.data(), sizeof body);
+  if (!why_no_stripe(head, body).empty()) return;
+  // They are written there.
+  const std::uint64_t bytes = head.bytes - sizeof body;
+  if (body.bytes > most_chunk_bytes || body.offset > body.bytes || bytes > body.bytes - body.offset) std::abort();
+  if (body.bytes > 1024 * stripe_bytes) return;
+  const std::uint64_t all = (body.bytes + stripe_bytes - 1) / stripe_bytes;
+  stripe_set come{body.bytes};
+  std::set<std::uint64_t> known;
+  const auto one = [&](std::uint64_t which) {
+    const std::uint64_t offset = which % all * stripe_bytes;
+    const bool fresh = known.insert(offset).second;
+    if (come.begin(offset) != fresh) std::abort();
+    if (fresh && come.finish(offset) != (known.size() == all)) std::abort();
+  };
+  one(body.offset / stripe_bytes);
+  for (rest = rest.subspan(sizeof body); rest.size() >= 2; rest = rest.subspan(2))
+    one(std::to_integer<std::uint64_t>(rest[0]) | std::to_integer<std::uint64_t>(rest[1]) << 8);
 }
 
 }  // namespace
@@ -41,7 +68,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (head.kind == frame_kind::announce) possible = possible && head.bytes == sizeof(announce_body);
       if (head.kind == frame_kind::clear || head.kind == frame_kind::credit)
         possible = possible && head.bytes == sizeof(credit_body);
+      if (head.kind == frame_kind::stripe)
+        possible = possible && head.bytes > sizeof(stripe_body) && head.bytes <= sizeof(stripe_body) + stripe_bytes;
       if (why.empty() && !possible) std::abort();
+      if (why.empty() && head.kind == frame_kind::stripe && body.size() > sizeof head)
+        stripes_must_fit(head, body.subspan(sizeof head));
     }
   }
   return 0;

@@ -18,7 +18,7 @@ namespace {
 using bytes = std::vector<std::byte>;
 using status = handshake::status;
 
-constexpr handshake_facts calls{.job = 0x1234, .from = 1, .to = 2, .build = 0xabcd};
+constexpr handshake_facts calls{.job = 0x1234, .from = 1, .to = 2, .build = 0xabcd, .lane = 5};
 constexpr handshake_facts answers{.job = 0x1234, .to = 2, .build = 0xabcd};
 
 const job_key& the_key() {
@@ -88,6 +88,7 @@ void conversation(bool keyed, std::span<const std::byte> edits) {
   }
   require((caller.state() == status::done) == !changed_before);
   require((answerer.state() == status::done) == (!changed_before && !changed_last));
+  require(answerer.state() != status::done || answerer.lane() == calls.lane);
 }
 
 }  // namespace

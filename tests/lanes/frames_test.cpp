@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/stripes.hpp"
 
 #include <doctest/doctest.h>
 
@@ -113,7 +114,7 @@ TEST_CASE("heads that cannot be are told") {
   CHECK(why_no_frame(head, 0).find("a frame of 31 bytes where from 32 to ") == 0);
   for (const auto& [kind, bytes] :
        {std::pair{frame_kind::credit, sizeof(credit_body)}, std::pair{frame_kind::clear, sizeof(credit_body)},
-        std::pair{frame_kind::announce, sizeof(announce_body)}}) {
+        std::pair{frame_kind::announce, sizeof(announce_body)}, std::pair{frame_kind::freed, sizeof(freed_body)}}) {
     head.kind = kind;
     for (const std::size_t other : {bytes - 1, bytes + 1}) {
       head.bytes = other;
@@ -127,6 +128,52 @@ TEST_CASE("heads that cannot be are told") {
   CHECK_FALSE(why_no_frame(head, 0).empty());
   head.kind = static_cast<frame_kind>(200);
   CHECK(why_no_frame(head, 0) == "a frame of unknown kind 200");
+}
+
+TEST_CASE("stripes that cannot be are told") {
+  frame_head head;
+  head.kind = frame_kind::stripe;
+  for (const std::uint64_t bytes : {sizeof(stripe_body), sizeof(stripe_body) + stripe_bytes + 1}) {
+    head.bytes = bytes;
+    CHECK_FALSE(why_no_frame(head, 0).empty());
+  }
+  const auto can_be = [&](std::uint64_t of, std::uint64_t offset, std::uint64_t bytes, std::uint32_t settled = 0) {
+    head.bytes = sizeof(stripe_body) + bytes;
+    stripe_body body;
+    body.bytes = of, body.offset = offset, body.name.settled = settled;
+    return why_no_frame(head, 0).empty() && why_no_stripe(head, body).empty();
+  };
+  constexpr std::uint64_t one = stripe_bytes, gib = std::uint64_t{1} << 30;
+  CHECK(can_be(one + 1, 0, one));
+  CHECK(can_be(one + 1, one, 1));
+  CHECK(can_be(2 * one, one, one));
+  CHECK(can_be(most_chunk_bytes, most_chunk_bytes - one, one));
+  CHECK_FALSE(can_be(one, 0, one));  // would not be in stripes
+  CHECK_FALSE(can_be(most_chunk_bytes + 1, 0, one));
+  CHECK_FALSE(can_be(2 * one, 1, one - 1));
+  CHECK_FALSE(can_be(2 * one, 2 * one, one));
+  CHECK_FALSE(can_be(2 * one, 8 * gib * gib, one));
+  CHECK_FALSE(can_be(2 * one, one, one - 1));
+  CHECK_FALSE(can_be(one + 5, one, 6));
+  CHECK_FALSE(can_be(2 * one, 0, one, 1));
+  head.bytes = sizeof(stripe_body) + 7;
+  stripe_body body;
+  body.bytes = 2 * one;
+  CHECK(why_no_stripe(head, body) == "a stripe of 7 bytes at 0 of a chunk of 524288");
+}
+
+TEST_CASE("a chunk is complete when each of its stripes has come once, in any order") {
+  for (const std::uint64_t stripes : {2, 3, 63, 64, 65, 200}) {
+    CAPTURE(stripes);
+    stripe_set all{(stripes - 1) * stripe_bytes + 5};
+    std::uint64_t at = 0;
+    for (std::uint64_t i = 0; i < stripes; ++i) {
+      at = i % 2 == 0 ? i / 2 : stripes - 1 - i / 2;  // from both ends
+      CHECK(all.begin(at * stripe_bytes));
+      CHECK_FALSE(all.begin(at * stripe_bytes));
+      CHECK(all.finish(at * stripe_bytes) == (i == stripes - 1));
+    }
+  }
 }
 
 TEST_CASE("lengths beyond four thousand million bytes fit every field") {

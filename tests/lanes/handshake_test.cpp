@@ -104,6 +104,26 @@ TEST_CASE("two processes without a key do, too") {
   CHECK((answerer.state() == status::done));
 }
 
+TEST_CASE("which lane it is the answerer is told, with a key and without, and a rendezvous has but one") {
+  for (const job_key& key : {the_key, job_key{}})
+    for (const int lane : {0, 1, 15, 127}) {
+      handshake_facts facts = one_calls;
+      facts.lane = static_cast<std::uint8_t>(lane);
+      handshake caller = handshake::calling(facts, key), answerer = handshake::answering(two_answers, key);
+      const auto said = talk(caller, answerer);
+      CHECK((answerer.state() == status::done));
+      CHECK(answerer.lane() == lane);
+      CHECK(said[0][11] == static_cast<std::byte>(2 * lane + (key.present() ? 1 : 0)));
+    }
+  handshake_facts third = one_calls, service = two_answers;
+  third.lane = 3;
+  third.to = service.to = rendezvous_process;
+  handshake caller = handshake::calling(third, the_key), answerer = handshake::answering(service, the_key);
+  talk(caller, answerer);
+  CHECK((answerer.state() == status::refused));
+  CHECK((caller.state() == status::refused));
+}
+
 TEST_CASE("the key is never said, and no nonce comes twice") {
   bytes before;
   for (int i = 0; i < 10; ++i) {

@@ -5,187 +5,23 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "tests/certificates.hpp"
+#include "tests/lanes/meshes.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
-
-namespace {
-
-struct listener_of_test final : mesh_receiver {
-  bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) override {
-    if (what.announced) {  // it comes behind what was sent in between, so its place in the order is looked at then
-      ++announced;
-      if (!says_clear) return true;
-      frame_head back = head;
-      back.to = what.source;
-      at.load()->send_clear(from, back, {what.epoch, head.to, what.lane, what.sequence});
-      return true;
-    }
-    const auto* const word = reinterpret_cast<const std::byte*>(what.data);
-    bool right = what.source == static_cast<rank_t>(from) && reinterpret_cast<std::uintptr_t>(word) % 16 == 0;
-    for (std::size_t i = 0; i < what.bytes; ++i)
-      right = right && word[i] == static_cast<std::byte>(i * 7 + what.sequence);
-    // Those that were not announced come in order, and each one once.
-    if (!is_announced(what.epoch, what.bytes) && what.sequence < std::exchange(next[from], what.sequence + 1))
-      right = false;
-    if (!come.insert(std::uint64_t{from} << 32 | what.sequence).second) right = false;
-    if (!right) ++wrong;
-    bytes += what.bytes;
-    const std::lock_guard lock(mutex);
-    if (held.size() < 64 && what.bytes <= holds_up_to.load()) held.push_back(std::move(what));  // some are read late
-    ++chunks;
-    return true;
-  }
-  bool credit_arrived(std::uint32_t, const frame_head&, const credit&) override { return ++credits, true; }
-  bool word_arrived(std::uint32_t, const frame_head&, std::span<const std::byte> body) override {
-    return ++words, body.size() != 13;
-  }
-  void process_lost(std::uint32_t process, const std::string& how) override {
-    const std::lock_guard lock(mutex);
-    lost.push_back(std::to_string(process) + ": " + how);
-    ++losses;
-  }
-  void process_left(std::uint32_t) override { ++lefts; }
-  void turned_away(const std::string& who_and_why) override {
-    const std::lock_guard lock(mutex);
-    strangers.push_back(who_and_why);
-    ++turned;
-  }
-
-  std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0}, turned{0};
-  std::atomic<std::size_t> bytes{0};
-  std::array<std::uint32_t, 8> next{};
-  std::set<std::uint64_t> come;
-  std::atomic<mesh*> at{nullptr};
-  std::atomic<int> announced{0};
-  bool says_clear = true;
-  std::atomic<std::size_t> holds_up_to{~std::size_t{0}};  ///< bytes of a chunk
-  std::mutex mutex;
-  std::vector<chunk> held;
-  std::vector<std::string> lost, strangers;
-};
-
-enum class between : std::uint8_t { sockets, tls, memory_of_both };
-
-/// Who a process is, if it is anybody.
-using identities = std::vector<std::shared_ptr<const tls_identity>>;
-identities of_one_authority(std::uint32_t n) {
-  certificate_tests::authority all{"an authority"};
-  identities made;
-  for (std::uint32_t p = 0; p < n; ++p) made.push_back(tls_identity::load(all.issue("process " + std::to_string(p))));
-  return made;
-}
-
-struct meshes_of_test {
-  /// @param made of the processes so many have a mesh; the others' doors stay shut
-  /// @param who with TLS; empty: of one authority
-  /// @param called_at where the others call a door
-  meshes_of_test(between way, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000},
-                 std::uint32_t made = ~std::uint32_t{0}, identities who = {},
-                 const std::function<std::string(const std::string& door)>& called_at = {}) {
-    static std::atomic<int> number{0};
-    const bool local = way == between::memory_of_both;
-    if (way == between::tls && who.empty()) who = of_one_authority(n);
-    who.resize(n);
-    roster all;
-    all.job = 42;
-    for (std::uint32_t p = 0; p < n; ++p) {
-      const std::string name = "unix:@troupe-mesh-test-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
-      doors.push_back(listen_at(socket_address::resolve(local ? name : "tcp://127.0.0.1:0").front()));
-      process_place place;
-      place.host = "here";
-      place.pid = 1000 + p;
-      place.first_rank = p;
-      place.ranks = 1;
-      place.addresses = {socket_address::own(doors.back().get()).to_string()};
-      addresses.push_back(place.addresses.front());
-      if (called_at) place.addresses.front() = called_at(place.addresses.front());
-      all.processes.push_back(place);
-    }
-    mesh_options options;
-    options.silence = silence;
-    options.build = 7;
-    for (std::uint32_t p = 0; p < std::min(n, made); ++p) {
-      heard.push_back(std::make_unique<listener_of_test>());
-      options.tls = who[p];
-      std::vector<descriptor> door;
-      door.push_back(std::move(doors[p]));
-      each.push_back(std::make_unique<mesh>(options, all, p, job_key{}, std::move(door), memory, *heard.back()));
-      heard.back()->at = each.back().get();
-    }
-  }
-  ~meshes_of_test() {
-    std::vector<std::thread> leaving;
-    for (auto& m : each)
-      if (m) leaving.emplace_back([&m] { m->leave(); });
-    for (std::thread& t : leaving) t.join();
-  }
-  /// Nobody has heard a wrong byte, or lost anybody.
-  bool went_well() const {
-    return std::all_of(heard.begin(), heard.end(),
-                       [](const auto& h) { return h->wrong.load() == 0 && h->losses.load() == 0; });
-  }
-  arena memory;
-  std::vector<std::string> addresses;
-  std::vector<descriptor> doors;
-  std::vector<std::unique_ptr<listener_of_test>> heard;
-  std::vector<std::unique_ptr<mesh>> each;
-};
-
-/// Runs the case three times: over sockets alone, open and with TLS, and over memory that both ends map.
-between every_way() {
-  between way = between::sockets;
-  SUBCASE("sockets") {}
-  SUBCASE("TLS") { way = between::tls; }
-  SUBCASE("memory of both") { way = between::memory_of_both; }
-  return way;
-}
-
-template <class Enough>
-bool comes(Enough&& enough) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{30};
-  while (!enough()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
-  return true;
-}
-
-std::vector<std::byte> payload(std::size_t bytes, std::uint32_t sequence) {
-  std::vector<std::byte> made(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 7 + sequence);
-  return made;
-}
-
-/// From rank 0.
-chunk some_chunk(const std::vector<std::byte>& data, epoch_t epoch, std::uint32_t sequence) {
-  chunk c;
-  c.data = data.data();
-  c.bytes = data.size();
-  c.source = 0;
-  c.epoch = epoch;
-  c.sequence = sequence;
-  return c;
-}
-
-}  // namespace
+using namespace mesh_tests;
 
 TEST_CASE("chunks of every size arrive whole, aligned and in order, from several processes at once") {
   meshes_of_test job{every_way(), 3};
@@ -575,69 +411,11 @@ TEST_CASE("with TLS a process of another authority, or without a certificate, is
   for (const auto& h : job.heard) CHECK(h->chunks.load() + h->credits.load() == 0);
 }
 
-namespace {
-/// Passes on what two ends say, and changes one byte of each that says enough.
-class meddler {
-public:
-  meddler(const std::string& door, std::size_t changes_at)
-      : door_(socket_address::resolve(door).front()),
-        listener_(listen_at(socket_address::resolve("tcp://127.0.0.1:0").front())),
-        changes_at_(changes_at),
-        thread_([this] { work(); }) {}
-  ~meddler() {
-    over_.store(true);
-    thread_.join();
-  }
-  meddler(const meddler&) = delete;
-  meddler& operator=(const meddler&) = delete;
-  std::string address() const { return socket_address::own(listener_.get()).to_string(); }
-
-private:
-  struct passage {
-    descriptor from, to;
-    std::array<std::size_t, 2> passed{};
-    bool open = true;
-  };
-  void work() {
-    std::vector<passage> all;
-    std::vector<std::byte> some(64 * 1024);
-    for (std::string why; !over_.load(); std::this_thread::sleep_for(std::chrono::microseconds{200})) {
-      while (descriptor s = accept_from(listener_.get(), why)) {
-        passage p{std::move(s), begin_connect(door_)};
-        std::this_thread::sleep_for(std::chrono::milliseconds{5});
-        all.push_back(std::move(p));
-      }
-      for (passage& p : all)
-        for (const bool there : {true, false}) {
-          const int from = there ? p.from.get() : p.to.get(), to = there ? p.to.get() : p.from.get();
-          const ssize_t n = p.open ? ::recv(from, some.data(), some.size(), MSG_DONTWAIT) : -1;
-          if (n == 0) p.open = false, p.from.reset(), p.to.reset();
-          if (n <= 0) continue;
-          const auto bytes = static_cast<std::size_t>(n);
-          std::size_t& before = p.passed[there ? 0 : 1];
-          if (before <= changes_at_ && changes_at_ < before + bytes) some[changes_at_ - before] ^= std::byte{4};
-          before += bytes;
-          for (std::size_t sent = 0; sent < bytes;) {
-            const ssize_t more = ::send(to, some.data() + sent, bytes - sent, MSG_NOSIGNAL);
-            if (more > 0) sent += static_cast<std::size_t>(more);
-            else if (errno != EAGAIN) break;
-          }
-        }
-    }
-  }
-  socket_address door_;
-  descriptor listener_;
-  std::size_t changes_at_;
-  std::atomic<bool> over_{false};
-  std::thread thread_;
-};
-}  // namespace
-
 TEST_CASE("with TLS a byte that is changed on its way loses the process that it came from, with the reason") {
-  std::vector<std::unique_ptr<meddler>> between_them;
+  std::vector<std::unique_ptr<passages>> between_them;
   std::vector<std::vector<std::byte>> kept;
   meshes_of_test job{between::tls, 2, std::chrono::milliseconds{3000}, 2, {}, [&](const std::string& door) {
-                       between_them.push_back(std::make_unique<meddler>(door, 400'000));
+                       between_them.push_back(std::make_unique<passages>(door, 400'000));
                        return between_them.back()->address();
                      }};
   for (std::uint32_t i = 0; i < 40; ++i) {

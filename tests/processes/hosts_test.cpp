@@ -3,13 +3,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <unistd.h>
 
+#include "tests/certificates.hpp"
 #include "tests/processes/hosts.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
@@ -49,6 +52,51 @@ TEST_CASE("random collectives between hosts are right to the last byte") {
           s.ranks_each, [&](communicator& comm) { run_any_jobs(comm, drawn, 40); }, over_network(m, s.hosts == 4));
     });
     CHECK(trouble(all) == "");
+  }
+}
+
+TEST_CASE(
+    "long messages between hosts go over several connections, with TLS and without, and are right to the last byte") {
+  certificate_tests::authority all_of_job{"an authority"};
+  const troupe::actors::tls_identity::files who = all_of_job.issue("one");
+  for (const bool tls : {false, true}) {
+    CAPTURE(tls);
+    const hosts_of_test hosts{2};
+    if (!hosts.ready()) return;
+    const std::uint64_t drawn = seed() + 77;
+    const auto all = run_processes(2, [&](const member& m) {
+      hosts.enter(m.process);
+      troupe::engine_options options;
+      options.lanes = 4;
+      options.log_level = "info";
+      if (tls)
+        options.tls_certificate = who.certificate, options.tls_key = who.key, options.tls_authority = who.authority;
+      troupe::engine engine(options);
+      communicator comm = engine.join(over_network(m));
+      const auto mine = [](int rank, std::size_t i) {
+        return static_cast<std::int64_t>(i * 3 + i / 1000) * (rank + 1);
+      };
+      constexpr std::size_t count = 2 * 1024 * 1024;  // 16 MiB
+      std::vector<std::int64_t> data(count), sum(count), got(count);
+      for (std::size_t i = 0; i < count; ++i) data[i] = mine(comm.rank(), i);
+      for (int round = 0; round < 3; ++round) {
+        std::fill(sum.begin(), sum.end(), -1);
+        comm.all_reduce(data, sum, troupe::sum);
+        std::fill(got.begin(), got.end(), -1);
+        const int other = 1 - comm.rank();
+        auto sent = comm.send_async(data, other);
+        comm.recv(got, other);
+        sent.wait();
+        for (std::size_t i = 0; i < count; ++i)
+          if (sum[i] != 3 * mine(0, i) || got[i] != mine(other, i)) throw std::runtime_error("wrong bytes");
+      }
+      run_any_jobs(comm, drawn, 20);
+    });
+    CHECK(trouble(all) == "");
+    for (const ended& e : all) {
+      CAPTURE(e.log);
+      CHECK(e.log.find("4 connections to process ") != e.log.npos);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/link/frames.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "actors/ports/link/wire.hpp"
@@ -126,11 +127,22 @@ std::string why_no_frame(const frame_head& head, std::uint64_t expected) {
     case frame_kind::clear: least = most = sizeof(credit_body); break;
     case frame_kind::freed: least = most = sizeof(freed_body); break;
     case frame_kind::announce: least = most = sizeof(announce_body); break;
+    case frame_kind::stripe: least = sizeof(stripe_body) + 1, most = sizeof(stripe_body) + stripe_bytes; break;
     default: break;
   }
   if (head.bytes < least || head.bytes > most)
     return "a frame of " + std::to_string(head.bytes) + " bytes where from " + std::to_string(least) + " to " +
            std::to_string(most) + " are possible";
+  return {};
+}
+
+std::string why_no_stripe(const frame_head& head, const stripe_body& body) {
+  if (body.bytes <= stripe_bytes || body.bytes > most_chunk_bytes || body.name.settled != 0)
+    return "a stripe of a chunk that has none";
+  if (body.offset % stripe_bytes != 0 || body.offset >= body.bytes ||
+      head.bytes - sizeof body != std::min(stripe_bytes, body.bytes - body.offset))
+    return "a stripe of " + std::to_string(head.bytes - sizeof body) + " bytes at " + std::to_string(body.offset) +
+           " of a chunk of " + std::to_string(body.bytes);
   return {};
 }
 

@@ -15,6 +15,9 @@
 //
 // A long message asks first: its sender *announces* it, name and length, and keeps the bytes; when a step of the receiver waits for it, the
 // receiver says *clear*, and the chunk comes, straight into its place. So what a receiver that is late has to keep does not grow with what is sent.
+//
+// A peer may have several connections, *lanes*. All frames go on the first one, in order, but the *stripes* of long chunks that were cleared: each
+// says which part of which chunk it is, so they come on any lane, in any order.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,8 +46,9 @@ enum class frame_kind : std::uint8_t {
   announce,  ///< to a rank's channel: announce_body
   clear,     ///< to the process of a rank that has announced a chunk: credit_body
   freed,     ///< to a process that sends settled chunks: freed_body
+  stripe,    ///< to a rank's channel, on any lane: stripe_body, a part of a chunk that was cleared
 };
-inline constexpr frame_kind last_frame_kind = frame_kind::freed;
+inline constexpr frame_kind last_frame_kind = frame_kind::stripe;
 
 /// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
 inline constexpr std::size_t most_unasked = 128 * 1024;
@@ -58,6 +62,11 @@ constexpr bool is_announced(epoch_t epoch, std::size_t bytes) {
 inline constexpr std::size_t most_settled = 64 * 1024;
 /// Bytes of frames with settled chunks that one process may have with another.
 inline constexpr std::uint64_t settled_window = 1024 * 1024;
+
+/// Connections of one process to another.
+inline constexpr int most_connections = 16;
+/// Of a chunk: every stripe but the last one. Shorter ones would cost more calls of the system, longer ones would leave a lane waiting for another.
+inline constexpr std::uint64_t stripe_bytes = 256 * 1024;
 
 struct frame_head {
   std::uint64_t bytes = 0;  ///< of body and payload, without the zeros behind them
@@ -87,6 +96,13 @@ struct announce_body {
 };
 static_assert(sizeof(announce_body) == 48);
 
+struct stripe_body {
+  chunk_body name;
+  std::uint64_t bytes = 0;   ///< of the chunk's payload
+  std::uint64_t offset = 0;  ///< of the stripe in it: a multiple of stripe_bytes
+};
+static_assert(sizeof(stripe_body) == 48);
+
 struct credit_body {
   std::uint64_t epoch = 0;
   rank_t source = -1;
@@ -111,6 +127,8 @@ inline constexpr std::uint64_t most_chunk_bytes = std::uint64_t{1} << 46;
 
 /// Why the head cannot be one; empty if it can. @param expected its number
 std::string why_no_frame(const frame_head& head, std::uint64_t expected);
+/// Why it can be no stripe; empty if it can. @pre why_no_frame() has nothing against the head
+std::string why_no_stripe(const frame_head& head, const stripe_body& body);
 
 /// From one end of a send or receive to the other.
 struct pair_word {

@@ -90,7 +90,7 @@ handshake::handshake(role which, const handshake_facts& facts, const job_key& ke
 handshake handshake::calling(const handshake_facts& facts, const job_key& key) {
   handshake made{role::caller, facts, key};
   put_prefix(made.hello_, hello_kind);
-  made.hello_[flag_at] = std::byte{key.present()};
+  made.hello_[flag_at] = static_cast<std::byte>(facts.lane << 1U | (key.present() ? 1U : 0U));
   put(made.hello_, build_at, facts.build);
   put(made.hello_, job_at, facts.job);
   put(made.hello_, hello_from_at, facts.from);
@@ -173,6 +173,7 @@ void handshake::take_hello() {
     return;
   }
   peer_ = get<std::uint32_t>(hello_, hello_from_at);
+  facts_.lane = std::to_integer<std::uint8_t>(hello_[flag_at] >> 1);
   answered_ = true;
   write_answer(refusal::none);
 }
@@ -182,11 +183,13 @@ handshake::refusal handshake::about_hello() const {
   if (hello_[word_at] != this_word) return refusal::word_size;
   if (get<std::uint64_t>(hello_, build_at) != facts_.build) return refusal::build;
   if (wants_tls_) return refusal::tls_missing;
-  if (hello_[flag_at] != std::byte{key_.present()})
+  if ((hello_[flag_at] & std::byte{1}) != std::byte{key_.present()})
     return key_.present() ? refusal::key_missing : refusal::key_unwanted;
   const auto job = get<std::uint64_t>(hello_, job_at);
   if (job != facts_.job && (job != 0 || facts_.to != rendezvous_process)) return refusal::job;
   if (get<std::uint32_t>(hello_, hello_to_at) != facts_.to) return refusal::address;
+  // A rendezvous is one connection.
+  if (facts_.to == rendezvous_process && hello_[flag_at] > std::byte{1}) return refusal::address;
   return refusal::none;
 }
 

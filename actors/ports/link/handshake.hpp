@@ -16,7 +16,7 @@
 // The first 16 bytes are laid out the same in every version:
 //
 //   0  8  "TROUPE\r\n"         10  1  word size: bytes of a pointer
-//   8  1  which message        11  1  hello: whether it has a key; answer: refusal; confirm: 0
+//   8  1  which message        11  1  hello: bit 0 whether it has a key, bits 1 to 7 the lane; answer: refusal; confirm: 0
 //   9  1  version: 1           12  4  0x01020304 in the writer's byte order; confirm: 0
 //
 //   hello:  16 8 build   24 8 job   32 4 from   36 4 to    40 32 nonce
@@ -45,6 +45,7 @@ struct handshake_facts {
   std::uint32_t from = 0;                 ///< the caller; the answerer is told
   std::uint32_t to = rendezvous_process;  ///< the answerer
   std::uint64_t build = 0;                ///< equal in processes that understand each other's frames
+  std::uint8_t lane = 0;                  ///< which of the caller's connections to the answerer it is, up to 127
 };
 
 class handshake {
@@ -76,6 +77,8 @@ public:
   const std::string& why() const noexcept { return why_; }
   /// Who is at the other end; what the caller claims counts from `done` on.
   std::uint32_t peer() const noexcept { return peer_; }
+  /// Which of the caller's connections it is; of an answerer it counts from `done` on.
+  std::uint8_t lane() const noexcept { return facts_.lane; }
   /// Whose job both are; a caller that did not know it learns it. Counts from `done` on.
   std::uint64_t job() const noexcept { return facts_.job; }
 

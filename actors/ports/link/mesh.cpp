@@ -40,6 +40,7 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
   for (std::uint32_t p = 0; p < processes(); ++p) {
     out_.push_back(p == here_ ? nullptr : std::make_unique<outgoing>(p));
     places_.push_back(std::make_unique<place_table>());
+    inflow_.push_back(p == here_ ? nullptr : std::make_unique<inflow>());
   }
   watch(epoll_.get(), bell_.get(), subject::bell, 0, EPOLLIN, watching::begins);
   watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
@@ -82,7 +83,9 @@ void mesh::watch(int epoll, int fd, subject whose, std::uint64_t which, std::uin
 }
 
 void mesh::watch(outgoing& way, std::uint32_t events, watching how) {
-  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), subject::outgoing, way.process, events, how);
+  const bool further = way.lane != 0;
+  watch(way.stream ? streams_.get() : epoll_.get(), way.socket.get(), further ? subject::lane : subject::outgoing,
+        further ? std::uint64_t{way.process} * most_connections + way.lane : way.process, events, how);
 }
 
 void mesh::watch(incoming& way, std::uint32_t events, watching how) {
@@ -110,12 +113,13 @@ void mesh::wait_for_room(outgoing& way, bool on) {
 std::size_t mesh::connections() {
   const std::lock_guard reading(reading_);
   const auto incoming = std::count_if(in_.begin(), in_.end(), [](const auto& way) { return way->known && !way->over; });
-  const auto outgoing = std::count_if(out_.begin(), out_.end(), [](const auto& way) {
-    if (!way) return false;
+  auto all = static_cast<std::size_t>(incoming);
+  for (const auto& way : out_) {
+    if (!way) continue;
     const std::lock_guard lock(way->mutex);
-    return way->now == outgoing::phase::open && !way->shared;
-  });
-  return static_cast<std::size_t>(incoming + outgoing);
+    all += static_cast<std::size_t>(lanes_open(*way) - (way->shared ? 1 : 0));
+  }
+  return all;
 }
 
 std::size_t mesh::waiting_bytes() const {
@@ -123,8 +127,13 @@ std::size_t mesh::waiting_bytes() const {
   for (const auto& way : out_) {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
-    for (const piece& p : way->waiting) total += p.total() - p.done;
+    const auto add = [&](const outgoing& lane) {
+      for (const piece& p : lane.waiting) total += p.total() - p.done;
+    };
+    add(*way);
+    for (const auto& lane : way->lanes) add(*lane);
     for (const piece& p : way->parked) total += p.total();
+    for (const striped_chunk& c : way->striped) total += c.whole.payload_bytes - static_cast<std::size_t>(c.next);
   }
   return total;
 }
@@ -182,6 +191,12 @@ bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_
   p.source = what.source;
   p.epoch = what.epoch;
   if (!is_announced(what.epoch, what.bytes)) {
+    // Of a collective, whose chunks come by their names.
+    if ((what.epoch & point_to_point) == 0 && what.bytes > most_settled && way.may_have(options_.lanes) && alive(to)) {
+      want_lanes(way);
+      way.striped.push_back({std::move(p), false});  // allocates now and then; for what is not short alone
+      return hand_out(way), false;
+    }
     if (!send_locked(way, std::move(p)) || !settled) return false;
     way.settled += bytes;
     return true;
@@ -190,7 +205,8 @@ bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_
   head.kind = frame_kind::announce;
   head.bytes = sizeof announced;
   if (way.now == outgoing::phase::closed || way.problem != 0 || !alive(to)) return false;
-  way.parked.push_back(std::move(p));  // allocates, for long ones alone
+  if (goes_in_stripes(way, what.bytes)) want_lanes(way);  // so that they stand when it is cleared
+  way.parked.push_back(std::move(p));                     // allocates, for long ones alone
   send_locked(way, piece{head, &announced, sizeof announced});
   return false;
 }
@@ -199,6 +215,7 @@ void mesh::send_clear(std::uint32_t to, frame_head head, const credit& what) {
   const credit_body body{what.epoch, what.source, what.lane, what.sequence, 0};
   head.kind = frame_kind::clear;
   head.bytes = sizeof body;
+  inflow_[to]->cleared.fetch_add(1);
   send(*out_[to], piece{head, &body, sizeof body});
 }
 
@@ -224,8 +241,14 @@ void mesh::let_go_of(Which&& which) {
     if (!way) continue;
     const std::lock_guard lock(way->mutex);
     std::erase_if(way->parked, which);
-    for (piece& p : way->waiting)
-      if (which(p)) p.own();
+    const auto own = [&](outgoing& lane) {
+      for (piece& p : lane.waiting)
+        if (which(p)) p.own();
+    };
+    own(*way);
+    for (const auto& lane : way->lanes) own(*lane);
+    for (striped_chunk& c : way->striped)
+      if (which(c.whole)) c.whole.own();
   }
 }
 
@@ -452,10 +475,16 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
         return watch_listeners(0, watching::goes_on);
       }
     case subject::streams: static_cast<void>(read_streams()); return;
-    case subject::outgoing: try { return outgoing_event(*out_[id], events);
+    case subject::outgoing:
+    case subject::lane: {
+      const bool further = static_cast<subject>(which >> 32) == subject::lane;
+      const std::uint32_t process = further ? id / most_connections : id;
+      try {
+        return outgoing_event(*lane_of(*out_[process], further ? id % most_connections : 0), events);
       } catch (const std::exception& e) {
-        return lose(id, text_or_nothing("nothing can be sent to it: ", e.what()));
+        return lose(process, text_or_nothing("nothing can be sent to it: ", e.what()));
       }
+    }
     case subject::incoming:
       for (const auto& way : in_)
         if (way->id == id && !way->over) return incoming_event(*way);

@@ -14,6 +14,10 @@
 // Long chunks are announced and wait with their sender until they are cleared (frames.hpp), and are received into the places that ranks
 // have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
 //
+// Lanes. A process opens further connections to one of another host when it first has a long chunk for it (mesh_options::lanes): long chunks that were
+// cleared go in stripes over all that are open at that moment, each lane taking the next stripe when it has room. They carry nothing else, and
+// nothing back. How many there are whoever opens them decides; one that cannot be opened is done without.
+//
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears
 // that it is itself lost (it was stopped, or cut off) loses all others.
@@ -30,8 +34,8 @@
 // TLS. Where processes have certificates, connections between hosts are lines (tls.hpp), which take the place of the system's calls on their
 // sockets: what is written is encrypted by its sender, what comes is decrypted by whoever reads it, straight into its place.
 //
-// Leaving. "bye" is the last word in every connection, of both directions; the others answer by closing theirs, so that nothing unread resets
-// them.
+// Leaving. "bye" is the last word in every connection, of both directions, and said in the first one when all other lanes have ended; the others
+// answer by closing theirs, so that nothing unread resets them.
 
 #include <atomic>
 #include <chrono>
@@ -81,6 +85,8 @@ public:
   virtual void turned_away(const std::string& /*who_and_why*/) {}
   /// The others count this process as lost: it is going to lose them all.
   virtual void expelled(const std::string& /*why*/) {}
+  /// So many connections to it are open now, of how many there might be. @param why_not one more could not be opened; empty: it was
+  virtual void lanes_changed(std::uint32_t /*process*/, int /*open*/, const std::string& /*why_not*/) {}
 };
 
 struct mesh_options {
@@ -88,6 +94,7 @@ struct mesh_options {
   std::chrono::milliseconds to_connect{10000};  ///< for one to answer at all
   std::uint64_t build = 0;                      ///< which every process must have been built as
   std::shared_ptr<const tls_identity> tls;      ///< of connections between hosts; null: they are open
+  int lanes = 1;                                ///< connections to each process of another host, 1 … most_connections
   int to_share = -1;  ///< of the first process of a host: a descriptor that all others of it get; outlives the mesh
 };
 
@@ -142,20 +149,28 @@ public:
   std::size_t waiting_bytes() const;
   /// Connections that frames travel on; for tests.
   std::size_t connections();
+  /// Of them those that carry frames to that process.
+  int lanes_open(std::uint32_t to) const;
 
 private:
   struct piece;
   struct outgoing;
   struct incoming;
   struct received_block;
+  struct striped_chunk;
+  struct arriving_chunk;
+  struct inflow;
   /// What an event is about: the upper half says whose, the lower which.
-  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams, callers_bell };
+  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams, callers_bell, lane };
 
   enum class watching : std::uint8_t { begins, goes_on };
 
   // -- any thread --
   void send(outgoing& way, piece&& what);
   bool send_locked(outgoing& way, piece&& what);
+  bool goes_in_stripes(const outgoing& way, std::size_t bytes) const;
+  void want_lanes(outgoing& way);
+  void hand_out(outgoing& way);
   template <class Which>
   void let_go_of(Which&& which);
   bool alive(std::uint32_t process) const { return presence_.alive(process); }
@@ -179,6 +194,7 @@ private:
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
   void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();
+  void connect_if_wanted(outgoing& way);
   void try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why);
   void go_on_connecting(outgoing& way);
   bool is_called_back(std::uint32_t process, steady_time now);
@@ -189,6 +205,10 @@ private:
   void receive_on(outgoing& way);
   void wait_for_room(outgoing& way, bool on);
   void outgoing_event(outgoing& way, std::uint32_t events);
+  static outgoing* lane_of(outgoing& first, std::size_t lane);
+  static int lanes_open(const outgoing& first);
+  void close_locked(outgoing& way);
+  bool lanes_have_ended(outgoing& first);
   void incoming_event(incoming& way);
   bool shake_hands(incoming& way);
   bool look_how_it_begins(incoming& way);
@@ -201,6 +221,10 @@ private:
   void sink(incoming& way);
   bool parse(incoming& way);
   bool begin_large(incoming& way, const frame_head& head);
+  void begin_frame(incoming& way, const frame_head& head, std::size_t fixed);
+  bool begin_stripe(incoming& way, const frame_head& head);
+  std::shared_ptr<arriving_chunk> arriving(incoming& way, const frame_head& head, const stripe_body& body);
+  bool stripe_came(incoming& way);
   bool arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep);
   std::pair<const std::byte*, std::shared_ptr<const void>> set_aside(incoming& way, const std::byte* payload,
                                                                      std::size_t bytes, std::size_t total);
@@ -222,8 +246,10 @@ private:
     std::string how;      ///< the connection ended; empty: it has not
   };
   bool take_back_bytes(outgoing& way, back_bytes& said);
+  static piece piece_of(const process_word& what);
   void say_last(outgoing& way, const process_word& what);
   bool said_goodbye();
+  void give_up_if_late(outgoing& way, steady_time now);
   void keep_time(steady_time now);
   // -- presence_outbox --
   void tell(std::uint32_t to, const process_word& what) override;
@@ -254,6 +280,7 @@ private:
   std::vector<std::unique_ptr<place_table>> places_;  ///< by process; each has its own lock
   std::vector<std::unique_ptr<outgoing>> out_;        ///< by process; null: this one
   std::vector<std::unique_ptr<incoming>> in_;
+  std::vector<std::unique_ptr<inflow>> inflow_;  ///< by process; null: this one
   std::uint32_t next_incoming_ = 0;
   presence_state presence_;
   steady_time next_look_{}, goodbye_until_{};

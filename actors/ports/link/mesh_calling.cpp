@@ -15,44 +15,49 @@ using clock = std::chrono::steady_clock;
 /// Also those whose writers met a problem.
 void mesh::connect_those_wanted() {
   waits_for_call_ = false;
-  for (const auto& way : out_) {
-    if (!way) continue;
-    std::unique_lock lock(way->mutex);
-    if (way->problem != 0 && way->now == outgoing::phase::open) {
-      const std::string how = "a connection to it failed: " + way->why();
-      lock.unlock();
-      lose(way->process, how);
-      continue;
-    }
-    if (way->now != outgoing::phase::wanted) continue;
-    const steady_time now = clock::now();
-    if (way->wanted_since == steady_time{}) way->wanted_since = now;
-    if (now < way->wanted_since + most_expected && is_called_back(way->process, now)) {
-      waits_for_call_ = true;
-      continue;
-    }
-    way->give_up = now + options_.to_connect;
-    for (const std::string& text : roster_.processes[way->process].addresses) {
-      try {
-        const bool same_host = roster_.processes[way->process].host_key == roster_.processes[here_].host_key;
-        for (const socket_address& a : socket_address::resolve(text))
-          if (same_host || a.family() != AF_UNIX) way->addresses.push_back(a);
-      } catch (const error& e) {
-        way->tried += (way->tried.empty() ? "" : "; ") + std::string{e.what()};
-      }
-    }
-    try_next_address(*way, lock, {});
+  for (const auto& first : out_) {
+    if (!first) continue;
+    std::size_t lane = 0;
+    while (outgoing* const way = lane_of(*first, lane++)) connect_if_wanted(*way);
   }
+}
+
+void mesh::connect_if_wanted(outgoing& way) {
+  std::unique_lock lock(way.mutex);
+  if (way.problem != 0 && way.now == outgoing::phase::open) {
+    const std::string how = "a connection to it failed: " + way.why();
+    lock.unlock();
+    return lose(way.process, how);
+  }
+  if (way.now != outgoing::phase::wanted) return;
+  const steady_time now = clock::now();
+  if (way.wanted_since == steady_time{}) way.wanted_since = now;
+  if (way.lane == 0 && now < way.wanted_since + most_expected && is_called_back(way.process, now)) {
+    waits_for_call_ = true;
+    return;
+  }
+  way.give_up = now + options_.to_connect;
+  const bool same_host = roster_.processes[way.process].host_key == roster_.processes[here_].host_key;
+  for (const std::string& text : roster_.processes[way.process].addresses) {
+    try {
+      for (const socket_address& a : socket_address::resolve(text))
+        if (a.family() != AF_UNIX || (same_host && way.lane == 0)) way.addresses.push_back(a);
+    } catch (const error& e) {
+      way.tried += (way.tried.empty() ? "" : "; ") + std::string{e.what()};
+    }
+  }
+  try_next_address(way, lock, {});
 }
 
 /// It is calling this one, which can answer there.
 bool mesh::is_called_back(std::uint32_t process, steady_time now) {
   return std::any_of(in_.begin(), in_.end(), [&](const auto& way) {
-    return !way->local && !way->known && !way->over && way->hands.peer() == process && now < way->began + most_expected;
+    return !way->local && !way->known && !way->over && way->hands.peer() == process && way->hands.lane() == 0 &&
+           now < way->began + most_expected;
   });
 }
 
-/// @pre locked; it may be left unlocked
+/// One of the further lanes is done without if there is none. @pre locked; it may be left unlocked
 void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
@@ -65,7 +70,7 @@ void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, c
       way.socket = begin_connect(to);
       tune_socket(way.socket.get(), static_cast<int>(options_.silence.count()));
       watch(way, EPOLLOUT | EPOLLIN, watching::begins);
-      way.hands.emplace(handshake::calling({roster_.job, here_, way.process, options_.build}, key_));
+      way.hands.emplace(handshake::calling({roster_.job, here_, way.process, options_.build, way.lane}, key_));
       way.unsent = way.hands->take_output();
       if (options_.tls && to.family() != AF_UNIX)
         way.tls = std::make_shared<tls_line>(options_.tls, tls_line::side::caller);
@@ -74,6 +79,12 @@ void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, c
     } catch (const error& e) {
       way.tried += (way.tried.empty() ? "" : "; ") + std::string{e.what()};
     }
+  }
+  if (way.lane != 0) {
+    close_locked(way);
+    const int open = lanes_open(way.first);
+    lock.unlock();
+    return receiver_.lanes_changed(way.process, open, way.tried);
   }
   const std::string how = "it cannot be reached (" + way.tried + ")";
   lock.unlock();
@@ -116,11 +127,10 @@ bool feed_from(int socket, tls_line* tls, handshake& hands, std::string& why) {
 
 void mesh::go_on_connecting(outgoing& way) {
   std::unique_lock lock(way.mutex);
-  const std::string at = socket_address::other(way.socket.get()).to_string();
+  const std::string at = way.addresses[way.next_address - 1].to_string();
   if (way.now == outgoing::phase::connecting) {
     if (const int problem = connect_error(way.socket.get()); problem != 0)
-      return try_next_address(way, lock,
-                              way.addresses[way.next_address - 1].to_string() + ": " + text_of_errno(problem));
+      return try_next_address(way, lock, at + ": " + text_of_errno(problem));
     way.now = outgoing::phase::shaking;
   }
   int problem = 0;
@@ -138,8 +148,8 @@ void mesh::go_on_connecting(outgoing& way) {
   if (way.hands->state() != handshake::status::done || !sent)
     return watch(way, full ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
   way.hands.reset();
-  const bool local = socket_address::own(way.socket.get()).family() == AF_UNIX;
-  if (local) {
+  way.local = socket_address::own(way.socket.get()).family() == AF_UNIX;
+  if (way.local) {
     try {
       way.ring = byte_ring::make();
     } catch (const error&) {  // no memory, no descriptors: the frames go through the socket
@@ -156,6 +166,11 @@ void mesh::go_on_connecting(outgoing& way) {
   way.opened = clock::now();
   way.writing = true;
   watch(way, EPOLLIN | EPOLLOUT, watching::begins);  // what has waited goes next
+  if (way.lane == 0) return;
+  keep_alive(way.socket.get());
+  const int open = lanes_open(way.first);
+  lock.unlock();
+  receiver_.lanes_changed(way.process, open, {});
 }
 
 // -- one connection for both directions ---------------------------------------------------------------------------------------
@@ -164,7 +179,8 @@ void mesh::go_on_connecting(outgoing& way) {
 /// its connections in any order, must not hear of an answer before it has heard that.
 bool mesh::keeps_answer_back(incoming& way) {
   const std::uint32_t who = way.hands.peer();
-  if (way.local || who >= processes() || who <= here_ || !is_answered_soon(*out_[who])) return false;
+  if (way.local || way.hands.lane() != 0 || who >= processes() || who <= here_ || !is_answered_soon(*out_[who]))
+    return false;
   way.kept_back = true;
   watch(way, 0, watching::goes_on);
   return true;
@@ -215,7 +231,7 @@ bool mesh::say_back(incoming& way, std::byte what) {
 /// The other process's frames come on the connection that this one has opened.
 void mesh::receive_on(outgoing& way) {
   const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
-    return other->known && !other->over && other->process == way.process;
+    return other->known && !other->over && other->process == way.process && other->lane == 0;
   });
   if (twice) return lose(way.process, "it sent what cannot be read");
   {
@@ -286,16 +302,24 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     } else if (!way.flush()) how = "a connection to it failed: " + way.why();
     if (!said.left && how.empty() && !way.has_more()) wait_for_room(way, false);
   }
-  if (said.frames && how.empty()) return receive_on(way);
-  if (said.left) return leaves(way.process);
-  if (said.lost) {
+  if (way.lane != 0) {
+    if (said.frames || said.left || said.lost) how = "it sent what cannot be read";
+    if (way.said_bye && !how.empty()) {  // which has been heard
+      const std::lock_guard lock(way.mutex);
+      return close_locked(way);
+    }
+  } else if (said.frames && how.empty()) {
+    return receive_on(way);
+  }
+  if (said.left && way.lane == 0) return leaves(way.process);
+  if (said.lost && way.lane == 0) {
     presence_.word(way.process, lost_word{here_, "it says so"}, clock::now(), *this);
     return;
   }
   if (how.empty()) return;
   // "bye" may be on its way, in the connection of the other direction.
   for (const auto& other : in_)
-    if (other->known && other->process == way.process && !other->over) incoming_event(*other);
+    if (other->known && other->process == way.process && other->lane == 0 && !other->over) incoming_event(*other);
   lose(way.process, how);
 }
 

@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 
 #include "actors/ports/link/mesh.hpp"
+#include "actors/ports/link/mesh_pieces.hpp"
+#include "actors/ports/link/stripes.hpp"
 #include "actors/ports/link/tls.hpp"
 
 namespace troupe::actors {
@@ -54,69 +56,45 @@ inline constexpr std::chrono::milliseconds longest_sleep{5};
 
 // -- what a connection is ---------------------------------------------------------------------------------------------------
 
-/// A frame on its way out: head and what is copied, then what is referred to, then zeros.
-struct mesh::piece {
-  std::array<std::byte, sizeof(frame_head) + sizeof(announce_body)> start{};
-  std::size_t start_bytes = 0;
-  std::vector<std::byte> body;
-  const std::byte* payload = nullptr;
-  std::size_t payload_bytes = 0;
-  std::shared_ptr<const void> keep;
-  communicator_id communicator = 0;
-  rank_t source = -1;  ///< of a chunk
-  rank_t to = -1;
-  epoch_t epoch = 0;
-  std::size_t done = 0;  ///< bytes that the system has taken
-  bool settled = false;  ///< its sender does not wait for it
-
-  piece(frame_head& head, const void* fixed, std::size_t fixed_bytes) : communicator(head.communicator), to(head.to) {
-    start_bytes = sizeof head + fixed_bytes;
-    std::memcpy(start.data(), &head, sizeof head);
-    if (fixed_bytes > 0) std::memcpy(start.data() + sizeof head, fixed, fixed_bytes);
-  }
-  void number(std::uint64_t n) { std::memcpy(start.data() + offsetof(frame_head, number), &n, sizeof n); }
-  std::size_t content() const { return start_bytes + body.size() + payload_bytes; }
-  std::size_t total() const { return static_cast<std::size_t>(padded(content())); }
-  /// What is left to write.
-  std::size_t parts(std::array<iovec, 4>& to) const {
-    static constexpr std::array<std::byte, 16> zeros{};
-    const std::pair<const std::byte*, std::size_t> all[] = {{start.data(), start_bytes},
-                                                            {body.data(), body.size()},
-                                                            {payload, payload_bytes},
-                                                            {zeros.data(), total() - content()}};
-    std::size_t skip = done, n = 0;
-    for (const auto& [data, bytes] : all) {
-      const std::size_t behind = std::min(skip, bytes);
-      skip -= behind;
-      if (bytes > behind) to[n++] = {const_cast<std::byte*>(data + behind), bytes - behind};
-    }
-    return n;
-  }
-  /// Of a chunk. A credit for it would be called that.
-  bool is_called(const credit_body& what) const {
-    chunk_body mine;
-    std::memcpy(&mine, start.data() + sizeof(frame_head), sizeof mine);
-    return to == what.source && epoch == what.epoch && mine.lane == what.lane && mine.sequence == what.sequence;
-  }
-  /// The payload becomes its own.
-  void own() {
-    if (payload_bytes == 0 || keep != nullptr) return;
-    auto copy = std::make_shared<std::vector<std::byte>>(payload, payload + payload_bytes);
-    payload = copy->data();
-    keep = std::move(copy);
-  }
-};
-
+/// One connection to a process: the first, or one of its further lanes.
 struct mesh::outgoing {
   enum class phase : std::uint8_t { idle, wanted, connecting, shaking, open, closed };
-  explicit outgoing(std::uint32_t to) : process(to) {}
+  explicit outgoing(std::uint32_t to) : process(to), lane(0), first(*this), mutex(own_mutex) {}
+  outgoing(outgoing& of, std::uint8_t which) : process(of.process), lane(which), first(of), mutex(of.own_mutex) {}
 
   /// All that the system, or the ring, takes. False: `problem` says why not.
   bool flush() {
     blocked.store(false, std::memory_order_relaxed);
-    while (!waiting.empty() && write(waiting.front())) waiting.pop_front();
+    for (refill(); !waiting.empty() && write(waiting.front()); refill()) pop();
     if (problem == 0 && waiting.empty()) flush_tls();
     return problem == 0 && publish();
+  }
+  /// The same, and one stripe at most. True: one was taken.
+  bool flush_one() {
+    if (now != phase::open || problem != 0 || !waiting.empty()) return false;
+    refill();
+    if (waiting.empty() || !write(waiting.front())) return false;
+    return pop(), true;
+  }
+  /// Takes the next stripe, behind what waits: one at a time, so lanes take what they have room for, and other frames wait for one at most.
+  void refill() {
+    if (holds_stripe || first.striped.empty()) return;
+    striped_chunk& chunk = first.striped.front();
+    try {
+      waiting.push_back(chunk.take());  // allocates now and then; for long chunks alone
+    } catch (const std::bad_alloc&) {
+      problem = ENOMEM;  // nothing can follow
+      return;
+    }
+    waiting.back().number(next_number++);
+    holds_stripe = spoke = true;
+    if (chunk.taken()) first.striped.pop_front();
+  }
+  /// Long chunks to that process may go over so many connections. @pre locked
+  bool may_have(int lanes) const { return lanes > 1 && now == phase::open && !local && problem == 0; }
+  void pop() {
+    if (waiting.front().stripe) holds_stripe = false;
+    waiting.pop_front();
   }
   /// False: not all of it now, or a problem.
   bool flush_tls() {
@@ -184,7 +162,11 @@ struct mesh::outgoing {
   }
 
   const std::uint32_t process;
-  std::mutex mutex;  // short: a system call at most. A thread of its own for sending would cost every message a switch
+  const std::uint8_t lane;
+  outgoing& first;  ///< of the lanes to that process; perhaps this one
+  std::mutex
+      own_mutex;      // short: a system call at most. A thread of its own for sending would cost every message a switch
+  std::mutex& mutex;  ///< of all lanes to that process
   phase now = phase::idle;
   descriptor socket;
   std::shared_ptr<tls_line> tls;     ///< to another host, where all have certificates
@@ -193,6 +175,7 @@ struct mesh::outgoing {
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
   std::deque<piece> waiting;
   std::vector<piece> parked;  ///< announced
+  bool holds_stripe = false;  ///< that waits
   std::uint64_t next_number = 0;
   std::uint64_t settled = 0,
                 freed = 0;  ///< bytes of settled chunks' frames that were sent, and of those the receiver has freed
@@ -200,6 +183,8 @@ struct mesh::outgoing {
   bool writing = false;     ///< the system is to say when it takes more
   bool stream = false;      ///< open, and so watched in mesh::streams_
   bool shared = false;      ///< the other's frames come on the same connection, so others read there
+  bool local = false;       ///< to a process of this host
+  bool said_bye = false;    ///< nothing follows
   int problem = 0;          ///< errno of whoever wrote; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
@@ -207,6 +192,10 @@ struct mesh::outgoing {
   std::size_t next_address = 0;
   steady_time wanted_since{}, give_up{}, opened{};
   std::string tried;
+  // Of the first lane.
+  std::vector<std::unique_ptr<outgoing>> lanes;  ///< the further ones; made when they are first wanted
+  std::deque<striped_chunk> striped;             ///< not taken to the end yet
+  std::size_t turn = 0;                          ///< which lane is offered the next one first
 };
 
 /// What was received, or set aside, until the last chunk that lies there is consumed. Counts then what was settled.
@@ -221,6 +210,23 @@ struct mesh::received_block {
   scratch_block memory;
   counter freed;
   std::uint64_t settled = 0;
+};
+
+/// A chunk that comes in stripes.
+struct mesh::arriving_chunk {
+  frame_head head;  ///< as if it came whole
+  chunk_body name;
+  stripe_set stripes;
+  std::uint64_t place = 0;                ///< not 0: it is received there
+  bool sinks = false;                     ///< it is nobody's any more
+  std::shared_ptr<received_block> block;  ///< else here
+};
+
+/// What comes from a process on all its lanes together.
+struct mesh::inflow {
+  std::vector<std::shared_ptr<arriving_chunk>> chunks;  ///< not complete; of whoever reads
+  std::uint64_t begun = 0;                              ///< that came in stripes, ever
+  std::atomic<std::uint64_t> cleared{0};                ///< that may: what a peer can make this process keep
 };
 
 struct mesh::incoming {
@@ -242,6 +248,7 @@ struct mesh::incoming {
   bool known = false;  ///< the handshake is done; `process` says who it is
   bool over = false;   ///< closed; goes when its event has been handled
   std::uint32_t process = 0;
+  std::uint8_t lane = 0;
   std::uint64_t next_number = 0;
   steady_time began;
   // What was received and not read yet.
@@ -255,8 +262,10 @@ struct mesh::incoming {
   chunk_body large_chunk;
   std::shared_ptr<received_block> large_block;
   std::size_t large_done = 0, large_bytes = 0, skip = 0;
-  std::uint64_t place = 0;  ///< not 0: it is received there instead
-  bool sinks = false;       ///< it is nobody's any more
+  std::uint64_t place = 0;               ///< not 0: it is received there instead
+  bool sinks = false;                    ///< it is nobody's any more
+  std::shared_ptr<arriving_chunk> into;  ///< it is a stripe of that, and
+  std::size_t offset = 0;                ///< begins there
   // Of settled chunks' frames.
   received_block::counter freed = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::uint64_t said = 0;  ///< of that, to the sender

@@ -12,11 +12,17 @@ using clock = std::chrono::steady_clock;
 
 // -- what the presence says -------------------------------------------------------------------------------------------------
 
-void mesh::tell(std::uint32_t to, const process_word& what) {
+mesh::piece mesh::piece_of(const process_word& what) {
   frame_head head;
   head.kind = frame_kind::process;
-  send_word(to, head, to_wire(what));
+  std::vector<std::byte> body = to_wire(what);
+  head.bytes = body.size();
+  piece p{head, nullptr, 0};
+  p.body = std::move(body);
+  return p;
 }
+
+void mesh::tell(std::uint32_t to, const process_word& what) { send(*out_[to], piece_of(what)); }
 
 bool mesh::can_hear(std::uint32_t process) { return out_[process]->phase_now() == outgoing::phase::open; }
 
@@ -37,7 +43,7 @@ descriptor mesh::shared_by_host(steady_time until) {
 
 void mesh::say_lost(std::uint32_t process) {
   for (const auto& way : in_) {
-    if (!way->known || way->over || way->process != process) continue;
+    if (!way->known || way->over || way->process != process || way->lane != 0) continue;
     if (!way->shared) static_cast<void>(say_back(*way, taken_for_lost));
     else say_last(*out_[process], lost_word{process, "it says so"});
   }
@@ -47,12 +53,7 @@ void mesh::say_lost(std::uint32_t process) {
 void mesh::say_last(outgoing& way, const process_word& what) {
   const std::lock_guard lock(way.mutex);
   if (way.now != outgoing::phase::open || way.problem != 0 || !way.waiting.empty()) return;
-  frame_head head;
-  head.kind = frame_kind::process;
-  std::vector<std::byte> body = to_wire(what);
-  head.bytes = body.size();
-  piece p{head, nullptr, 0};
-  p.body = std::move(body);
+  piece p = piece_of(what);
   p.number(way.next_number++);
   static_cast<void>(way.write(p));
 }
@@ -65,6 +66,7 @@ void mesh::close(std::uint32_t process) {
   close(*out_[process]);
   for (const auto& way : in_)
     if (way->known && way->process == process) close(*way);
+  inflow_[process]->chunks.clear();
 }
 
 void mesh::lost(std::uint32_t process, const std::string& how) {
@@ -84,7 +86,7 @@ void mesh::leaves(std::uint32_t process) {
   close(*out_[process]);
   presence_.leaves(process);
   for (const auto& way : in_)
-    if (way->known && !way->over && way->process == process) return incoming_event(*way);
+    if (way->known && !way->over && way->process == process && way->lane == 0) return incoming_event(*way);
   presence_.gone(process, clock::now(), *this);
 }
 
@@ -94,21 +96,35 @@ bool mesh::said_goodbye() {
   if (goodbye_until_ == steady_time{}) {
     goodbye_until_ = now + options_.silence;
     presence_.leave();
-    for (const auto& way : out_) {
-      if (!way || !alive(way->process)) continue;
-      if (way->phase_now() == outgoing::phase::open) tell(way->process, bye_word{});
-      else close(*way);
-    }
     for (const auto& way : in_) {
       if (!way->known) close(*way);
-      else if (!way->over && !way->shared) static_cast<void>(say_back(*way, leaves_in_order));
+      else if (!way->over && !way->shared && way->lane == 0) static_cast<void>(say_back(*way, leaves_in_order));
     }
+  }
+  for (const auto& way : out_) {
+    if (!way || way->said_bye || !alive(way->process) || !lanes_have_ended(*way)) continue;
+    way->said_bye = true;
+    if (way->phase_now() == outgoing::phase::open) tell(way->process, bye_word{});
+    else close(*way);
   }
   if (now >= goodbye_until_) return true;
   // Whoever has heard it closes the connections of both directions.
   if (std::any_of(in_.begin(), in_.end(), [](const auto& way) { return !way->over; })) return false;
   return std::all_of(out_.begin(), out_.end(),
                      [](const auto& way) { return !way || way->phase_now() == outgoing::phase::closed; });
+}
+
+void mesh::give_up_if_late(outgoing& way, steady_time now) {
+  std::unique_lock lock(way.mutex);
+  const bool calls = way.now == outgoing::phase::connecting || way.now == outgoing::phase::shaking;
+  if (!calls || now <= way.give_up) return;
+  const std::string late = "no answer within " + std::to_string(options_.to_connect.count()) + " ms";
+  if (way.lane != 0) {
+    way.next_address = way.addresses.size();
+    return try_next_address(way, lock, late);
+  }
+  lock.unlock();
+  lose(way.process, "it cannot be reached: " + late);
 }
 
 void mesh::keep_time(steady_time now) {
@@ -120,15 +136,10 @@ void mesh::keep_time(steady_time now) {
     if (way->kept_back && !way->over && !is_answered_soon(*out_[way->hands.peer()]))
       answer_those_kept_back(way->hands.peer());
   presence_.tick(now, *this);
-  for (const auto& way : out_) {
-    if (!way || !alive(way->process)) continue;
-    std::unique_lock lock(way->mutex);
-    const bool hopeless =
-        (way->now == outgoing::phase::connecting || way->now == outgoing::phase::shaking) && now > way->give_up;
-    lock.unlock();
-    if (hopeless)
-      lose(way->process,
-           "it cannot be reached: no answer within " + std::to_string(options_.to_connect.count()) + " ms");
+  for (const auto& first : out_) {
+    if (!first || !alive(first->process)) continue;
+    std::size_t lane = 0;
+    while (outgoing* const way = lane_of(*first, lane++)) give_up_if_late(*way, now);
   }
 }
 

@@ -72,15 +72,20 @@ bool mesh::shake_hands(incoming& way) {
   watch(way, full ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
   if (way.hands.state() != handshake::status::done || !sent) return false;
   way.process = way.hands.peer();
+  way.lane = way.hands.lane();
   const bool twice = std::any_of(in_.begin(), in_.end(), [&](const auto& other) {
-    return other.get() != &way && other->known && !other->over && other->process == way.process;
+    return other.get() != &way && other->known && !other->over && other->process == way.process &&
+           other->lane == way.lane;
   });
-  if (way.process >= processes() || way.process == here_ || twice || !alive(way.process)) return close(way), false;
+  const bool lane_can_be = way.lane == 0 || (way.lane < most_connections && !way.local);
+  if (way.process >= processes() || way.process == here_ || twice || !lane_can_be || !alive(way.process))
+    return close(way), false;
   way.known = true;
-  presence_.hears(way.process, true, clock::now());
+  if (way.lane == 0) presence_.hears(way.process, true, clock::now());
+  else keep_alive(way.socket.get());
   if (!way.local) {
     begin_stream(way);
-    answer_on(way);
+    if (way.lane == 0) answer_on(way);
   }
   return true;
 }
@@ -171,19 +176,20 @@ ssize_t mesh::read_large(incoming& way, std::size_t& asked) {
   if (way.place != 0) {
     ssize_t got = -1;
     asked = std::min(rest, place_table::most_piece);
-    const auto fill = [&](std::byte* at) { got = receive(way, at + way.large_done, asked); };
+    const auto fill = [&](std::byte* at) { got = receive(way, at + way.offset + way.large_done, asked); };
     if (places_[way.process]->fill(way.place, fill)) return got;
     sink(way);
   }
   auto* const to = static_cast<std::byte*>(way.large_block->data());
   asked = way.sinks ? std::min(rest, block_bytes) : rest;
-  return receive(way, way.sinks ? to : to + way.large_done, asked);
+  return receive(way, way.sinks ? to : to + way.offset + way.large_done, asked);
 }
 
 /// The rest of a frame whose place was withdrawn.
 void mesh::sink(incoming& way) {
   way.place = 0;
   way.sinks = true;
+  if (way.into) way.into->place = 0, way.into->sinks = true;
   way.large_block = std::make_shared<received_block>(memory_.acquire(block_bytes), way.freed);
 }
 
@@ -228,6 +234,10 @@ bool mesh::parse(incoming& way) {
     if (way.large) {
       if (way.large_done < way.large_bytes) return true;
       const frame_head head = *std::exchange(way.large, std::nullopt);
+      if (head.kind == frame_kind::stripe) {
+        if (!stripe_came(way)) return false;
+        continue;
+      }
       const auto block = std::move(way.large_block);
       const std::byte* body = nullptr;
       if (head.kind == frame_kind::chunk && way.large_chunk.settled != 0) {
@@ -249,6 +259,14 @@ bool mesh::parse(incoming& way) {
     std::memcpy(&head, at, sizeof head);
     if (const std::string why = why_no_frame(head, way.next_number); !why.empty())
       return ended(way, "it sent " + why), false;
+    if (way.lane != 0 && head.kind != frame_kind::chunk && head.kind != frame_kind::stripe &&
+        head.kind != frame_kind::process)
+      return ended(way, "it sent what belongs on its first connection on lane " + std::to_string(way.lane)), false;
+    if (head.kind == frame_kind::stripe) {
+      if (there < sizeof head + sizeof(stripe_body)) return true;
+      if (!begin_stripe(way, head)) return false;
+      continue;
+    }
     if (head.bytes > large_frame) {
       if (!begin_large(way, head)) return true;
       continue;
@@ -307,11 +325,16 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   } else if (!places_[way.process]->fill(way.place, begin)) {
     sink(way);
   }
+  begin_frame(way, head, fixed);
+  return true;
+}
+
+/// What has come of it so far is where it belongs; what comes next is read there.
+void mesh::begin_frame(incoming& way, const frame_head& head, std::size_t fixed) {
   way.begin += sizeof head + fixed + way.large_done;
   way.skip = static_cast<std::size_t>(padded(sizeof head + head.bytes) - sizeof head - head.bytes);
   way.large = head;
   ++way.next_number;
-  return true;
 }
 
 /// False: the connection has ended.
@@ -392,12 +415,20 @@ void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& 
   if (at == way.parked.end()) return;
   piece chunk = std::move(*at);
   way.parked.erase(at);
-  send_locked(way, std::move(chunk));
+  if (!goes_in_stripes(way, chunk.payload_bytes)) {
+    send_locked(way, std::move(chunk));
+    return;
+  }
+  want_lanes(way);
+  way.striped.push_back({std::move(chunk)});
+  hand_out(way);
 }
 
 bool mesh::process_word_arrived(incoming& way, const frame_head& head, std::span<const std::byte> body) {
   const std::optional<process_word> word = process_word_from(body);
-  if (!word) return ended(way, "it sent a message that cannot be read"), false;
+  // Of a further lane: its frames have come, and its caller waits for this end of it.
+  if (word && way.lane != 0 && std::holds_alternative<bye_word>(*word)) return close(way), false;
+  if (!word || way.lane != 0) return ended(way, "it sent a message that cannot be read"), false;
   if (std::holds_alternative<gave_up_word>(*word) || std::holds_alternative<revoke_word>(*word) ||
       std::holds_alternative<shrink_word>(*word)) {
     if (!receiver_.word_arrived(way.process, head, body))
@@ -420,19 +451,27 @@ void mesh::close(incoming& way) {
   way.socket.reset();
   way.tls.reset();
   if (!way.over && way.stream) --(way.ring ? rings_ : open_streams_);
-  if (!way.over && way.known) presence_.hears(way.process, false, {});
+  if (!way.over && way.known && way.lane == 0) presence_.hears(way.process, false, {});
   way.over = true;
 }
 
 void mesh::close(outgoing& way) {
   const std::lock_guard lock(way.mutex);
+  close_locked(way);
+  way.parked.clear();
+  way.striped.clear();
+  for (const auto& lane : way.lanes) close_locked(*lane);
+}
+
+/// Of a process the one connection. @pre locked
+void mesh::close_locked(outgoing& way) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.tls.reset();
   way.ring = {};
   way.now = outgoing::phase::closed;
   way.waiting.clear();
-  way.parked.clear();
+  way.holds_stripe = false;
   way.hands.reset();
 }
 

@@ -261,4 +261,11 @@ void keep_flight_short(int socket) noexcept {
 #endif
 }
 
+void keep_alive(int socket) noexcept {
+  constexpr int on = 1, idle_seconds = 30, between_seconds = 10;
+  static_cast<void>(::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+  static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds));
+  static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &between_seconds, sizeof between_seconds));
+}
+
 }  // namespace troupe::actors

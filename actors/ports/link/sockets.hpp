@@ -86,6 +86,8 @@ void tune_socket(int socket, int timeout_ms);
 /// Of a connection that is open: to a host that is near, no more bytes are under way than stay in a core's cache. Of others as the system
 /// thinks best, and of what is no TCP.
 void keep_flight_short(int socket) noexcept;
+/// The system says something on the connection now and then when nobody else does, so that no box on its way forgets it.
+void keep_alive(int socket) noexcept;
 
 /// "Connection refused" …
 std::string text_of_errno(int error);
