@@ -162,6 +162,21 @@ TEST_CASE("stripes that cannot be are told") {
   CHECK(why_no_stripe(head, body) == "a stripe of 7 bytes at 0 of a chunk of 524288");
 }
 
+TEST_CASE("what may come on any lane: stripes, words of processes, and chunks that are too long to be settled") {
+  const auto may = [](frame_kind kind, std::size_t bytes) {
+    frame_head head;
+    head.kind = kind;
+    head.bytes = bytes;
+    return goes_on_any_lane(head);
+  };
+  CHECK(may(frame_kind::stripe, sizeof(stripe_body) + 1));
+  CHECK(may(frame_kind::process, 8));
+  CHECK(may(frame_kind::chunk, sizeof(chunk_body) + most_settled + 1));
+  CHECK_FALSE(may(frame_kind::chunk, sizeof(chunk_body) + most_settled));
+  for (const frame_kind kind : {frame_kind::credit, frame_kind::announce, frame_kind::clear, frame_kind::freed})
+    CHECK_FALSE(may(kind, sizeof(chunk_body) + most_settled + 1));
+}
+
 TEST_CASE("a chunk is complete when each of its stripes has come once, in any order") {
   for (const std::uint64_t stripes : {2, 3, 63, 64, 65, 200}) {
     CAPTURE(stripes);

@@ -323,6 +323,18 @@ TEST_CASE("stripes that cannot be end the connection that they come on") {
     send_stripe(job, whole, 0, stripe_bytes, whole.size() + 1);
     why = "it sent stripes of two chunks with one name";
   }
+  SUBCASE("a settled chunk that is too long to be one") {
+    frame_head head;
+    head.communicator = 9;
+    head.to = 1;
+    head.kind = frame_kind::chunk;
+    chunk_body body{5, 0, 0, 0, 0, 0};
+    body.settled = 1;
+    std::vector<std::byte> all(sizeof body + most_settled + 1);
+    std::memcpy(all.data(), &body, sizeof body);
+    job.each[0]->send_word(1, head, std::move(all));
+    why = "it sent a settled chunk of 65537 bytes";
+  }
   SUBCASE("beside the grid") {
     clear_one(job);
     send_stripe(job, whole, 0, 16);

@@ -129,6 +129,11 @@ inline constexpr std::uint64_t most_chunk_bytes = std::uint64_t{1} << 46;
 std::string why_no_frame(const frame_head& head, std::uint64_t expected);
 /// Why it can be no stripe; empty if it can. @pre why_no_frame() has nothing against the head
 std::string why_no_stripe(const frame_head& head, const stripe_body& body);
+/// Such a frame may come on any lane of its sender; others come on the first one, in order.
+constexpr bool goes_on_any_lane(const frame_head& head) {
+  return head.kind == frame_kind::stripe || head.kind == frame_kind::process ||
+         (head.kind == frame_kind::chunk && head.bytes > sizeof(chunk_body) + most_settled);
+}
 
 /// From one end of a send or receive to the other.
 struct pair_word {

@@ -15,8 +15,8 @@
 // have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
 //
 // Lanes. A process opens further connections to one of another host when it first has a long chunk for it (mesh_options::lanes): long chunks that were
-// cleared go in stripes over all that are open at that moment, each lane taking the next stripe when it has room. They carry nothing else, and
-// nothing back. How many there are whoever opens them decides; one that cannot be opened is done without.
+// cleared go in stripes over all that are open at that moment, and collectives' that come unasked go whole, each lane taking the next when it has
+// room. They carry nothing else, and nothing back. How many there are whoever opens them decides; one that cannot be opened is done without.
 //
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears

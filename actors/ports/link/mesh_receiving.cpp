@@ -259,8 +259,7 @@ bool mesh::parse(incoming& way) {
     std::memcpy(&head, at, sizeof head);
     if (const std::string why = why_no_frame(head, way.next_number); !why.empty())
       return ended(way, "it sent " + why), false;
-    if (way.lane != 0 && head.kind != frame_kind::chunk && head.kind != frame_kind::stripe &&
-        head.kind != frame_kind::process)
+    if (way.lane != 0 && !goes_on_any_lane(head))
       return ended(way, "it sent what belongs on its first connection on lane " + std::to_string(way.lane)), false;
     if (head.kind == frame_kind::stripe) {
       if (there < sizeof head + sizeof(stripe_body)) return true;
@@ -269,6 +268,8 @@ bool mesh::parse(incoming& way) {
     }
     if (head.bytes > large_frame) {
       if (!begin_large(way, head)) return true;
+      if (head.kind == frame_kind::chunk && way.large_chunk.settled != 0 && way.large_bytes > most_settled)
+        return ended(way, "it sent a settled chunk of " + std::to_string(way.large_bytes) + " bytes"), false;
       continue;
     }
     const std::size_t total = static_cast<std::size_t>(padded(sizeof head + head.bytes));
