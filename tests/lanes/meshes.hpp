@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,8 +43,11 @@ struct listener_of_test final : mesh_receiver {
     }
     const auto* const word = reinterpret_cast<const std::byte*>(what.data);
     bool right = what.source == static_cast<rank_t>(from) && reinterpret_cast<std::uintptr_t>(word) % 16 == 0;
-    for (std::size_t i = 0; i < what.bytes; ++i)
+    // The rest repeats the first 256: compared at once, which a sanitizer does not watch byte by byte.
+    constexpr std::size_t period = 256;
+    for (std::size_t i = 0; i < std::min(what.bytes, period); ++i)
       right = right && word[i] == static_cast<std::byte>(i * 7 + what.sequence);
+    right = right && (what.bytes <= period || std::memcmp(word, word + period, what.bytes - period) == 0);
     // Those of the first connection come in order, and each one once.
     const bool first = several_lanes ? what.bytes <= most_settled : !is_announced(what.epoch, what.bytes);
     if (first && what.sequence < std::exchange(next[from], what.sequence + 1)) right = false;

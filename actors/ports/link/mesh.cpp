@@ -23,7 +23,7 @@ using clock = std::chrono::steady_clock;
 
 mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& key, std::vector<descriptor> listeners,
            arena& memory, mesh_receiver& receiver)
-    : options_(options),
+    : options_(std::move(options)),
       roster_(std::move(in)),
       here_(here),
       key_(key),
