@@ -165,7 +165,7 @@ struct mesh::outgoing {
   const std::uint8_t lane;
   outgoing& first;  ///< of the lanes to that process; perhaps this one
   std::mutex
-      own_mutex;      // short: a system call at most. A thread of its own for sending would cost every message a switch
+      own_mutex;  // short: a system call at most, or one a lane. A thread of its own for sending would cost every message a switch
   std::mutex& mutex;  ///< of all lanes to that process
   phase now = phase::idle;
   descriptor socket;
