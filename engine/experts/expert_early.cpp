@@ -344,6 +344,22 @@ void expert_exchange::inside::await_sums() {
   sums_in_.grow(std::max(all, line));
 }
 
+/// Waits for the next rank that has shown its tokens, and takes what is for this one. Nothing: all have been taken.
+std::optional<rank_t> expert_exchange::inside::take_next() {
+  early& e = *early_;
+  for (look(); !e.all_given(); look()) {
+    if (e.to_give.empty()) {
+      e.words.sleep();
+      continue;
+    }
+    const rank_t source = e.to_give.front();
+    e.to_give.pop_front();
+    take_part(source);
+    return source;
+  }
+  return std::nullopt;
+}
+
 std::optional<expert_exchange::part_here> expert_exchange::inside::next_part(datatype type) {
   early& e = started("next_arrived()");
   if (type != options_.type)
@@ -352,18 +368,11 @@ std::optional<expert_exchange::part_here> expert_exchange::inside::next_part(dat
   std::optional<part_here> part;
   perform([&] {
     while (!part) {
-      look();
-      if (e.all_given()) break;
-      if (e.to_give.empty()) {
-        e.words.sleep();
-        continue;
-      }
-      const rank_t source = e.to_give.front();
-      e.to_give.pop_front();
-      take_part(source);
-      const early::source& of = e.of[static_cast<std::size_t>(source)];
+      const std::optional<rank_t> source = take_next();
+      if (!source) break;
+      const early::source& of = e.of[static_cast<std::size_t>(*source)];
       if (of.all > 0)
-        part = {{of.rows->get(), of.all * options_.hidden, own_experts_, of.counts, options_.hidden}, source};
+        part = {{of.rows->get(), of.all * options_.hidden, own_experts_, of.counts, options_.hidden}, *source};
     }
     if (part) return;
     if (e.refused_by >= 0) {
@@ -448,15 +457,7 @@ void expert_exchange::inside::finish_early() {
   if (!early_ || !early_->open) return;
   early& e = *early_;
   if (!e.combined) {
-    for (look(); !e.all_given(); look()) {
-      if (e.to_give.empty()) {
-        e.words.sleep();
-        continue;
-      }
-      const rank_t source = e.to_give.front();
-      e.to_give.pop_front();
-      take_part(source);
-    }
+    while (take_next()) {}
     combine_all();
     e.words.vote();
   }

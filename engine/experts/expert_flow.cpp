@@ -14,7 +14,6 @@
 #include "engine/experts/expert_inside.hpp"
 #include "engine/flow/flow_outside.hpp"
 #include "memory/error.hpp"
-#include "memory/exception_text.hpp"
 
 namespace troupe {
 
@@ -165,15 +164,7 @@ private:
   }
 
   /// @pre in a handler
-  failure_ptr failure_of(std::size_t tile) const {
-    errc code = errc::aborted;
-    try {
-      throw;
-    } catch (const error& e) {
-      code = e.code_value();
-    } catch (...) {}  // its text is all that is known of it
-    return make_failure(code, who_ + ", tile " + std::to_string(tile) + ": " + text_of(std::current_exception()));
-  }
+  failure_ptr failure_of(std::size_t tile) const { return failure_under_way(who_ + ", tile " + std::to_string(tile)); }
 
   expert_access::inside* const through_;  ///< where it stays, wherever the exchange is moved
   const detail::expert_functions what_;

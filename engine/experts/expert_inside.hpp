@@ -184,6 +184,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void show_block(rank_t source);
   void await_next(rank_t from);
   void take_part(rank_t source);
+  std::optional<rank_t> take_next();
   void tell_ready(rank_t source);
   void sum_if_all_are_there(rank_t source);
   void find_results_of(rank_t source);

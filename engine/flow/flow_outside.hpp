@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
 #include "engine/flow/flow_parts.hpp"
+#include "memory/error.hpp"
+#include "memory/exception_text.hpp"
 #include "protocols/agreement/agreement.hpp"
 
 namespace troupe {
@@ -24,5 +27,16 @@ public:
   virtual void ready(const tile_place& in, const tile_place& out) = 0;
   virtual void end(const failure_ptr& why) = 0;
 };
+
+/// The exception under way, as a run ends with it on all ranks. Any thread. Throws std::bad_alloc. @param where what threw it @pre in a handler
+inline failure_ptr failure_under_way(const std::string& where) {
+  errc code = errc::aborted;
+  try {
+    throw;
+  } catch (const error& e) {
+    code = e.code_value();
+  } catch (...) {}  // its text is all that is known of it
+  return make_failure(code, where + ": " + text_of(std::current_exception()));
+}
 
 }  // namespace troupe

@@ -8,7 +8,6 @@
 #include "engine/flow/timeline.hpp"
 #include "engine/world/partitioned_access.hpp"
 #include "memory/error.hpp"
-#include "memory/exception_text.hpp"
 
 namespace troupe {
 
@@ -91,14 +90,8 @@ private:
   }
   /// The exception under way, as the run ends with it on all ranks.
   failure_ptr failure_of(std::int32_t node, const std::string& at) const {
-    errc code = errc::aborted;
-    try {
-      throw;
-    } catch (const error& e) {
-      code = e.code_value();
-    } catch (...) {}  // its text is all that is known of it
-    return make_failure(code, of->where() + ", node " + of->plan->nodes[static_cast<std::size_t>(node)].name + ", " +
-                                  at + ": " + text_of(std::current_exception()));
+    return failure_under_way(of->where() + ", node " + of->plan->nodes[static_cast<std::size_t>(node)].name + ", " +
+                             at);
   }
 
   std::shared_ptr<inside> of;
