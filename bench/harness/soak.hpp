@@ -49,8 +49,16 @@ struct result {
   std::map<std::string, std::uint64_t> ends;   ///< of all ranks' operations, by how they ended
   std::map<std::string, std::uint64_t> kinds;  ///< operations by kind
   std::uint64_t wrong = 0;                     ///< results
-  /// From the first look to the last, and the largest step up between two of them.
-  std::ptrdiff_t grown() const { return looks.empty() ? 0 : looks.back().heap - looks.front().heap; }
+  /// From the least of the first third of the looks to the least of the last third: what threads keep for their next messages comes and goes
+  /// from look to look, what is lost stays in all of them.
+  std::ptrdiff_t grown() const {
+    if (looks.empty()) return 0;
+    const auto third = static_cast<std::ptrdiff_t>(std::max<std::size_t>(1, looks.size() / 3));
+    const auto least = [](auto begin, auto end) {
+      return std::min_element(begin, end, [](const look& a, const look& b) { return a.heap < b.heap; })->heap;
+    };
+    return least(looks.end() - third, looks.end()) - least(looks.begin(), looks.begin() + third);
+  }
   /// The smallest step: what is kept for the next operations is taken once, a leak grows in all of them.
   std::ptrdiff_t least_step() const {
     std::ptrdiff_t least = looks.size() < 2 ? 0 : looks[1].heap - looks[0].heap;
