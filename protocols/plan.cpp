@@ -31,6 +31,14 @@ bool touches_shared(const score& s, rank_t rank) {
                              [&](const lane& l) { return std::ranges::any_of(l, touches); });
 }
 
+void rename_peers(program& code, rank_t stride) {
+  for (std::vector<instruction>& lane : code.lanes)
+    for (instruction& i : lane) {
+      if (i.from > 0) i.from *= stride;
+      if (i.to > 0) i.to *= stride;
+    }
+}
+
 }  // namespace
 
 plan::plan(const plan& like)
@@ -80,6 +88,7 @@ program plan::compiled(rank_t rank) const {
     made.sums.divisor = static_cast<std::size_t>(notes->ranks);
     mark_completing(made, verified->completing[static_cast<std::size_t>(rank)]);
   }
+  if (const mailbox_plan* by = mailbox(); by != nullptr && by->stride != 1) rename_peers(made, by->stride);
   return made;
 }
 
@@ -129,6 +138,10 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   if (const mailbox_plan* by = mailbox()) {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));
+  }
+  if (const tiers_plan* by = tiers()) {
+    h.add(static_cast<std::uint64_t>(by->of_host));
+    for (const auto* stage : {&by->collect, &by->across, &by->spread}) h.add((*stage)->identity);
   }
   if (const nic_plan* by = nic()) h.add(static_cast<std::uint64_t>(by->credits) << 32 | by->packet_bytes);
   return std::max<std::uint64_t>(h.state, 1);

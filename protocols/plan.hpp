@@ -29,6 +29,7 @@ struct mailbox_plan {
   bool any_order = false;  ///< members of a fan are performed as they come
   bool agrees = false;     ///< nobody ends its part before it has heard of everybody; otherwise the membership is asked
   step_work work = step_work::at_once;  ///< other: in virtual time
+  rank_t stride = 1;                    ///< rank r of the score is rank r · stride of the communicator
   program_cache<program> programs{};
 };
 
@@ -51,6 +52,18 @@ struct nic_plan {
   descriptor_cache descriptors{};
 };
 
+class plan;
+
+/// In three stages (protocols/tiers.hpp): the ranks of each host over a board of theirs, the first ranks of the hosts by mailbox, and the
+/// ranks of each host over their board again.
+struct tiers_plan {
+  int of_host = 1;                      ///< ranks of each host, which follow each other
+  std::shared_ptr<const plan> collect;  ///< of a host's ranks; on a board
+  std::shared_ptr<const plan> across;   ///< of the hosts' first ranks; by mailbox
+  std::shared_ptr<const plan> spread;   ///< of a host's ranks; on a board
+  int hosts() const;
+};
+
 /// Thread-safe once it is made. Programs are compiled when a rank first asks.
 class plan {
 public:
@@ -64,7 +77,7 @@ public:
   /// Rooted, with a score for separate buffers: verified also for a root whose call is in place, which otherwise copies its input
   /// aside. Only the root knows whether it is.
   bool root_in_place = false;
-  std::shared_ptr<const score> notes;  ///< lowered and verified
+  std::shared_ptr<const score> notes;  ///< lowered and verified; null in tiers, whose stages have their own
   std::shared_ptr<const verdict> verified;
   std::size_t count = 0;              ///< elements per block, at most; its programs are compiled for so many
   bool exact = true;                  ///< for calls with `count` elements only; else for all of the class (class_of)
@@ -84,7 +97,7 @@ public:
   /// Of all that ranks must perform alike: part of the fingerprint. 0: of a test, never compared.
   std::uint64_t identity = 0;
 
-  std::variant<mailbox_plan, slots_plan, direct_plan, nic_plan> port;  ///< how chunks get to peers
+  std::variant<mailbox_plan, slots_plan, direct_plan, nic_plan, tiers_plan> port;  ///< how chunks get to peers
 
   /// What `identity` should be, from digest(*notes) and how the score is performed: the same for all sizes that share the plan, and in
   /// every process.
@@ -97,6 +110,7 @@ public:
   const slots_plan* slots() const { return std::get_if<slots_plan>(&port); }
   const direct_plan* direct() const { return std::get_if<direct_plan>(&port); }
   const nic_plan* nic() const { return std::get_if<nic_plan>(&port); }
+  const tiers_plan* tiers() const { return std::get_if<tiers_plan>(&port); }
   /// Performed by whoever has the rank's turn, one operation at a time, on memory that the ranks share.
   bool on_board() const { return slots() != nullptr || direct() != nullptr; }
   message_protocol protocol() const;
@@ -125,5 +139,7 @@ private:
 
   mutable std::atomic<int> shares_memory_{-1};  ///< not asked yet
 };
+
+inline int tiers_plan::hosts() const { return across->notes->ranks; }
 
 }  // namespace troupe

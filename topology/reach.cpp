@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -58,6 +61,48 @@ reach reach_map::between(int a, int b) const {
   const residence &x = layout_.homes[static_cast<std::size_t>(a)], &y = layout_.homes[static_cast<std::size_t>(b)];
   if (x.host != y.host) return reach::network;
   return x.process == y.process ? reach::process : reach::segment;
+}
+
+// -- hosts with several ranks each ------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Which of its neighbours before it each rank shares the process with, so that hosts can be compared.
+std::vector<int> divided(std::span<const residence> host) {
+  std::vector<int> first_of;
+  for (const residence& r : host)
+    first_of.push_back(static_cast<int>(std::ranges::find(host, r.process, &residence::process) - host.begin()));
+  return first_of;
+}
+
+}  // namespace
+
+int ranks_of_each_host(const layout& on) {
+  const std::span<const residence> homes{on.homes};
+  if (homes.empty()) return 0;
+  const auto second = std::ranges::find_if(homes, [&](const residence& r) { return r.host != homes.front().host; });
+  const auto many = static_cast<std::size_t>(second - homes.begin());
+  if (second == homes.end() || many < 2 || homes.size() % many != 0) return 0;
+  const std::vector<int> first = divided(homes.first(many));
+  std::set<int> seen;
+  for (std::size_t begin = 0; begin < homes.size(); begin += many) {
+    const auto host = homes.subspan(begin, many);
+    const bool together = std::ranges::all_of(host, [&](const residence& r) { return r.host == host.front().host; });
+    if (!together || !seen.insert(host.front().host).second || divided(host) != first) return 0;
+  }
+  return static_cast<int>(many);
+}
+
+layout layout_of_host(const layout& on, int of_host) {
+  std::vector<int> members(static_cast<std::size_t>(of_host));
+  std::iota(members.begin(), members.end(), 0);
+  return on.subset(members);
+}
+
+layout layout_of_first_ranks(const layout& on, int of_host) {
+  std::vector<int> members;
+  for (int r = 0; r < on.size(); r += of_host) members.push_back(r);
+  return on.subset(members);
 }
 
 }  // namespace troupe

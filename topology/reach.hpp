@@ -55,4 +55,11 @@ private:
   std::string why_apart_;
 };
 
+/// Of several hosts whose ranks follow each other: how many ranks each host has, if all have as many, more than one, and in processes that divide
+/// them alike. Else 0. O(ranks).
+TROUPE_API int ranks_of_each_host(const layout& on);
+/// The layout of the first host's ranks, and that of the hosts' first ranks. @pre of_host == ranks_of_each_host(on) > 0
+TROUPE_API layout layout_of_host(const layout& on, int of_host);
+TROUPE_API layout layout_of_first_ranks(const layout& on, int of_host);
+
 }  // namespace troupe

@@ -222,12 +222,13 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
     members->at_home.store(members->home == members->links->here());
     table.neighbours = job->neighbours;
     table.boards_in = job->boards_in;
+    table.of_host = job->of_host;
     for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());
   }
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
-  if (job != nullptr && hidden_->options.offloads)
+  if (job != nullptr && job->of_host == 0 && hidden_->options.offloads)
     share_nic(*members, job->boards_in);  // its root is behind the boards'
   {
     const std::lock_guard lock(hidden_->communicators_mutex);

@@ -79,10 +79,12 @@ private:
 
 /// Of a communicator whose ranks live in several processes of a job.
 struct job_part {
-  std::uint64_t id = 0;                               ///< the same in all of them
-  std::vector<std::uint32_t> process_of;              ///< by rank
-  int neighbours = 0;                                 ///< ranks of other processes on this host
-  std::shared_ptr<troupe::board_memory> boards_in{};  ///< of all its processes; null: they share none
+  std::uint64_t id = 0;                   ///< the same in all of them
+  std::vector<std::uint32_t> process_of;  ///< by rank
+  int neighbours = 0;                     ///< ranks of other processes on this host
+  std::shared_ptr<troupe::board_memory>
+      boards_in{};  ///< of all its processes, or of those of this host; null: they share none
+  int of_host = 0;  ///< see rank_table_options
   // Of a part of another communicator:
   std::uint64_t parent = 0;
   epoch_t split = 0;                  ///< the number of the operation that made it

@@ -68,6 +68,7 @@ public:
   /// Of the last operation.
   board_performer& performer() { return *performer_; }
   slot_board& board() { return *board_; }
+  rank_t rank() const { return rank_; }  ///< on the board
   bool idle() const { return performer_->idle(); }
 
 private:

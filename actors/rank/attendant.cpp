@@ -273,12 +273,12 @@ void attendant::wait_for_work(std::uint64_t asked) {
 void attendant::sleep_on_board(steady_time until, std::uint64_t asked) {
   if (!naps_.over()) until = std::min(until, clock::now() + naps_.next());
   else if (!fall_asleep()) return;
-  const rank_t leader = mine_.front()->rank();
+  const rank_t leader = mine_.front()->state().port()->rank();
   for (rank_cell* cell : mine_) cell->falls_asleep(true);
   {
     slot_board::sleep sleep{*board_, leader};
     for (rank_cell* cell : mine_) {
-      if (cell->state().on_board()->stalled) sleep.announce(cell->rank(), slot_board::anybody);
+      if (cell->state().on_board()->stalled) sleep.announce(cell->state().port()->rank(), slot_board::anybody);
       else cell->state().port()->performer().announce(sleep);
     }
     sleeping_.store(leader);

@@ -151,7 +151,7 @@ void rank_cell::tell_now(rank_order&& what) {
 
 void rank_cell::wake_holder() {
   if (asleep_.load()) [[unlikely]]
-    state_.port()->board().wake(rank());
+    state_.port()->board().wake(state_.port()->rank());
 }
 
 namespace {
@@ -663,8 +663,10 @@ bool rank_cell::look_again() noexcept {
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
   // Threads that look would keep the NIC's from what they wait for, and so would those that yield: its thread is woken, they are not.
   if (!board && state_.gives_way_to_nic()) return !inbox_.empty();
-  shared_cores* const cores = state_.port() != nullptr ? &state_.port()->board().cores() : nullptr;
-  if (cores != nullptr) cores->note(rank());
+  board_port* const port = state_.port();
+  shared_cores* const cores = port != nullptr ? &port->board().cores() : nullptr;
+  const rank_t here = port != nullptr ? port->rank() : rank();
+  if (cores != nullptr) cores->note(here);
   wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
@@ -672,8 +674,7 @@ bool rank_cell::look_again() noexcept {
     if (board && advance()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
-    if (i == eager_looks && cores != nullptr && cores->is_shared(rank()) && !leaver_.leave(*cores, rank()))
-      return false;
+    if (i == eager_looks && cores != nullptr && cores->is_shared(here) && !leaver_.leave(*cores, here)) return false;
     if (i % 16 == 0 || step == wait_course::step::yield) {
       if (!helped && help_one()) return true;
       if (i % 64 == 0) host_->help_unattended(*this);

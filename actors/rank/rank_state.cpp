@@ -74,6 +74,7 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       begun_(options_.first),
       ahead_(options_.most_ahead) {
   if (board != nullptr) port_.emplace(*board, options_.rank);
+  else if (options_.host_board != nullptr) host_port_.emplace(*options_.host_board, options_.on_host);
   for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory, options_.least_placed);
 }
 
@@ -92,6 +93,7 @@ void rank_state::perish(rank_outbox& out) {
   dead_ = true;
   if (on_board_)
     port_->drop(on_board_->epoch);  // peers may reuse its slots, and none of them touches its buffers any more
+  if (in_tiers_ != nullptr) leave_tiers(false);
   // The NIC touches peers' memory for it until it has let go.
   bool recalled = false;
   for (const auto& [epoch, op] : under_way_) recalled = recall_from_nic(epoch, out) || recalled;
@@ -105,6 +107,7 @@ void rank_state::bury(const failure_ptr& why) {
     if (port_) port_->drop(on_board_->epoch);
     ended_.append(std::move(on_board_), why);
   }
+  if (in_tiers_ != nullptr) leave_tiers(false);
   for (operation_ptr& op : queue_)
     if (!op->over) ended_.append(std::move(op), why);
   queue_.clear();
@@ -238,6 +241,7 @@ bool rank_state::begin_one(rank_outbox& out) {
   const epoch_t epoch = op.epoch;
   const bool over = op.over, board = troupe::actors::on_board(op);
   if (!over && board && (on_board_ || inline_)) return false;
+  if (!over && in_tiers_ != nullptr && op.plan && op.plan->tiers() != nullptr) return false;
   if (!over && under_way_.size() >= most_under_way) return false;
   if (!over && !board) {
     if (spare_.empty()) {
@@ -290,6 +294,7 @@ void rank_state::stall(operation& op, const std::string& why, rank_outbox& out) 
 
 void rank_state::launch(operation& op, rank_outbox& out) {
   if (op.plan->nic() != nullptr) return launch_on_nic(op, out);
+  if (op.plan->tiers() != nullptr) return launch_in_tiers(op, out);
   if (op.parts && out.shares_parts() && launch_parts(op, out)) return;
   std::shared_ptr<const assignment> what;
   const auto fail = [&](errc code, const char* why) {
@@ -298,10 +303,7 @@ void rank_state::launch(operation& op, rank_outbox& out) {
              make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
   };
   try {
-    what = prepare(op, options_.rank, *memory_, *spaces_, programs_);
-    if (what->code->channels > options_.channels)
-      throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
-                                         " channels but the communicator only " + std::to_string(options_.channels));
+    what = prepare_for_channels(op, options_.rank);
   } catch (const error& e) {
     return fail(e.code_value(), e.what());
   } catch (const std::exception& e) {
@@ -309,12 +311,21 @@ void rank_state::launch(operation& op, rank_outbox& out) {
   }
   op.launched = true;
   op.channels = what->code->channels;
-  if (op.channels == 0) {
-    if (op.plan->agrees() || op.agreed) finish(op.epoch, nullptr, out);
-    return;
-  }
-  const int channels = op.channels;  // the operation may end with the last of them
-  for (int c = 0; c < channels; ++c) {
+  if (op.channels > 0) return start_channels(what, out);
+  if (op.plan->agrees() || op.agreed) finish(op.epoch, nullptr, out);
+}
+
+std::shared_ptr<const assignment> rank_state::prepare_for_channels(operation& op, rank_t rank) {
+  auto what = prepare(op, rank, *memory_, *spaces_, programs_);
+  if (what->code->channels > options_.channels)
+    throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
+                                       " channels but the communicator only " + std::to_string(options_.channels));
+  return what;
+}
+
+/// Whose operation may end with the last of them.
+void rank_state::start_channels(const std::shared_ptr<const assignment>& what, rank_outbox& out) {
+  for (int c = 0; c < what->code->channels; ++c) {
     channel_port port{*this, c, out};
     channels_[static_cast<std::size_t>(c)].start(what, port);
   }
@@ -399,7 +410,7 @@ std::array<operation_ptr, pairs::most_inline> rank_state::adopt_pairs_inline(tim
 // -- an operation goes on ---------------------------------------------------------------------------------------------
 
 bool rank_state::advance(rank_outbox& out) {
-  bool moved = false;
+  bool moved = in_tiers_ != nullptr && advance_tier(out);
   while (on_board_ && !on_board_->stalled && !dead_) {
     operation& op = *on_board_;
     const std::size_t before = port_->steps_taken();
@@ -489,6 +500,7 @@ void rank_state::performed(const operation_key& which, rank_outbox& out) {
   }
   const auto at = under_way_.find(which.epoch);
   if (at == under_way_.end() || --at->second->channels > 0) return;
+  if (at->second.get() == in_tiers_) return end_tier(out);
   if (at->second->plan->agrees() || at->second->agreed) finish(which.epoch, nullptr, out);
 }
 
@@ -502,7 +514,8 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
     op->parts->leave();
     pieces_came(*op->parts, true);
   }
-  if (!why && op->plan) {
+  if (op.get() == in_tiers_) leave_tiers(why == nullptr);
+  if (!why && op->plan && op->plan->tiers() == nullptr) {
     try {
       conclude(*op, options_.rank, options_.ranks);
     } catch (const error& e) {
@@ -697,7 +710,7 @@ void rank_state::agreed(epoch_t epoch, const counts_ptr& counts, rank_outbox& ou
   op->registered = true;
   if (op->unlike >= 0) return sizes_differ(*op, out);
   if (op->what.outcome_of) return tell_outcome(*op, counts, out);
-  if (op->launched && op->channels == 0) return finish(epoch, nullptr, out);
+  if (op->launched && op->channels == 0 && op != in_tiers_) return finish(epoch, nullptr, out);
   if (op->plan || !op->make_plan || stopping_.contains(epoch)) return;
   try {
     op->counts = counts;
@@ -783,9 +796,9 @@ void rank_state::stuck(look_t look, look_t latest, bool nobody_else, rank_outbox
   const auto why =
       make_failure(errc::message_lost, "nothing moves any more although every rank has come: a message was lost");
   for (auto& [epoch, op] : under_way_)
-    // Whether the NIC moves, nobody sees from here; it loses nothing.
-    if (op->agreed && !op->on_nic && !(op->parts && spaces_->awaits_pieces(epoch)) && !stopping_.contains(epoch) &&
-        !has_moved(*op) && confirm(op->suspected, look, latest))
+    // Whether the NIC moves, or another host, nobody sees from here; they lose nothing.
+    if (op->agreed && !op->on_nic && op.get() != in_tiers_ && !(op->parts && spaces_->awaits_pieces(epoch)) &&
+        !stopping_.contains(epoch) && !has_moved(*op) && confirm(op->suspected, look, latest))
       out.fail(epoch, op->title(), why);
   pairs_.stuck(look, latest, nobody_else, out);
 }

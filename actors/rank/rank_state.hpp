@@ -18,7 +18,8 @@
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
 // boards (slots, direct) one is: the next one for a board waits until it is over, and what is behind that one waits with it, also if
-// it goes by mailbox or NIC. All ranks number alike, so that cannot close a circle.
+// it goes by mailbox or NIC. So does one in tiers (rank_tiers.cpp), which goes by a host's board and by mailbox. All ranks number alike, so
+// that cannot close a circle.
 // End. (a) Performed: then everybody is known to have called the same, because each message carries its sender's fingerprint and
 // the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp); unless the call may run ahead, when later calls
 // find that out (calls_ahead.hpp). Or (b) after `failed`, when no rank
@@ -47,6 +48,7 @@
 #include "actors/rank/rank_outbox.hpp"
 #include "actors/waiting/time_limit.hpp"
 #include "protocols/agreement/ended_epochs.hpp"
+#include "protocols/tiers.hpp"
 
 namespace troupe::actors {
 
@@ -66,6 +68,9 @@ struct rank_state_options {
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
   /// There are no more cores than ranks: every other thread takes one from them, such as the NIC's, to which who waits gives way.
   bool crowded = false;
+  /// Of a communicator of several hosts: the board of this one's ranks, and the rank's number there; null: there is none.
+  slot_board* host_board = nullptr;
+  rank_t on_host = 0;
 };
 
 class rank_state final : private pair_keeper {
@@ -117,7 +122,8 @@ public:
                                                                    rank_outbox& out);
   /// The number of the last operation that was called. @pre one was
   epoch_t last_called() const { return next_ - 1; }
-  board_port* port() { return port_ ? &*port_ : nullptr; }
+  /// Of all ranks, or of those of this host; null: there is none.
+  board_port* port() { return port_ ? &*port_ : host_port_ ? &*host_port_ : nullptr; }
 
   // -- from the membership --
   /// Somebody has waited for long: is it with you?
@@ -163,7 +169,10 @@ public:
   /// Returns when to call again.
   steady_time tick(rank_outbox& out);
   /// The operation on the board, if one is; its messages come unseen, so somebody has to look.
-  const operation* on_board() const { return dead_ ? nullptr : on_board_.get(); }
+  const operation* on_board() const {
+    if (dead_) return nullptr;
+    return tier_on_board_ ? in_tiers_ : on_board_.get();
+  }
   /// Whoever waits for this rank waits for the NIC's thread, which needs the core.
   bool gives_way_to_nic() const;
   /// Something was called and is not over: chunks, credits or time move it.
@@ -213,7 +222,17 @@ private:
   bool begin_one(rank_outbox& out);
   void begin_on_board(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
+  std::shared_ptr<const assignment> prepare_for_channels(operation& op, rank_t rank);
+  void start_channels(const std::shared_ptr<const assignment>& what, rank_outbox& out);
   void launch_on_nic(operation& op, rank_outbox& out);
+  void launch_in_tiers(operation& op, rank_outbox& out);
+  void begin_tier(tier which, rank_outbox& out);
+  void begin_tier_on_board(tier which);
+  std::shared_ptr<const assignment> prepare_across();
+  call_buffers buffers_of_tier(tier which) const;
+  void end_tier(rank_outbox& out);
+  bool advance_tier(rank_outbox& out);
+  void leave_tiers(bool performed);
   bool launch_parts(operation& op, rank_outbox& out);
   void advance_parts(operation& op, rank_outbox& out);
   bool recall_from_nic(epoch_t epoch, rank_outbox& out);
@@ -254,6 +273,7 @@ private:
   arena* memory_;
   shared_spaces* spaces_;
   std::optional<board_port> port_;
+  std::optional<board_port> host_port_;  ///< only if there is no port_
   std::vector<channel_state> channels_;
   program_shelf programs_;
   pairs pairs_;
@@ -264,6 +284,12 @@ private:
   operation_ptr on_board_;  ///< also while it is stalled
   std::map<epoch_t, operation_ptr>
       under_way_;  ///< by mailbox, over a board of links, or waiting for everybody's counts
+  // In tiers one operation is performed at a time, since the host's board takes one; it is among those under way.
+  operation* in_tiers_ = nullptr;
+  tier tier_ = tier::collect;
+  bool tier_on_board_ = false;                         ///< that stage is under way, on the host's board
+  std::unique_ptr<operation> across_;                  ///< what the hosts' first ranks perform; else null
+  scratch_block collected_, host_share_;               ///< of a first rank (tier_memory)
   std::map<epoch_t, operation_ptr>::node_type spare_;  ///< of the last that ended, for the next
   std::map<epoch_t, std::vector<std::string>>
       stopping_;             ///< told to stop, not yet that it failed; what its lanes lacked

@@ -13,8 +13,9 @@ int ranks_here(const rank_table_options& o) {
 }
 
 std::unique_ptr<slot_board> make_board(const rank_table_options& o) {
-  if (!o.boards) return nullptr;
-  return o.boards_in ? std::make_unique<slot_board>(o.ranks, o.boards_in) : std::make_unique<slot_board>(o.ranks);
+  if (!o.boards && o.of_host == 0) return nullptr;
+  const int ranks = o.of_host > 0 ? o.of_host : o.ranks;
+  return o.boards_in ? std::make_unique<slot_board>(ranks, o.boards_in) : std::make_unique<slot_board>(ranks);
 }
 }  // namespace
 
@@ -22,6 +23,7 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
       waiting_(waiting_for(ranks_here(options) + options.neighbours, options.cores, options.spin)),
       spaces_(options.ranks),
+      of_host_(options.of_host),
       board_(make_board(options)),
       by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {

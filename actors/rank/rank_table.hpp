@@ -27,7 +27,9 @@ struct rank_table_options {
   std::string communicator = "world";
   int ranks = 1;
   int channels = 1;
-  bool boards = false;                        ///< the ranks share boards
+  bool boards = false;  ///< the ranks share boards
+  /// Of a communicator of several hosts, whose ranks follow each other: how many ranks each host has, which share a board; 0: they do not. Not with `boards`.
+  int of_host = 0;
   std::shared_ptr<board_memory> boards_in{};  ///< between processes; null: in this one's memory
   int cores = 1;                              ///< that the process may use
   int neighbours = 0;                         ///< ranks of other processes on those cores
@@ -50,8 +52,11 @@ public:
                                                                       .channels = options.channels,
                                                                       .communicator = options.communicator,
                                                                       .first = options.first,
-                                                                      .crowded = options.ranks >= options.cores},
-                                                   memory, spaces_, board_.get(), waiting_, host, out(r)));
+                                                                      .crowded = options.ranks >= options.cores,
+                                                                      .host_board = host_board(),
+                                                                      .on_host = of_host_ > 0 ? r % of_host_ : 0},
+                                                   memory, spaces_, has_boards() ? board_.get() : nullptr, waiting_,
+                                                   host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
   }
@@ -66,7 +71,9 @@ public:
   /// The ranks that live here, in their order.
   const std::vector<std::unique_ptr<rank_cell>>& cells() const { return cells_; }
   /// Plans may be performed on boards here.
-  bool has_boards() const { return board_ != nullptr; }
+  bool has_boards() const { return board_ != nullptr && of_host_ == 0; }
+  /// So many ranks of each host may meet at a board of theirs (plan::tiers); 0: they do not.
+  int of_host() const { return board_ != nullptr ? of_host_ : 0; }
   /// What of the memory of ranks in other processes this one maps, or the system copies. Null: all are here, or no memory is shared.
   process_memory* others_memory() const;
   const waiting_policy& waiting() const { return waiting_; }
@@ -85,6 +92,7 @@ public:
 
 private:
   rank_table(const rank_table_options& options, rank_threads& threads);
+  slot_board* host_board() const { return of_host_ > 0 ? board_.get() : nullptr; }
 
   void schedule(rank_cell& which) override { threads_->schedule(which); }
   bool help_one() override { return threads_->help_one(); }
@@ -95,7 +103,8 @@ private:
   rank_threads* threads_;
   waiting_policy waiting_;
   shared_spaces spaces_;
-  std::unique_ptr<slot_board> board_;
+  int of_host_;
+  std::unique_ptr<slot_board> board_;  ///< of all ranks, or of those of this host
   std::vector<std::unique_ptr<rank_cell>> cells_;
   std::vector<rank_cell*> by_rank_;  ///< null: elsewhere
   attendant attendant_;

@@ -120,6 +120,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
   op.plan = known;
+  if (const int of_host = table->of_host(); of_host > 0 && !op.plan)
+    op.plan = core->plans.plan_in_tiers(c, placement, of_host);
   plan_memo& last = callers[static_cast<std::size_t>(rank)].last_plan;
   if (!op.plan) op.plan = planner::plan_again(c, last);
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);

@@ -177,6 +177,20 @@ void live_apart(layout& placement) {
 }
 }  // namespace
 
+/// Of a communicator of several hosts: the ranks of each share a board.
+void engine_core::meet_on_host(actors::job_part& part, const layout& placement) const {
+  const int many = ranks_of_each_host(placement);
+  if (many == 0 || !plans.has_boards(layout_of_host(placement, many))) return;
+  part.of_host = many;
+  const auto mine = std::ranges::find(part.process_of, runtime->job()->here());
+  const auto first = (mine - part.process_of.begin()) / many * many;
+  const std::span<const std::uint32_t> here{part.process_of.data() + first, static_cast<std::size_t>(many)};
+  if (std::ranges::all_of(here, [&](std::uint32_t process) { return process == here.front(); })) return;
+  part.boards_in = runtime->job()->boards_for(part.id, here);
+  if (part.boards_in == nullptr)
+    throw error(errc::out_of_memory, "there is no room for boards in the memory that the processes of this host share");
+}
+
 std::shared_ptr<communicator_state> engine_core::found(std::string name, layout placement,
                                                        std::vector<int> machine_ranks,
                                                        std::shared_ptr<actors::run_threads> run,
@@ -220,6 +234,8 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
     if (reach_map{s->placement}.farthest() == reach::segment && plans.has_boards(s->placement)) {
       part->boards_in = runtime->job()->boards_for(part->id, part->process_of);
       if (!part->boards_in) live_apart(s->placement);
+    } else {
+      meet_on_host(*part, s->placement);
     }
   }
   s->members = runtime->make_actors(s->name, s->ranks, channels, plans.has_boards(s->placement),

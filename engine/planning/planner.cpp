@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -22,6 +23,8 @@
 #include "memory/spelling.hpp"
 #include "memory/word_hash.hpp"
 #include "protocols/program/completion.hpp"
+#include "protocols/tiers.hpp"
+#include "topology/reach.hpp"
 
 namespace troupe {
 
@@ -698,6 +701,76 @@ struct planner::impl {
     return cached_or(key, [&] { return make_plan(with_trees(make_task(what, placement, nullptr))); });
   }
 
+  // -- in tiers --
+
+  /// Why its stages, or what is asked for, do not allow it, as the end of a sentence; empty: they do.
+  std::string why_not_in_tiers(const call& what) const {
+    if (std::string why = why_no_tiers(what); !why.empty()) return why;
+    if (what.offload) return "the NIC is asked to perform it";
+    if (!what.choreography.empty()) return "the call says who may perform it: " + what.choreography;
+    if (options.planner != "model") return "the planner " + options.planner + " knows no tiers";
+    if (const forced_name by = named(what); !by.name.empty()) return by.by + " name " + by.name;
+    if (wanted_protocol(what) != message_protocol::automatic)
+      return "the protocol is to be " + std::string{name(wanted_protocol(what))};
+    return {};
+  }
+
+  /// Not under the lock, which each stage's plan takes.
+  tiers_prospect make_in_tiers(call what, const layout& placement, int of_host) {
+    tiers_prospect found;
+    found.why_not = why_not_in_tiers(what);
+    if (!found.why_not.empty()) return found;
+    what.count = largest_of_class(what.count);
+    const layout host = layout_of_host(placement, of_host), first = layout_of_first_ranks(placement, of_host);
+    const int hosts = first.size();
+    const auto plan_of_tier = [&](tier which, const layout& where) {
+      return plan_of(call_of_tier(what, which, hosts, of_host), where, nullptr);
+    };
+    tiers_plan stages{of_host, plan_of_tier(tier::collect, host), nullptr, plan_of_tier(tier::spread, host)};
+    const auto across = plan_of_tier(tier::across, first);
+    const std::array all{stages.collect, across, stages.spread};
+    if (std::ranges::any_of(all, [](const auto& p) { return !p || p->widened; }))
+      found.why_not = "its sums are made in a wider type, and would be rounded between the stages";
+    else if (!stages.collect->on_board() || !stages.spread->on_board())
+      found.why_not = "what a host's ranks do of it is not performed over memory that they share";
+    else if (across->mailbox() == nullptr) found.why_not = "its hosts' first ranks do not send messages";
+    if (!found.why_not.empty()) return found;
+    // The same for ranks of other numbers.
+    const auto renamed = std::shared_ptr<plan>(new plan(across->with_score(across->notes, across->verified)));
+    renamed->ahead = nullptr;
+    std::get<mailbox_plan>(renamed->port).stride = of_host;
+    stages.across = renamed;
+    auto made = std::make_shared<plan>();
+    made->choreography =
+        "tiers: " + stages.collect->choreography + ", " + across->choreography + ", " + stages.spread->choreography;
+    made->count = what.count;
+    made->exact = false;
+    made->work_type = what.type;
+    for (const auto& p : all) made->predicted_seconds += p->predicted_seconds;
+    made->port = std::move(stages);
+    made->identity = made->computed_identity(0);
+    const auto other = plan_of(what, placement, nullptr);
+    found.other_seconds = other ? other->predicted_seconds : std::numeric_limits<double>::infinity();
+    found.how = std::move(made);
+    return found;
+  }
+
+  std::shared_ptr<const plan> plan_in_tiers(const call& what, const layout& placement, int of_host) {
+    const plan_key_view key{troupe::class_of(what), placement};
+    {
+      const std::shared_lock lock(cache_mutex);
+      if (const auto known = tiers.find(key); known != tiers.end()) return known->second;
+    }
+    tiers_prospect found = make_in_tiers(what, placement, of_host);
+    if (found.how != nullptr)
+      log->debug("{}: {}, predicted {:.1f} us, else {:.1f}: {}", to_string(what), found.how->choreography,
+                 found.how->predicted_seconds * 1e6, found.other_seconds * 1e6,
+                 found.chosen() ? "chosen" : "not chosen");
+    const std::unique_lock lock(cache_mutex);
+    if (tiers.size() >= most_cached_plans) tiers.clear();  // users keep theirs
+    return tiers.emplace(plan_key{key}, found.chosen() ? std::move(found.how) : nullptr).first->second;
+  }
+
   template <class Make>
   std::shared_ptr<const plan> cached_or(const plan_key_view& key, Make&& make) {
     if (const auto known = cached(key)) return *known;
@@ -739,6 +812,7 @@ struct planner::impl {
   std::shared_mutex cache_mutex;  ///< a shared lock an operation and rank
   std::unordered_map<plan_key, std::shared_ptr<const plan>, plan_key_hash, plan_key_equal> cache;
   std::size_t cached_instructions = 0;
+  decltype(cache) tiers;  ///< null: not so; under `cache_mutex`, too
 };
 
 planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
@@ -764,6 +838,14 @@ bool planner::has_boards(const layout& placement) const {
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement,
                                               const std::vector<std::size_t>* counts) {
   return impl_->plan_of(what, placement, counts);
+}
+
+std::shared_ptr<const plan> planner::plan_in_tiers(const call& what, const layout& placement, int of_host) {
+  return impl_->plan_in_tiers(what, placement, of_host);
+}
+
+tiers_prospect planner::tiers_of(const call& what, const layout& placement, int of_host) {
+  return impl_->make_in_tiers(what, placement, of_host);
 }
 
 /// The use of a memo, for as long as it lives.

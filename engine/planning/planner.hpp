@@ -61,6 +61,14 @@ struct offload_prospect {
   bool started = false;          ///< … and where it goes on
 };
 
+/// How a call would be performed in tiers.
+struct tiers_prospect {
+  std::shared_ptr<const plan> how;  ///< null: not at all
+  std::string why_not;              ///< as the end of a sentence; empty: it can
+  double other_seconds = 0;         ///< predicted for what is performed else
+  bool chosen() const { return how != nullptr && how->predicted_seconds < other_seconds; }
+};
+
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
 /// calls have the same placement. Thread-safe: whoever finds it taken goes without.
 class plan_memo {
@@ -94,6 +102,12 @@ public:
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
   /// The memo's, if the call repeats its call; else null. Nothing of a class is computed.
   static std::shared_ptr<const plan> plan_again(const call& what, plan_memo& last);
+
+  /// In tiers, where the ranks of each host meet at a board of theirs; null: it cannot be performed so, or should be faster otherwise. Throws as plan_for().
+  /// @param of_host ranks_of_each_host(placement)
+  std::shared_ptr<const plan> plan_in_tiers(const call& what, const layout& placement, int of_host);
+  /// What it would be, and why not.
+  tiers_prospect tiers_of(const call& what, const layout& placement, int of_host);
 
   /// By what it chooses where all ranks are in one process: what this machine costs.
   const tuning& machine() const;

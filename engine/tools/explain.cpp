@@ -115,8 +115,12 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
                 by.path(what, placement, counts),
                 by.asked(),
                 told(by.machine(), placement),
-                by.offload_of(what, placement, counts)};
+                by.offload_of(what, placement, counts),
+                {}};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
+  if (const int of_host = ranks_of_each_host(placement);
+      of_host > 0 && by.has_boards(layout_of_host(placement, of_host)))
+    e.tiers = by.tiers_of(what, placement, of_host);
   return e;
 }
 
@@ -230,6 +234,39 @@ nlohmann::ordered_json offload_json(const offload_prospect& o) {
   return made;
 }
 
+struct shown_stage {
+  std::string_view stage;
+  const plan* how;
+};
+std::array<shown_stage, 3> stages_of(const tiers_plan& t) {
+  return {{{"collect", t.collect.get()}, {"across", t.across.get()}, {"spread", t.spread.get()}}};
+}
+
+std::string tiers_text(const tiers_prospect& t) {
+  if (t.how == nullptr) return "not in tiers: " + t.why_not + '\n';
+  std::string text = t.chosen() ? "* it is performed in tiers" : "not in tiers, which should take longer";
+  text += " (predicted " + number(t.how->predicted_seconds * 1e6, 2) + " us):\n";
+  for (const auto& [stage, how] : stages_of(*t.how->tiers()))
+    text += "  " + padded(std::string{stage}, 10, false) + how->choreography + ", " +
+            std::string{name(how->protocol())} + ", " + number(how->predicted_seconds * 1e6, 2) + " us\n";
+  return text;
+}
+
+nlohmann::ordered_json tiers_json(const tiers_prospect& t) {
+  nlohmann::ordered_json made;
+  made["chosen"] = t.chosen();
+  made["predicted_us"] = t.how ? nlohmann::ordered_json(t.how->predicted_seconds * 1e6) : nlohmann::ordered_json();
+  made["stages"] = nlohmann::ordered_json::array();
+  if (t.how)
+    for (const auto& [stage, how] : stages_of(*t.how->tiers()))
+      made["stages"].push_back({{"stage", stage},
+                                {"choreography", how->choreography},
+                                {"protocol", name(how->protocol())},
+                                {"predicted_us", how->predicted_seconds * 1e6}});
+  made["why_not"] = t.why_not;
+  return made;
+}
+
 }  // namespace
 
 std::string to_text(const explanation& e) {
@@ -271,10 +308,13 @@ std::string to_text(const explanation& e) {
   append_impossible(text, impossible, performed.size());
   const auto chosen =
       std::find_if(e.candidates.begin(), e.candidates.end(), [](const candidate& c) { return c.chosen; });
+  const bool in_tiers = e.tiers && e.tiers->chosen();
+  if (in_tiers) text += '\n' + tiers_text(*e.tiers);
   text += chosen == e.candidates.end()
               ? "\nnone can perform it\n"
-              : "\n* " + chosen->choreography + " performs it (" + chosen->protocol +
+              : (in_tiers ? "else " : "\n* ") + chosen->choreography + " performs it (" + chosen->protocol +
                     (chosen->agreement.empty() ? "" : ", agreement " + chosen->agreement) + ")\n";
+  if (e.tiers && !in_tiers) text += tiers_text(*e.tiers);
   text += offload_text(e.offload, e.placement);
   if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
     text += "measured: the best is " + best->choreography + " (" + best->protocol + "), the choice takes " +
@@ -304,6 +344,7 @@ std::string to_json(const explanation& e, int indent) {
     if (c.chosen) o["chosen"] = c.choreography, o["protocol"] = c.protocol;
     o["candidates"].push_back(to_json_object(e, c));
   }
+  if (e.tiers) o["tiers"] = tiers_json(*e.tiers);
   o["offload"] = offload_json(e.offload);
   if (const candidate* best = best_measured(e))
     o["best_measured"] = {{"choreography", best->choreography}, {"protocol", best->protocol}};

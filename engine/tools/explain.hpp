@@ -3,6 +3,7 @@
 // Why a call is performed as it is: the planner's candidates, for people and for programs.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct explanation {
   std::string asked;                  ///< whose path that is
   std::string costs;                  ///< by which times are predicted: measured when, or assumed; a sentence's end
   offload_prospect offload;           ///< by the process's NIC
-  bool measured = false;              ///< show what was measured, too
+  /// Of several hosts with several ranks each; it is performed so where that is chosen(), whatever the candidates say.
+  std::optional<tiers_prospect> tiers;
+  bool measured = false;  ///< show what was measured, too
 };
 
 /// Throws what planner::candidates throws. For blocks of different sizes what.count is the mean block, which `bytes` is counted from.
@@ -45,7 +48,8 @@ const candidate* best_measured(const explanation& e);
 std::string to_text(const explanation& e);
 /// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
-/// measured, "rank_order_fold", "why_rejected"}], "best_measured": {"choreography", "protocol"} if measured}.
+/// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
+/// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.
 std::string to_json(const explanation& e, int indent = 2);
 

@@ -41,6 +41,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
                                             std::shared_ptr<actors::run_threads> run,
                                             const actors::job_part* job = nullptr,
                                             std::shared_ptr<recorded_communicator> record = nullptr);
+  void meet_on_host(actors::job_part& part, const layout& placement) const;
   void close();
   /// A rank of `which` is going to wait for others that are no operation's. Throws error(engine_closed) when it is too late for that.
   void will_wait(const std::shared_ptr<communicator_state>& which);

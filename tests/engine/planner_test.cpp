@@ -1001,3 +1001,55 @@ TEST_CASE("unknown names among the excluded are errors that list the known ones"
   CHECK(code == errc::unsupported);
   CHECK(mentions(said, "excluded by the options"));
 }
+
+namespace {
+layout hosts_with(int hosts, int of_host) {
+  layout made = layout::parse(std::to_string(hosts) + "x" + std::to_string(of_host));
+  for (int r = 0; r < hosts * of_host; ++r) made.homes.push_back({r / of_host, r});
+  return made;
+}
+}  // namespace
+
+TEST_CASE("in tiers: three plans of fewer ranks, where that should be faster; else a reason") {
+  planner p{engine_options{}};
+  const layout on = hosts_with(2, 4);
+  for (const collective what :
+       {collective::all_reduce, collective::all_gather, collective::reduce_scatter, collective::barrier}) {
+    CAPTURE(name(what));
+    const auto made = p.plan_in_tiers(call_of(what, 100), on, 4);
+    REQUIRE(made);
+    REQUIRE(made->tiers() != nullptr);
+    const tiers_plan& stages = *made->tiers();
+    CHECK(stages.hosts() == 2);
+    CHECK(stages.collect->on_board());
+    CHECK(stages.spread->on_board());
+    REQUIRE(stages.across->mailbox() != nullptr);
+    CHECK(made == p.plan_in_tiers(call_of(what, 100), on, 4));
+    // Between hosts only first ranks, by their numbers among all.
+    std::set<rank_t> peers;
+    for (int host = 0; host < 2; ++host) {
+      const auto code = stages.across->program_of(host);
+      for (const auto& lane : code->lanes)
+        for (const instruction& i : lane) peers.insert({i.from, i.to});
+    }
+    peers.erase(-1);
+    CHECK(peers == std::set<rank_t>{0, 4});
+    CHECK(mentions(to_text(explain(p, call_of(what, 100), on)), "it is performed in tiers"));
+  }
+  const auto why = [&](planner& by, const call& what) { return by.tiers_of(what, on, 4).why_not; };
+  CHECK(mentions(why(p, call_of(collective::broadcast, 10)), "only all_reduce"));
+  CHECK(mentions(why(p, all_reduce_of(10, datatype::f32, determinism::size_stable)), "determinism"));
+  CHECK(mentions(why(p, all_reduce_of(10, datatype::bf16)), "wider type"));
+  call mean = all_reduce_of(10);
+  mean.reduction = average;
+  CHECK(mentions(why(p, mean), "scales"));
+  planner ring{with("ring")};
+  CHECK(mentions(why(ring, all_reduce_of(10)), "the options name ring"));
+  call own = all_reduce_of(10);
+  own.choreography = "^ring";
+  CHECK(mentions(why(p, own), "^ring"));
+  own.choreography.clear();
+  own.protocol = message_protocol::simple;
+  CHECK(mentions(why(p, own), "protocol"));
+  CHECK_FALSE(ring.plan_in_tiers(all_reduce_of(10), on, 4));
+}

@@ -94,3 +94,21 @@ TEST_CASE("a part of a layout keeps its ranks' homes") {
   CHECK(reach_map{part}.farthest() == reach::process);
   CHECK(part != layout::parse("0.0.1,0.0.0"));
 }
+
+TEST_CASE("hosts with several ranks each are alike, or there are none") {
+  const auto each = [](std::vector<residence> homes) {
+    return ranks_of_each_host(with_homes(layout::flat(static_cast<int>(homes.size())), homes));
+  };
+  CHECK(each({{0, 0}, {0, 1}, {1, 2}, {1, 3}}) == 2);
+  CHECK(each({{3, 0}, {3, 0}, {1, 2}, {1, 2}, {0, 7}, {0, 7}}) == 2);
+  CHECK(each({{0, 0}, {0, 1}, {1, 2}}) == 0);                          // not as many
+  CHECK(each({{0, 0}, {1, 1}, {2, 2}}) == 0);                          // one each
+  CHECK(each({{0, 0}, {0, 1}}) == 0);                                  // one host
+  CHECK(each({{0, 0}, {0, 0}, {1, 1}, {1, 2}}) == 0);                  // one has them in one process, the other in two
+  CHECK(each({{0, 0}, {1, 1}, {0, 0}, {1, 1}}) == 0);                  // they do not follow each other
+  CHECK(each({{0, 0}, {0, 1}, {1, 2}, {1, 3}, {0, 4}, {0, 5}}) == 0);  // a host comes twice
+  CHECK(ranks_of_each_host(layout::parse("2x4")) == 0);                // a model
+  const layout on = with_homes(layout::flat(4), {{0, 0}, {0, 1}, {1, 2}, {1, 3}});
+  CHECK(layout_of_host(on, 2).homes == std::vector<residence>{{0, 0}, {0, 1}});
+  CHECK(layout_of_first_ranks(on, 2).homes == std::vector<residence>{{0, 0}, {1, 2}});
+}
