@@ -71,24 +71,21 @@ link_seat part_areas::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t ran
   words.waits.store(false, std::memory_order_relaxed);
   words.told.store(false, std::memory_order_relaxed);
   entry& to = directories_[rank].of[use];
-  std::atomic_thread_fence(
-      std::memory_order_release);  // who sees any of this sees that the entry was another operation's
-  to.fingerprint.store(fingerprint, std::memory_order_relaxed);
-  to.stamp.store(with.stamp, std::memory_order_relaxed);
-  to.at.store(with.at, std::memory_order_relaxed);
-  to.names.store(epoch + 1, std::memory_order_release);  // C1
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Who sees any of this sees, too, that the entry is not that of the operation before.
+  to.fingerprint.store(fingerprint, std::memory_order_release);
+  to.stamp.store(with.stamp, std::memory_order_release);
+  to.at.store(with.at, std::memory_order_release);
+  to.names.store(epoch + 1);  // C1
   return {&words, with.at->news, with.at->lines(), with.stamp, &to.names};
 }
 
 part_areas::found part_areas::find(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, link_seat& seat) const {
   for (const entry& e : directories_[rank].of) {
-    if (e.names.load(std::memory_order_acquire) != epoch + 1) continue;
-    const std::uint64_t called = e.fingerprint.load(std::memory_order_relaxed);
-    const std::uint32_t stamp = e.stamp.load(std::memory_order_relaxed);
-    area* const at = e.at.load(std::memory_order_relaxed);
+    if (e.names.load() != epoch + 1) continue;  // N2, C2
+    const std::uint64_t called = e.fingerprint.load(std::memory_order_acquire);
+    const std::uint32_t stamp = e.stamp.load(std::memory_order_acquire);
+    area* const at = e.at.load(std::memory_order_acquire);
     // Unless it has left meanwhile, and these are of what follows.
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (e.names.load(std::memory_order_relaxed) != epoch + 1 || at == nullptr) return found::nothing;
     if (called != fingerprint) return found::unlike;
     seat = {&at->words, at->news, at->lines(), stamp, &e.names};

@@ -5,7 +5,8 @@
 //
 // A rank has a *directory*: for each operation that it is in, the operation's number and its area. Who comes names its operation there (C1) and
 // then looks who else has (C2); who has sent looks for the receiver's afterwards (N2). Who finds no such entry leaves it to the other one, which
-// finds all that was sent when it comes. Who finds one compares the calls: of two ranks at least one sees the other's.
+// finds all that was sent when it comes (`sent` is written and read in one order with the entries, sequentially consistent). Who finds one compares
+// the calls: of two ranks at least one sees the other's.
 //
 // An area is used again when its rank has left the operation. Performed: then all that it has sent is taken, and nobody has to find anything
 // there; a bit or a wake-up that comes late costs the next operation a look. Failed: the directory does not name it any more, which who has read
