@@ -429,6 +429,26 @@ TEST_CASE("through areas pieces go in any order, whoever comes first, mapped or 
     }
 }
 
+TEST_CASE("through areas, who has looked is told of what comes afterwards") {
+  const parted how("ring", collective::all_gather, 2, 90, 3);
+  common_memory common;
+  of_a_process a(common, how, 0), b(common, how, 1);
+  a.begin(1);
+  b.begin(1);
+  for (int p = 0; p < 3; ++p) a.ready(p, 0);  // in a ring it sends its own ones first
+  a.advance();
+  for (int p = 0; p < 3; ++p) {
+    b.told = 0;
+    b.ready(p, 0);
+    b.advance();
+    CHECK(b.told == 1);
+    b.advance();
+    CHECK(b.told == 1);
+    a.advance();
+    CHECK(a.parts->arrived(3 + p));
+  }
+}
+
 TEST_CASE("nothing is believed of a rank that gave the operation up while it was read, or whose process has ended") {
   const parted how("ring", collective::all_gather, 2, 90, 1);
   for (int kind = 0; kind < 3; ++kind) {
