@@ -7,12 +7,16 @@
 //                        └───────────── d W1 ──────────────┴─ ReLU backward ───────── × W2ᵀ ─────────────────────┘
 //
 // Tiles of four images go through it on their own: while some travel between the ranks, others are multiplied. Then the same training by one
-// rank, for comparison; and a timeline of one step. Usage: 10_tensor_parallel [timeline.json [path of digits.csv]]
+// rank, for comparison; and a timeline of one step.
+//
+//   10_tensor_parallel [timeline.json [path of digits.csv]]                   four ranks in threads
+//   troupe launch -n 4 build/release/examples/10_tensor_parallel [...]        processes, which print the same; the timeline is rank 0's
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -176,6 +180,18 @@ void train(troupe::engine& engine, troupe::communicator& comm, shard& mine, cons
   recorded.wait();
 }
 
+/// All shards as they are after the training, at every rank.
+std::vector<shard> trained(troupe::engine& engine, troupe::communicator& comm, const std::vector<image>& images,
+                           std::size_t count, troupe::timeline* timeline) {
+  std::vector<shard> all;
+  for (int r = 0; r < comm.size(); ++r) all.emplace_back(r, comm.size());
+  train(engine, comm, all[static_cast<std::size_t>(comm.rank())], images, count, timeline);
+  for (int r = 0; r < comm.size(); ++r)
+    for (parameters shard::*const which : {&shard::w1, &shard::b1, &shard::w2, &shard::b2})
+      comm.broadcast((all[static_cast<std::size_t>(r)].*which).value, r);
+  return all;
+}
+
 /// By all shards together.
 std::size_t right_answers(const std::vector<shard>& shards, const std::vector<image>& images, std::size_t first) {
   std::size_t right = 0;
@@ -204,24 +220,40 @@ int main(int argc, char** argv) {
     return 1;
   }
   const std::size_t cut = images.size() * 4 / 5, tests = images.size() - cut;
+  const bool in_job = std::getenv("TROUPE_JOIN") != nullptr;  // by troupe launch
+  troupe::engine engine;
+  troupe::communicator world = in_job ? engine.join() : troupe::communicator{};
+  const int many = in_job ? world.size() : 4;
+  const bool speaks = !in_job || world.rank() == 0;
+  if (static_cast<std::size_t>(many) > batch / tile_rows || 16 % many != 0) {
+    if (speaks)
+      std::fprintf(stderr, "%d ranks cannot share %zu hidden units and %zu tiles alike: start 1, 2, 4, 8 or 16\n", many,
+                   hidden, batch / tile_rows);
+    return 1;
+  }
   troupe::timeline timeline;
   std::array<double, 2> accuracy{};
-  for (const int ranks : {4, 1}) {
+  for (const bool divided : {true, false}) {
     std::vector<shard> shards;
-    for (int r = 0; r < ranks; ++r) shards.emplace_back(r, ranks);
-    troupe::engine engine;
-    engine.run(ranks, [&](troupe::communicator& comm) {
-      train(engine, comm, shards[static_cast<std::size_t>(comm.rank())], images, cut, ranks > 1 ? &timeline : nullptr);
-    });
-    accuracy[ranks > 1 ? 0 : 1] = static_cast<double>(right_answers(shards, images, cut)) / static_cast<double>(tests);
-    std::printf("%d rank%s, %zu hidden units each: right on %.1f %% of %zu images never seen\n", ranks,
-                ranks > 1 ? "s" : "", shards[0].units, 100 * accuracy[ranks > 1 ? 0 : 1], tests);
+    if (in_job) {
+      troupe::communicator comm = world.split(divided ? 0 : world.rank(), 0);
+      shards = trained(engine, comm, images, cut, divided ? &timeline : nullptr);
+    } else {
+      engine.run(divided ? many : 1, [&](troupe::communicator& comm) {
+        std::vector<shard> all = trained(engine, comm, images, cut, divided ? &timeline : nullptr);
+        if (comm.rank() == 0) shards = std::move(all);
+      });
+    }
+    accuracy[divided ? 0 : 1] = static_cast<double>(right_answers(shards, images, cut)) / static_cast<double>(tests);
+    if (!speaks) continue;
+    std::printf("%zu rank%s, %zu hidden units each: right on %.1f %% of %zu images never seen\n", shards.size(),
+                shards.size() > 1 ? "s" : "", shards[0].units, 100 * accuracy[divided ? 0 : 1], tests);
   }
-  if (argc > 1) {
+  if (argc > 1 && speaks) {
     timeline.write(argv[1]);
     std::printf("a timeline of one step was written; look at it in https://ui.perfetto.dev\n");
   }
   const bool good = accuracy[0] == accuracy[1] && accuracy[0] > 0.95;
-  std::printf("the divided layer is as good as the whole one: %s\n", good ? "yes" : "no");
+  if (speaks) std::printf("the divided layer is as good as the whole one: %s\n", good ? "yes" : "no");
   return good ? 0 : 1;
 }

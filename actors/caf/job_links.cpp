@@ -84,7 +84,9 @@ std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,
   std::vector<std::uint32_t> by_rank;
   for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
   const auto ranks = static_cast<int>(process_of.size());
-  return boards_->attach(id, std::move(by_rank), slot_board::most_bytes(ranks) + nic_between::most_bytes(ranks));
+  return boards_->attach(id, std::move(by_rank),
+                         slot_board::most_bytes(ranks) + part_areas::most_bytes(ranks) +
+                             nic_between::most_bytes(ranks));
 }
 
 doorbell* job_links::nic_bell_of(std::uint32_t process) const {

@@ -93,7 +93,8 @@ public:
     peer(to).post(credit_message{channel, what});
   }
   bool shares_parts() const override {
-    return members_.links == nullptr && members_.ways == nullptr && !members_.faults.any();
+    return (members_.links == nullptr || members_.table->shares_areas()) && members_.ways == nullptr &&
+           !members_.faults.any();
   }
   void news_of_parts(rank_t to, const std::shared_ptr<operation_parts>& whose) override { peer(to).hear(whose); }
   bool offer_place(int, const expected_chunk& what) override {

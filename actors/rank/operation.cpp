@@ -255,6 +255,7 @@ bool shared_spaces::awaits_pieces(epoch_t epoch) {
 
 void shared_spaces::forget(epoch_t epoch) {
   boards_.forget(epoch);
+  if (areas_) areas_->forget(epoch);
   const std::lock_guard lock(mutex_);
   std::erase_if(awaited_, [&](const auto& one) { return one.first == epoch; });
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
@@ -303,10 +304,11 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   return result;
 }
 
-std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, program_shelf& programs) {
+std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                              program_shelf& programs) {
   const plan& p = *op.plan;
   const part_links links{*p.notes, rank, p.mailbox()->credits};
-  if (!links.fits()) return nullptr;
+  if (spaces.areas() != nullptr ? !links.fits_between_processes() : !links.fits()) return nullptr;
   auto what = std::make_shared<assignment>();
   what->type = p.work_type;
   what->reduction = op.what.reduction;

@@ -18,6 +18,7 @@
 #include "actors/ports/nic/nic_desk.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
 #include "actors/ports/parts/link_board.hpp"
+#include "actors/ports/parts/part_areas.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -126,14 +127,19 @@ public:
   /// It has, or the operation is over there.
   void pieces_came(epoch_t epoch);
   bool awaits_pieces(epoch_t epoch);
-  /// For partitioned operations of ranks that are all in this process.
+  /// For partitioned operations of ranks that are all in this process …
   link_boards& boards() { return boards_; }
+  /// … and of those that are in several, and share memory; else null.
+  part_areas* areas() { return areas_ ? &*areas_ : nullptr; }
+  /// @param memory which outlives it. Before any rank is made
+  void lie_in(board_memory& memory) { areas_.emplace(ranks_, memory); }
   /// The operation failed and no rank will enter any more.
   void forget(epoch_t epoch);
 
 private:
   int ranks_;
   link_boards boards_;
+  std::optional<part_areas> areas_;
   std::mutex mutex_;  // once per rank and operation that shares memory, and twice if it is partitioned
   std::vector<std::pair<epoch_t, int>> awaited_;  ///< ranks; of few operations at once
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
@@ -154,8 +160,10 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
 nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory);
 std::shared_ptr<const assignment> prepare_pair(operation& op);
 class part_performer;
-/// Of a partitioned operation, for this repetition and all later ones, in memory that ranks share. Null: it has too many messages for a board. @pre nothing is staged
-std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, program_shelf& programs);
+/// Of a partitioned operation, for this repetition and all later ones, in memory that ranks share. Null: it has too many messages for a board, or for
+/// areas. @pre nothing is staged
+std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                              program_shelf& programs);
 
 /// After all channels have performed: brings staged results to the output, divides averages.
 void conclude(operation& op, rank_t rank, int ranks);

@@ -54,9 +54,10 @@ public:
   virtual bool offer_place(int /*channel*/, const expected_chunk&) { return false; }
   virtual void withdraw_place(int /*channel*/, const expected_chunk&) {}
   virtual void clear(rank_t /*to*/, int /*channel*/, const credit&) {}
-  /// All ranks of the communicator are in this process, and nothing is between them but memory: parts go over a board. The same at all ranks, always.
+  /// Nothing is between the communicator's ranks but memory, of this process or of several of a host: parts go over a board, or through part_areas. The
+  /// same at all ranks, always.
   virtual bool shares_parts() const { return false; }
-  /// To a rank that has come to a partitioned operation there: rank_state::announced(). @pre shares_parts()
+  /// To a rank that has come to a partitioned operation on a board: rank_state::announced(). @pre shares_parts(), and all ranks are in this process
   virtual void news_of_parts(rank_t /*to*/, const std::shared_ptr<operation_parts>&) {}
   /// To the receiving rank of a send: end the receive, and answer.
   virtual void revoke(rank_t receiver, epoch_t epoch, const failure_ptr& why) = 0;

@@ -12,6 +12,8 @@ namespace troupe::actors {
 struct rank_state::parts_port final : part_outbox {
   parts_port(rank_state& s, operation& o, rank_outbox& b) : self(s), op(o), out(b) {}
   void news(rank_t to, const std::shared_ptr<operation_parts>& whose) override { out.news_of_parts(to, whose); }
+  /// A credit has a frame that costs neither end memory, and comes to whom else it would.
+  void news(rank_t to) override { out.give_back(to, 0, credit{op.epoch, self.options_.rank, 0, 0}); }
   void arrived() override { self.note_arrival(op.epoch); }
 
   rank_state& self;
@@ -25,12 +27,13 @@ bool rank_state::launch_parts(operation& op, rank_outbox& out) {
   rank_t unlike = -1;
   try {
     if (!parts.performer && !parts.by_mailbox) {
-      parts.performer = prepare_parts(op, options_.rank, *memory_, programs_);
+      parts.performer = prepare_parts(op, options_.rank, *memory_, *spaces_, programs_);
       parts.by_mailbox = !parts.performer;
     }
     if (parts.by_mailbox) return false;
     const std::uint64_t print = fingerprint(op.what, op.epoch, op.plan->identity) ^ op.what.history;
-    unlike = parts.performer->begin(spaces_->boards(), op.epoch, print, op.parts);
+    unlike = spaces_->areas() != nullptr ? parts.performer->begin(*spaces_->areas(), op.epoch, print)
+                                         : parts.performer->begin(spaces_->boards(), op.epoch, print, op.parts);
   } catch (const error& e) {
     failed_here(op.epoch, make_failure(e.code_value(), std::string{"it cannot be begun: "} + e.what()), out);
     return true;
@@ -77,6 +80,14 @@ void rank_state::announced(operation_parts& which, rank_outbox& out) {
   const operation_key key{which.epoch, -1, false};
   const int channels = at->second->channels;  // the operation may end with the last of them
   for (int c = 0; c < channels; ++c) advance_channel(c, key, out);
+}
+
+/// A peer in another process has left something in an area. True: it was about that.
+bool rank_state::news_of_parts(epoch_t epoch, rank_outbox& out) {
+  const auto at = under_way_.find(epoch);
+  if (at == under_way_.end() || !at->second->parts || !at->second->parts->performer) return false;
+  if (at->second->launched && at->second->parts->performer->under_way()) advance_parts(*at->second, out);
+  return true;
 }
 
 void rank_state::await_pieces(operation_parts& of) {

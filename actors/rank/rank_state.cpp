@@ -446,7 +446,7 @@ void rank_state::on_chunk(int channel, chunk&& what, rank_outbox& out) {
 }
 
 void rank_state::on_credit(int channel, const credit& what, rank_outbox& out) {
-  if (dead_) return;
+  if (dead_ || (spaces_->areas() != nullptr && news_of_parts(what.epoch, out))) return;
   channel_port port{*this, channel, out};
   speaking_ = &out;
   channels_[static_cast<std::size_t>(channel)].on_credit(what, port);

@@ -6,7 +6,7 @@
 //
 // Owner: whoever has the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
 //   submit(operation)              from the caller, in the order of its calls
-//   chunk / credit                 from a peer's channel (channel_state.hpp)
+//   chunk / credit                 from a peer's channel (channel_state.hpp); a credit of an operation over part_areas: look there
 //   announced(operation)           from a caller: pieces of its input are ready; or from a peer, over whose board something has come
 //   agreed / stop / failed (epoch) from the membership; `failed` only after our `stopped`
 //   broken / peer_left / peer_lost from the membership; `rehomed` when it was lost, before anything from the next one
@@ -235,6 +235,7 @@ private:
   void leave_tiers(bool performed);
   bool launch_parts(operation& op, rank_outbox& out);
   void advance_parts(operation& op, rank_outbox& out);
+  bool news_of_parts(epoch_t epoch, rank_outbox& out);
   bool recall_from_nic(epoch_t epoch, rank_outbox& out);
   void performed(const operation_key& which, rank_outbox& out);
   void finish(epoch_t epoch, failure_ptr why, rank_outbox& out);

@@ -22,12 +22,14 @@ std::unique_ptr<slot_board> make_board(const rank_table_options& o) {
 rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
       waiting_(waiting_for(ranks_here(options) + options.neighbours, options.cores, options.spin)),
-      spaces_(options.ranks),
       of_host_(options.of_host),
       board_(make_board(options)),
+      spaces_(options.ranks),
       by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
   cells_.reserve(static_cast<std::size_t>(ranks_here(options)));
+  // All processes find the same, so their roots are one behind the other alike.
+  if (has_boards() && board_->between_processes() && board_->memory().peers() != nullptr) spaces_.lie_in(board_->memory());
 }
 
 rank_table::~rank_table() = default;

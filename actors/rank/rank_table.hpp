@@ -76,6 +76,8 @@ public:
   int of_host() const { return board_ != nullptr ? of_host_ : 0; }
   /// What of the memory of ranks in other processes this one maps, or the system copies. Null: all are here, or no memory is shared.
   process_memory* others_memory() const;
+  /// Parts of partitioned operations go through memory that its ranks share, though they live in several processes.
+  bool shares_areas() { return spaces_.areas() != nullptr; }
   const waiting_policy& waiting() const { return waiting_; }
   attendant& care() { return attendant_; }
 
@@ -102,9 +104,9 @@ private:
 
   rank_threads* threads_;
   waiting_policy waiting_;
-  shared_spaces spaces_;
   int of_host_;
   std::unique_ptr<slot_board> board_;  ///< of all ranks, or of those of this host
+  shared_spaces spaces_;               ///< may lie in the board's memory
   std::vector<std::unique_ptr<rank_cell>> cells_;
   std::vector<rank_cell*> by_rank_;  ///< null: elsewhere
   attendant attendant_;

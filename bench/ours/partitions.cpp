@@ -3,7 +3,7 @@
 // JSON a point: medians of the slowest rank's time, µs.
 //   partitions threads RANKS SECONDS POINT...   partitions threads 2 0.5 all_gather:1048576 reduce_scatter:1048576 all_reduce:65536
 //   partitions join 1 SECONDS POINT...          a process of a job: troupe launch -n 2 partitions join 1 0.5 all_gather:1048576
-// A point's bytes are those of the larger buffer of a rank, which lies in engine.memory().
+// A point's bytes are those of the larger buffer of a rank, which lies in engine.memory(); or, where the point ends in `:own`, in the process's own memory.
 
 #include <algorithm>
 #include <array>
@@ -17,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/api/troupe.hpp"
@@ -27,8 +28,8 @@ constexpr std::array<int, 2> cuts{1, 16};
 
 class buffer {
 public:
-  buffer(troupe::engine& on, std::size_t elements)
-      : memory_(on.memory()),
+  buffer(std::shared_ptr<std::pmr::memory_resource> memory, std::size_t elements)
+      : memory_(std::move(memory)),
         bytes_(elements * sizeof(float)),
         data_(static_cast<float*>(memory_->allocate(bytes_, 128))) {
     std::fill_n(data_, elements, 1.0F);
@@ -46,13 +47,14 @@ private:
 
 class member {
 public:
-  member(troupe::engine& on, troupe::communicator& comm, const std::string& what, std::size_t bytes)
+  member(const std::shared_ptr<std::pmr::memory_resource>& memory, troupe::communicator& comm, const std::string& what,
+         std::size_t bytes)
       : comm_(comm),
         what_(what),
         ranks_(static_cast<std::size_t>(comm.size())),
         whole_(std::max<std::size_t>(1, bytes / sizeof(float) / ranks_) * ranks_),
-        in_(on, whole_),
-        out_(on, whole_) {
+        in_(memory, whole_),
+        out_(memory, whole_) {
     if (what != "all_gather" && what != "reduce_scatter" && what != "all_reduce" && what != "all_to_all")
       throw std::invalid_argument("all_gather, reduce_scatter, all_reduce or all_to_all, not " + what);
     for (const int k : cuts) parted_.push_back(prepare(troupe::partitions(k)));
@@ -129,8 +131,10 @@ int main(int argc, char** argv) try {
       const std::string point = argv[i];
       const std::size_t colon = std::min(point.find(':'), point.size());
       const long bytes = colon < point.size() ? std::atol(point.c_str() + colon + 1) : 0;
-      if (bytes < 1) throw std::invalid_argument("a point is COLLECTIVE:BYTES, not " + point);
-      member m{engine, comm, point.substr(0, colon), static_cast<std::size_t>(bytes)};
+      if (bytes < 1) throw std::invalid_argument("a point is COLLECTIVE:BYTES or COLLECTIVE:BYTES:own, not " + point);
+      const std::shared_ptr<std::pmr::memory_resource> own{std::pmr::new_delete_resource(), [](auto*) {}};
+      member m{point.ends_with(":own") ? own : engine.memory(), comm, point.substr(0, colon),
+               static_cast<std::size_t>(bytes)};
       const std::string line = m.measure(seconds);
       if (comm.rank() == 0) std::printf("%s\n", line.c_str()), std::fflush(stdout);
     }

@@ -56,8 +56,8 @@ public:
   ~partitioned();
 
   /// Begins the next repetition: nothing is ready and nothing has arrived. Throws errc::invalid_argument while the one before is not done, and
-  /// as any start of a call. Cost: that of starting an operation. Between processes it goes by mailbox, which allocates; else a start, when the one before has
-  /// ended, allocates nothing, nor do ready(), arrived() and next_arrived().
+  /// as any start of a call. Cost: that of starting an operation. Where the ranks share memory (one process, or several of a host), a start, when the one
+  /// before has ended, allocates nothing, nor do ready(), arrived() and next_arrived(); elsewhere it goes by mailbox, which allocates.
   void start();
   /// This part of the input is complete: it may travel. Throws errc::invalid_argument if there is no such part, if it was ready before, or before start();
   /// after the end of the operation (a failure that this thread has not heard of) it does nothing. What can be done at once is

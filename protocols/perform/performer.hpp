@@ -18,6 +18,8 @@
 // A port whose chunks come from far away may offer besides:
 //   void expect(lane, from, place, bytes)     the lane waits for that chunk and for nothing else; it will be kept at `place` as it is, or
 //                                             combined (null). A chunk whose data lie there already is not copied
+//   const std::byte* fetch(lane, from, chunk, only_to)  where its data are now: it may have named memory that only the system reaches. The step
+//                                             only copies them to `only_to`, if it is not null; then they may be there
 // A port of a world where work takes time (virtual time) may offer besides:
 //   bool begin_work(lane, instruction, lacked)  called once the instruction lacks nothing: true if its work takes no time, false if its end
 //                                             is reported later by transferred(); only then it consumes and sends.
@@ -395,10 +397,13 @@ void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, 
     if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
     else if (carries) result = memory_.at(i.target);
     if (carries) {
+      const std::byte* data = incoming.data;
+      if constexpr (requires { port.fetch(lane, i.from, incoming, result); })
+        data = port.fetch(lane, i.from, incoming, step.combines ? nullptr : result);
       if constexpr (!step.combines) {
-        if (result != incoming.data) troupe::copy(result, incoming.data, incoming.bytes);
-      } else if constexpr (step.with_target) combine(i, incoming.data, result, result, completes);
-      else combine(i, incoming.data, memory_.at(i.source), result, completes);
+        if (result != data) troupe::copy(result, data, incoming.bytes);
+      } else if constexpr (step.with_target) combine(i, data, result, result, completes);
+      else combine(i, data, memory_.at(i.source), result, completes);
     }
     port.consume(lane, i.from);
     if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -205,7 +207,7 @@ TEST_CASE("all ranks find the same place for a link, and room for what is under 
         CHECK(in->line == out.line);
         CHECK(in->room == out.room);
         CHECK(in->messages == out.messages);
-        CHECK(out.line + (out.room + 1) / 2 <= of[0].lines());
+        CHECK(out.line + (out.room + 1) / 2 <= of[0].lines_of(r));
       }
   }
 }
@@ -279,4 +281,217 @@ TEST_CASE("a board's stamp wraps, and what was left 2^32 uses ago counts for not
   CHECK(next->at(0).sent.load() == 0);
   boards.leave(*next);
   boards.leave(*next);
+}
+
+namespace {
+
+/// Memory that two ranks of two processes have in common, and what each does with the other one's.
+class common_memory final : public board_memory, private process_memory {
+public:
+  bool between_processes() const noexcept override { return true; }
+  bool has_membarrier() const noexcept override { return false; }
+  void* root(std::size_t bytes) override { return roots_ = roots_ == nullptr ? heap_.root(bytes) : roots_; }
+  void* take(std::size_t bytes) noexcept override { return heap_.take(bytes); }
+  void give_back(void* what) noexcept override { heap_.give_back(what); }
+  process_memory* peers() noexcept override { return this; }
+
+  bool maps = true, ended = false;
+  int copies = 0;
+  std::function<void()> while_read = [] {};
+
+private:
+  bool is_here(rank_t) const noexcept override { return false; }
+  std::byte* near(rank_t, std::byte* its) override {
+    if (maps) while_read();
+    return maps ? its : nullptr;
+  }
+  bool shares(const std::byte*) const noexcept override { return maps; }
+  std::byte* lend(std::size_t) noexcept override { return nullptr; }
+  void take_back(std::byte*) noexcept override {}
+  bool read(rank_t, std::byte* to, const std::byte* from, std::size_t bytes) override {
+    ++copies;
+    while_read();
+    std::copy_n(from, bytes, to);
+    return !ended;
+  }
+  bool write(rank_t, std::byte*, const std::byte*, std::size_t) override { return false; }
+  std::string why_refused(rank_t) const override { return {}; }
+  bool has_ended(rank_t) override { return ended; }
+  bool is_lost(rank_t) const noexcept override { return false; }
+  void end(rank_t) override {}
+
+  heap_memory heap_;
+  void* roots_ = nullptr;  ///< the same for both
+};
+
+/// One of them, whose turn is the test's.
+struct of_a_process final : part_outbox {
+  of_a_process(common_memory& in, const parted& how, rank_t r)
+      : areas(how.ranks(), in),
+        what(how),
+        rank(r),
+        parts(how.parts_of(r)),
+        input(how.count * how.blocks_in()),
+        output(how.count * how.blocks_out(), -1) {
+    auto of = std::make_shared<assignment>();
+    of->type = datatype::i32;
+    of->reduction = sum;
+    of->parts = parts;
+    of->code = how.how->program_of(r);
+    scratch_block scratch = arena_.acquire(of->code->scratch_bytes), l0 = arena_.acquire(of->code->l0_bytes);
+    of->memory.input = reinterpret_cast<std::byte*>(input.data());
+    of->memory.output = reinterpret_cast<std::byte*>(output.data());
+    of->memory.scratch = static_cast<std::byte*>(scratch.data());
+    of->lent = std::make_shared<lent_memory>();
+    performer = std::make_unique<part_performer>(r, part_links{*how.how->notes, r, 8}, of, arena_, std::move(scratch),
+                                                 std::move(l0));
+  }
+  ~of_a_process() override { performer->leave(); }
+
+  rank_t begin(epoch_t epoch, std::uint64_t fingerprint = 1) {
+    parts->begin_again();
+    std::fill(output.begin(), output.end(), -1);
+    return performer->begin(areas, epoch, fingerprint);
+  }
+  void ready(int piece, int round) {
+    const auto k = static_cast<std::size_t>(what.pieces), p = static_cast<std::size_t>(piece);
+    for (std::size_t b = 0; b < what.blocks_in(); ++b)
+      for (std::size_t i = p * what.count / k; i < (p + 1) * what.count / k; ++i)
+        input[b * what.count + i] = parted::value(rank, b, i, round);
+    parts->announce(piece);
+  }
+  bool advance() { return performer->advance(*this) == part_performer::status::performed; }
+  bool all_right(int round) const {
+    for (std::size_t b = 0; b < what.blocks_out(); ++b)
+      for (std::size_t i = 0; i < what.count; ++i)
+        if (output[b * what.count + i] != what.wanted(rank, b, i, round)) return false;
+    return true;
+  }
+  void news(rank_t, const std::shared_ptr<operation_parts>&) override { FAIL("there is no board"); }
+  void news(rank_t) override { ++told; }
+  void arrived() override {}
+
+  part_areas areas;
+  const parted& what;
+  rank_t rank;
+  std::shared_ptr<operation_parts> parts;
+  std::vector<std::int32_t> input, output;
+  int told = 0;
+  std::unique_ptr<part_performer> performer;
+
+private:
+  arena arena_;
+};
+
+}  // namespace
+
+TEST_CASE("through areas pieces go in any order, whoever comes first, mapped or copied, and nobody is told twice "
+          "before it looks") {
+  for (const auto& [choreography, call] : {std::pair{"ring", collective::all_reduce},
+                                           {"ring", collective::all_gather},
+                                           {"one_shot", collective::all_gather},
+                                           {"direct_full_mesh", collective::all_to_all},
+                                           {"ring", collective::reduce_scatter}})
+    for (const bool maps : {true, false}) {
+      CAPTURE(choreography);
+      CAPTURE(maps);
+      const parted how(choreography, call, 2, 90, 5);
+      common_memory common;
+      common.maps = maps;
+      of_a_process a(common, how, 0), b(common, how, 1);
+      for (int round = 0; round < 6; ++round) {
+        const auto epoch = static_cast<epoch_t>(round) * 3;
+        of_a_process &first = round % 2 == 0 ? a : b, &second = round % 2 == 0 ? b : a;
+        CHECK(first.begin(epoch) == -1);
+        for (const int p : {3, 1}) first.ready(p, round);
+        first.advance();
+        first.told = second.told = 0;
+        CHECK(second.begin(epoch) == -1);
+        for (const int p : {4, 1, 0, 2, 3}) second.ready(p, round);
+        second.advance();
+        CHECK(second.told <= 1);
+        second.advance();
+        CHECK(second.told <= 1);
+        for (const int p : {0, 4, 2}) first.ready(p, round);
+        bool done_first = false, done_second = false;
+        for (int turns = 0; turns < 50 && !(done_first && done_second); ++turns) {
+          done_first = done_first || first.advance();
+          done_second = done_second || second.advance();
+        }
+        REQUIRE(done_first);
+        REQUIRE(done_second);
+        CHECK(a.all_right(round));
+        CHECK(b.all_right(round));
+        first.performer->leave();
+        second.performer->leave();
+      }
+      CHECK((common.copies > 0) == !maps);
+    }
+}
+
+TEST_CASE("through areas, who has looked is told of what comes afterwards") {
+  const parted how("ring", collective::all_gather, 2, 90, 3);
+  common_memory common;
+  of_a_process a(common, how, 0), b(common, how, 1);
+  a.begin(1);
+  b.begin(1);
+  for (int p = 0; p < 3; ++p) a.ready(p, 0);  // in a ring it sends its own ones first
+  a.advance();
+  for (int p = 0; p < 3; ++p) {
+    b.told = 0;
+    b.ready(p, 0);
+    b.advance();
+    CHECK(b.told == 1);
+    b.advance();
+    CHECK(b.told == 1);
+    a.advance();
+    CHECK(a.parts->arrived(3 + p));
+  }
+}
+
+TEST_CASE("nothing is believed of a rank that gave the operation up while it was read, or whose process has ended") {
+  const parted how("ring", collective::all_gather, 2, 90, 1);
+  for (int kind = 0; kind < 3; ++kind) {
+    CAPTURE(kind);
+    common_memory common;
+    common.maps = kind == 0;
+    common.ended = kind == 2;
+    of_a_process a(common, how, 0), b(common, how, 1);
+    a.begin(1);
+    b.begin(1);
+    a.ready(0, 0);
+    b.ready(0, 0);
+    a.advance();
+    if (kind != 2) common.while_read = [&] { a.performer->leave(); };
+    CHECK_FALSE(b.advance());
+    CHECK_FALSE(b.parts->arrived(0));  // rank 0's
+    common.while_read = [] {};
+    common.ended = false;
+    CHECK_FALSE(b.advance());  // it goes on no more, whatever comes
+    CHECK_FALSE(b.parts->arrived(0));
+    a.performer->leave();
+    b.performer->leave();
+    a.areas.forget(1);
+    b.areas.forget(1);
+    CHECK(a.begin(2) == -1);
+    CHECK(b.begin(2) == -1);
+    a.ready(0, 1);
+    b.ready(0, 1);
+    for (int turns = 0; turns < 5; ++turns) a.advance(), b.advance();
+    CHECK(a.all_right(1));
+    CHECK(b.all_right(1));
+  }
+}
+
+TEST_CASE("through areas, who comes second to another call is told whose, and takes nothing of it") {
+  const parted how("ring", collective::all_gather, 2, 90, 1);
+  common_memory common;
+  of_a_process a(common, how, 0), b(common, how, 1);
+  CHECK(a.begin(1, 77) == -1);
+  a.ready(0, 0);
+  a.advance();
+  CHECK(b.begin(1, 78) == 0);
+  CHECK_FALSE(b.performer->under_way());
+  a.advance();
+  CHECK_FALSE(a.parts->arrived(1));
 }

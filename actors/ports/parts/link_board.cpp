@@ -19,7 +19,7 @@ link_board::link_board(const part_links& shape, std::uint32_t stamp)
 /// After 2³² uses a line that smaller operations have not touched since could hold the stamp that comes now.
 void link_board::next_use() {
   if (++stamp_ != 0) return;
-  for (line& l : lines_) {
+  for (link_line& l : lines_) {
     l.sent.store(0, std::memory_order_relaxed);
     l.taken.store(0, std::memory_order_relaxed);
     l.wanted.store(0, std::memory_order_relaxed);
@@ -46,7 +46,7 @@ link_boards::place link_boards::enter(epoch_t epoch, std::uint64_t fingerprint, 
   }
   link_board::member& mine = found->of(rank);
   mine.parts = parts;
-  mine.here.store(true);
+  mine.words.here.store(true);
   if (++found->came_ == static_cast<int>(found->members_.size())) found->open_ = false;
   return {found, -1};
 }
@@ -84,9 +84,9 @@ void link_boards::let_go(link_board& board, std::vector<std::shared_ptr<operatio
   gone.swap(board.gone_);
   for (link_board::member& m : board.members_) {
     gone.push_back(std::move(m.parts));
-    m.here.store(false, std::memory_order_relaxed);
-    m.waits.store(false, std::memory_order_relaxed);
-    m.open.store(0, std::memory_order_relaxed);
+    m.words.here.store(false, std::memory_order_relaxed);
+    m.words.waits.store(false, std::memory_order_relaxed);
+    m.words.open.store(0, std::memory_order_relaxed);
   }
   board.came_ = board.left_ = 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the ranks of one partitioned operation say to each other through memory that all of them share, in place of messages: a part that is ready
-// is seen by whoever needs it, and read where it lies.
+// is seen by whoever needs it, and read where it lies. Between processes the same words lie in part_areas, each rank's for itself.
 //
 // A *link* (part_links.hpp) has a word `sent`, which only its sender writes, and `taken`, which only its receiver does. A message is an entry,
 // then `sent`; its credit is `taken`. Both words carry the *stamp* of the use that the board is in, so what an earlier operation has left in them
@@ -22,7 +22,7 @@
 #include <mutex>
 #include <vector>
 
-#include "actors/ports/parts/part_links.hpp"
+#include "actors/ports/parts/link_seat.hpp"
 #include "protocols/chunk.hpp"
 
 namespace troupe::actors {
@@ -31,23 +31,10 @@ class operation_parts;
 
 class link_board {
 public:
-  struct entry {
-    const std::byte* data = nullptr;
-    std::size_t bytes = 0;
-  };
-  struct alignas(64) line {
-    std::atomic<std::uint64_t> sent{0};  ///< stamp, and how many messages
-    std::atomic<std::uint64_t> taken{
-        0};  ///< the same of those that need no room any more; only where they are more than have room
-    std::atomic<std::uint32_t> wanted{0};  ///< stamp: the sender waits for `taken`
-    entry room[part_links::per_line];
-  };
-  struct alignas(128) member {
-    std::shared_ptr<operation_parts> parts;  ///< read once `here` is set
-    std::atomic<bool> here{false};
-    std::atomic<bool> waits{false};                      ///< until all that it has sent is taken
-    std::atomic<std::int32_t> open{0};                   ///< that it has sent, and that is not taken
-    std::unique_ptr<std::atomic<std::uint64_t>[]> news;  ///< a bit a lane
+  struct member {
+    std::shared_ptr<operation_parts> parts;  ///< read once it is `here`
+    link_member words;
+    std::unique_ptr<std::atomic<std::uint64_t>[]> news;
   };
 
   /// @param stamp of its last use
@@ -58,15 +45,19 @@ public:
     return shape.ranks() == static_cast<int>(members_.size()) && shape.lines() <= lines_.size() &&
            (shape.lanes() + 63) / 64 <= words_;
   }
-  line& at(std::uint32_t first, std::uint32_t message = 0) { return lines_[first + message / part_links::per_line]; }
+  link_line& at(std::uint32_t line) { return lines_[line]; }
   member& of(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
   std::uint32_t stamp() const { return stamp_; }
+  link_seat seat(rank_t rank, const part_links& shape) {
+    member& m = of(rank);
+    return {&m.words, m.news.get(), lines_.data() + shape.first_of(rank), stamp_};
+  }
 
 private:
   friend class link_boards;
   void next_use();
 
-  std::vector<line> lines_;
+  std::vector<link_line> lines_;
   std::vector<member> members_;
   int words_;
   std::uint32_t stamp_ = 0;

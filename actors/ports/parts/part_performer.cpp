@@ -13,6 +13,12 @@ namespace {
 std::uint32_t count_in(std::uint64_t word, std::uint32_t stamp) {
   return static_cast<std::uint32_t>(word >> 32) == stamp ? static_cast<std::uint32_t>(word) : 0;
 }
+/// After what was read, of memory of another process: there ThreadSanitizer, which knows no fences, sees nothing.
+void after_reading() {
+#if !defined(__SANITIZE_THREAD__)
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
 std::uint64_t stamped(std::uint32_t stamp, std::uint32_t count) { return std::uint64_t{stamp} << 32 | count; }
 }  // namespace
 
@@ -23,63 +29,106 @@ struct part_performer::port {
   part_outbox& outbox;
   chunk found{};
 
-  link_board& board() const { return *self.board_; }
+  bool between() const { return self.areas_ != nullptr; }
+  const link_seat& mine() const { return self.seats_[static_cast<std::size_t>(self.rank_)]; }
   static const part_links::end& find(std::span<const part_links::end> ends, rank_t peer) {
     return *std::ranges::find(ends, peer, &part_links::end::peer);
   }
 
-  void tell(rank_t to) {
-    link_board::member& other = board().of(to);
-    if (other.here.load()) outbox.news(to, other.parts);  // N2; who comes later looks by itself
+  void tell(rank_t to, const link_seat& seat) {  // N2; who comes later looks by itself
+    if (between()) {
+      if (!seat.member->told.load() && !seat.member->told.exchange(true)) outbox.news(to);
+    } else if (seat.member->here.load()) {
+      outbox.news(to, self.board_->of(to).parts);
+    }
   }
   void tell_lane(rank_t to, int lane) {
-    board().of(to).news[static_cast<std::size_t>(lane) / 64].fetch_or(std::uint64_t{1} << (lane % 64));  // N1
-    tell(to);
+    link_seat* const seat = self.seat_of(to);
+    if (seat == nullptr) return;
+    seat->news[static_cast<std::size_t>(lane) / 64].fetch_or(std::uint64_t{1} << (lane % 64));  // N1
+    tell(to, *seat);
   }
 
   const chunk* front(int lane, rank_t from) {
     const part_links::end& link = find(self.links_.in(lane), from);
     const std::uint32_t next = self.in_[link.number].next;
-    if (count_in(board().at(link.line).sent.load(std::memory_order_acquire), self.stamp_) <= next) return nullptr;
+    const link_seat* const seat = self.seat_of(from);
+    // C2, where a rank that has found no entry of this one leaves it at that (part_areas.hpp).
+    if (seat == nullptr || count_in(seat->at(link.line).sent.load(), seat->stamp) <= next) return nullptr;
     const std::uint32_t at = next % link.room;
-    const link_board::entry& entry = board().at(link.line, at).room[at % part_links::per_line];
+    const link_line::entry& entry = seat->at(link.line, at).room[at % part_links::per_line];
     found.data = entry.data;
     found.bytes = entry.bytes;
+    if (between()) bring(link, from, *seat);
     return &found;
+  }
+
+  // -- between processes --
+  void check_believed(const link_seat& seat) const {
+    after_reading();
+    if (seat.names->load(std::memory_order_relaxed) != self.epoch_ + 1) throw gave_up{};
+  }
+  /// What is mapped: where it is here. Else it stays where only the system reaches it, until it is fetched. Cost: a look-up under a lock.
+  void bring(const part_links::end& link, rank_t from, const link_seat& seat) {
+    check_believed(seat);
+    const std::byte*& here = self.in_[link.number].here;
+    if (here == nullptr && found.bytes > 0) here = self.areas_->others().near(from, const_cast<std::byte*>(found.data));
+    if (here != nullptr) found.data = here;
+  }
+  /// Straight to where it belongs, if the step only copies it; else aside.
+  const std::byte* fetch(int lane, rank_t from, const chunk& what, std::byte* only_to) {
+    if (!between() || what.bytes == 0) return what.data;
+    const part_links::end& link = find(self.links_.in(lane), from);
+    link_state& in = self.in_[link.number];
+    if (in.here != nullptr) return what.data;
+    std::byte* to = only_to;
+    if (to == nullptr) {
+      // Once a link, unless later messages are longer; kept for all repetitions.
+      if (in.copied.size() < what.bytes) in.copied = self.slot_memory_->acquire(what.bytes);
+      to = static_cast<std::byte*>(in.copied.data());
+    }
+    if (!self.areas_->others().read(from, to, what.data, what.bytes)) throw gave_up{};
+    return to;
   }
 
   void consume(int lane, rank_t from) {
     const part_links::end& link = find(self.links_.in(lane), from);
+    const link_seat& seat = *self.seat_of(from);
+    if (between()) {
+      check_believed(seat);
+      self.in_[link.number].here = nullptr;
+    }
     const std::uint32_t taken = ++self.in_[link.number].next;
     ++self.moves_;
-    link_board::line& words = board().at(link.line);
+    link_line& words = seat.at(link.line);
     if (link.messages > link.room) {
-      words.taken.store(stamped(self.stamp_, taken));                                                  // T1
-      if (words.wanted.load() == self.stamp_ && words.wanted.exchange(0) != 0) tell_lane(from, lane);  // T2
+      words.taken.store(stamped(seat.stamp, taken));                                                  // T1
+      if (words.wanted.load() == seat.stamp && words.wanted.exchange(0) != 0) tell_lane(from, lane);  // T2
     } else {
-      words.taken.store(stamped(self.stamp_, taken), std::memory_order_relaxed);  // for verdicts
+      words.taken.store(stamped(seat.stamp, taken), std::memory_order_relaxed);  // for verdicts
     }
-    link_board::member& sender = board().of(from);
-    if (sender.open.fetch_sub(1) == 1 && sender.waits.load()) tell(from);  // T1, T2
+    if (seat.member->open.fetch_sub(1) == 1 && seat.member->waits.load()) tell(from, seat);  // T1, T2
   }
 
   bool can_send(int lane, rank_t to) {
     const part_links::end& link = find(self.links_.out(lane), to);
     const std::uint32_t next = self.out_[link.number].next;
     if (next < link.room) return true;
-    link_board::line& words = board().at(link.line);
-    if (next - count_in(words.taken.load(std::memory_order_acquire), self.stamp_) < link.room) return true;
-    words.wanted.store(self.stamp_);                                      // W1
-    return next - count_in(words.taken.load(), self.stamp_) < link.room;  // W2
+    link_line& words = mine().at(link.line);
+    if (next - count_in(words.taken.load(std::memory_order_acquire), mine().stamp) < link.room) return true;
+    words.wanted.store(mine().stamp);                                      // W1
+    return next - count_in(words.taken.load(), mine().stamp) < link.room;  // W2
   }
 
   void send(int lane, rank_t to, const std::byte* data, std::size_t bytes) {
     const part_links::end& link = find(self.links_.out(lane), to);
     std::uint32_t& next = self.out_[link.number].next;
     const std::uint32_t at = next % link.room;
-    board().at(link.line, at).room[at % part_links::per_line] = {data, bytes};
-    board().of(self.rank_).open.fetch_add(1, std::memory_order_relaxed);  // before anybody can take it
-    board().at(link.line).sent.store(stamped(self.stamp_, ++next), std::memory_order_release);
+    mine().at(link.line, at).room[at % part_links::per_line] = {data, bytes};
+    mine().member->open.fetch_add(1, std::memory_order_relaxed);  // before anybody can take it
+    std::atomic<std::uint64_t>& sent = mine().at(link.line).sent;
+    if (between()) sent.store(stamped(mine().stamp, ++next));  // N1, of who has not come yet
+    else sent.store(stamped(mine().stamp, ++next), std::memory_order_release);
     ++self.moves_;
     tell_lane(to, lane);
   }
@@ -122,7 +171,8 @@ part_performer::part_performer(rank_t rank, const part_links& links, std::shared
       l0_(std::move(l0)),
       lanes_(*what_->code, 0, what_->memory, what_->type, what_->reduction, what_->any_order),
       in_(links_.ins()),
-      out_(links_.outs()) {
+      out_(links_.outs()),
+      seats_(static_cast<std::size_t>(links_.ranks())) {
   list_piece_lanes();
 }
 
@@ -147,40 +197,81 @@ rank_t part_performer::begin(link_boards& boards, epoch_t epoch, std::uint64_t f
   if (place.board == nullptr) return place.unlike;
   boards_ = &boards;
   board_ = place.board;
-  stamp_ = board_->stamp();
-  lanes_.restart();
-  for (link_state& link : in_) link.next = 0;
-  for (link_state& link : out_) link.next = 0;
-  pieces_seen_ = 0;
-  fresh_ = true;
-  ++moves_;
+  for (rank_t r = 0; r < links_.ranks(); ++r) seats_[static_cast<std::size_t>(r)] = board_->seat(r, links_);
+  restart();
   return -1;
 }
 
+rank_t part_performer::begin(part_areas& areas, epoch_t epoch, std::uint64_t fingerprint) {
+  for (link_seat& seat : seats_) seat = {};
+  seats_[static_cast<std::size_t>(rank_)] = areas.enter(epoch, fingerprint, rank_, links_);
+  areas_ = &areas;
+  epoch_ = epoch;
+  fingerprint_ = fingerprint;
+  restart();
+  for (rank_t r = 0; r < links_.ranks(); ++r)
+    if (areas.find(epoch, fingerprint, r, seats_[static_cast<std::size_t>(r)]) == part_areas::found::unlike) {
+      leave();
+      return r;
+    }
+  return -1;
+}
+
+void part_performer::restart() {
+  lanes_.restart();
+  for (link_state& link : in_) link.next = 0, link.here = nullptr;
+  for (link_state& link : out_) link.next = 0;
+  pieces_seen_ = 0;
+  fresh_ = true;
+  performed_ = given_up_ = false;
+  ++moves_;
+}
+
 void part_performer::leave() {
-  if (board_ == nullptr) return;
-  boards_->leave(*std::exchange(board_, nullptr));
+  if (board_ != nullptr) boards_->leave(*std::exchange(board_, nullptr));
+  if (areas_ != nullptr) std::exchange(areas_, nullptr)->leave(epoch_, rank_, performed_);
+}
+
+/// Null: it has not come yet, or has called something else and is going to say so.
+link_seat* part_performer::seat_of(rank_t rank) {
+  link_seat& seat = seats_[static_cast<std::size_t>(rank)];
+  if (seat.member == nullptr && areas_->find(epoch_, fingerprint_, rank, seat) != part_areas::found::it) return nullptr;
+  return &seat;
 }
 
 part_performer::status part_performer::advance(part_outbox& out) {
+  if (given_up_) return status::waiting;
+  try {
+    return advance_lanes(out);
+  } catch (const gave_up&) {
+    given_up_ = true;
+    return status::waiting;
+  }
+}
+
+part_performer::status part_performer::advance_lanes(part_outbox& out) {
   port at{*this, out};
+  const link_seat& mine = seats_[static_cast<std::size_t>(rank_)];
+  const int words = (links_.lanes() + 63) / 64;
+  if (areas_ != nullptr) mine.member->told.store(false);  // from here on it is told anew
   if (std::exchange(fresh_, false) || !lanes_are_apart_) {
-    for (int w = 0; w < board_->news_words(); ++w) board_->of(rank_).news[static_cast<std::size_t>(w)].exchange(0);
+    for (int w = 0; w < words; ++w) mine.news[w].exchange(0);
     static_cast<void>(lanes_.advance(at));
   } else {
-    for (int w = 0; w < board_->news_words(); ++w) {
-      std::atomic<std::uint64_t>& word = board_->of(rank_).news[static_cast<std::size_t>(w)];
-      if (word.load() == 0) continue;
-      for (std::uint64_t bits = word.exchange(0); bits != 0; bits &= bits - 1)  // C2
+    for (int w = 0; w < words; ++w) {
+      if (mine.news[w].load() == 0) continue;
+      for (std::uint64_t bits = mine.news[w].exchange(0); bits != 0; bits &= bits - 1)  // C2
         advance_lane(at, w * 64 + std::countr_zero(bits));
     }
     look_at_pieces(at);
   }
   if (!lanes_.performed()) return status::waiting;
-  link_board::member& me = board_->of(rank_);
-  if (me.open.load() == 0) return status::performed;
-  me.waits.store(true);                                              // W1
-  return me.open.load() == 0 ? status::performed : status::waiting;  // W2
+  if (mine.member->open.load() != 0) {
+    mine.member->waits.store(true);                             // W1
+    if (mine.member->open.load() != 0) return status::waiting;  // W2
+  }
+  performed_ = true;
+  return status::performed;
 }
 
 /// What an earlier use of the board has left may name lanes that there are not.
@@ -197,12 +288,13 @@ void part_performer::look_at_pieces(port& at) {
 }
 
 std::vector<lane_wait> part_performer::waits() const {
-  if (board_ == nullptr) return {};
+  if (!under_way()) return {};
   std::vector<lane_wait> result = lanes_.waits();
   if (!result.empty()) return result;
+  const link_seat& mine = seats_[static_cast<std::size_t>(rank_)];
   for (int l = 0; l < links_.lanes(); ++l)
     for (const part_links::end& link : links_.out(l))
-      if (count_in(board_->at(link.line).taken.load(std::memory_order_relaxed), stamp_) < out_[link.number].next)
+      if (count_in(mine.at(link.line).taken.load(std::memory_order_relaxed), mine.stamp) < out_[link.number].next)
         result.push_back({lane_wait::reason::credit, l, link.peer, -1});
   return result;
 }

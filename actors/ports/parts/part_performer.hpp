@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank's part in the repetitions of a partitioned operation whose ranks are all in this process: performs its program over a link_board.
+// One rank's part in the repetitions of a partitioned operation whose ranks share memory: performs its program over a link_board, where all are in
+// this process, or over part_areas, where they are in several of this host.
 //
 // Here a *message* is an entry of a link, a reference to the sender's bytes, which the receiver copies or reduces straight to where they belong.
 // Its *credit* is the link's word `taken`. The *epoch* is the stamp of the board. No message goes through an inbox but one, that needs no memory and
 // that a rank has at most once: "look at your news".
+//
+// Between processes the receiver maps what the sender has in memory that both share, and else the system copies (board_memory.hpp). What comes from a
+// rank that has given the operation up meanwhile is not believed: nothing follows from it, and the operation ends with the others' failure.
 //
 // Owner: operation_parts, and so whoever has the rank's turn. begin(), then advance() whenever something may have come, then leave(), also
 // where it was not performed: afterwards nothing here refers to anybody's buffers. Others may still read what this rank has sent, as they may
@@ -17,6 +21,7 @@
 #include <vector>
 
 #include "actors/ports/parts/link_board.hpp"
+#include "actors/ports/parts/part_areas.hpp"
 #include "memory/arena.hpp"
 #include "protocols/perform/assignment.hpp"
 #include "protocols/perform/performer.hpp"
@@ -29,6 +34,8 @@ public:
   virtual ~part_outbox() = default;
   /// To the rank whose pieces those are: look. It is there, but may have ended.
   virtual void news(rank_t to, const std::shared_ptr<operation_parts>& whose) = 0;
+  /// The same to a rank that has come in part_areas.
+  virtual void news(rank_t to) = 0;
   /// A piece of the output has arrived.
   virtual void arrived() = 0;
 };
@@ -47,11 +54,15 @@ public:
   /// For the next repetition. Who called something else; −1: nobody so far, and it has begun. Throws std::bad_alloc. @pre left
   rank_t begin(link_boards& boards, epoch_t epoch, std::uint64_t fingerprint,
                const std::shared_ptr<operation_parts>& mine);
+  /// The same between processes. Throws error(out_of_memory). @pre the links fit there
+  rank_t begin(part_areas& areas, epoch_t epoch, std::uint64_t fingerprint);
   /// As far as it goes. Throws what a user's function throws; then it must be left. @pre begun, and not performed
   status advance(part_outbox& out);
   void leave();
 
-  bool under_way() const { return board_ != nullptr; }
+  bool under_way() const { return board_ != nullptr || areas_ != nullptr; }
+  /// Whether the links fit where it is to begin.
+  const part_links& links() const { return links_; }
   /// What each unfinished lane lacks. For verdicts; allocates.
   std::vector<lane_wait> waits() const;
   /// Changes whenever something was sent or taken.
@@ -61,11 +72,18 @@ private:
   struct link_state {
     std::uint32_t next = 0;      ///< of the messages
     std::byte* slots = nullptr;  ///< out: memory of recv_reduce_send's results
+    // In, between processes:
+    const std::byte* here = nullptr;  ///< where this process has what message `next` names; null: not looked for yet
+    scratch_block copied;             ///< of what no memory is shared with, and what is not only copied
   };
+  struct gave_up {};
   struct port;
   friend struct port;
 
   void list_piece_lanes();
+  void restart();
+  link_seat* seat_of(rank_t rank);
+  status advance_lanes(part_outbox& out);
   void advance_lane(port& at, int lane);
   void look_at_pieces(port& at);
 
@@ -83,7 +101,12 @@ private:
   bool fresh_ = true;  ///< nothing was looked at since it began
   link_boards* boards_ = nullptr;
   link_board* board_ = nullptr;
-  std::uint32_t stamp_ = 0;
+  part_areas* areas_ = nullptr;
+  std::vector<link_seat> seats_;  ///< by rank
+  epoch_t epoch_ = 0;             ///< between processes, as the following
+  std::uint64_t fingerprint_ = 0;
+  bool performed_ = false;
+  bool given_up_ = false;  ///< by a rank that others know to have stopped: it goes on no more
 };
 
 }  // namespace troupe::actors
