@@ -29,7 +29,8 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
   cells_.reserve(static_cast<std::size_t>(ranks_here(options)));
   // All processes find the same, so their roots are one behind the other alike.
-  if (has_boards() && board_->between_processes() && board_->memory().peers() != nullptr) spaces_.lie_in(board_->memory());
+  if (has_boards() && board_->between_processes() && board_->memory().peers() != nullptr)
+    spaces_.lie_in(board_->memory());
 }
 
 rank_table::~rank_table() = default;
