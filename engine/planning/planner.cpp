@@ -620,7 +620,7 @@ struct planner::impl {
     if (std::string why = why_not_by_nic(task, options); !why.empty()) return {nullptr, 0, std::move(why)};
     if (const forced_name force = forced(task); force.name.empty()) all = contenders(task);
     else if (library.has(force.name)) all.push_back(choice.contender_of(force.name, task));
-    return troupe::choose_for_nic(all, choice, library, task, machine);
+    return troupe::choose_for_nic(all, choice, library, task, machine, options.nic != "process");
   }
 
   /// Null: it goes as calls go that nobody wants to offload.
