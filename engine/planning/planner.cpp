@@ -815,7 +815,8 @@ offload_prospect planner::offload_of(const call& what, const layout& placement,
           chosen.seconds,
           {},
           wants_offload(wish, what, placement.size(), false),
-          wants_offload(wish, what, placement.size(), true)};
+          wants_offload(wish, what, placement.size(), true),
+          impl_->options.nic != "process"};
 }
 
 offload_wish offload_wish_of(const engine_options& options) {
