@@ -59,7 +59,7 @@ struct offload_prospect {
   std::string why_not;           ///< a sentence; empty: it can
   bool blocking = false;         ///< it does by the options, where the caller waits in the call …
   bool started = false;          ///< … and where it goes on
-  bool of_host = false;  ///< between processes: engine.nic names the host's NIC process
+  bool of_host = false;          ///< between processes: engine.nic names the host's NIC process
 };
 
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
