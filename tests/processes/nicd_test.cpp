@@ -310,6 +310,13 @@ TEST_CASE(
             m.say((failed.code_value() == troupe::errc::peer_lost ? "peer_lost " : "another error ") +
                   std::string{failed.what()});
           }
+          try {
+            comm.split(0, 0);
+            m.say("split");
+          } catch (const troupe::error& failed) {
+            m.say((failed.code_value() == troupe::errc::peer_lost ? "peer_lost " : "another error ") +
+                  std::string{failed.what()});
+          }
         },
         [&](job_control& job) {
           job.wait_for_lines(2);
@@ -321,8 +328,8 @@ TEST_CASE(
       CAPTURE(one.log);
       CHECK_FALSE(one.late);
       CHECK(one.exit == 0);
-      REQUIRE(one.said.size() == 4);
-      for (const std::size_t at : {std::size_t{1}, std::size_t{3}}) {
+      REQUIRE(one.said.size() == 5);
+      for (const std::size_t at : {std::size_t{1}, std::size_t{3}, std::size_t{4}}) {
         CHECK_MESSAGE(one.said[at].find("peer_lost ") == 0, one.said[at]);
         CHECK_MESSAGE(one.said[at].find(pid) != std::string::npos, one.said[at]);
       }

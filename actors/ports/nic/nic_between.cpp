@@ -151,7 +151,6 @@ void nic_between::end() {
 
 bool nic_between::serve(nic_desk& desk, picoseconds now) {
   if (!at_home()) return read_answers();
-  if (how_.host) how_.host->has_looked();
   if (common_->heads.load() == 0 || common_->heads.exchange(0) == 0) return false;
   bool moved = false;
   head what{};

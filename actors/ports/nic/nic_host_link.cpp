@@ -82,6 +82,14 @@ nic_page* map_page(const descriptor& from) {
   return static_cast<nic_page*>(at);
 }
 
+/// Half a word, or an answer that nobody has waited for, would be taken for the next one's.
+template <class Step>
+told ask(int socket, Step&& step) {
+  const told how = step();
+  if (how != told::well) ::shutdown(socket, SHUT_RDWR);
+  return how;
+}
+
 /// Throws what the two of them have come to.
 void check(told how, const reply& said, const std::string& who) {
   if (how == told::late) throw error(errc::timed_out, who + " does not answer");
@@ -157,12 +165,14 @@ void nic_host_link::pass(const host_segment& memory, steady_time until) {
   word w;
   w.kind = word_kind::memory;
   reply r;
-  told how = send_whole(socket_.get(), w, until);
-  while (how == told::well && !send_descriptor(socket_.get(), memory.get())) {
-    if (errno != EAGAIN) how = told::ended;
-    else if (!can(socket_.get(), POLLOUT, until)) how = told::late;
-  }
-  if (how == told::well) how = receive_whole(socket_.get(), r, until);
+  const told how = ask(socket_.get(), [&] {
+    if (const told sent = send_whole(socket_.get(), w, until); sent != told::well) return sent;
+    while (!send_descriptor(socket_.get(), memory.get())) {
+      if (errno != EAGAIN) return told::ended;
+      if (!can(socket_.get(), POLLOUT, until)) return told::late;
+    }
+    return receive_whole(socket_.get(), r, until);
+  });
   check(how, r, name());
 }
 
@@ -176,18 +186,20 @@ void nic_host_link::enter(std::uint64_t communicator, std::span<const std::uint3
   std::copy_n(process_of.begin(), w.ranks, w.process_of);
   const std::lock_guard lock(mutex_);
   reply r;
-  told how = send_whole(socket_.get(), w, until);
-  if (how == told::well) how = receive_whole(socket_.get(), r, until);
+  const told how = ask(socket_.get(), [&] {
+    const told sent = send_whole(socket_.get(), w, until);
+    return sent == told::well ? receive_whole(socket_.get(), r, until) : sent;
+  });
   check(how, r, name());
 }
 
-/// What a stopped one has no room for is lost: it hears of it when this process has ended.
+/// One that was stopped, and has no room for it any more, counts as gone.
 void nic_host_link::left(std::uint64_t communicator) noexcept {
   word w;
   w.kind = word_kind::leave;
   w.communicator = communicator;
   const std::lock_guard lock(mutex_);
-  static_cast<void>(send_whole(socket_.get(), w, std::chrono::steady_clock::now()));
+  static_cast<void>(ask(socket_.get(), [&] { return send_whole(socket_.get(), w, std::chrono::steady_clock::now()); }));
 }
 
 void nic_host_link::watch(doorbell& own, std::shared_ptr<const void> keeps) {

@@ -16,6 +16,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "actors/ports/link/byte_ring.hpp"
@@ -32,6 +34,8 @@ namespace nic_host {
 
 /// Each has one, and the process may have some more descriptors than that.
 constexpr std::size_t most_connections_to_nic = 4096;
+/// Until the next try, when no descriptor is left for one who wants to come.
+constexpr int pause_ms = 100;
 /// Between a process's having met the others and this one's: both wait for the same count.
 constexpr std::chrono::seconds most_after_meeting{1};
 /// Who does not take its answer by then takes none.
@@ -129,8 +133,25 @@ private:
   std::thread meeting_;
 };
 
+/// As many as the system lets it have: two a connection.
+inline void allow_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// A handle of the process at the other end; −1: the system has none.
+inline int open_peer(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return -1;
+  return static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0));
+}
+
 struct connection {
   descriptor socket;
+  descriptor process;  ///< its end counts, too: a child that it has made may hold the socket open
   std::size_t got = 0;
   word said{};
   std::uint64_t job = 0;
@@ -151,7 +172,8 @@ struct nic_host_service::hidden {
         self(std::make_shared<own_nic>(memory)),
         nic(cores, true) {
     if (!stop) throw error(errc::io, "an event for the NIC process: " + text_of_errno(errno));
-    nic.sleep_at(memory->page().bell, memory);
+    nic.sleep_at(memory->page().bell, memory, &memory->page().looks);
+    allow_descriptors();
   }
   static socket_address unix_address(const std::string& address) {
     const socket_address where = socket_address::resolve(address).front();
@@ -162,7 +184,7 @@ struct nic_host_service::hidden {
   }
 
   void serve();
-  void accept_all();
+  bool accept_all();
   bool read(connection& from);
   bool take(connection& from);
   bool take_memory(connection& from);
@@ -193,19 +215,24 @@ void nic_host_service::stop() noexcept {
 
 void nic_host_service::hidden::serve() {
   std::vector<pollfd> looks;
-  while (true) {
-    const bool full = connections.size() >= most_connections_to_nic;
+  for (bool pauses = false;;) {
+    const bool full = pauses || connections.size() >= most_connections_to_nic;
     looks.assign({{stop.get(), POLLIN, 0}, {full ? -1 : listener.get(), POLLIN, 0}});
-    for (const auto& c : connections) looks.push_back({c->socket.get(), POLLIN, 0});
-    if (::poll(looks.data(), looks.size(), -1) < 0) continue;
+    for (const auto& c : connections) {
+      looks.push_back({c->socket.get(), POLLIN, 0});
+      looks.push_back({c->process.get(), POLLIN, 0});
+    }
+    if (::poll(looks.data(), looks.size(), pauses ? pause_ms : -1) < 0) continue;
     if (looks[0].revents != 0) break;
-    std::erase_if(connections, [&](const auto& c) {
-      const auto at = static_cast<std::size_t>(&c - connections.data());
-      if (looks[at + 2].revents == 0 || read(*c)) return false;
+    std::size_t at = 2;
+    std::erase_if(connections, [&](const auto& c) {  // each once, in their order
+      const bool says = looks[at].revents != 0, ended = looks[at + 1].revents != 0;
+      at += 2;
+      if ((!says || read(*c)) && !ended) return false;
       lose(*c);
       return true;
     });
-    if (looks[1].revents != 0) accept_all();
+    pauses = looks[1].revents != 0 && !accept_all();
   }
   // Closed in this order: what is under way ends before its owners see that nobody goes on with it.
   nic.close();
@@ -213,15 +240,18 @@ void nic_host_service::hidden::serve() {
   connections.clear();
 }
 
-void nic_host_service::hidden::accept_all() {
+/// False: somebody wants to come, and there is no descriptor for it.
+bool nic_host_service::hidden::accept_all() {
   std::string why;
   while (connections.size() < most_connections_to_nic) {
     descriptor came = accept_from(listener.get(), why);
-    if (!came) return;
+    if (!came) return why.empty();
     if (!is_same_user(came.get())) continue;
     connections.push_back(std::make_unique<connection>());
+    connections.back()->process = descriptor{open_peer(came.get())};
     connections.back()->socket = std::move(came);
   }
+  return true;
 }
 
 /// False: it has ended, or says what makes no sense.

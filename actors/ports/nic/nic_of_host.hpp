@@ -24,7 +24,6 @@ public:
   nic_of_host& operator=(const nic_of_host&) = delete;
 
   doorbell& bell() const noexcept { return page_->bell; }
-  void has_looked() const noexcept { page_->looks.fetch_add(1, std::memory_order_relaxed); }
   /// It performs nothing for this process any more, and has ended or is about to.
   bool gone() const noexcept { return gone_.load(); }
   /// A sentence about that. @pre gone()
