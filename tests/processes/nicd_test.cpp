@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "actors/ports/link/sockets.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
@@ -358,4 +359,61 @@ TEST_CASE("nicd: an operation that a process never calls ends by the other's dea
   });
   CHECK(trouble(all) == "");
   for (const ended& one : all) CHECK(one.said == std::vector<std::string>{"timed_out"});
+}
+
+namespace {
+
+/// A launcher of one process, which says where its NIC process listens, and then is there for a while.
+class launched_with_nicd {
+public:
+  explicit launched_with_nicd(const char* then) {
+    std::array<int, 2> said{};
+    REQUIRE(::pipe(said.data()) == 0);
+    const std::string program = std::string{"echo $TROUPE_ENGINE_NIC; "} + then;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(said[1], STDOUT_FILENO);
+      ::close(said[0]);
+      ::close(said[1]);
+      ::execl(TROUPE_PROGRAM, "troupe", "launch", "--nicd", "-n", "1", "--no-prefix", "sh", "-c", program.c_str(),
+              nullptr);
+      ::_exit(127);
+    }
+    ::close(said[1]);
+    for (char c = 0; ::read(said[0], &c, 1) == 1 && c != '\n';) address_ += c;
+    ::close(said[0]);
+  }
+  pid_t pid() const { return pid_; }
+  const std::string& address() const { return address_; }
+  bool listens() const {
+    try {
+      troupe::actors::begin_connect(troupe::actors::socket_address::resolve(address_).front());
+      return true;
+    } catch (const troupe::error&) {
+      return false;
+    }
+  }
+
+private:
+  pid_t pid_ = 0;
+  std::string address_;
+};
+
+}  // namespace
+
+TEST_CASE("launch --nicd starts a NIC process for the job, and it ends with the job and with its launcher") {
+  {
+    const launched_with_nicd job{"exit 7"};
+    CHECK(job.address().starts_with("unix:@troupe-nicd-"));
+    int status = 0;
+    ::waitpid(job.pid(), &status, 0);
+    CHECK(WEXITSTATUS(status) == 7);
+    CHECK_FALSE(job.listens());
+  }
+  const launched_with_nicd job{"sleep 20"};
+  REQUIRE(job.listens());
+  ::kill(job.pid(), SIGKILL);
+  ::waitpid(job.pid(), nullptr, 0);
+  for (int look = 0; look < 1000 && job.listens(); ++look) ::usleep(10'000);
+  CHECK_FALSE(job.listens());
 }
