@@ -42,12 +42,30 @@ std::vector<std::uint32_t> numbers_on_host(const roster& job, std::uint32_t here
   return numbers;
 }
 
+std::size_t bytes_of_boards(int ranks) {
+  return slot_board::most_bytes(ranks) + part_areas::most_bytes(ranks) + nic_between::most_bytes(ranks);
+}
+
 bool is_here(const communicator_actors& of, rank_t rank) { return rank >= 0 && rank < of.ranks && of.is_here(rank); }
 
 }  // namespace
 
-void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until) {
+/// By process of the host, without the NIC process.
+std::uint32_t job_links::processes_on_host() const {
+  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  return static_cast<std::uint32_t>(std::ranges::count_if(numbers, [](auto n) { return n != nowhere; }));
+}
+
+void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time until, const std::string& nic,
+                             std::uint64_t build, std::chrono::milliseconds silence) {
   const std::uint32_t first = first_of_host(all(), here());
+  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  const std::uint32_t processes = processes_on_host();
+  if (!nic.empty() && processes > 1) {
+    nic_ = std::make_shared<nic_host_link>(nic, nic_host_link::enrolment{build, all().job, numbers[here()], processes},
+                                           until, silence);
+    if (own != nullptr) nic_->pass(*own, until);
+  }
   if (first != here()) {
     descriptor passed = mesh_.shared_by_host(until);
     const bool late = std::chrono::steady_clock::now() >= until;
@@ -58,18 +76,26 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
     own = host_segment::take(std::move(passed));
   }
   if (own == nullptr) return;
-  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
   {
     const std::lock_guard lock(mutex_);
     boards_ = std::move(own);
     for (const auto& [process, how] : lost_) lost_on_host(process);
   }
-  const auto processes =
-      static_cast<std::uint32_t>(std::ranges::count_if(numbers, [](auto n) { return n != nowhere; }));
-  boards_->meet(numbers[here()], processes, until, [&] {
+  boards_->meet(numbers[here()], processes + (nic_ ? 1 : 0), until, [&] {
+    if (nic_ && nic_->hung_up()) return true;
     const std::lock_guard lock(mutex_);
     return std::ranges::any_of(lost_, [&](const auto& one) { return numbers[one.first] != nowhere; });
   });
+  if (nic_) nic_->watch(*nic_bell_of(here()), boards_);
+}
+
+void job_links::enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const {
+  constexpr std::chrono::seconds longest_enter{10};
+  const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
+  std::vector<std::uint32_t> by_rank;
+  for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
+  nic_->enter(id, by_rank, bytes_of_boards(static_cast<int>(by_rank.size())),
+              std::chrono::steady_clock::now() + longest_enter);
 }
 
 /// @pre locked
@@ -78,15 +104,16 @@ void job_links::lost_on_host(std::uint32_t process) {
   if (const std::uint32_t which = numbers_on_host(all(), here())[process]; which != nowhere) boards_->lost(which);
 }
 
-std::shared_ptr<board_memory> job_links::boards_for(communicator_id id,
-                                                    std::span<const std::uint32_t> process_of) const {
+std::shared_ptr<board_memory> job_links::boards_for(communicator_id id, std::span<const std::uint32_t> process_of,
+                                                    boards_of whose) const {
   const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
   std::vector<std::uint32_t> by_rank;
   for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
-  const auto ranks = static_cast<int>(process_of.size());
-  return boards_->attach(id, std::move(by_rank),
-                         slot_board::most_bytes(ranks) + part_areas::most_bytes(ranks) +
-                             nic_between::most_bytes(ranks));
+  const std::size_t bytes = bytes_of_boards(static_cast<int>(process_of.size()));
+  // It is known by a rank behind the last, and gives the region back as the others do.
+  if (whose == boards_of::all_ranks && host_nic() != nullptr && process_of.size() <= most_nic_ranks)
+    by_rank.push_back(processes_on_host());
+  return boards_->attach(id, std::move(by_rank), bytes);
 }
 
 doorbell* job_links::nic_bell_of(std::uint32_t process) const {

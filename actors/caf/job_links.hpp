@@ -24,6 +24,7 @@
 #include "actors/log.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/mesh.hpp"
+#include "actors/ports/nic/nic_host.hpp"
 #include "actors/ports/segment/host_segment.hpp"
 
 namespace troupe::actors {
@@ -87,9 +88,22 @@ public:
 
   /// Where communicators of one host have their boards: made by that host's first process, or to be had from it. Waits for all processes of the
   /// host. Once, before any communicator is made. Throws error(timed_out), error(peer_lost), error(io).
-  void share_boards(std::shared_ptr<host_segment> own, steady_time until);
+  /// @param nic where the host's NIC process listens, which takes part then (nic_host.hpp); empty: none does. Throws as nic_host_link, too.
+  /// @param silence as nic_host_link's
+  void share_boards(std::shared_ptr<host_segment> own, steady_time until, const std::string& nic = {},
+                    std::uint64_t build = 0, std::chrono::milliseconds silence = {});
   /// A region for the boards of a communicator with ranks in these processes, all of this host; null: there is no room (host_segment.hpp).
-  std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of) const;
+  /// Those of some ranks have no place for the host's NIC process, which performs for all of a communicator or for none.
+  enum class boards_of : std::uint8_t { all_ranks, some_ranks };
+  std::shared_ptr<board_memory> boards_for(communicator_id id, std::span<const std::uint32_t> process_of,
+                                           boards_of whose) const;
+
+  /// The host's NIC process; null: none, or the system lets nobody copy.
+  std::shared_ptr<nic_of_host> host_nic() const { return copies() ? nic_ : nullptr; }
+  /// More have no place for it, and no plan for a NIC.
+  static constexpr std::size_t most_nic_ranks = 255;
+  /// The communicator has a place for the host's NIC process, which performs for it from now on. Throws as nic_host_link::enter(). @pre host_nic()
+  void enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const;
 
   /// Where the NIC's thread of that process sleeps. @pre it is of this host, and boards() are shared
   doorbell* nic_bell_of(std::uint32_t process) const;
@@ -136,10 +150,12 @@ private:
   shrinking& shrinking_of(const communicator_actors& of, std::uint64_t which);
   void bound_shrinks();
   void lost_on_host(std::uint32_t process);
+  std::uint32_t processes_on_host() const;
   void remember_lost(std::uint32_t process, const std::string& how);
 
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<host_segment> boards_;  ///< null: no other process is on this host
+  std::shared_ptr<nic_host_link> nic_;
   /// Short: a look-up. What arrives comes on one thread at a time; communicators come and go on others. Recursive: what came early for a
   /// communicator may end it at once.
   std::recursive_mutex mutex_;

@@ -225,11 +225,12 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
     table.of_host = job->of_host;
     for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());
   }
+  // Its roots lie before the boards', since a NIC process of the host knows nothing of those.
+  if (job != nullptr && job->of_host == 0 && hidden_->options.offloads) share_nic(*members, *job);
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
-  if (job != nullptr && job->of_host == 0 && hidden_->options.offloads)
-    share_nic(*members, job->boards_in);  // its root is behind the boards'
+  if (members->nic_shared) hidden_->nic->serve(members->nic_shared);
   {
     const std::lock_guard lock(hidden_->communicators_mutex);
     std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
@@ -240,7 +241,8 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
 }
 
 /// All processes of the communicator do, or none.
-void runtime::share_nic(communicator_actors& members, const std::shared_ptr<board_memory>& in) {
+void runtime::share_nic(communicator_actors& members, const job_part& job) {
+  const std::shared_ptr<board_memory>& in = job.boards_in;
   if (in == nullptr || in->peers() == nullptr) return;
   nic_between::options how;
   how.ranks = members.ranks;
@@ -248,8 +250,10 @@ void runtime::share_nic(communicator_actors& members, const std::shared_ptr<boar
   how.name = members.name_at_nic;
   for (const std::uint32_t process : members.process_of) how.bells.push_back(hidden_->job->nic_bell_of(process));
   how.own = hidden_->job->nic_bell_of(hidden_->job->here());
+  if (job.process_of.size() <= job_links::most_nic_ranks) how.host = hidden_->job->host_nic();
+  how.id = job.id;
+  if (how.host) hidden_->job->enter_nic(job.id, job.process_of);
   members.nic_shared = std::make_shared<nic_between>(std::move(how));
-  hidden_->nic->serve(members.nic_shared);
 }
 
 void runtime::join(std::unique_ptr<job_links> job) {

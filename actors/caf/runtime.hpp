@@ -177,7 +177,7 @@ public:
 
 private:
   void look_for_trouble();
-  void share_nic(communicator_actors& members, const std::shared_ptr<troupe::board_memory>& in);
+  void share_nic(communicator_actors& members, const job_part& job);
   std::unique_ptr<hidden> hidden_;
 };
 

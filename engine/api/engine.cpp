@@ -59,6 +59,8 @@ engine_options checked(engine_options o) {
   static constexpr std::array<std::string_view, 3> offloads = {"never", "auto", "always"};
   if (std::find(offloads.begin(), offloads.end(), o.offload) == offloads.end())
     throw error(errc::bad_config, "offload is \"" + o.offload + "\" but must be \"never\", \"auto\" or \"always\"");
+  if (o.nic != "process" && o.nic != "host" && !o.nic.starts_with("unix:@"))
+    throw error(errc::bad_config, "nic is \"" + o.nic + "\" but must be \"process\", \"host\" or \"unix:@name\"");
   if (o.offload != "never" && o.faults.any())
     throw error(errc::bad_config,
                 "offload is \"" + o.offload +
@@ -186,7 +188,7 @@ void engine_core::meet_on_host(actors::job_part& part, const layout& placement) 
   const auto first = (mine - part.process_of.begin()) / many * many;
   const std::span<const std::uint32_t> here{part.process_of.data() + first, static_cast<std::size_t>(many)};
   if (std::ranges::all_of(here, [&](std::uint32_t process) { return process == here.front(); })) return;
-  part.boards_in = runtime->job()->boards_for(part.id, here);
+  part.boards_in = runtime->job()->boards_for(part.id, here, actors::job_links::boards_of::some_ranks);
   if (part.boards_in == nullptr)
     throw error(errc::out_of_memory, "there is no room for boards in the memory that the processes of this host share");
 }
@@ -232,7 +234,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
     part = *job;
     part->neighbours = neighbours_in(s->placement, runtime->job()->here());
     if (reach_map{s->placement}.farthest() == reach::segment && plans.has_boards(s->placement)) {
-      part->boards_in = runtime->job()->boards_for(part->id, part->process_of);
+      part->boards_in = runtime->job()->boards_for(part->id, part->process_of, actors::job_links::boards_of::all_ranks);
       if (!part->boards_in) live_apart(s->placement);
     } else {
       meet_on_host(*part, s->placement);

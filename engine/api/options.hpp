@@ -113,6 +113,9 @@ struct engine_options {
   /// "auto": those that are started and not waited for (…_async, persistent) and that are long enough for it. "always": all that a NIC
   /// can perform. What it cannot goes the way that it goes otherwise. All ranks must start a call alike then, or all wait in it.
   std::string offload = "never";
+  /// Which NIC performs what processes of a host have in common: "process": that of rank 0's process. "host": that of the host, `troupe nicd`, where
+  /// it listens if nothing else is said; "unix:@name": one that listens there. What is offloaded within a process is its own NIC's.
+  std::string nic = "process";
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
   int workers = -1;           ///< threads of the engine's own; −1: one a core; 0: only callers perform
   int spin = 64;              ///< how often an idle thread looks again before it sleeps

@@ -51,6 +51,10 @@ constexpr std::array schema{
         "engine.offload", choice, "never",
         "collectives that the process's NIC thread performs: none, started ones that are long, all that it can", 0, 0,
         "never|auto|always"},
+    config_setting{
+        "engine.nic", text, "process",
+        "the NIC of several processes of a host: rank 0's (process), troupe nicd (host), or unix:@name where it "
+        "listens"},
     config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
     config_setting{"engine.workers", integer, "-1",
                    "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},

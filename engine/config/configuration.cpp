@@ -686,6 +686,7 @@ engine_options configuration::engine() const {
   o.level = *parse_determinism(text("engine.determinism"));
   o.agreement = *parse_agreement_time(text("engine.agreement"));
   o.offload = text("engine.offload");
+  o.nic = text("engine.nic");
   if (const std::int64_t deadline = duration_of(at("engine.deadline")); deadline >= 0)
     o.deadline = std::chrono::nanoseconds{deadline};
   o.workers = number("engine.workers");

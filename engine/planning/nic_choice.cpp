@@ -29,12 +29,13 @@ double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_
 }
 
 /// Of ordinary memory of other processes, which the NIC copies; what all map (engine.allocate) it does not.
-double seconds_of_copies(const planning_task& task, std::size_t block_bytes, const tuning& machine) {
+/// @param of_host the NIC is a process of its own, and no rank's memory is at hand
+double seconds_of_copies(const planning_task& task, std::size_t block_bytes, const tuning& machine, bool of_host) {
   if (task.where.farthest() == reach::process) return 0;
   double bytes = 0, copies = 0;
   const call_shape blocks{block_bytes, {}, {}, {}, 1};
   for (rank_t r = 0; r < task.ranks(); ++r) {
-    if (task.where.between(0, r) == reach::process) continue;
+    if (!of_host && task.where.between(0, r) == reach::process) continue;
     for (const auto of : {&input_bytes, &output_bytes}) {
       const auto own = static_cast<double>(of(task.what.what, task.ranks(), task.what.root, r, blocks));
       bytes += own;
@@ -68,7 +69,7 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 }
 
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task, const tuning& machine) {
+                          const planning_task& task, const tuning& machine, bool of_host) {
   struct priced {
     contender* who;
     double seconds;
@@ -79,7 +80,7 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     if (first_reason.empty()) first_reason = c.choreography + " cannot: " + why;
   };
   const std::size_t block = task.mean_block() * size_of(task.what.type);
-  const double copies = seconds_of_copies(task, block, machine);
+  const double copies = seconds_of_copies(task, block, machine, of_host);
   for (contender& c : all) {
     if (!c.eligible()) {
       reject(c, c.why_rejected);

@@ -24,7 +24,8 @@ struct nic_choice {
 std::string why_not_by_nic(const planning_task& task, const engine_options& options);
 
 /// The one of `all` with the least to do whose descriptors perform it. @pre why_not_by_nic() is empty
+/// @param of_host between processes it is performed by the NIC process of the host, not by rank 0's
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task, const tuning& machine);
+                          const planning_task& task, const tuning& machine, bool of_host);
 
 }  // namespace troupe

@@ -623,7 +623,7 @@ struct planner::impl {
     if (std::string why = why_not_by_nic(task, options); !why.empty()) return {nullptr, 0, std::move(why)};
     if (const forced_name force = forced(task); force.name.empty()) all = contenders(task);
     else if (library.has(force.name)) all.push_back(choice.contender_of(force.name, task));
-    return troupe::choose_for_nic(all, choice, library, task, machine);
+    return troupe::choose_for_nic(all, choice, library, task, machine, options.nic != "process");
   }
 
   /// Null: it goes as calls go that nobody wants to offload.
@@ -897,7 +897,8 @@ offload_prospect planner::offload_of(const call& what, const layout& placement,
           chosen.seconds,
           {},
           wants_offload(wish, what, placement.size(), false),
-          wants_offload(wish, what, placement.size(), true)};
+          wants_offload(wish, what, placement.size(), true),
+          impl_->options.nic != "process"};
 }
 
 offload_wish offload_wish_of(const engine_options& options) {

@@ -59,6 +59,7 @@ struct offload_prospect {
   std::string why_not;           ///< a sentence; empty: it can
   bool blocking = false;         ///< it does by the options, where the caller waits in the call …
   bool started = false;          ///< … and where it goes on
+  bool of_host = false;          ///< between processes: engine.nic names the host's NIC process
 };
 
 /// How a call would be performed in tiers.

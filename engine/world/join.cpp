@@ -65,6 +65,12 @@ std::string text_of(const nccl_options& o) {
          std::to_string(o.between);
 }
 
+/// Where the host's NIC process listens; empty: each process has its own NIC, or none.
+std::string nic_address_of(const engine_options& o) {
+  if (o.offload == "never" || o.nic == "process") return {};
+  return o.nic == "host" ? actors::usual_nic_address() : o.nic;
+}
+
 /// What every process must have been told alike.
 std::string settings_of(const engine_options& o) {
   std::string text =
@@ -77,6 +83,7 @@ std::string settings_of(const engine_options& o) {
       "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
       "\nscratch_bytes = " + std::to_string(o.scratch_bytes) + "\nlevel = " + std::string{name(o.level)} +
       "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload +
+      "\nnic = " + (nic_address_of(o).empty() ? "process" : "host") +
       "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
@@ -248,7 +255,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   }
   auto joined = std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,
                                                     std::move(d.listeners), core.runtime->memory(), core.log);
-  joined->share_boards(std::move(boards), limits.until);
+  joined->share_boards(std::move(boards), limits.until, nic_address_of(core.options), build, options.silence);
   if (joined->copies()) core.memory->lie_in(joined->boards());
   core.runtime->join(std::move(joined));
   // The others may still be reading their rosters.

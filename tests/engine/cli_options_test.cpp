@@ -135,7 +135,7 @@ TEST_CASE("the man page has every command and every option, and man takes it wit
   for (const char c : page.out)
     if (c != '\\') plain += c;
   for (const char* command : {"run", "list", "show", "verify", "explain", "route", "bench", "study", "compare", "tune",
-                              "simulate", "launch", "rendezvous", "generate"}) {
+                              "simulate", "launch", "rendezvous", "nicd", "generate"}) {
     CAPTURE(command);
     const auto at = plain.find(std::string{".SS troupe "} + command);
     REQUIRE((at != std::string::npos));

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include "actors/ports/nic/nic_between.hpp"
+#include "protocols/offload/packed_programs.hpp"
 #include "tests/lanes/ranks_on_threads.hpp"
 #include "tests/seed.hpp"
 
@@ -17,13 +19,14 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Rank 0 is at home, all others are in one other process, as both see it.
+/// Rank 0 is at home, all others are in one other process, as both see it. With `home` behind the last rank all are in the other one.
 struct two_processes {
   static constexpr std::size_t bytes = std::size_t{1} << 20;
   std::vector<std::byte> memory = std::vector<std::byte>(bytes);
   bool maps = false;  ///< both map all memory; else it is copied
   bool home_ended = false, home_lost = false, other_ended = false, refuses = false;
   int copies = 0, ends = 0;
+  rank_t home = 0;
   doorbell bells[2];
 };
 
@@ -44,7 +47,7 @@ public:
   process_memory* peers() noexcept override { return this; }
 
 private:
-  bool is_here(rank_t rank) const noexcept override { return (rank == 0) == home_; }
+  bool is_here(rank_t rank) const noexcept override { return (rank == of_.home) == home_; }
   std::byte* near(rank_t, std::byte* its) override { return of_.maps ? its : nullptr; }
   bool shares(const std::byte*) const noexcept override { return of_.maps; }
   std::byte* lend(std::size_t) noexcept override { return nullptr; }
@@ -58,8 +61,8 @@ private:
     return !of_.other_ended;
   }
   std::string why_refused(rank_t) const override { return "the system copies nothing"; }
-  bool has_ended(rank_t which) override { return which == 0 ? of_.home_ended : of_.other_ended; }
-  bool is_lost(rank_t which) const noexcept override { return which == 0 && of_.home_lost; }
+  bool has_ended(rank_t which) override { return which == of_.home ? of_.home_ended : of_.other_ended; }
+  bool is_lost(rank_t which) const noexcept override { return which == of_.home && of_.home_lost; }
   void end(rank_t) override { ++of_.ends; }
 
   two_processes& of_;
@@ -313,4 +316,208 @@ TEST_CASE("nic between: copies are made in pieces, others are performed meanwhil
   CHECK(longest.both.copies < 10);  // of 31
   longest.finish();
   CHECK(longest.right());
+}
+
+// -- a home without ranks -------------------------------------------------------------------------------------------------
+
+namespace {
+
+class noted_host final : public nic_of_host {
+public:
+  noted_host() : nic_of_host(page) {}
+  std::string why_gone() const override { return "the host's NIC process has ended"; }
+  void left(std::uint64_t communicator) noexcept override { whom = communicator; }
+  void go() { gone_.store(true); }
+  int under_way() const { return under_way_.load(); }
+  nic_page page{};
+  std::uint64_t whom = 0;
+};
+
+/// All ranks in one process, the home in another one.
+struct hosted_job {
+  explicit hosted_job(int n, std::size_t c = 1000, const char* choreography = "ring")
+      : ranks(n), count(c), how(nic_sum_plan(n, c, choreography)) {
+    both.home = n;
+    home.emplace(options(true));
+    other.emplace(options(false));
+    for (rank_t r = 0; r < n; ++r) {
+      clients.push_back(std::make_shared<noting_client>());
+      in.emplace_back(c, r + 1);
+      out.emplace_back(c, -1);
+    }
+  }
+  nic_between::options options(bool at_home) {
+    nic_between::options o;
+    o.ranks = ranks;
+    o.in = std::make_shared<view>(both, at_home);
+    o.name = 1;
+    o.id = 77;
+    o.host = host;
+    for (rank_t r = 0; r < ranks; ++r) o.bells.push_back(&both.bells[1]);
+    o.own = at_home ? &host->bell() : &both.bells[1];
+    return o;
+  }
+  noting_client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
+  void post(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
+    const auto at = static_cast<std::size_t>(r);
+    nic_posting p;
+    p.communicator = 1;
+    p.epoch = epoch;
+    p.rank = r;
+    p.ranks = ranks;
+    p.fingerprint = fingerprint;
+    p.how = how;
+    p.elements = count;
+    p.program = how->descriptors_of(r, count);
+    p.memory.input = reinterpret_cast<std::byte*>(in[at].data());
+    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
+    p.input_bytes = p.output_bytes = bytes_told;
+    p.type = datatype::i32;
+    p.reduction = sum;
+    REQUIRE(other->post(clients[at], p));
+  }
+  void finish() {
+    for (int round = 0; round < 3; ++round) {
+      home->serve(desk, picoseconds{0});
+      for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+      other->serve(elsewhere, picoseconds{0});
+    }
+  }
+  bool all_are(int value) const {
+    return std::ranges::all_of(out, [&](const auto& o) { return o == std::vector<std::int32_t>(count, value); });
+  }
+
+  int ranks;
+  std::size_t count;
+  std::size_t bytes_told = count * sizeof(std::int32_t);
+  plan_ptr how;
+  std::vector<std::shared_ptr<noting_client>> clients;
+  std::vector<std::vector<std::int32_t>> in, out;
+  two_processes both;
+  std::shared_ptr<noted_host> host = std::make_shared<noted_host>();
+  std::optional<nic_between> home, other;
+  nic_desk desk, elsewhere;
+};
+
+}  // namespace
+
+TEST_CASE("nic between: a home without ranks reads the descriptors once for a plan and size") {
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"})
+    for (const bool maps : {true, false}) {
+      CAPTURE(choreography);
+      hosted_job j{4, 50'001, choreography};
+      j.both.maps = maps;
+      CHECK_FALSE(j.home->at_home() == j.other->at_home());
+      for (epoch_t e = 0; e < 20; ++e) {
+        for (auto& o : j.out) std::fill(o.begin(), o.end(), -1);
+        for (rank_t k = 0; k < 4; ++k) {
+          CHECK(j.all_are(-1));
+          j.post((k + static_cast<rank_t>(e)) % 4, e);
+          j.home->serve(j.desk, picoseconds{0});
+          if (k < 3) CHECK_FALSE(j.desk.turn(picoseconds{0}));
+        }
+        CHECK(j.host->under_way() == 4);
+        j.finish();
+        CHECK(j.all_are(10));
+        CHECK(j.host->under_way() == 0);
+      }
+      CHECK(j.both.copies == 1 + (maps ? 0 : 160));  // the descriptors; of four ranks an input and an output
+      CHECK(j.desk.empty());
+      CHECK(j.desk.scratch().in_use == 0);
+      j.other->end();
+      CHECK(j.host->whom == 77);
+    }
+}
+
+TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or are none, fail the operation there") {
+  hosted_job j{3};
+  j.bytes_told = 8;
+  for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+  j.finish();
+  for (rank_t r = 0; r < 3; ++r) {
+    REQUIRE(j.of(r).ended.size() == 1);
+    REQUIRE(j.of(r).ended[0].second);
+    CHECK(j.of(r).ended[0].second->text.find("reaches beyond the rank's buffers") != std::string::npos);
+  }
+  CHECK(j.all_are(-1));
+  CHECK(j.desk.empty());
+  hosted_job unread{3};
+  unread.both.refuses = true;
+  for (rank_t r = 0; r < 3; ++r) unread.post(r, 0);
+  unread.finish();
+  REQUIRE(unread.of(1).ended.size() == 1);
+  CHECK(unread.of(1).ended[0].second->text == "its descriptors did not come to the NIC");
+  CHECK(unread.desk.empty());
+}
+
+TEST_CASE("nic between: a home without ranks that has ended fails what it has not answered, gives back what was "
+          "recalled, and takes no more") {
+  hosted_job j{3};
+  j.post(0, 0);
+  j.post(1, 0);
+  j.post(2, 0);
+  j.finish();
+  j.post(0, 1);
+  j.post(1, 1);
+  j.other->recall(1, 1);
+  j.other->look_after(steady_time{});
+  CHECK(j.of(0).ended.size() == 1);  // it is there, and says nothing
+  j.both.home_ended = true;
+  j.host->go();
+  CHECK(j.other->waits());
+  j.other->look_after(steady_time{});
+  REQUIRE(j.of(0).ended.size() == 2);
+  REQUIRE(j.of(0).ended[1].second);
+  CHECK(j.of(0).ended[1].second->code == errc::peer_lost);
+  CHECK(j.of(0).ended[1].second->text == "the host's NIC process has ended");
+  CHECK(j.of(1).ended.size() == 1);
+  CHECK(j.of(1).free == std::vector<epoch_t>{1});
+  CHECK(j.host->under_way() == 0);
+  CHECK_FALSE(j.other->waits());
+  nic_posting late;
+  late.rank = 2;
+  CHECK_THROWS_WITH_AS(j.other->post(j.clients[2], late), "the host's NIC process has ended", error);
+}
+
+TEST_CASE("nic between: a home without ranks frees what a process has left behind that has ended") {
+  hosted_job j{3, 400'000};
+  for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+  j.post(0, 1);
+  j.home->serve(j.desk, picoseconds{0});
+  j.desk.turn(picoseconds{0});
+  CHECK(j.desk.operations() == 2);
+  j.home->end();
+  CHECK(j.home->has_ended());
+  j.home->close(j.desk, picoseconds{0});
+  CHECK(j.desk.empty());
+  CHECK(j.desk.under_way() == 0);
+  CHECK(j.desk.scratch().in_use == 0);
+  j.other->recall(0, 2);
+  j.other->look_after(steady_time{});
+  CHECK(j.of(2).free == std::vector<epoch_t>{0});
+}
+
+TEST_CASE("packed descriptors are the same when they are unpacked, and what is cut off or changed is none") {
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
+    const plan_ptr how = nic_sum_plan(5, 1000, choreography);
+    const auto first = how->descriptors_of(0, 1000);
+    const std::span<const offload::rank_program> all{first.get(), 5};
+    std::vector<std::byte> bytes = offload::pack(all);
+    const auto back = offload::unpack(bytes);
+    REQUIRE(back);
+    CHECK(offload::to_json(*back) == offload::to_json(all));
+    CHECK(offload::why_not_within((*back)[3], 4000, 4000).empty());
+    CHECK_FALSE(offload::why_not_within((*back)[3], 4000, 3999).empty());
+    for (std::size_t cut = 0; cut < bytes.size(); cut += 7)
+      CHECK_FALSE(offload::unpack(std::span{bytes}.first(cut)).has_value());
+    bytes.push_back(std::byte{0});
+    CHECK_FALSE(offload::unpack(bytes).has_value());
+    std::mt19937_64 random(seed());
+    for (int k = 0; k < 2000;
+         ++k) {  // the heads, whose counts it must not follow; no more is asked of it than to return
+      std::vector<std::byte> other = offload::pack(all);
+      other[random() % 64] = static_cast<std::byte>(random());
+      static_cast<void>(offload::unpack(other));
+    }
+  }
 }

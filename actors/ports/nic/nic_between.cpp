@@ -5,6 +5,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "memory/error.hpp"
+#include "protocols/offload/packed_programs.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -48,7 +51,10 @@ nic_between::nic_between(options how) : how_(std::move(how)), clients_(static_ca
   // Zeros are all that their queues begin with, too.
   common_ = how_.in->roots<common>(1);
   ends_ = how_.in->roots<ends>(static_cast<std::size_t>(how_.ranks));
-  if (!at_home()) return;
+  if (!at_home()) {
+    if (how_.host) posted_.reserve(static_cast<std::size_t>(how_.ranks) * most_posted);
+    return;
+  }
   far_.resize(static_cast<std::size_t>(how_.ranks));
   for (rank_t r = 0; r < how_.ranks; ++r)
     if (!is_here(r)) far_[static_cast<std::size_t>(r)] = std::make_shared<far_rank>(*this, r);
@@ -60,19 +66,63 @@ std::size_t nic_between::most_bytes(int ranks) {
 
 // -- a rank's turn ------------------------------------------------------------------------------------------------------
 
+/// A home without ranks may end at any moment, and whoever has seen that may have looked already: so the rank looks again when it has posted.
 bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   auto& to = of(what.rank).heads;
   if (to.write_available() <= most_posted) return false;  // the rest is for recalls
+  if (how_.host && how_.host->gone()) throw error(errc::peer_lost, how_.host->why_gone());
+  head h{};
+  h.epoch = what.epoch;
+  h.fingerprint = what.fingerprint;
+  h.input = what.memory.input;
+  h.output = what.memory.output;
+  h.input_bytes = what.input_bytes;
+  h.output_bytes = what.output_bytes;
   {
     const std::lock_guard lock(mutex_);
     std::weak_ptr<nic_client>& known = clients_[static_cast<std::size_t>(what.rank)];
     if (known.expired()) known = who;
+    if (how_.host) {
+      packed programs;
+      if (what.rank == first) {
+        const kept_programs& kept = pack_for(what);
+        h.programs = kept.bytes->data();
+        h.program_bytes = kept.bytes->size();
+        h.program_number = kept.number;
+        h.type = what.type;
+        h.reduction = what.reduction.kind;
+        programs = kept.bytes;
+      }
+      posted_.push_back({what.rank, what.epoch, std::move(programs)});
+      posted_count_.store(posted_.size());
+      how_.host->counts(1);
+    }
   }
-  to.push(head{false, what.epoch, what.fingerprint, what.memory.input, what.memory.output, what.input_bytes,
-               what.output_bytes});
+  to.push(h);
   common_->heads.store(1);
   home_bell().note();
+  if (how_.host && how_.host->gone()) {
+    how_.own->note();
+    how_.own->wake();
+  }
   return true;
+}
+
+/// What rank 0's head names. Made once for a plan and size, of the last few; else found. @pre locked
+const nic_between::kept_programs& nic_between::pack_for(const nic_posting& what) {
+  const auto same = [&](const kept_programs& k) { return k.of == what.program; };
+  if (const auto known = std::ranges::find_if(kept_, same); known != kept_.end()) return *known;
+  auto bytes = std::make_shared<const std::vector<std::byte>>(
+      offload::pack({what.program.get(), static_cast<std::size_t>(what.ranks)}));
+  return place_for_programs() = {++programs_made_, what.program, std::move(bytes), nullptr};
+}
+
+void nic_between::forget_posted(rank_t rank, epoch_t epoch) {
+  if (!how_.host) return;
+  const std::lock_guard lock(mutex_);
+  const auto gone = std::erase_if(posted_, [&](const posted& p) { return p.rank == rank && p.epoch == epoch; });
+  posted_count_.store(posted_.size());
+  how_.host->counts(-static_cast<int>(gone));
 }
 
 void nic_between::recall(epoch_t epoch, rank_t rank) {
@@ -81,7 +131,10 @@ void nic_between::recall(epoch_t epoch, rank_t rank) {
     waiting_.push_back({rank, epoch, no_deadline});
     recalls_.store(waiting_.size());
   }
-  of(rank).heads.push(head{true, epoch, 0, nullptr, nullptr, 0, 0});
+  head h{};
+  h.recalls = true;
+  h.epoch = epoch;
+  of(rank).heads.push(h);
   common_->heads.store(1);
   home_bell().note();
   home_bell().wake();
@@ -89,6 +142,7 @@ void nic_between::recall(epoch_t epoch, rank_t rank) {
 
 void nic_between::end() {
   ended_.store(true);
+  if (how_.host && !at_home()) how_.host->left(how_.id);
   how_.own->note();
   how_.own->wake();
 }
@@ -122,7 +176,32 @@ void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picosec
   p.input_bytes = what.input_bytes;
   p.output_bytes = what.output_bytes;
   p.far = &others();
+  if (how_.host && rank == first && !bring_programs(what, p)) return;  // its process has ended, and all will recall it
   desk.post(who, std::move(p));
+}
+
+/// The descriptors of all ranks, from rank 0's process if they are not kept. What is no such thing is not kept, and fails the operation when all
+/// have posted it. False: the process has ended.
+bool nic_between::bring_programs(const head& what, nic_posting& into) {
+  into.type = what.type;
+  into.reduction = make_op(what.reduction);
+  const auto same = [&](const kept_programs& k) { return k.number == what.program_number && k.all != nullptr; };
+  if (const auto known = std::ranges::find_if(kept_, same); known != kept_.end()) {
+    into.programs = known->all;
+    return true;
+  }
+  if (what.program_bytes > most_program_bytes) return true;
+  std::vector<std::byte> bytes(what.program_bytes);
+  try {
+    if (!others().read(first, bytes.data(), what.programs, bytes.size())) return false;
+  } catch (const error&) {
+    return true;  // the system lets it read nothing there
+  }
+  auto all = offload::unpack(bytes);
+  if (!all) return true;
+  into.programs = std::make_shared<const std::vector<offload::rank_program>>(*std::move(all));
+  place_for_programs() = {what.program_number, nullptr, nullptr, into.programs};
+  return true;
 }
 
 /// @pre at home. There is room: a rank has as many under way at most, and each is answered twice at most, when it is recalled meanwhile.
@@ -159,6 +238,7 @@ bool nic_between::read_answers() {
 
 void nic_between::tell(rank_t rank, const answer& what) {
   const nic_client_ptr who = client_of(rank);
+  if (what.what != answer::kind::let_go) forget_posted(rank, what.epoch);
   if (!who) return;
   switch (what.what) {
     case answer::kind::performed: return who->performed(what.epoch, nullptr);
@@ -172,16 +252,41 @@ void nic_between::tell(rank_t rank, const answer& what) {
 
 /// False: it was told already.
 bool nic_between::take_recall(rank_t rank, epoch_t epoch) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto same = [&](const recalled& r) { return r.rank == rank && r.epoch == epoch; };
   const bool found = std::erase_if(waiting_, same) > 0;
   recalls_.store(waiting_.size());
+  lock.unlock();
+  if (found) forget_posted(rank, epoch);
   return found;
 }
 
+/// A home without ranks has ended: what it has not answered it never will. What was recalled comes back as such.
+void nic_between::fail_posted() {
+  std::vector<posted> left;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(posted_, [&](const posted& p) {
+      const auto same = [&](const recalled& r) { return r.rank == p.rank && r.epoch == p.epoch; };
+      if (std::ranges::any_of(waiting_, same)) return false;
+      left.push_back(p);
+      return true;
+    });
+    posted_count_.store(posted_.size());
+  }
+  how_.host->counts(-static_cast<int>(left.size()));
+  for (const posted& p : left)
+    if (const nic_client_ptr who = client_of(p.rank))
+      who->performed(p.epoch, make_failure(errc::peer_lost, how_.host->why_gone()));
+}
+
 void nic_between::look_after(steady_time now) {
-  bool over = common_->closed.load() != 0 || others().has_ended(first);
-  const bool lost = !over && others().is_lost(first);
+  const bool over = common_->closed.load() != 0 || others().has_ended(home());
+  const bool lost = !over && others().is_lost(home());
+  if (over && how_.host && how_.host->gone()) {
+    read_answers();  // the last ones
+    fail_posted();
+  }
   bool end = false;
   std::vector<recalled> free;
   {
@@ -193,7 +298,7 @@ void nic_between::look_after(steady_time now) {
     }
     if (over) free = waiting_;
   }
-  if (end) others().end(first);
+  if (end) others().end(home());
   for (const recalled& r : free)
     if (const nic_client_ptr who = client_of(r.rank); take_recall(r.rank, r.epoch) && who) who->let_go(r.epoch);
 }

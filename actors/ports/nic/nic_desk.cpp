@@ -5,6 +5,7 @@
 
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
+#include "protocols/offload/packed_programs.hpp"
 #include "protocols/plan.hpp"
 
 namespace troupe::actors {
@@ -44,13 +45,29 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
   ready_.push_back(which);
 }
 
-/// All have posted it. What a rank elsewhere calls is what those here have called, since the fingerprints are equal.
+namespace {
+/// Of what others have written nothing is believed that would reach beyond their buffers.
+std::shared_ptr<const offload::rank_program> brought_for(const nic_posting& part, const nic_posting& by) {
+  if (by.programs == nullptr || static_cast<std::size_t>(part.ranks) != by.programs->size())
+    throw error(errc::aborted, "its descriptors did not come to the NIC");
+  const offload::rank_program& its = (*by.programs)[static_cast<std::size_t>(part.rank)];
+  if (std::string why = offload::why_not_within(its, part.input_bytes, part.output_bytes); !why.empty())
+    throw error(errc::aborted, "rank " + std::to_string(part.rank) + ": the NIC refuses it: " + why);
+  return {by.programs, &its};
+}
+}  // namespace
+
+/// All have posted it. What a rank elsewhere calls is what the one has called that brings the descriptors, since the fingerprints are equal.
 void nic_desk::complete(job& what) {
-  const auto here = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
+  auto brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
+  if (brings == what.parts.end())
+    brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.programs != nullptr; });
+  if (brings == what.parts.end()) throw error(errc::aborted, "its descriptors did not come to the NIC");
   for (part& p : what.parts) {
     if (p.what.far != nullptr) {
-      const nic_posting& like = here->what;
-      p.what.program = like.how->descriptors_of(p.what.rank, like.elements);
+      const nic_posting& like = brings->what;
+      p.what.program =
+          like.how != nullptr ? like.how->descriptors_of(p.what.rank, like.elements) : brought_for(p.what, like);
       p.what.type = like.type;
       p.what.reduction = like.reduction;
       lay_out(p);

@@ -63,6 +63,8 @@ struct nic_posting {
   std::size_t elements = 0;
   std::size_t input_bytes = 0, output_bytes = 0;
   process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way
+  /// Of a rank elsewhere, where all are (nic_host.hpp): the descriptors of all ranks, instead of `how`; one rank brings them, with type and reduction.
+  std::shared_ptr<const std::vector<offload::rank_program>> programs;
 };
 
 /// A rank, as the desk knows it. Called on the desk's own thread.

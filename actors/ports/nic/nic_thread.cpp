@@ -110,8 +110,9 @@ void nic_thread::close() {
   }
 }
 
-void nic_thread::sleep_at(doorbell& where, std::shared_ptr<const void> keeps) {
+void nic_thread::sleep_at(doorbell& where, std::shared_ptr<const void> keeps, std::atomic<std::uint64_t>* looks) {
   const std::lock_guard lock(mutex_);
+  counts_looks_.store(looks);
   keeps_bell_ = std::move(keeps);
   doorbell& before = *bell_.exchange(&where);
   before.note();
@@ -172,6 +173,7 @@ bool nic_thread::look_between() {
   if (rings == seen_rings_ && &at == seen_bell_) return false;
   seen_rings_ = rings;
   seen_bell_ = &at;
+  if (auto* const looks = counts_looks_.load(std::memory_order_relaxed)) looks->fetch_add(1, std::memory_order_relaxed);
   if (has_new_.load()) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) take_new();

@@ -92,8 +92,9 @@ public:
   bool started() const { return started_.load(); }
   /// Where it sleeps. Any thread.
   doorbell& bell() const { return *bell_.load(); }
-  /// From now on it sleeps there, where other processes of the host wake it, too. @param keeps `where`
-  void sleep_at(doorbell& where, std::shared_ptr<const void> keeps);
+  /// From now on it sleeps there, where other processes of the host wake it, too. @param keeps `where` and `looks` @param looks counts how often it
+  /// has looked for what they have left
+  void sleep_at(doorbell& where, std::shared_ptr<const void> keeps, std::atomic<std::uint64_t>* looks = nullptr);
   /// Performs also for these ranks of other processes, or hears from the one that does, until it has ended. Starts the thread. Throws as
   /// nic_queue::post().
   void serve(std::shared_ptr<nic_between> what);
@@ -126,6 +127,7 @@ private:
   std::thread thread_;
   std::vector<std::shared_ptr<nic_between>> new_;  ///< under the mutex
   std::shared_ptr<const void> keeps_bell_;
+  std::atomic<std::atomic<std::uint64_t>*> counts_looks_{nullptr};
   std::atomic<bool> has_new_{false};
 
   // Its own.

@@ -43,6 +43,7 @@ void add_tune(command program, action& chosen);
 void add_simulate(command program, action& chosen);
 void add_launch(command program, action& chosen);
 void add_rendezvous(command program, action& chosen);
+void add_nicd(command program, action& chosen);
 void add_generate(command program, action& chosen);
 
 /// The words that the program was called with, as main set them; for results.
@@ -116,6 +117,7 @@ struct launch_request {
   std::string
       invitation{};  ///< of communicator::grow(): of a running job they become new processes; empty: their job begins
   launch::supervision how{};
+  bool nicd = false;                                  ///< a NIC process for the job, which all start here
   bool own = false;                                   ///< the program is this one: its process 0 writes for all
   std::shared_ptr<const actors::tls_identity> tls{};  ///< who this process is where they meet; null: without TLS
 };

@@ -49,7 +49,7 @@ struct arguments {
   int processes = 0;
   std::string hosts, listen, join;
   double grace = 5;
-  bool no_prefix = false, keep_going = false;
+  bool no_prefix = false, keep_going = false, nicd = false;
   std::vector<std::string> program;
 };
 
@@ -84,6 +84,7 @@ int run(const arguments& a) {
   launch_request job{.program = a.program, .processes = a.processes, .hosts = a.hosts, .listen = a.listen};
   if (!a.join.empty()) job.invitation = read_invitation(a.join);
   job.tls = tls_of_environment();
+  job.nicd = a.nicd;
   job.how.prefix = !a.no_prefix;
   job.how.keep_going = a.keep_going;
   job.how.grace = std::chrono::milliseconds{std::llround(a.grace * 1000)};
@@ -110,6 +111,9 @@ void add_launch(command program, action& chosen) {
       .type_name("SECONDS")
       .shows_default();
   sub.add_flag("--keep-going", a->keep_going, "leave the others alone when a process fails");
+  sub.add_flag(
+      "--nicd", a->nicd,
+      "start a NIC process for them (troupe nicd), which performs what they offload; all of them are started here");
   sub.add_flag("--no-prefix", a->no_prefix, "no [2] before the lines of process 2");
   sub.takes_program();
   sub.footer(footer);

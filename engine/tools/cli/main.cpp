@@ -186,7 +186,7 @@ int run(std::vector<std::string> words) {
   action chosen;
   for (const auto add :
        {add_run, add_list, add_show, add_verify, add_explain, add_route, add_bench, add_study, add_compare, add_replay,
-        add_experts, add_tune, add_simulate, add_launch, add_rendezvous, add_generate})
+        add_experts, add_tune, add_simulate, add_launch, add_rendezvous, add_nicd, add_generate})
     add(command{program}, chosen);
   if (words.empty()) {
     std::cerr << program.help();

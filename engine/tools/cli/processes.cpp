@@ -2,15 +2,18 @@
 // Commands whose ranks live in several processes: `bench` and `run` start themselves once for each, or were started so by a launcher.
 #include "engine/tools/cli/cli.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <unistd.h>
 
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/launch/hosts.hpp"
 #include "engine/tools/launch/meeting_place.hpp"
+#include "engine/tools/launch/nic_process.hpp"
 #include "engine/tools/launch/supervisor.hpp"
 #include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
@@ -95,8 +98,18 @@ int start_job(launch_request what) {
                   .invited = invited};
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
     job.environment.emplace_back(*variable);
+  if (what.nicd && !std::ranges::all_of(hosts, [](const launch::host& h) { return h.here(); }))
+    usage_error("--nicd: it starts one here, and a file of hosts names others: start `troupe nicd` on each of them, "
+                "and set TROUPE_ENGINE_NIC=host");
   const launch::held_signals signals;
   const launch::guardian guard;
+  std::optional<launch::nic_process> nic;
+  if (what.nicd) {
+    nic.emplace(own_program(), signals);
+    constexpr std::string_view variable = "TROUPE_ENGINE_NIC=";
+    std::erase_if(job.environment, [&](const std::string& each) { return each.starts_with(variable); });
+    job.environment.push_back(std::string{variable} + nic->address());
+  }
   const actors::job_key key = actors::job_key::random();
   if (!invited) job.key = key.to_hex();
   const std::string directory = std::filesystem::current_path().string();
