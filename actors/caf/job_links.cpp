@@ -89,13 +89,13 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
   if (nic_) nic_->watch(*nic_bell_of(here()), boards_);
 }
 
-void job_links::enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const {
+bool job_links::enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const {
   constexpr std::chrono::seconds longest_enter{10};
   const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
   std::vector<std::uint32_t> by_rank;
   for (const std::uint32_t process : process_of) by_rank.push_back(numbers[process]);
-  nic_->enter(id, by_rank, bytes_of_boards(static_cast<int>(by_rank.size())),
-              std::chrono::steady_clock::now() + longest_enter);
+  return nic_->enter(id, by_rank, bytes_of_boards(static_cast<int>(by_rank.size())),
+                     std::chrono::steady_clock::now() + longest_enter);
 }
 
 /// @pre locked

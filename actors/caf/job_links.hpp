@@ -102,8 +102,8 @@ public:
   std::shared_ptr<nic_of_host> host_nic() const { return copies() ? nic_ : nullptr; }
   /// More have no place for it, and no plan for a NIC.
   static constexpr std::size_t most_nic_ranks = 255;
-  /// The communicator has a place for the host's NIC process, which performs for it from now on. Throws as nic_host_link::enter(). @pre host_nic()
-  void enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const;
+  /// The communicator has a place for the host's NIC process, which performs for it from now on. False, and throws, as nic_host_link::enter(). @pre host_nic()
+  bool enter_nic(communicator_id id, std::span<const std::uint32_t> process_of) const;
 
   /// Where the NIC's thread of that process sleeps. @pre it is of this host, and boards() are shared
   doorbell* nic_bell_of(std::uint32_t process) const;

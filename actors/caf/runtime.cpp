@@ -252,7 +252,8 @@ void runtime::share_nic(communicator_actors& members, const job_part& job) {
   how.own = hidden_->job->nic_bell_of(hidden_->job->here());
   if (job.process_of.size() <= job_links::most_nic_ranks) how.host = hidden_->job->host_nic();
   how.id = job.id;
-  if (how.host) hidden_->job->enter_nic(job.id, job.process_of);
+  // Of a process that has ended the communicator is going to hear, and then performs nothing more.
+  if (how.host && !hidden_->job->enter_nic(job.id, job.process_of)) how.host = nullptr;
   members.nic_shared = std::make_shared<nic_between>(std::move(how));
 }
 

@@ -56,8 +56,9 @@ public:
   void watch(doorbell& own, std::shared_ptr<const void> keeps);
   /// It has closed the connection.
   bool hung_up() const noexcept;
-  /// A communicator with ranks in these processes of the host, by rank, whose region has so many bytes. Throws as the constructor; error(out_of_memory).
-  void enter(std::uint64_t communicator, std::span<const std::uint32_t> process_of, std::uint64_t bytes,
+  /// A communicator with ranks in these processes of the host, by rank, whose region has so many bytes. False: one of them has ended, as the NIC process has
+  /// seen. Throws as the constructor; error(out_of_memory).
+  bool enter(std::uint64_t communicator, std::span<const std::uint32_t> process_of, std::uint64_t bytes,
              steady_time until);
   void left(std::uint64_t communicator) noexcept override;
   std::string why_gone() const override;

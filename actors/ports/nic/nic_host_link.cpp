@@ -176,7 +176,7 @@ void nic_host_link::pass(const host_segment& memory, steady_time until) {
   check(how, r, name());
 }
 
-void nic_host_link::enter(std::uint64_t communicator, std::span<const std::uint32_t> process_of, std::uint64_t bytes,
+bool nic_host_link::enter(std::uint64_t communicator, std::span<const std::uint32_t> process_of, std::uint64_t bytes,
                           steady_time until) {
   word w;
   w.kind = word_kind::enter;
@@ -190,7 +190,9 @@ void nic_host_link::enter(std::uint64_t communicator, std::span<const std::uint3
     const told sent = send_whole(socket_.get(), w, until);
     return sent == told::well ? receive_whole(socket_.get(), r, until) : sent;
   });
+  if (how == told::well && r.refused != 0 && static_cast<errc>(r.code) == errc::peer_lost) return false;
   check(how, r, name());
+  return true;
 }
 
 /// One that was stopped, and has no room for it any more, counts as gone.
