@@ -68,13 +68,12 @@ rank_state::rank_state(rank_state_options options, arena& memory, shared_spaces&
       memory_(&memory),
       spaces_(&spaces),
       pairs_(options_.rank, options_.ranks, options_.communicator, options_.first, *this,
-             options_.pairs_by_mailbox ? nullptr : pairs_of(board),
-             board != nullptr ? board->memory().peers() : nullptr),
+             options_.pairs_by_mailbox || options_.on_host >= 0 ? nullptr : pairs_of(board),
+             board != nullptr && options_.on_host < 0 ? board->memory().peers() : nullptr),
       next_(options_.first),
       begun_(options_.first),
       ahead_(options_.most_ahead) {
-  if (board != nullptr) port_.emplace(*board, options_.rank);
-  else if (options_.host_board != nullptr) host_port_.emplace(*options_.host_board, options_.on_host);
+  if (board != nullptr) port_.emplace(*board, options_.on_host < 0 ? options_.rank : options_.on_host);
   for (int c = 0; c < options_.channels; ++c) channels_.emplace_back(options_.rank, c, memory, options_.least_placed);
 }
 
@@ -409,26 +408,30 @@ std::array<operation_ptr, pairs::most_inline> rank_state::adopt_pairs_inline(tim
 
 // -- an operation goes on ---------------------------------------------------------------------------------------------
 
+/// Performs it as far as it goes now. Where it cannot go on it is stalled, and that is said.
+board_performer::status rank_state::look_at_board(operation& op, bool& moved, rank_outbox& out) {
+  const std::size_t before = port_->steps_taken();
+  auto status = board_performer::status::waiting;
+  try {
+    status = port_->advance();
+  } catch (...) {
+    stall(op, text_of(std::current_exception()), out);
+    moved = true;
+    return status;
+  }
+  moved = moved || status == board_performer::status::performed || port_->steps_taken() != before;
+  if (status == board_performer::status::mismatch) {
+    op.stalled = true;  // the membership sees all calls, and tells every rank the same table
+    enroll(op, out);
+    out.differs(op.epoch);
+  }
+  return status;
+}
+
 bool rank_state::advance(rank_outbox& out) {
   bool moved = in_tiers_ != nullptr && advance_tier(out);
   while (on_board_ && !on_board_->stalled && !dead_) {
-    operation& op = *on_board_;
-    const std::size_t before = port_->steps_taken();
-    auto status = board_performer::status::waiting;
-    try {
-      status = port_->advance();
-    } catch (...) {
-      stall(op, text_of(std::current_exception()), out);
-      return true;
-    }
-    moved = moved || port_->steps_taken() != before;
-    if (status == board_performer::status::mismatch) {
-      op.stalled = true;  // the membership sees all calls, and tells every rank the same table
-      enroll(op, out);
-      out.differs(op.epoch);
-    }
-    if (status != board_performer::status::performed) return moved;
-    moved = true;
+    if (look_at_board(*on_board_, moved, out) != board_performer::status::performed) return moved;
     finish_on_board(nullptr, out);
     if (beginning_) return true;  // further up the stack the next one begins
     begin_queued(out);

@@ -68,9 +68,8 @@ struct rank_state_options {
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
   /// There are no more cores than ranks: every other thread takes one from them, such as the NIC's, to which who waits gives way.
   bool crowded = false;
-  /// Of a communicator of several hosts: the board of this one's ranks, and the rank's number there; null: there is none.
-  slot_board* host_board = nullptr;
-  rank_t on_host = 0;
+  /// Of a communicator of several hosts, whose board is of this one's ranks: the rank's number there. −1: it is of all ranks.
+  rank_t on_host = -1;
 };
 
 class rank_state final : private pair_keeper {
@@ -123,7 +122,7 @@ public:
   /// The number of the last operation that was called. @pre one was
   epoch_t last_called() const { return next_ - 1; }
   /// Of all ranks, or of those of this host; null: there is none.
-  board_port* port() { return port_ ? &*port_ : host_port_ ? &*host_port_ : nullptr; }
+  board_port* port() { return port_ ? &*port_ : nullptr; }
 
   // -- from the membership --
   /// Somebody has waited for long: is it with you?
@@ -232,6 +231,7 @@ private:
   call_buffers buffers_of_tier(tier which) const;
   void end_tier(rank_outbox& out);
   bool advance_tier(rank_outbox& out);
+  board_performer::status look_at_board(operation& op, bool& moved, rank_outbox& out);
   void leave_tiers(bool performed);
   bool launch_parts(operation& op, rank_outbox& out);
   void advance_parts(operation& op, rank_outbox& out);
@@ -274,7 +274,6 @@ private:
   arena* memory_;
   shared_spaces* spaces_;
   std::optional<board_port> port_;
-  std::optional<board_port> host_port_;  ///< only if there is no port_
   std::vector<channel_state> channels_;
   program_shelf programs_;
   pairs pairs_;

@@ -53,10 +53,8 @@ public:
                                                                       .communicator = options.communicator,
                                                                       .first = options.first,
                                                                       .crowded = options.ranks >= options.cores,
-                                                                      .host_board = host_board(),
-                                                                      .on_host = of_host_ > 0 ? r % of_host_ : 0},
-                                                   memory, spaces_, has_boards() ? board_.get() : nullptr, waiting_,
-                                                   host, out(r)));
+                                                                      .on_host = of_host_ > 0 ? r % of_host_ : -1},
+                                                   memory, spaces_, board_.get(), waiting_, host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
   }
@@ -94,7 +92,6 @@ public:
 
 private:
   rank_table(const rank_table_options& options, rank_threads& threads);
-  slot_board* host_board() const { return of_host_ > 0 ? board_.get() : nullptr; }
 
   void schedule(rank_cell& which) override { threads_->schedule(which); }
   bool help_one() override { return threads_->help_one(); }

@@ -42,7 +42,7 @@ void rank_state::begin_tier(tier which, rank_outbox& out) {
 }
 
 void rank_state::begin_tier_on_board(tier which) {
-  if (!host_port_) throw error(errc::unsupported, "the ranks of this host have no board");
+  if (!port_) throw error(errc::unsupported, "the ranks of this host have no board");
   operation& op = *in_tiers_;
   const tiers_plan& stages = *op.plan->tiers();
   const int hosts = stages.hosts();
@@ -54,7 +54,7 @@ void rank_state::begin_tier_on_board(tier which) {
   }
   const call part = call_of_tier(op.what, which, hosts, stages.of_host);
   const plan_ptr& how = which == tier::collect ? stages.collect : stages.spread;
-  board_port& port = *host_port_;
+  board_port& port = *port_;
   if (!port.recall(part) || port.last().how != how) port.remember(part, how);
   port.start(buffers_of_tier(which), sequence_of(op.epoch, which), how->may_run_ahead(), mark_of(op));
   tier_on_board_ = true;
@@ -119,24 +119,8 @@ void rank_state::end_tier(rank_outbox& out) {
 bool rank_state::advance_tier(rank_outbox& out) {
   bool moved = false;
   while (tier_on_board_ && !in_tiers_->stalled && !dead_) {
-    operation& op = *in_tiers_;
-    const std::size_t before = host_port_->steps_taken();
-    auto status = board_performer::status::waiting;
-    try {
-      status = host_port_->advance();
-      if (status == board_performer::status::performed) host_port_->conclude(buffers_of_tier(tier_).output);
-    } catch (...) {
-      stall(op, text_of(std::current_exception()), out);
-      return true;
-    }
-    moved = moved || host_port_->steps_taken() != before;
-    if (status == board_performer::status::mismatch) {
-      op.stalled = true;  // the membership sees all calls, and tells every rank the same table
-      enroll(op, out);
-      out.differs(op.epoch);
-    }
-    if (status != board_performer::status::performed) return moved;
-    moved = true;
+    if (look_at_board(*in_tiers_, moved, out) != board_performer::status::performed) return moved;
+    port_->conclude(buffers_of_tier(tier_).output);
     tier_on_board_ = false;
     end_tier(out);
   }
@@ -145,7 +129,7 @@ bool rank_state::advance_tier(rank_outbox& out) {
 
 /// Peers may reuse its slots, and none of them touches its buffers any more.
 void rank_state::leave_tiers(bool performed) {
-  if (!performed && host_port_) host_port_->drop(sequence_of(in_tiers_->epoch, tier::spread));
+  if (!performed && port_) port_->drop(sequence_of(in_tiers_->epoch, tier::spread));
   in_tiers_ = nullptr;
   tier_on_board_ = false;
   across_.reset();

@@ -120,12 +120,10 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
   op.plan = known;
-  if (const int of_host = table->of_host(); of_host > 0 && !op.plan)
-    op.plan = core->plans.plan_in_tiers(c, placement, of_host);
   plan_memo& last = callers[static_cast<std::size_t>(rank)].last_plan;
   if (!op.plan) op.plan = planner::plan_again(c, last);
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
-  if (!op.plan) op.plan = core->plans.plan_for(c, placement, last);
+  if (!op.plan) op.plan = core->plans.plan_for(c, placement, last, table->of_host());
   // Else it depends on blocks of other ranks, which are known when all have called.
   if (!op.plan)
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {

@@ -869,12 +869,16 @@ std::shared_ptr<const plan> planner::plan_again(const call& what, plan_memo& las
   return mine && last.plan_ && last.own_ == identity_of(what) ? last.plan_ : nullptr;
 }
 
-std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last) {
+std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last, int of_host) {
+  const auto planned = [&] {
+    auto in_tiers = of_host > 0 ? plan_in_tiers(what, placement, of_host) : nullptr;
+    return in_tiers ? in_tiers : plan_for(what, placement);
+  };
   const plan_memo::use mine{last};
-  if (!mine) return plan_for(what, placement);
+  if (!mine) return planned();
   if (last.plan_ && class_of(last.what_) == class_of(what) && (!last.plan_->exact || last.what_.count == what.count))
     return last.plan_;
-  const auto made = plan_for(what, placement);
+  const auto made = planned();
   if (!made) return nullptr;
   // Ranks that share a plan would otherwise fight for its reference count with every call.
   auto own = std::make_shared<std::shared_ptr<const plan>>(made);

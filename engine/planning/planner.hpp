@@ -99,13 +99,13 @@ public:
   /// size_overflow, bad_root, invalid_argument (counts missing).
   std::shared_ptr<const plan> plan_for(const call& what, const layout& placement,
                                        const std::vector<std::size_t>* counts = nullptr);
-  /// The same without counts, by way of the memo: no word that other ranks write.
-  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last);
+  /// The same without counts, by way of the memo: no word that other ranks write. In tiers where that should be faster, if the ranks of each host
+  /// meet at a board of theirs. @param of_host ranks_of_each_host(placement) then; 0: they do not
+  std::shared_ptr<const plan> plan_for(const call& what, const layout& placement, plan_memo& last, int of_host = 0);
   /// The memo's, if the call repeats its call; else null. Nothing of a class is computed.
   static std::shared_ptr<const plan> plan_again(const call& what, plan_memo& last);
 
-  /// In tiers, where the ranks of each host meet at a board of theirs; null: it cannot be performed so, or should be faster otherwise. Throws as plan_for().
-  /// @param of_host ranks_of_each_host(placement)
+  /// The same in tiers; null: it cannot be performed so, or should be faster otherwise. Throws as plan_for(). @param of_host not 0
   std::shared_ptr<const plan> plan_in_tiers(const call& what, const layout& placement, int of_host);
   /// What it would be, and why not.
   tiers_prospect tiers_of(const call& what, const layout& placement, int of_host);

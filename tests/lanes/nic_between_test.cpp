@@ -92,21 +92,8 @@ struct job {
   noting_client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
   void post(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7, bool in_place = false) {
     const auto at = static_cast<std::size_t>(r);
-    nic_posting p;
-    p.communicator = 1;
-    p.epoch = epoch;
-    p.rank = r;
-    p.ranks = ranks;
-    p.fingerprint = fingerprint;
-    p.how = how;
-    p.elements = count;
-    p.program = how->descriptors_of(r, count);
     if (in_place) out[at] = in[at];
-    p.memory.input = reinterpret_cast<std::byte*>(in_place ? out[at].data() : in[at].data());
-    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
-    p.input_bytes = p.output_bytes = count * sizeof(std::int32_t);
-    p.type = datatype::i32;
-    p.reduction = sum;
+    nic_posting p = nic_sum_posting(how, r, epoch, fingerprint, in_place ? out[at] : in[at], out[at]);
     if (r == 0) desk.post(clients[at], std::move(p));
     else REQUIRE(other.post(clients[at], p));
   }
@@ -360,20 +347,8 @@ struct hosted_job {
   noting_client& of(rank_t r) { return *clients[static_cast<std::size_t>(r)]; }
   void post(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
     const auto at = static_cast<std::size_t>(r);
-    nic_posting p;
-    p.communicator = 1;
-    p.epoch = epoch;
-    p.rank = r;
-    p.ranks = ranks;
-    p.fingerprint = fingerprint;
-    p.how = how;
-    p.elements = count;
-    p.program = how->descriptors_of(r, count);
-    p.memory.input = reinterpret_cast<std::byte*>(in[at].data());
-    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
+    nic_posting p = nic_sum_posting(how, r, epoch, fingerprint, in[at], out[at]);
     p.input_bytes = p.output_bytes = bytes_told;
-    p.type = datatype::i32;
-    p.reduction = sum;
     REQUIRE(other->post(clients[at], p));
   }
   void finish() {

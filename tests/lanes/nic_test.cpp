@@ -29,18 +29,7 @@ struct party {
   }
   nic_posting posting(rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
     const auto at = static_cast<std::size_t>(r);
-    nic_posting p;
-    p.communicator = 1;
-    p.epoch = epoch;
-    p.rank = r;
-    p.ranks = ranks;
-    p.fingerprint = fingerprint;
-    p.program = how->descriptors_of(r, count);
-    p.memory.input = reinterpret_cast<std::byte*>(in[at].data());
-    p.memory.output = reinterpret_cast<std::byte*>(out[at].data());
-    p.type = datatype::i32;
-    p.reduction = sum;
-    return p;
+    return nic_sum_posting(how, r, epoch, fingerprint, in[at], out[at]);
   }
   void post(nic_desk& desk, rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
     desk.post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));

@@ -307,6 +307,25 @@ inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreogra
   p->port = nic_plan{8, nic_packet_bytes, {}};
   return p;
 }
+/// Rank r's part of one. @param in of it, and what comes of all, of `count` elements
+inline nic_posting nic_sum_posting(const plan_ptr& how, rank_t r, epoch_t epoch, std::uint64_t fingerprint,
+                                   std::span<std::int32_t> in, std::span<std::int32_t> out) {
+  nic_posting p;
+  p.communicator = 1;
+  p.epoch = epoch;
+  p.rank = r;
+  p.ranks = how->notes->ranks;
+  p.fingerprint = fingerprint;
+  p.how = how;
+  p.elements = out.size();
+  p.program = how->descriptors_of(r, out.size());
+  p.memory.input = reinterpret_cast<std::byte*>(in.data());
+  p.memory.output = reinterpret_cast<std::byte*>(out.data());
+  p.input_bytes = p.output_bytes = out.size_bytes();
+  p.type = datatype::i32;
+  p.reduction = sum;
+  return p;
+}
 
 inline operation_ptr make_operation(const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
                                     std::optional<std::chrono::nanoseconds> deadline, const op& reduction) {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "actors/ports/link/sockets.hpp"
+#include "tests/processes/all_collectives.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
@@ -123,31 +124,7 @@ TEST_CASE("nicd performs every collective between processes of several ranks, wi
     e.join(
         2,
         [&](communicator& comm) {
-          random_engine random(mix(drawn));
-          for (int round = 0; round < 6; ++round) {
-            std::vector<job> jobs;
-            for (const collective what : all_collectives) {
-              job j = any_job(random, comm.size());
-              j.what = what;
-              j.type = round % 2 == 0 ? troupe::datatype::f32 : troupe::datatype::i64;
-              j.reduction = troupe::sum;
-              j.v_form = false;
-              j.counts.clear();
-              j.gaps = false;
-              j.count = any_count(random, round < 5 ? 3'000 : 60'000);
-              j.options.choreography.clear();
-              jobs.push_back(std::move(j));
-            }
-            std::vector<rank_memory> memory;
-            std::vector<troupe::request> requests;
-            for (const job& j : jobs) memory.emplace_back(j, comm.rank());
-            for (rank_memory& mine : memory)
-              if (round % 2 == 0) requests.push_back(comm.start(mine.call()));
-              else comm.run(mine.call());
-            for (auto& r : requests) r.wait();
-            for (std::size_t k = 0; k < jobs.size(); ++k)
-              need(memory[k].wrong() == 0, "wrong bytes: " + to_string(jobs[k]));
-          }
+          perform_all_collectives(comm, drawn);
           // A part has a place of its own there, and gives it back.
           for (int round = 0; round < 20; ++round) {
             communicator part = comm.split(comm.rank() % 2, 0);

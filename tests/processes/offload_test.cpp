@@ -16,6 +16,7 @@
 
 #include <unistd.h>
 
+#include "tests/processes/all_collectives.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
@@ -104,35 +105,7 @@ TEST_CASE(
   const auto all = run_processes(3, [&](const member& m) {
     troupe::engine e{offloading()};
     e.join(
-        2,
-        [&](communicator& comm) {
-          random_engine random(mix(drawn));
-          for (int round = 0; round < 6; ++round) {
-            std::vector<job> jobs;
-            for (const collective what : all_collectives) {
-              job j = any_job(random, comm.size());
-              j.what = what;
-              j.type = round % 2 == 0 ? troupe::datatype::f32 : troupe::datatype::i64;
-              j.reduction = troupe::sum;
-              j.v_form = false;
-              j.counts.clear();
-              j.gaps = false;
-              j.count = any_count(random, round < 5 ? 3'000 : 60'000);
-              j.options.choreography.clear();
-              jobs.push_back(std::move(j));
-            }
-            std::vector<rank_memory> memory;
-            std::vector<troupe::request> requests;
-            for (const job& j : jobs) memory.emplace_back(j, comm.rank());
-            for (rank_memory& mine : memory)
-              if (round % 2 == 0) requests.push_back(comm.start(mine.call()));
-              else comm.run(mine.call());
-            for (auto& r : requests) r.wait();
-            for (std::size_t k = 0; k < jobs.size(); ++k)
-              expect(memory[k].wrong() == 0, "wrong bytes: " + to_string(jobs[k]));
-          }
-        },
-        m.how());
+        2, [&](communicator& comm) { perform_all_collectives(comm, drawn); }, m.how());
   });
   CHECK(trouble(all) == "");
   check_offloaded(all, names);

@@ -292,6 +292,22 @@ TEST_CASE("a partitioned operation that is started again between processes alloc
   CHECK(trouble(ended) == "");
 }
 
+namespace {
+/// Of seven parts, which come right until then.
+std::error_code repeated_until_it_fails(any_partitioned& one) {
+  for (int again = 0;; ++again) {
+    try {
+      one.op.start();
+      for (int p = 0; p < 7; ++p) one.ready(p, again);
+      while (const auto part = one.op.next_arrived()) one.check_arrived(*part, again);
+      one.op.wait();
+    } catch (const error& x) {
+      return x.code();
+    }
+  }
+}
+}  // namespace
+
 TEST_CASE("a process that is killed while parts come and go releases the others, whatever it was doing") {
   std::mt19937 random(static_cast<unsigned>(seed()));
   for (int round = 0; round < 6; ++round) {
@@ -311,17 +327,7 @@ TEST_CASE("a process that is killed while parts come and go releases the others,
           any_partitioned one(comm, all_partitioned[round % 4], in_what, partitions(7), 0);
           comm.barrier();
           m.say("works");
-          std::error_code why;
-          for (int again = 0; !why; ++again) {
-            try {
-              one.op.start();
-              for (int p = 0; p < 7; ++p) one.ready(p, again);
-              while (const auto part = one.op.next_arrived()) one.check_arrived(*part, again);
-              one.op.wait();
-            } catch (const error& x) {
-              why = x.code();
-            }
-          }
+          const std::error_code why = repeated_until_it_fails(one);
           expect(why == make_error_code(errc::peer_lost), "the others must hear that it is lost");
           m.say("released");
         },
@@ -358,17 +364,7 @@ TEST_CASE("a process that was stopped among parts, and lost, takes nothing for a
           any_partitioned one(comm, all_partitioned[round % 4], in_what, partitions(7), 0);
           comm.barrier();
           m.say("works");
-          std::error_code why;
-          for (int again = 0; !why; ++again) {
-            try {
-              one.op.start();
-              for (int p = 0; p < 7; ++p) one.ready(p, again);
-              while (const auto part = one.op.next_arrived()) one.check_arrived(*part, again);
-              one.op.wait();
-            } catch (const error& x) {
-              why = x.code();
-            }
-          }
+          const std::error_code why = repeated_until_it_fails(one);
           std::fill(one.in.begin(), one.in.end(), -1);  // they are this rank's own again
           m.say(why == make_error_code(errc::peer_lost) ? "peer_lost" : why.message());
           if (m.process != 1) std::this_thread::sleep_for(std::chrono::milliseconds{200});
