@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t first_buckets = 16;
 
 /// What must be equal at both ends. No address space holds 2⁵⁸ elements, so the count loses no bit.
-std::uint64_t shape_of(const call& what) { return what.count << 6 | static_cast<std::uint64_t>(what.type); }
+std::uint64_t shape_of(const pair_call& what) { return what.count << 6 | static_cast<std::uint64_t>(what.type); }
 static_assert(all_datatypes.size() <= 64);
 
 std::uint64_t number_of(epoch_t epoch) { return epoch & ~point_to_point; }
@@ -41,6 +41,9 @@ pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t fi
 
 pairs::row& pairs::row_of(rank_t peer, bool sending) {
   auto& rows = rows_[sending ? 1 : 0];
+  if (!rows.empty()) [[likely]]
+    if (row* const known = rows[static_cast<std::size_t>(peer)].get(); known != nullptr && known->lane != nullptr)
+      return *known;
   if (rows.empty()) rows.resize(left_.size());
   std::unique_ptr<row>& at = rows[static_cast<std::size_t>(peer)];
   if (!at) at = std::make_unique<row>(row{first_, first_, nullptr, {}});
@@ -148,7 +151,7 @@ failure_ptr pairs::left_without(const operation_key& which) const {
 // -- the end of a peer --------------------------------------------------------------------------------------------------
 
 void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
-  left_[static_cast<std::size_t>(peer)] = true;
+  left_[static_cast<std::size_t>(peer)] = 1;
   if (sent)
     for (const sends_made& row : *sent)
       if (row.to == rank_) sent_by_gone_[pair_name({row.next, peer, false})] = row.next;
@@ -161,7 +164,7 @@ void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
 }
 
 void pairs::peer_lost(rank_t peer, rank_outbox& out) {
-  lost_[static_cast<std::size_t>(peer)] = true;
+  lost_[static_cast<std::size_t>(peer)] = 1;
   std::vector<operation_key> revoking;
   for (auto& [key, s] : stopping_)
     if (key.peer == peer && s.revoking) revoking.push_back(key);
@@ -370,19 +373,19 @@ void pairs::drop_all(const failure_ptr& why) {
 
 // -- on the board -----------------------------------------------------------------------------------------------------------
 
-pair_end pairs::make_end(row& in, const operation_key& key, const call& what, const void* input, void* output,
-                         sent_when over) {
+pair_end pairs::make_end(row& in, const operation_key& key, const pair_call& what) {
   const std::size_t bytes = what.count * size_of(what.type);
   const std::uint64_t number = number_of(key.epoch), shape = shape_of(what);
   const bool far = others_ != nullptr && !others_->is_here(key.peer);
   pair_far_end peer{far ? others_ : nullptr, key.peer};
-  if (!key.sending) return pair_end::of_receiver(*in.lane, number, shape, output, bytes, peer);
+  if (!key.sending) return pair_end::of_receiver(*in.lane, number, shape, what.output, bytes, peer);
+  sent_when over = what.over;
   if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->make_room(*in.lane))
     over = sent_when::taken;
   const std::uint64_t left_before = in.still_left_in(key.epoch);
   // A stage is the message's only once that has its slot.
-  if (far && over == sent_when::taken && left_before == 0) peer.stage = stage_for(key, *in.lane, input, bytes);
-  return pair_end::of_sender(*in.lane, number, shape, input, bytes, peer, over, left_before);
+  if (far && over == sent_when::taken && left_before == 0) peer.stage = stage_for(key, *in.lane, what.input, bytes);
+  return pair_end::of_sender(*in.lane, number, shape, what.input, bytes, peer, over, left_before);
 }
 
 std::uint64_t pairs::row::still_left_in(epoch_t epoch) {
@@ -419,7 +422,8 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
       place& at = in.places[number_of(key.epoch) % pair_lane::depth];
       if (at.what != nullptr) return;
       operation& op = *found->second;
-      at = {&op, make_end(in, key, op.what, op.input, op.output, op.sent), false};
+      const pair_call what{op.what.count, op.what.type, peer, sending, op.input, op.output, op.sent};
+      at = {&op, make_end(in, key, what), false};
       if (sending) at.end.post();
       pair_status now = at.end.look();
       if (now == pair_status::waiting) {
@@ -468,14 +472,18 @@ bool pairs::performed_after_all(const operation_key& which) {
 
 // -- a blocking caller ------------------------------------------------------------------------------------------------------
 
+void pairs::make_spare(std::size_t i) {
+  key_map_of_operations one;
+  one.emplace(operation_key{}, std::make_shared<operation>());
+  spare_[i] = one.extract(one.begin());
+}
+
 void pairs::begin_inline(std::span<const pair_call> calls) {
   std::array<row*, most_inline> rows{};
   for (std::size_t i = 0; i < calls.size(); ++i) {
     rows[i] = &row_of(calls[i].peer, calls[i].sending);
-    if (!spare_[i].empty()) continue;
-    key_map_of_operations one;
-    one.emplace(operation_key{}, std::make_shared<operation>());
-    spare_[i] = one.extract(one.begin());
+    if (spare_[i].empty()) [[unlikely]]
+      make_spare(i);
   }
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const pair_call& c = calls[i];
@@ -486,8 +494,7 @@ void pairs::begin_inline(std::span<const pair_call> calls) {
     mine.from = c;
     mine.in = &in;
     std::destroy_at(&mine.end);
-    ::new (&mine.end)
-        pair_end(make_end(in, mine.key, *c.what, c.input, c.output, c.over));  // where it is made, it stays
+    ::new (&mine.end) pair_end(make_end(in, mine.key, c));  // where it is made, it stays
     mine.performed = false;
     if (c.sending) mine.end.post();
     else mine.end.prepare_answer();
@@ -511,9 +518,9 @@ std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(time_limit dea
     op.epoch = mine.key.epoch;
     op.peer = mine.key.peer;
     op.sending = mine.key.sending;
-    op.what.what = mine.from.what->what;
-    op.what.type = mine.from.what->type;
-    op.what.count = mine.from.what->count;
+    op.what.what = collective::broadcast;  // as calls::send() and calls::recv() have it
+    op.what.type = mine.from.type;
+    op.what.count = mine.from.count;
     op.input = mine.from.input;
     op.output = mine.from.output;
     op.deadline = deadline.optional();

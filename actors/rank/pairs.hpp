@@ -51,7 +51,8 @@ public:
 
 /// A blocking send or receive as its caller gives it.
 struct pair_call {
-  const call* what = nullptr;
+  std::size_t count = 0;  ///< elements
+  datatype type = datatype::u8;
   rank_t peer = -1;
   bool sending = false;
   const void* input = nullptr;
@@ -187,12 +188,12 @@ private:
   bool on_board(const operation_key& which) const { return board_ != nullptr && tag_of(which.epoch) == 0; }
   epoch_t take_number(const operation& op);
   row& row_of(rank_t peer, bool sending);
+  void make_spare(std::size_t i);
   row* find_row(rank_t peer, bool sending) const;
   bool ended_before(const operation_key& row_of) const;
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
-  pair_end make_end(row& in, const operation_key& key, const call& what, const void* input, void* output,
-                    sent_when over);
+  pair_end make_end(row& in, const operation_key& key, const pair_call& what);
   std::byte* stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
@@ -223,7 +224,7 @@ private:
   std::unordered_map<std::uint64_t, epoch_t>
       tagged_;  ///< by pair_name: first number of that tag that was not called yet
   std::unordered_map<std::uint64_t, waiting_first> waiting_;  ///< by pair_name, as the last look found them
-  std::vector<bool> left_, lost_;
+  std::vector<char> left_, lost_;                             ///< of each rank: not 0 if it has
   std::unordered_map<std::uint64_t, epoch_t>
       sent_by_gone_;  ///< by pair_name: what those that left have not sent any more
   bool broken_ = false;

@@ -297,6 +297,12 @@ steady_time rank_cell::tick() noexcept {
 
 void rank_cell::end_turn(care of_rest) noexcept {
   const bool pending = state_.pending();
+  if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
+    if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
+    held_.exchange(false);
+    if (urgent_.load()) summon(true);
+    return;
+  }
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
   ended_operations ended;
   if (state_.has_ended()) ended = state_.take_ended();
@@ -541,15 +547,15 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory, time_lim
   return {true, nullptr, std::move(op), epoch};
 }
 
-rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> calls, time_limit deadline) {
-  if (!try_turn()) return {};
+rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, time_limit deadline) {
+  if (!try_turn()) return pairs_end::not_begun;
   if (pairs_waited_ != std::chrono::nanoseconds{-1}) learn(std::exchange(pairs_waited_, std::chrono::nanoseconds{-1}));
   if (!inbox_.empty()) drain();
-  if (!std::all_of(calls.begin(), calls.end(),
-                   [&](const pair_call& c) { return state_.may_begin_pair_at_once(c.peer, c.sending); })) {
-    end_turn();
-    return {};
-  }
+  for (const pair_call& c : calls)
+    if (!state_.may_begin_pair_at_once(c.peer, c.sending)) [[unlikely]] {
+      end_turn();
+      return pairs_end::not_begun;
+    }
   const auto begun = deadline ? clock::now() : steady_time{};
   try {
     state_.begin_pairs_inline(calls);
@@ -557,19 +563,19 @@ rank_cell::pairs_outcome rank_cell::perform_pairs(std::span<const pair_call> cal
     end_turn();
     throw;
   }
-  pairs_outcome result{true, {}};
   bool all = false;
   const bool to_be_taken = calls.size() == 1 && calls.front().sending && !state_.left_pairs();
   const bool whole = within_memory([&] { all = look_at_pairs(to_be_taken); });
-  if (all) {
+  if (all) [[likely]] {
     state_.end_pairs_inline();
-  } else {
-    result.still_to_do = state_.adopt_pairs_inline(deadline, deadline ? begun : clock::now(), *out_);
-    if (!whole) break_down();
-    turn();
+    end_turn();
+    return pairs_end::performed;
   }
+  pairs_to_do_ = state_.adopt_pairs_inline(deadline, deadline ? begun : clock::now(), *out_);
+  if (!whole) break_down();
+  turn();
   end_turn();
-  return result;
+  return pairs_end::later;
 }
 
 void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
@@ -580,9 +586,13 @@ void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t byte
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @pre begun inline
 bool rank_cell::look_at_pairs(bool send) {
+  constexpr unsigned calls_a_note = 16;  // of those that need not look twice
   auto status = pair_status::waiting;
   shared_cores& cores = state_.port()->board().cores();
-  cores.note(rank());
+  if (!send) status = state_.look_at_pairs(*out_, false);
+  if (status == pair_status::waiting || ++pair_calls_ % calls_a_note == 0) cores.note(rank());
+  if (status != pair_status::waiting) [[likely]]
+    return status == pair_status::performed;
   // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.
   for (int i = 0; send && i < pauses_before_answer && spin_ > 0; ++i) pause_core();
   for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {

@@ -105,11 +105,14 @@ public:
   /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
-  struct pairs_outcome {
-    bool begun = false;  ///< false: something else comes first, or there is no board; submit operations
-    std::array<operation_ptr, pairs::most_inline> still_to_do;  ///< those that take long: wait for them
+  enum class pairs_end : std::uint8_t {
+    not_begun,  ///< something else comes first, or there is no board; submit operations
+    performed,
+    later,  ///< those that take long are operations now: take_pairs(), and wait for them
   };
-  pairs_outcome perform_pairs(std::span<const pair_call> calls, time_limit deadline);
+  pairs_end perform_pairs(std::span<const pair_call> calls, time_limit deadline);
+  /// Null pointers in place of those that are over. The thread that calls.
+  std::array<operation_ptr, pairs::most_inline> take_pairs() noexcept { return std::exchange(pairs_to_do_, {}); }
   /// The caller has waited so long for what was still to do, of so many bytes: it will look for as long as that says. The thread that calls.
   void waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept;
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
@@ -270,6 +273,8 @@ private:
   core_leaver leaver_;                         ///< of whoever has the turn
   const bool visits_;                          ///< what others hear of this rank's turn is done by its thread
   int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
+  unsigned pair_calls_ = 0;
+  std::array<operation_ptr, pairs::most_inline> pairs_to_do_;  ///< the caller's own; see take_pairs()
 };
 
 }  // namespace troupe::actors

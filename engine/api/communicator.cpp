@@ -55,11 +55,12 @@ void communicator::abort(const std::string& reason) {
 
 // -- operations -------------------------------------------------------------------------------------------------------
 
-actors::time_limit communicator_state::deadline_for(rank_t rank, const call_options& options) const {
+actors::time_limit communicator_state::deadline_for(rank_t rank,
+                                                    const std::optional<std::chrono::nanoseconds>& asked) const {
   constexpr std::int64_t longest =
       std::chrono::nanoseconds{std::chrono::hours(24 * 365)}.count();  // beyond: none, so that no clock overflows
   std::int64_t chosen = callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed);
-  if (options.deadline) chosen = options.deadline->count();
+  if (asked) chosen = asked->count();
   else if (chosen == caller::unset)
     chosen = core->options.deadline ? core->options.deadline->count() : caller::no_deadline;
   if (chosen > longest) return {};
@@ -96,7 +97,7 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   op.output_displacements = std::move(what.output_displacements);
   op.what = std::move(what.what);
   call& c = op.what;
-  op.deadline = deadline_for(rank, what.options).optional();
+  op.deadline = deadline_for(rank, what.options.deadline).optional();
   if (what.pair) {
     if (what.peer == proc_null)
       throw error(errc::unsupported, "a send or receive with proc_null is nothing to ask an actor for; leave it out");
@@ -104,7 +105,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     op.sending = what.sending;
     op.tag = what.options.tag;
     // Of one that somebody waits for; others can be cancelled until they are received.
-    if (what.sending && waits == caller_waits::yes) op.sent = when_sent(op.what, what.options);
+    if (what.sending && waits == caller_waits::yes)
+      op.sent = when_sent(op.what.count * size_of(op.what.type), what.options.agreement);
     op.open_pairs = callers[static_cast<std::size_t>(rank)].open_pairs;
     op.open_pairs->fetch_add(1);
     if (callers[static_cast<std::size_t>(rank)].open_pairs->load() >= caller::most_open_pairs)
@@ -194,7 +196,7 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   call& c = what.what;
   keep_own_count(what, rank, ranks);
   const auto description = actors::repeatable(what, rank);
-  const auto deadline = deadline_for(rank, what.options);
+  const auto deadline = deadline_for(rank, what.options.deadline);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
   auto result = description ? mine.perform_unchecked(*description, c, memory, deadline) : actors::rank_cell::outcome{};
   if (result.begun) [[likely]]
@@ -247,24 +249,67 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   std::size_t count = 0;
   for (call_description* c : calls) {
     check_call(*c, rank, ranks);
-    given[count++] = {&c->what, c->peer, c->sending, c->input, c->output, when_sent(c->what, c->options)};
+    given[count++] = {c->what.count,
+                      c->what.type,
+                      c->peer,
+                      c->sending,
+                      c->input,
+                      c->output,
+                      when_sent(c->what.count * size_of(c->what.type), c->options.agreement)};
   }
-  actors::rank_cell& mine = cell(rank);
-  const auto result = mine.perform_pairs(std::span(given).first(count), deadline_for(rank, (*calls.begin())->options));
-  if (!result.begun) return false;
-  if (result.still_to_do[0] || result.still_to_do[1]) {
-    const auto begun = std::chrono::steady_clock::now();
-    std::size_t bytes = 0;
-    for (const actors::operation_ptr& op : result.still_to_do) {
-      if (!op) continue;
-      bytes += op->what.count * size_of(op->what.type);
-      wait(rank, op->done);
+  return perform_pairs(rank, std::span(given).first(count), deadline_for(rank, (*calls.begin())->options.deadline));
+}
+
+bool communicator_state::run_messages(rank_t rank, std::span<const detail::message> what) {
+  if (!table->has_boards()) return false;
+  std::array<actors::pair_call, actors::pairs::most_inline> given;
+  std::size_t count = 0;
+  auto agreement = agreement_time::unset;
+  std::optional<std::chrono::nanoseconds> deadline;
+  for (const detail::message& m : what) {
+    if (m.options != nullptr) {
+      if (m.options->tag != 0) return false;
+      agreement = m.options->agreement;
+      if (count == 0) deadline = m.options->deadline;
     }
-    mine.waited_for_pairs(std::chrono::steady_clock::now() - begun, bytes);
+    // What check_call() finds wrong, or might: it has the sentences.
+    constexpr std::size_t most_elements = std::size_t{1} << 56;
+    const std::size_t size = size_of(m.type);
+    const bool named = m.peer >= 0 && m.peer < ranks, there = (m.sending ? m.input : m.output) != nullptr;
+    if (!named || size == 0 || m.count >= most_elements || (!there && m.count > 0)) return false;
+    given[count++] = {m.count,
+                      m.type,
+                      m.peer,
+                      m.sending,
+                      m.input,
+                      m.output,
+                      m.sending ? when_sent(m.count * size, agreement) : sent_when::taken};
   }
-  for (const actors::operation_ptr& op : result.still_to_do)
+  return perform_pairs(rank, std::span(given).first(count), deadline_for(rank, deadline));
+}
+
+bool communicator_state::perform_pairs(rank_t rank, std::span<const actors::pair_call> calls,
+                                       actors::time_limit deadline) {
+  using enum actors::rank_cell::pairs_end;
+  const auto end = cell(rank).perform_pairs(calls, deadline);
+  if (end == later) [[unlikely]]
+    wait_for_pairs(rank);
+  return end != not_begun;
+}
+
+void communicator_state::wait_for_pairs(rank_t rank) {
+  actors::rank_cell& mine = cell(rank);
+  const auto left = mine.take_pairs();
+  const auto begun = std::chrono::steady_clock::now();
+  std::size_t bytes = 0;
+  for (const actors::operation_ptr& op : left) {
+    if (!op) continue;
+    bytes += op->what.count * size_of(op->what.type);
+    wait(rank, op->done);
+  }
+  mine.waited_for_pairs(std::chrono::steady_clock::now() - begun, bytes);
+  for (const actors::operation_ptr& op : left)
     if (op && op->done->why()) throw_failure(op->done->why());
-  return true;
 }
 
 bool communicator_state::is_nothing(rank_t rank, call_description& what) const {
@@ -291,14 +336,26 @@ void communicator::run(const call_description& what) { run(call_description{what
 void communicator::run(call_description&& what) {
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
-  const gate::pass inside{of.core->door, impl_->doorway()};
-  if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
+  const gate::quick_pass inside{of.core->door, impl_->entrance};
+  if (!inside) refuse_closed();
   if (of.record) [[unlikely]] {
     const recorded_call noted{of, impl_->rank, {&what}};
     return of.run_now(impl_->rank, std::move(what));
   }
   of.run_now(impl_->rank, std::move(what));
+}
+
+void communicator::run(const detail::message& what) {
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
+  {
+    actors::runtime::check_may_wait();
+    const gate::quick_pass inside{of.core->door, impl_->entrance};
+    if (!inside) refuse_closed();
+    if (!of.record && of.run_messages(impl_->rank, {&what, 1})) return;
+  }
+  run(what.described());
 }
 
 void communicator_state::run_now(rank_t rank, call_description&& what) {

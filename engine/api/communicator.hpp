@@ -12,6 +12,7 @@
 
 #include "engine/api/arguments.hpp"
 #include "engine/api/calls.hpp"
+#include "engine/api/messages.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/api/persistent.hpp"
 #include "engine/api/range_calls.hpp"
@@ -96,7 +97,7 @@ public:
 #define TROUPE_FORMS(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                               \
   template <TROUPE_LIST TYPES>                                                                                         \
   void NAME(TROUPE_LIST PARAMETERS) {                                                                                  \
-    run(described_##NAME(TROUPE_LIST ARGUMENTS));                                                                      \
+    run(said_##NAME(TROUPE_LIST ARGUMENTS));                                                                           \
   }                                                                                                                    \
   template <TROUPE_LIST TYPES>                                                                                         \
   [[nodiscard]] request NAME##_async(TROUPE_LIST PARAMETERS) {                                                         \
@@ -115,7 +116,7 @@ public:
   [[nodiscard]] partitioned NAME##_init(TROUPE_LIST PARAMETERS, partitions how, call_options o = {}) {                 \
     return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS, std::move(o)), how);                                          \
   }
-#define TROUPE_COLLECTIVE(NAME)                                                                                        \
+#define TROUPE_FORMS_OF(NAME)                                                                                          \
 private:                                                                                                               \
   template <class... A>                                                                                                \
   static call_description described_##NAME(A&&... a) {                                                                 \
@@ -131,7 +132,7 @@ private:                                                                        
 public:                                                                                                                \
   template <class... A>                                                                                                \
   void NAME(A&&... a) {                                                                                                \
-    run(described_##NAME(std::forward<A>(a)...));                                                                      \
+    run(said_##NAME(std::forward<A>(a)...));                                                                           \
   }                                                                                                                    \
   template <class... A>                                                                                                \
   [[nodiscard]] request NAME##_async(A&&... a) {                                                                       \
@@ -175,6 +176,22 @@ public:                                                                         
                      (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),          \
                       std::forward<A4>(a4), std::forward<A5>(a5)))
 
+#define TROUPE_COLLECTIVE(NAME)                                                                                        \
+private:                                                                                                               \
+  template <class... A>                                                                                                \
+  static call_description said_##NAME(A&&... a) {                                                                      \
+    return described_##NAME(std::forward<A>(a)...);                                                                    \
+  }                                                                                                                    \
+  TROUPE_FORMS_OF(NAME)
+// A blocking send or receive needs no description, if its arguments are none that are refused.
+#define TROUPE_MESSAGE(NAME, WORDS)                                                                                    \
+private:                                                                                                               \
+  template <class... A>                                                                                                \
+  static auto said_##NAME(A&&... a) {                                                                                  \
+    if constexpr (requires { detail::WORDS(std::forward<A>(a)...); }) return detail::WORDS(std::forward<A>(a)...);     \
+    else return described_##NAME(std::forward<A>(a)...);                                                               \
+  }                                                                                                                    \
+  TROUPE_FORMS_OF(NAME)
 // An int is a count, too: it is converted here, where its caller could not silence the warning.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -194,14 +211,16 @@ public:                                                                         
   TROUPE_COLLECTIVE(barrier)
   TROUPE_COLLECTIVE(scan)
   TROUPE_COLLECTIVE(exscan)
-  TROUPE_COLLECTIVE(send)
-  TROUPE_COLLECTIVE(recv)
+  TROUPE_MESSAGE(send, outgoing)
+  TROUPE_MESSAGE(recv, incoming)
 #pragma GCC diagnostic pop
   void barrier(call_options o) { run(calls::barrier(std::move(o))); }
   [[nodiscard]] request barrier_async(call_options o) { return start(calls::barrier(std::move(o))); }
   request barrier_async(group& in, call_options o) { return join(in, calls::barrier(std::move(o))); }
   [[nodiscard]] persistent barrier_init(call_options o) { return prepare(calls::barrier(std::move(o))); }
 #undef TROUPE_COLLECTIVE
+#undef TROUPE_MESSAGE
+#undef TROUPE_FORMS_OF
 #undef TROUPE_FORMS
 #undef TROUPE_PARTITIONED
 #undef TROUPE_LIST
@@ -210,7 +229,7 @@ public:                                                                         
   /// (errc::buffers_overlap).
   template <buffer S, output_buffer R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
-    exchange(calls::recv(std::forward<R>(in), from, options), calls::send(std::forward<S>(out), to, options));
+    exchange(detail::incoming(std::forward<R>(in), from, options), detail::outgoing(std::forward<S>(out), to, options));
   }
 
   /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
@@ -342,6 +361,8 @@ private:
   friend struct communicator_access;
   struct impl;
   explicit communicator(std::shared_ptr<impl> i);
+  void run(const detail::message& what);
+  void exchange(const detail::message& incoming, const detail::message& outgoing);
   void exchange(call_description incoming, call_description outgoing);
   void replace(call_description incoming, call_description outgoing);
   request start_exchange(call_description incoming, call_description outgoing, bool replaces);

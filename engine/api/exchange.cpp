@@ -12,15 +12,14 @@ namespace troupe {
 
 namespace {
 
-bool overlap(const call_description& a, const call_description& b) {
-  const auto* to = static_cast<const std::byte*>(a.output);
-  const auto* from = static_cast<const std::byte*>(b.input);
-  const std::size_t written = a.what.count * size_of(a.what.type), read = b.what.count * size_of(b.what.type);
+bool overlap(const std::byte* to, std::size_t written, const std::byte* from, std::size_t read) {
   return written > 0 && read > 0 && std::less<>{}(to, from + read) && std::less<>{}(from, to + written);
 }
 
 void check_apart(const call_description& incoming, const call_description& outgoing) {
-  if (overlap(incoming, outgoing))
+  const call &in = incoming.what, &out = outgoing.what;
+  if (overlap(static_cast<const std::byte*>(incoming.output), in.count * size_of(in.type),
+              static_cast<const std::byte*>(outgoing.input), out.count * size_of(out.type)))
     throw error(errc::buffers_overlap,
                 "send_recv: what is received would overwrite what is being sent; use separate ranges, or "
                 "send_recv_replace for one");
@@ -37,6 +36,21 @@ void communicator::replace(call_description incoming, call_description outgoing)
   if (bytes > 0 && outgoing.input != nullptr) std::memcpy(kept.get(), outgoing.input, bytes);
   if (outgoing.input != nullptr) outgoing.input = kept.get();
   exchange(std::move(incoming), std::move(outgoing));  // returns, or throws, when nobody reads the copy any more
+}
+
+void communicator::exchange(const detail::message& incoming, const detail::message& outgoing) {
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
+  {
+    actors::runtime::check_may_wait();
+    const gate::quick_pass inside{of.core->door, impl_->entrance};
+    if (!inside) refuse_closed();
+    const bool apart = !overlap(static_cast<const std::byte*>(incoming.output), incoming.count * size_of(incoming.type),
+                                static_cast<const std::byte*>(outgoing.input), outgoing.count * size_of(outgoing.type));
+    const detail::message both[] = {incoming, outgoing};
+    if (apart && !of.record && of.run_messages(impl_->rank, both)) return;
+  }
+  exchange(incoming.described(), outgoing.described());
 }
 
 /// Nothing is begun unless both can be, so that an exception never leaves one under way on the caller's buffer.

@@ -228,8 +228,7 @@ communicator communicator::grow(int processes, grow_options options) {
   const gate::pass inside{of->core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
-  const auto time =
-      of->deadline_for(impl_->rank, {.deadline = options.deadline}).value_or(communicator_state::usual_deadline);
+  const auto time = of->deadline_for(impl_->rank, options.deadline).value_or(communicator_state::usual_deadline);
   return grow_call{of, impl_->rank, processes, std::move(options), clock::now() + time}.run(*this);
 }
 

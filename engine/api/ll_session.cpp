@@ -165,7 +165,7 @@ ll_handle::inside::inside(communicator& of, const ll_options& how)
       made_with(&with_boards(of)),
       rank(of.rank()),
       ranks(of.size()),
-      deadline(made_with->deadline_for(rank, {.deadline = how.deadline}).optional()),
+      deadline(made_with->deadline_for(rank, how.deadline).optional()),
       copy(copy_of(of, deadline)) {
   static_cast<void>(with_boards(copy));  // of its own, for which there may have been no room
   const std::string wrong = wrong_options(how);

@@ -67,7 +67,7 @@ communicator communicator::shrink(shrink_options options) {
   const gate::pass inside{of->core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   actors::runtime::check_may_wait();
-  const auto time = of->deadline_for(rank, {.deadline = options.deadline}).value_or(communicator_state::usual_deadline);
+  const auto time = of->deadline_for(rank, options.deadline).value_or(communicator_state::usual_deadline);
   of->core->will_wait(of);
   const shrinks::round_ptr all = of->shrunk.come(of, rank);
   // Not as the caller of an operation of this rank: what comes for the rank meanwhile (the end of what others have under way) is its usual

@@ -314,7 +314,7 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
     ++e.results;
   }
   e.open = true;
-  e.words.begin(state_of(comm_)->deadline_for(rank_, how_to_call()).optional());
+  e.words.begin(state_of(comm_)->deadline_for(rank_, how_to_call().deadline).optional());
   // The next one first, so that not all tell the same.
   for (rank_t step = 1; step < ranks_; ++step) {
     const rank_t to = (rank_ + step) % ranks_;

@@ -147,6 +147,10 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
+  /// The same of what has not been described yet, or checked. False: describe it; it has not begun, or something may be wrong with it.
+  bool run_messages(rank_t rank, std::span<const detail::message> what);
+  bool perform_pairs(rank_t rank, std::span<const actors::pair_call> calls, actors::time_limit deadline);
+  void wait_for_pairs(rank_t rank);
   /// A send to or receive from proc_null, which is done at once. Throws error as check_call().
   bool is_nothing(rank_t rank, call_description& what) const;
   /// A blocking operation. @pre inside the engine's door, and the thread may wait
@@ -163,10 +167,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
     return options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
   }
   /// Of a blocking send.
-  sent_when when_sent(const call& what, const call_options& options) const {
-    const bool fits = what.count * size_of(what.type) <= pair_lane::left_bytes;
-    const agreement_time agreed =
-        options.agreement != agreement_time::unset ? options.agreement : core->options.agreement;
+  sent_when when_sent(std::size_t bytes, agreement_time asked) const {
+    const bool fits = bytes <= pair_lane::left_bytes;
+    const agreement_time agreed = asked != agreement_time::unset ? asked : core->options.agreement;
     return fits && agreed == agreement_time::eager ? sent_when::copied : sent_when::taken;
   }
   /// Whether the process's NIC is to perform it, if it can.
@@ -175,7 +178,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
            troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
   }
   /// The call's, else the communicator's, else the engine's.
-  actors::time_limit deadline_for(rank_t rank, const call_options& options) const;
+  actors::time_limit deadline_for(rank_t rank, const std::optional<std::chrono::nanoseconds>& asked) const;
   /// A copy of this one, of the same ranks, whose calls serve calls of this one: what ends this one ends it, too, while somebody has it. Any thread.
   void takes_along(const std::shared_ptr<communicator_state>& copy);
   /// Revoked or aborted by that rank of this process, and all copies with it. Any thread. @pre inside the engine's door
@@ -187,6 +190,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
 struct TROUPE_INTERNAL communicator::impl {
   std::shared_ptr<communicator_state> of;
   rank_t rank = 0;
+  gate::entrance
+      entrance;  ///< of blocking calls, to the engine's gate. @pre the thread may wait, so it is in no call here already
   ~impl();
   std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };

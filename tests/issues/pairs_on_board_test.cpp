@@ -120,7 +120,8 @@ TEST_CASE("blocking sends and receives that are repeated allocate nothing and sa
     std::vector<int> got(count);
     const call what = two_ranks::shape(given);
     const auto once = [&] {
-      const pair_call send{&what, 1, true, given.data(), nullptr}, recv{&what, 0, false, nullptr, got.data()};
+      const pair_call send{what.count, what.type, 1, true, given.data(), nullptr},
+          recv{what.count, what.type, 0, false, nullptr, got.data()};
       REQUIRE(both.zero.may_begin_pair_at_once(1, true));
       REQUIRE(both.one.may_begin_pair_at_once(0, false));
       both.zero.begin_pairs_inline({&send, 1});
@@ -208,14 +209,14 @@ TEST_CASE("a call that takes long becomes an operation, and the other end tells 
   const call what = two_ranks::shape(given);
   operation_ptr waiting, other;
   SUBCASE("a send") {
-    const pair_call send{&what, 1, true, given.data(), nullptr};
+    const pair_call send{what.count, what.type, 1, true, given.data(), nullptr};
     both.zero.begin_pairs_inline({&send, 1});
     CHECK(both.zero.look_at_pairs(both.from_zero) == pair_status::waiting);
     waiting = both.zero.adopt_pairs_inline(std::nullopt, {}, both.from_zero)[0];
     other = both.submit(1, false, got);
   }
   SUBCASE("a receive") {
-    const pair_call recv{&what, 0, false, nullptr, got.data()};
+    const pair_call recv{what.count, what.type, 0, false, nullptr, got.data()};
     both.one.begin_pairs_inline({&recv, 1});
     CHECK(both.one.look_at_pairs(both.from_one) == pair_status::waiting);
     waiting = both.one.adopt_pairs_inline(std::nullopt, {}, both.from_one)[0];

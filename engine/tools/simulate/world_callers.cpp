@@ -417,7 +417,8 @@ bool simulation::world::begin_pairs_inline(rank_t rank, const std::vector<caller
   for (const caller_operation* o : fresh) {
     if (o->it->tag != 0 || !m.state->may_begin_pair_at_once(o->peer, o->sending)) return false;
     const bool left = what_.sends_are_left && o->what.count * size_of(o->what.type) <= pair_lane::left_bytes;
-    calls.push_back({&o->what, o->peer, o->sending, o->in, o->out, left ? sent_when::copied : sent_when::taken});
+    calls.push_back(
+        {o->what.count, o->what.type, o->peer, o->sending, o->in, o->out, left ? sent_when::copied : sent_when::taken});
   }
   if (calls.empty() || caller_performs(m)) return false;
   for (std::size_t i = 0; i < fresh.size(); ++i)
