@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocols/call.hpp"
@@ -23,6 +24,12 @@ struct call_options {
       0;  ///< of sends and receives: matched with those of the same tag, 0 … 65535. Others go by mailbox, which is slower
   /// When the ranks learn that all have called the same; the same on all of them. Unset: the engine's.
   agreement_time agreement = agreement_time::unset;
+
+  /// Any of them is set.
+  bool any() const {
+    return deadline.has_value() || level.has_value() || !choreography.empty() || protocol != message_protocol::unset ||
+           tag != 0 || agreement != agreement_time::unset;
+  }
 };
 
 /// One rank's description of one operation.
@@ -38,6 +45,41 @@ struct call_description {
   rank_t peer = -1;
   bool sending = false;
   call_options options;
+};
+
+/// A collective of equal blocks, as short as it can be said: a blocking call that is one of the rank's last ones again is performed from this, and
+/// needs no description. What it says is checked as a description.
+struct plain_call {
+  static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
+  collective what = collective::barrier;
+  datatype type = datatype::u8;
+  rank_t root = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;                                                           ///< elements of every block
+  std::size_t input_limit = unknown, output_limit = unknown, object_elements = 1;  ///< as in a description
+  op reduction{};
+  call_options options;
+
+  operator call_description() const& { return plain_call{*this}.described(); }
+  operator call_description() && { return described(); }
+
+private:
+  call_description described() {
+    call_description d;
+    d.what.what = what;
+    d.what.type = type;
+    d.what.count = count;
+    if (is_reduction(what)) d.what.reduction = reduction;
+    if (has_root(what)) d.what.root = root;
+    d.input = input;
+    d.output = output;
+    d.input_limit = input_limit;
+    d.output_limit = output_limit;
+    d.object_elements = object_elements;
+    d.options = std::move(options);
+    return d;
+  }
 };
 
 }  // namespace troupe

@@ -38,6 +38,13 @@ public:
   bool recall(const call& what) { return calls_.recall(what); }
   /// The same of what this description was, when it was checked. Others may ask may_repeat() without the turn.
   bool recall(const checked_call& description, const call& what);
+  /// @pre it has no lists
+  bool recall(const checked_call& description) {
+    remembered_calls::entry* const known = checked_.find(description);
+    if (known == nullptr) return false;
+    calls_.recall(*known, description.count);
+    return true;
+  }
   bool may_repeat(const checked_call& description) const { return checked_.may_be(description); }
   /// The last call came with this description, which was found right. Without memory for its lists it is checked again next time.
   void note_checked(const checked_call& description) noexcept {

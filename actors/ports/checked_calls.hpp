@@ -44,6 +44,12 @@ struct checked_call {
   }
 };
 
+inline std::uint64_t checked_kind(collective what, datatype type, const op& with, rank_t root) {
+  return static_cast<std::uint64_t>(what) | static_cast<std::uint64_t>(type) << 8 |
+         static_cast<std::uint64_t>(with.kind) << 16 | (with.commutative ? 0x1000000u : 0u) |
+         (with.associative ? 0x2000000u : 0u) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+}
+
 /// Without options but a deadline, of an operation that is known by its kind, and with nothing that the check changes; else nothing.
 /// @param rank the caller's. What is returned refers to `d` where that has lists.
 inline std::optional<checked_call> repeatable(const call_description& d, rank_t rank) {
@@ -67,11 +73,20 @@ inline std::optional<checked_call> repeatable(const call_description& d, rank_t 
                       c.count,
                       d.input_limit,
                       d.output_limit,
-                      static_cast<std::uint64_t>(c.what) | static_cast<std::uint64_t>(c.type) << 8 |
-                          static_cast<std::uint64_t>(with.kind) << 16 | (with.commutative ? 0x1000000u : 0u) |
-                          (with.associative ? 0x2000000u : 0u) | (c.uniform ? 0 : checked_call::has_lists) |
-                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(c.root)) << 32,
+                      checked_kind(c.what, c.type, with, c.root) | (c.uniform ? 0 : checked_call::has_lists),
                       c.uniform ? nullptr : &d};
+}
+
+/// The same of what is no description yet.
+inline std::optional<checked_call> repeatable(const plain_call& c) {
+  const collective_traits& traits = traits_of(c.what);
+  if (traits.v == v_counts::every_pair && c.input_limit != plain_call::unknown) return std::nullopt;
+  const op& with = c.reduction;
+  if (with.kind == op_kind::user || with.kind == op_kind::pre_mul_sum || c.object_elements != 1) return std::nullopt;
+  return checked_call{c.input,        c.output,
+                      c.count,        c.input_limit,
+                      c.output_limit, checked_kind(c.what, c.type, with, traits.root != root_role::none ? c.root : 0),
+                      nullptr};
 }
 
 /// Whoever has the rank's turn uses it, but may_be(), which anybody may ask.
@@ -90,6 +105,9 @@ public:
   void put(const checked_call& checked, remembered_calls::entry& of) {
     place& p = places_[index_of(checked)];
     if (p.of == &of && p.is(checked)) return;
+    // Lists are kept when they come a second time: many callers have others in every call.
+    if (checked.lists != nullptr)
+      if (const std::uint64_t hash = checked.hash(); std::exchange(p.listed, hash) != hash) return;
     p.of = nullptr;
     p.hash.store(0, std::memory_order_relaxed);
     p.keep(checked);
@@ -110,6 +128,7 @@ private:
     checked_call key;
     std::vector<std::size_t> counts, receive_counts, input_displacements, output_displacements;
     remembered_calls::entry* of = nullptr;
+    std::uint64_t listed = 0;  ///< hash of the last call with lists that had this place
 
     bool is(const checked_call& asked) const {
       if (!key.same_but_lists(asked)) return false;

@@ -91,6 +91,13 @@ public:
       what.receive_counts = c.receive_counts;
       fingerprint = troupe::fingerprint(what, 0, how->identity);
     }
+    /// The same of a call that differs in nothing else. @pre uniform
+    void become(std::size_t count) {
+      if (what.count == count) [[likely]]
+        return;
+      what.count = count;
+      fingerprint = troupe::fingerprint(what, 0, how->identity);
+    }
 
   private:
     /// What came before it is another story with every repetition.
@@ -121,6 +128,10 @@ public:
   /// The same of one that is known. @pre it is here
   void recall(entry& known, const call& what) {
     known.become(what);
+    last_ = &known;
+  }
+  void recall(entry& known, std::size_t count) {
+    known.become(count);
     last_ = &known;
   }
 

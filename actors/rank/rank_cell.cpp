@@ -41,6 +41,8 @@ bool takes_long(const operation& op, int ranks) {
 
 /// As eager_looks, of sends and receives: such a look is one load.
 constexpr int eager_pair_looks = 8 * eager_looks;
+/// Who never waits says where it is now and then.
+constexpr unsigned quick_calls_a_note = 16;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
 
@@ -437,16 +439,30 @@ rank_cell::outcome rank_cell::perform_again(const call& what, const std::optiona
   return perform_begun(memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
-                                                const call_buffers& memory, time_limit deadline) {
+/// @param recall whether the port remembers it
+template <class Recall>
+rank_cell::outcome rank_cell::perform_if(const checked_call& description, Recall&& recall, const call_buffers& memory,
+                                         time_limit deadline) {
   board_port& port = *state_.port();
   if (!port.may_repeat(description) || !try_turn()) return {};
   if (!inbox_.empty()) drain();
-  if (!state_.may_begin_at_once() || !port.recall(description, what)) {
+  if (!state_.may_begin_at_once() || !recall(port)) {
     end_turn();
     return {};
   }
   return perform_begun(memory, deadline);
+}
+
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
+                                                const call_buffers& memory, time_limit deadline) {
+  return perform_if(
+      description, [&](board_port& port) { return port.recall(description, what); }, memory, deadline);
+}
+
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, time_limit deadline) {
+  return perform_if(
+      description, [&](board_port& port) { return port.recall(description); },
+      {description.input, const_cast<void*>(description.output)}, deadline);
 }
 
 rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,
@@ -490,9 +506,9 @@ void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_
 bool rank_cell::perform_here(time_limit deadline, steady_time begun) {
   board_port& port = *state_.port();
   shared_cores& cores = port.board().cores();
-  cores.note(rank());
   // Most end here, before anything of a wait is set up.
   auto status = port.advance();
+  if (status == board_performer::status::waiting || ++quick_calls_ % quick_calls_a_note == 0) cores.note(rank());
   for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
     if (i == eager_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
     if (i >= eager_looks) pause_core();
@@ -586,11 +602,10 @@ void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t byte
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @pre begun inline
 bool rank_cell::look_at_pairs(bool send) {
-  constexpr unsigned calls_a_note = 16;  // of those that need not look twice
   auto status = pair_status::waiting;
   shared_cores& cores = state_.port()->board().cores();
   if (!send) status = state_.look_at_pairs(*out_, false);
-  if (status == pair_status::waiting || ++pair_calls_ % calls_a_note == 0) cores.note(rank());
+  if (status == pair_status::waiting || ++quick_calls_ % quick_calls_a_note == 0) cores.note(rank());
   if (status != pair_status::waiting) [[likely]]
     return status == pair_status::performed;
   // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.

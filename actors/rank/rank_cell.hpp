@@ -102,6 +102,8 @@ public:
   /// If its description, not checked yet, is the one of such a call.
   outcome perform_unchecked(const checked_call& description, const call& what, const call_buffers& memory,
                             time_limit deadline);
+  /// The same. @pre it has no lists
+  outcome perform_unchecked(const checked_call& description, time_limit deadline);
   /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
@@ -238,6 +240,8 @@ private:
   void notify(bool urgent);
   class visits;
   void take_news() noexcept;
+  template <class Recall>
+  outcome perform_if(const checked_call& description, Recall&& recall, const call_buffers& memory, time_limit deadline);
   bool perform_here(time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const call_buffers& memory, time_limit deadline);
@@ -272,8 +276,8 @@ private:
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
   const bool visits_;                          ///< what others hear of this rank's turn is done by its thread
-  int spin_;  ///< looks of a caller before it does anything else; follows what has paid lately
-  unsigned pair_calls_ = 0;
+  int spin_;                  ///< looks of a caller before it does anything else; follows what has paid lately
+  unsigned quick_calls_ = 0;  ///< that found at their first look what they waited for
   std::array<operation_ptr, pairs::most_inline> pairs_to_do_;  ///< the caller's own; see take_pairs()
 };
 

@@ -39,33 +39,12 @@ namespace troupe::calls {
 
 namespace {
 
-/// Most calls have none. What was written a moment ago field by field is only looked at so: to move it would read several fields at once, which
-/// waits for all of them.
-bool has_any(const call_options& o) {
-  return o.deadline.has_value() || o.level.has_value() || !o.choreography.empty() ||
-         o.protocol != message_protocol::unset || o.tag != 0 || o.agreement != agreement_time::unset;
-}
-
 void set_blocks(call_description& d, std::vector<std::size_t>&& counts) {
   d.what.uniform = false;
   d.what.counts = std::move(counts);
 }
 
 }  // namespace
-
-call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
-                     const op& reduction, rank_t root, call_options&& options) {
-  call_description d;
-  d.what.what = what;
-  d.what.type = type;
-  d.what.count = count;
-  if (is_reduction(what)) d.what.reduction = reduction;
-  if (has_root(what)) d.what.root = root;
-  d.input = input;
-  d.output = output;
-  if (has_any(options)) d.options = std::move(options);
-  return d;
-}
 
 call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
                        rank_t rank, datatype type, const op& reduction, rank_t root, call_options options) {
@@ -78,14 +57,14 @@ call_description any_v(collective what, const void* input, void* output, std::sp
                  counts.begin() + static_cast<std::ptrdiff_t>(me * n + n));
     for (std::size_t r = 0; r < n; ++r) received.push_back(counts[r * n + me]);
   }
-  auto d = any(what, input, output, 0, type, reduction, root, std::move(options));
+  call_description d = any(what, input, output, 0, type, reduction, root, std::move(options));
   set_blocks(d, std::move(known));
   d.what.receive_counts = std::move(received);
   return d;
 }
 
 call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type, call_options options) {
-  auto d = any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options));
+  call_description d = any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options));
   set_blocks(d, std::move(blocks.counts));
   d.output_displacements = std::move(blocks.displacements);
   return d;
@@ -93,7 +72,7 @@ call_description all_gather_v(const void* input, void* output, block_list blocks
 
 call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
                                   const op& reduction, call_options options) {
-  auto d = any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options));
+  call_description d = any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options));
   set_blocks(d, std::move(blocks.counts));
   d.input_displacements = std::move(blocks.displacements);
   return d;
@@ -102,7 +81,7 @@ call_description reduce_scatter_v(const void* input, void* output, block_list bl
 call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
                           rank_t root, call_options options) {
   if (blocks.counts.empty()) blocks.counts = {count};
-  auto d = any(collective::gather, input, output, 0, type, sum, root, std::move(options));
+  call_description d = any(collective::gather, input, output, 0, type, sum, root, std::move(options));
   set_blocks(d, std::move(blocks.counts));
   d.input_limit = count;
   d.output_displacements = std::move(blocks.displacements);
@@ -112,7 +91,7 @@ call_description gather_v(const void* input, std::size_t count, void* output, bl
 call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
                            rank_t root, call_options options) {
   if (blocks.counts.empty()) blocks.counts = {count};
-  auto d = any(collective::scatter, input, output, 0, type, sum, root, std::move(options));
+  call_description d = any(collective::scatter, input, output, 0, type, sum, root, std::move(options));
   set_blocks(d, std::move(blocks.counts));
   d.output_limit = count;
   d.input_displacements = std::move(blocks.displacements);
@@ -121,7 +100,7 @@ call_description scatter_v(const void* input, block_list blocks, void* output, s
 
 call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
                               call_options options) {
-  auto d = any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options));
+  call_description d = any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options));
   set_blocks(d, std::move(send.counts));
   d.what.receive_counts = std::move(receive.counts);
   d.input_displacements = std::move(send.displacements);
@@ -130,7 +109,7 @@ call_description all_to_all_v(const void* input, block_list send, void* output, 
 }
 
 call_description send(const void* data, std::size_t count, datatype type, rank_t to, call_options options) {
-  auto d = any(collective::broadcast, data, nullptr, count, type, sum, 0, std::move(options));
+  call_description d = any(collective::broadcast, data, nullptr, count, type, sum, 0, std::move(options));
   d.pair = true;
   d.peer = to;
   d.sending = true;
@@ -138,7 +117,7 @@ call_description send(const void* data, std::size_t count, datatype type, rank_t
 }
 
 call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options) {
-  auto d = any(collective::broadcast, nullptr, data, count, type, sum, 0, std::move(options));
+  call_description d = any(collective::broadcast, nullptr, data, count, type, sum, 0, std::move(options));
   d.pair = true;
   d.peer = from;
   return d;

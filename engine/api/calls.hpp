@@ -38,10 +38,23 @@ namespace calls {
 
 /// What the functions below are, each for one collective. An operation that it does not reduce with, and a root that it does not
 /// have, are ignored.
-TROUPE_API call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
-                                const op& reduction, rank_t root, call_options&& options);
-inline call_description any(collective what, const void* input, void* output, std::size_t count, datatype type,
-                            const op& reduction, rank_t root, const call_options& options = {}) {
+inline plain_call any(collective what, const void* input, void* output, std::size_t count, datatype type,
+                      const op& reduction, rank_t root, call_options&& options) {
+  plain_call c;
+  c.what = what;
+  c.type = type;
+  c.root = root;
+  c.input = input;
+  c.output = output;
+  c.count = count;
+  if (is_reduction(what)) c.reduction = reduction;
+  // Most calls have none. What was written a moment ago field by field is only looked at so: to move it would read several fields at once, which
+  // waits for all of them.
+  if (options.any()) c.options = std::move(options);
+  return c;
+}
+inline plain_call any(collective what, const void* input, void* output, std::size_t count, datatype type,
+                      const op& reduction, rank_t root, const call_options& options = {}) {
   return any(what, input, output, count, type, reduction, root, call_options{options});
 }
 /// The v-form, from the sizes of all blocks (block_count() of them), of which `rank` says what it has to know.
@@ -51,66 +64,65 @@ call_description any_v(collective what, const void* input, void* output, std::sp
 // -- all ranks, one block ---------------------------------------------------------------------------------------------
 
 /// out[i] = in₀[i] ⊕ … ⊕ inₙ₋₁[i] at every rank. input, output: count elements.
-inline call_description all_reduce(const void* input, void* output, std::size_t count, datatype type,
-                                   const op& reduction = sum, call_options options = {}) {
+inline plain_call all_reduce(const void* input, void* output, std::size_t count, datatype type,
+                             const op& reduction = sum, call_options options = {}) {
   return any(collective::all_reduce, input, output, count, type, reduction, 0, std::move(options));
 }
 /// out[i] = in₀[i] ⊕ … ⊕ inᵣ[i] at rank r, combined in rank order where the operation or the determinism level asks for it, as
 /// everywhere. average divides by r + 1.
-inline call_description scan(const void* input, void* output, std::size_t count, datatype type,
-                             const op& reduction = sum, call_options options = {}) {
+inline plain_call scan(const void* input, void* output, std::size_t count, datatype type, const op& reduction = sum,
+                       call_options options = {}) {
   return any(collective::scan, input, output, count, type, reduction, 0, std::move(options));
 }
 /// The same without the rank's own input: in₀[i] ⊕ … ⊕ inᵣ₋₁[i]; average divides by r. Nothing comes before rank 0: its output is
 /// never touched, and may be null unless the call is in place; in place its data stay as they are.
-inline call_description exscan(const void* input, void* output, std::size_t count, datatype type,
-                               const op& reduction = sum, call_options options = {}) {
+inline plain_call exscan(const void* input, void* output, std::size_t count, datatype type, const op& reduction = sum,
+                         call_options options = {}) {
   return any(collective::exscan, input, output, count, type, reduction, 0, std::move(options));
 }
 /// input: count elements at every rank; output: count at the root, ignored elsewhere (may be null).
-inline call_description reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
-                               rank_t root, call_options options = {}) {
+inline plain_call reduce(const void* input, void* output, std::size_t count, datatype type, const op& reduction,
+                         rank_t root, call_options options = {}) {
   return any(collective::reduce, input, output, count, type, reduction, root, std::move(options));
 }
 /// data: count elements, read at the root, written elsewhere.
-inline call_description broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                                  call_options options = {}) {
+inline plain_call broadcast(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                            call_options options = {}) {
   return any(collective::broadcast, input, output, count, type, sum, root, std::move(options));
 }
-inline call_description broadcast(void* data, std::size_t count, datatype type, rank_t root,
-                                  call_options options = {}) {
+inline plain_call broadcast(void* data, std::size_t count, datatype type, rank_t root, call_options options = {}) {
   return broadcast(data, data, count, type, root, std::move(options));
 }
 /// Nobody leaves before everybody has come.
-inline call_description barrier(call_options options = {}) {
+inline plain_call barrier(call_options options = {}) {
   return any(collective::barrier, nullptr, nullptr, 0, datatype::u8, sum, 0, std::move(options));
 }
 
 // -- blocks of equal size (count = elements of one block) -------------------------------------------------------------
 
 /// input: count; output: n·count, block r from rank r.
-inline call_description all_gather(const void* input, void* output, std::size_t count, datatype type,
-                                   call_options options = {}) {
+inline plain_call all_gather(const void* input, void* output, std::size_t count, datatype type,
+                             call_options options = {}) {
   return any(collective::all_gather, input, output, count, type, sum, 0, std::move(options));
 }
 /// input: n·count; output: count, the reduction of all ranks' block of this rank.
-inline call_description reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
-                                       const op& reduction = sum, call_options options = {}) {
+inline plain_call reduce_scatter(const void* input, void* output, std::size_t count, datatype type,
+                                 const op& reduction = sum, call_options options = {}) {
   return any(collective::reduce_scatter, input, output, count, type, reduction, 0, std::move(options));
 }
 /// input: count; output at the root: n·count.
-inline call_description gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                               call_options options = {}) {
+inline plain_call gather(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                         call_options options = {}) {
   return any(collective::gather, input, output, count, type, sum, root, std::move(options));
 }
 /// input at the root: n·count; output: count.
-inline call_description scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
-                                call_options options = {}) {
+inline plain_call scatter(const void* input, void* output, std::size_t count, datatype type, rank_t root,
+                          call_options options = {}) {
   return any(collective::scatter, input, output, count, type, sum, root, std::move(options));
 }
 /// input, output: n·count; block j of rank i becomes block i of rank j.
-inline call_description all_to_all(const void* input, void* output, std::size_t count, datatype type,
-                                   call_options options = {}) {
+inline plain_call all_to_all(const void* input, void* output, std::size_t count, datatype type,
+                             call_options options = {}) {
   return any(collective::all_to_all, input, output, count, type, sum, 0, std::move(options));
 }
 

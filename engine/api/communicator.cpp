@@ -260,6 +260,31 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   return perform_pairs(rank, std::span(given).first(count), deadline_for(rank, (*calls.begin())->options.deadline));
 }
 
+bool communicator_state::run_again(rank_t rank, const plain_call& what) {
+  const call_options& o = what.options;
+  if (!table->has_boards() || o.level || o.protocol != message_protocol::unset ||
+      o.agreement != agreement_time::unset || !o.choreography.empty() || o.tag != 0)
+    return false;
+  const auto known = actors::repeatable(what);
+  if (!known) return false;
+  const auto ended = [&] {
+    try {
+      return cell(rank).perform_unchecked(*known, deadline_for(rank, o.deadline));
+    } catch (...) {  // nothing has begun: whoever describes it tells the others
+      return actors::rank_cell::outcome{};
+    }
+  }();
+  if (!ended.begun) return false;
+  if (ended.still_to_do) [[unlikely]] {
+    const actors::completion_ptr done = ended.still_to_do->done;
+    wait(rank, done);
+    if (done->why()) throw_failure(done->why());
+  }
+  if (ended.why) [[unlikely]]
+    throw_failure(ended.why);
+  return true;
+}
+
 bool communicator_state::run_messages(rank_t rank, std::span<const detail::message> what) {
   if (!table->has_boards()) return false;
   std::array<actors::pair_call, actors::pairs::most_inline> given;
@@ -344,6 +369,19 @@ void communicator::run(call_description&& what) {
     return of.run_now(impl_->rank, std::move(what));
   }
   of.run_now(impl_->rank, std::move(what));
+}
+
+void communicator::run(const plain_call& what) {
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
+  {
+    actors::runtime::check_may_wait();
+    const gate::quick_pass inside{of.core->door, impl_->entrance};
+    if (!inside) refuse_closed();
+    if (!of.record && of.run_again(impl_->rank, what)) return;
+  }
+  call_description described = what;
+  run(std::move(described));
 }
 
 void communicator::run(const detail::message& what) {

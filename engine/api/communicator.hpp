@@ -179,8 +179,9 @@ public:                                                                         
 #define TROUPE_COLLECTIVE(NAME)                                                                                        \
 private:                                                                                                               \
   template <class... A>                                                                                                \
-  static call_description said_##NAME(A&&... a) {                                                                      \
-    return described_##NAME(std::forward<A>(a)...);                                                                    \
+  static auto said_##NAME(A&&... a) {                                                                                  \
+    if constexpr (requires { calls::NAME(std::forward<A>(a)...); }) return calls::NAME(std::forward<A>(a)...);         \
+    else return described_##NAME(std::forward<A>(a)...);                                                               \
   }                                                                                                                    \
   TROUPE_FORMS_OF(NAME)
 // A blocking send or receive needs no description, if its arguments are none that are refused.
@@ -281,6 +282,7 @@ private:                                                                        
   request outcome_async(group& in, std::error_code mine, operation_outcome& told, call_options options = {});
 
   /// Any operation, described; what the forms above do.
+  void run(const plain_call& what);
   void run(call_description&& what);
   void run(const call_description& what);
   [[nodiscard]] request start(call_description what);

@@ -37,118 +37,118 @@ using troupe::detail::size_of_buffer;
 
 /// In place.
 template <output_buffer B>
-call_description all_reduce(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
+plain_call all_reduce(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
   return all_reduce(data_of(data), data_of(data), size_of_buffer(data), type_of<B>, with.what(), std::move(options));
 }
 template <output_buffer B>
-call_description all_reduce(B&& data, call_options options) {
+plain_call all_reduce(B&& data, call_options options) {
   return all_reduce(data, sum, std::move(options));
 }
 /// Sizes: equal.
 template <buffer I, output_for<I> O>
-call_description all_reduce(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
+plain_call all_reduce(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
   auto d = all_reduce(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), std::move(options));
   d.input_limit = size_of_buffer(in);
   d.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description all_reduce(I&& in, O&& out, call_options options) {
+plain_call all_reduce(I&& in, O&& out, call_options options) {
   return all_reduce(in, out, sum, std::move(options));
 }
 template <output_buffer B>
-call_description scan(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
+plain_call scan(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
   return scan(data_of(data), data_of(data), size_of_buffer(data), type_of<B>, with.what(), std::move(options));
 }
 template <output_buffer B>
-call_description scan(B&& data, call_options options) {
+plain_call scan(B&& data, call_options options) {
   return scan(data, sum, std::move(options));
 }
 template <buffer I, output_for<I> O>
-call_description scan(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
+plain_call scan(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
   auto d = scan(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), std::move(options));
   d.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description scan(I&& in, O&& out, call_options options) {
+plain_call scan(I&& in, O&& out, call_options options) {
   return scan(in, out, sum, std::move(options));
 }
 template <output_buffer B>
-call_description exscan(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
+plain_call exscan(B&& data, const reduction<item_of<B>>& with = sum, call_options options = {}) {
   return exscan(data_of(data), data_of(data), size_of_buffer(data), type_of<B>, with.what(), std::move(options));
 }
 template <output_buffer B>
-call_description exscan(B&& data, call_options options) {
+plain_call exscan(B&& data, call_options options) {
   return exscan(data, sum, std::move(options));
 }
 /// `out` may be empty at rank 0.
 template <buffer I, output_for<I> O>
-call_description exscan(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
+plain_call exscan(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
   auto d = exscan(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), std::move(options));
   d.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description exscan(I&& in, O&& out, call_options options) {
+plain_call exscan(I&& in, O&& out, call_options options) {
   return exscan(in, out, sum, std::move(options));
 }
 template <output_buffer B>
-call_description reduce(B&& data, const reduction<item_of<B>>& with, rank_t root, call_options options = {}) {
+plain_call reduce(B&& data, const reduction<item_of<B>>& with, rank_t root, call_options options = {}) {
   return reduce(data_of(data), data_of(data), size_of_buffer(data), type_of<B>, with.what(), root, std::move(options));
 }
 /// `out` may be empty at ranks other than the root.
 template <buffer I, output_for<I> O>
-call_description reduce(I&& in, O&& out, const reduction<item_of<I>>& with, rank_t root, call_options options = {}) {
+plain_call reduce(I&& in, O&& out, const reduction<item_of<I>>& with, rank_t root, call_options options = {}) {
   auto d = reduce(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, with.what(), root, std::move(options));
   d.output_limit = size_of_buffer(out);
   return d;
 }
 template <output_buffer B>
-call_description broadcast(B&& data, rank_t root, call_options options = {}) {
+plain_call broadcast(B&& data, rank_t root, call_options options = {}) {
   return broadcast(data_of(data), size_of_buffer(data), type_of<B>, root, std::move(options));
 }
 /// `in` is read at the root only, and may be empty elsewhere; `out` is written everywhere, and its size is the count. At the root both
 /// may be one range.
 template <buffer I, output_for<I> O>
-call_description broadcast(I&& in, O&& out, rank_t root, call_options options = {}) {
+plain_call broadcast(I&& in, O&& out, rank_t root, call_options options = {}) {
   auto d = broadcast(data_of(in), data_of(out), size_of_buffer(out), type_of<O>, root, std::move(options));
   d.input_limit = size_of_buffer(in);
   return d;
 }
 /// Sizes: out = n·in.
 template <buffer I, output_for<I> O>
-call_description all_gather(I&& in, O&& out, call_options options = {}) {
+plain_call all_gather(I&& in, O&& out, call_options options = {}) {
   auto d = all_gather(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, std::move(options));
   d.output_limit = size_of_buffer(out);
   return d;
 }
 /// Sizes: in = n·out.
 template <buffer I, output_for<I> O>
-call_description reduce_scatter(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
+plain_call reduce_scatter(I&& in, O&& out, const reduction<item_of<I>>& with = sum, call_options options = {}) {
   auto d = reduce_scatter(data_of(in), data_of(out), size_of_buffer(out), type_of<I>, with.what(), std::move(options));
   d.input_limit = size_of_buffer(in);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description reduce_scatter(I&& in, O&& out, call_options options) {
+plain_call reduce_scatter(I&& in, O&& out, call_options options) {
   return reduce_scatter(in, out, sum, std::move(options));
 }
 template <buffer I, output_for<I> O>
-call_description gather(I&& in, O&& out, rank_t root, call_options options = {}) {
+plain_call gather(I&& in, O&& out, rank_t root, call_options options = {}) {
   auto d = gather(data_of(in), data_of(out), size_of_buffer(in), type_of<I>, root, std::move(options));
   d.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description scatter(I&& in, O&& out, rank_t root, call_options options = {}) {
+plain_call scatter(I&& in, O&& out, rank_t root, call_options options = {}) {
   auto d = scatter(data_of(in), data_of(out), size_of_buffer(out), type_of<I>, root, std::move(options));
   d.input_limit = size_of_buffer(in);
   return d;
 }
 /// Sizes: both n·count. Sizes that n does not divide are errc::invalid_argument.
 template <buffer I, output_for<I> O>
-call_description all_to_all(I&& in, O&& out, call_options options = {}) {
+plain_call all_to_all(I&& in, O&& out, call_options options = {}) {
   auto d = all_to_all(data_of(in), data_of(out), 0, type_of<I>, std::move(options));
   d.input_limit = size_of_buffer(in);
   d.output_limit = size_of_buffer(out);

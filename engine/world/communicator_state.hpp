@@ -147,6 +147,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
   bool run_pairs(rank_t rank, std::initializer_list<call_description*> calls);
+  /// A blocking collective that is one of the rank's last ones on the boards again, buffers and all: it was right then. False: it has not begun;
+  /// describe it. Throws error as soon as it has failed.
+  bool run_again(rank_t rank, const plain_call& what);
   /// The same of what has not been described yet, or checked. False: describe it; it has not begun, or something may be wrong with it.
   bool run_messages(rank_t rank, std::span<const detail::message> what);
   bool perform_pairs(rank_t rank, std::span<const actors::pair_call> calls, actors::time_limit deadline);

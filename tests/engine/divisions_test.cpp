@@ -22,7 +22,7 @@ struct maker {
 };
 
 /// The text of what a barrier of `rank` ends with.
-std::string barrier_of(communicator_state& part, troupe::rank_t rank) {
+std::string barrier_by(communicator_state& part, troupe::rank_t rank) {
   const auto op = part.prepare(rank, troupe::calls::barrier(), troupe::caller_waits::yes);
   part.cell(rank).submit(op);
   part.wait(rank, op->done);
@@ -42,7 +42,7 @@ TEST_CASE("a part is made once, and forgotten when all have taken it or given it
   parts.give_up(7, 6);
   CHECK(parts.open() == 0);
   CHECK(make.made == 1);
-  CHECK(barrier_of(*first, 0).find("rank 2 left") != std::string::npos);
+  CHECK(barrier_by(*first, 0).find("rank 2 left") != std::string::npos);
   make.core->close();
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("who gave up before anybody took has left the part, which is one thoug
   const auto again = parts.take(7, 1, 6, members, call);
   CHECK(make.made == 1);
   CHECK(parts.open() == 0);
-  CHECK(barrier_of(*again, 2).find("rank 0 left the communicator") != std::string::npos);
+  CHECK(barrier_by(*again, 2).find("rank 0 left the communicator") != std::string::npos);
   make.core->close();
 }
 
