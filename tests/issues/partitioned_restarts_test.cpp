@@ -25,7 +25,7 @@ std::size_t least_allocations(int ranks) {
     std::vector<float> in(600, 1.0F), all(600 * n), sums(600);
     partitioned gather = c.all_gather_init(in, all, partitions(parts));
     partitioned reduce = c.all_reduce_init(in, sums, sum, partitions(parts));
-    for (int round = 0; round < 40; ++round) {
+    for (int round = 0; round < 400; ++round) {
       c.barrier();
       const std::size_t before = issues::allocations();
       gather.start();
