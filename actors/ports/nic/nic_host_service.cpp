@@ -284,7 +284,10 @@ bool nic_host_service::hidden::take(connection& from) {
   }
   const bool hello = from.said.kind == word_kind::hello;
   const reply said = answer_to(from);
-  return send(from, said) && said.refused == 0 && (!hello || send_descriptor(from.socket.get(), memory->get()));
+  if (!send(from, said)) return false;
+  // Of a communicator whose process has ended there is nothing to perform; what else the process has with this one goes on.
+  if (said.refused != 0) return !hello && static_cast<errc>(said.code) == errc::peer_lost;
+  return !hello || send_descriptor(from.socket.get(), memory->get());
 }
 
 reply nic_host_service::hidden::answer_to(connection& from) {
