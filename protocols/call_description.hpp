@@ -25,10 +25,11 @@ struct call_options {
   /// When the ranks learn that all have called the same; the same on all of them. Unset: the engine's.
   agreement_time agreement = agreement_time::unset;
 
-  /// Any of them is set.
-  bool any() const {
-    return deadline.has_value() || level.has_value() || !choreography.empty() || protocol != message_protocol::unset ||
-           tag != 0 || agreement != agreement_time::unset;
+  /// Any of them is set; and any but the deadline, which is no part of what is called.
+  bool any() const { return deadline.has_value() || any_but_deadline(); }
+  bool any_but_deadline() const {
+    return level.has_value() || !choreography.empty() || protocol != message_protocol::unset || tag != 0 ||
+           agreement != agreement_time::unset;
   }
 };
 
@@ -48,7 +49,7 @@ struct call_description {
 };
 
 /// A collective of equal blocks, as short as it can be said: a blocking call that is one of the rank's last ones again is performed from this, and
-/// needs no description. What it says is checked as a description.
+/// needs no description. What it says is checked as a description. It refers to the caller's buffers; not synchronised.
 struct plain_call {
   static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
   collective what = collective::barrier;

@@ -50,18 +50,18 @@ inline std::uint64_t checked_kind(collective what, datatype type, const op& with
          (with.associative ? 0x2000000u : 0u) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
 }
 
+/// Its kind says all that matters of it.
+inline bool known_by_kind(const op& with) { return with.kind != op_kind::user && with.kind != op_kind::pre_mul_sum; }
+
 /// Without options but a deadline, of an operation that is known by its kind, and with nothing that the check changes; else nothing.
 /// @param rank the caller's. What is returned refers to `d` where that has lists.
 inline std::optional<checked_call> repeatable(const call_description& d, rank_t rank) {
   const call& c = d.what;
-  const call_options& o = d.options;
   const op& with = c.reduction;
   // The count of an all_to_all on ranges is found by the check.
   if (c.uniform && traits_of(c.what).v == v_counts::every_pair && d.input_limit != static_cast<std::size_t>(-1))
     return std::nullopt;
-  if (o.level || o.protocol != message_protocol::unset || o.agreement != agreement_time::unset ||
-      !o.choreography.empty() || o.tag != 0 || with.kind == op_kind::user || with.kind == op_kind::pre_mul_sum ||
-      d.object_elements != 1 || c.outcome_of)
+  if (d.options.any_but_deadline() || !known_by_kind(with) || d.object_elements != 1 || c.outcome_of)
     return std::nullopt;
   const bool displaced = !d.input_displacements.empty() || !d.output_displacements.empty();
   if (c.uniform && displaced) return std::nullopt;
@@ -82,7 +82,7 @@ inline std::optional<checked_call> repeatable(const plain_call& c) {
   const collective_traits& traits = traits_of(c.what);
   if (traits.v == v_counts::every_pair && c.input_limit != plain_call::unknown) return std::nullopt;
   const op& with = c.reduction;
-  if (with.kind == op_kind::user || with.kind == op_kind::pre_mul_sum || c.object_elements != 1) return std::nullopt;
+  if (c.options.any_but_deadline() || !known_by_kind(with) || c.object_elements != 1) return std::nullopt;
   return checked_call{c.input,        c.output,
                       c.count,        c.input_limit,
                       c.output_limit, checked_kind(c.what, c.type, with, traits.root != root_role::none ? c.root : 0),

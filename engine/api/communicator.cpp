@@ -261,15 +261,12 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
 }
 
 bool communicator_state::run_again(rank_t rank, const plain_call& what) {
-  const call_options& o = what.options;
-  if (!table->has_boards() || o.level || o.protocol != message_protocol::unset ||
-      o.agreement != agreement_time::unset || !o.choreography.empty() || o.tag != 0)
-    return false;
+  if (!table->has_boards()) return false;
   const auto known = actors::repeatable(what);
   if (!known) return false;
   const auto ended = [&] {
     try {
-      return cell(rank).perform_unchecked(*known, deadline_for(rank, o.deadline));
+      return cell(rank).perform_unchecked(*known, deadline_for(rank, what.options.deadline));
     } catch (...) {  // nothing has begun: whoever describes it tells the others
       return actors::rank_cell::outcome{};
     }
@@ -292,11 +289,9 @@ bool communicator_state::run_messages(rank_t rank, std::span<const detail::messa
   auto agreement = agreement_time::unset;
   std::optional<std::chrono::nanoseconds> deadline;
   for (const detail::message& m : what) {
-    if (m.options != nullptr) {
-      if (m.options->tag != 0) return false;
-      agreement = m.options->agreement;
-      if (count == 0) deadline = m.options->deadline;
-    }
+    if (m.options->tag != 0) return false;
+    agreement = m.options->agreement;
+    if (count == 0) deadline = m.options->deadline;
     // What check_call() finds wrong, or might: it has the sentences.
     constexpr std::size_t most_elements = std::size_t{1} << 56;
     const std::size_t size = size_of(m.type);

@@ -86,37 +86,24 @@ public:
     while (any_inside()) std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
 
-  class pass {
+  /// Inside as long as it lives, if it is not closed. @tparam Way a doorway's number, or an entrance
+  template <class Way>
+  class passing {
   public:
-    explicit pass(gate& through, std::size_t doorway = 0)
-        : through_(through.enter(doorway) ? &through : nullptr), doorway_(doorway) {}
-    ~pass() {
-      if (through_ != nullptr) through_->leave(doorway_);
-    }
-    pass(const pass&) = delete;
-    pass& operator=(const pass&) = delete;
-    explicit operator bool() const noexcept { return through_ != nullptr; }
-
-  private:
-    gate* through_;
-    std::size_t doorway_;
-  };
-
-  /// The same by an entrance.
-  class quick_pass {
-  public:
-    quick_pass(gate& through, entrance& by) : through_(through.enter(by) ? &through : nullptr), by_(by) {}
-    ~quick_pass() {
+    explicit passing(gate& through, Way by = Way{}) : through_(through.enter(by) ? &through : nullptr), by_(by) {}
+    ~passing() {
       if (through_ != nullptr) through_->leave(by_);
     }
-    quick_pass(const quick_pass&) = delete;
-    quick_pass& operator=(const quick_pass&) = delete;
+    passing(const passing&) = delete;
+    passing& operator=(const passing&) = delete;
     explicit operator bool() const noexcept { return through_ != nullptr; }
 
   private:
     gate* through_;
-    entrance& by_;
+    Way by_;
   };
+  using pass = passing<std::size_t>;
+  using quick_pass = passing<entrance&>;
 
 private:
   void remember(entrance& by) {

@@ -10,6 +10,9 @@
 
 namespace troupe::detail {
 
+inline const call_options no_options{};
+
+/// Refers to what it was given. Elements of `type`.
 struct message {
   const void* input = nullptr;  ///< of a send
   void* output = nullptr;       ///< of a receive
@@ -17,41 +20,27 @@ struct message {
   datatype type = datatype::u8;
   rank_t peer = -1;
   bool sending = false;
-  const call_options* options = nullptr;  ///< null: none
+  const call_options* options = &no_options;
 
   call_description described() const {
-    const call_options how = options != nullptr ? *options : call_options{};
-    return sending ? calls::send(input, count, type, peer, how) : calls::recv(output, count, type, peer, how);
+    return sending ? calls::send(input, count, type, peer, *options) : calls::recv(output, count, type, peer, *options);
   }
 };
 
-inline message outgoing(const void* data, std::size_t count, datatype type, rank_t to) {
-  return {data, nullptr, count, type, to, true, nullptr};
-}
-inline message outgoing(const void* data, std::size_t count, datatype type, rank_t to, const call_options& o) {
+inline message outgoing(const void* data, std::size_t count, datatype type, rank_t to,
+                        const call_options& o = no_options) {
   return {data, nullptr, count, type, to, true, &o};
 }
 template <buffer B>
-message outgoing(B&& data, rank_t to) {
-  return outgoing(data_of(data), size_of_buffer(data), type_of<B>, to);
-}
-template <buffer B>
-message outgoing(B&& data, rank_t to, const call_options& o) {
+message outgoing(B&& data, rank_t to, const call_options& o = no_options) {
   return outgoing(data_of(data), size_of_buffer(data), type_of<B>, to, o);
 }
 
-inline message incoming(void* data, std::size_t count, datatype type, rank_t from) {
-  return {nullptr, data, count, type, from, false, nullptr};
-}
-inline message incoming(void* data, std::size_t count, datatype type, rank_t from, const call_options& o) {
+inline message incoming(void* data, std::size_t count, datatype type, rank_t from, const call_options& o = no_options) {
   return {nullptr, data, count, type, from, false, &o};
 }
 template <output_buffer B>
-message incoming(B&& data, rank_t from) {
-  return incoming(data_of(data), size_of_buffer(data), type_of<B>, from);
-}
-template <output_buffer B>
-message incoming(B&& data, rank_t from, const call_options& o) {
+message incoming(B&& data, rank_t from, const call_options& o = no_options) {
   return incoming(data_of(data), size_of_buffer(data), type_of<B>, from, o);
 }
 

@@ -152,7 +152,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   bool run_again(rank_t rank, const plain_call& what);
   /// The same of what has not been described yet, or checked. False: describe it; it has not begun, or something may be wrong with it.
   bool run_messages(rank_t rank, std::span<const detail::message> what);
+  /// Of what was found right. False: none has begun. Throws error as soon as one has failed.
   bool perform_pairs(rank_t rank, std::span<const actors::pair_call> calls, actors::time_limit deadline);
+  /// The same of those that have begun and take long. @pre rank_cell::pairs_end::later
   void wait_for_pairs(rank_t rank);
   /// A send to or receive from proc_null, which is done at once. Throws error as check_call().
   bool is_nothing(rank_t rank, call_description& what) const;
