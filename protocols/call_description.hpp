@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,69 @@ private:
     d.options = std::move(options);
     return d;
   }
+};
+
+/// The same of blocks of different sizes. Its lists are its own.
+struct plain_v_call {
+  plain_call words;                                 ///< without a count
+  std::vector<std::size_t> counts, receive_counts;  ///< as in a call
+  std::vector<std::size_t> input_displacements, output_displacements;
+
+  operator call_description() const& { return plain_v_call{*this}.described(); }
+  operator call_description() && { return described(); }
+
+private:
+  call_description described() {
+    call_description d = std::move(words);
+    d.what.uniform = false;
+    d.what.counts = std::move(counts);
+    d.what.receive_counts = std::move(receive_counts);
+    d.input_displacements = std::move(input_displacements);
+    d.output_displacements = std::move(output_displacements);
+    return d;
+  }
+};
+
+/// A collective of blocks of different sizes, which refers to what describes it.
+struct listed_call {
+  collective what = collective::barrier;
+  datatype type = datatype::u8;
+  const op* reduction = nullptr;
+  rank_t root = 0;
+  bool in_place = false;  ///< as call::in_place
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t input_limit = plain_call::unknown, output_limit = plain_call::unknown;
+  std::span<const std::size_t> counts, receive_counts;  ///< as in a call
+  std::span<const std::size_t> input_displacements, output_displacements;
+
+  explicit listed_call(const call_description& d)
+      : what(d.what.what),
+        type(d.what.type),
+        reduction(&d.what.reduction),
+        root(has_root(what) ? d.what.root : 0),
+        in_place(d.what.in_place),
+        input(d.input),
+        output(d.output),
+        input_limit(d.input_limit),
+        output_limit(d.output_limit),
+        counts(d.what.counts),
+        receive_counts(d.what.receive_counts),
+        input_displacements(d.input_displacements),
+        output_displacements(d.output_displacements) {}
+  explicit listed_call(const plain_v_call& c)
+      : what(c.words.what),
+        type(c.words.type),
+        reduction(&c.words.reduction),
+        root(has_root(what) ? c.words.root : 0),
+        input(c.words.input),
+        output(c.words.output),
+        input_limit(c.words.input_limit),
+        output_limit(c.words.output_limit),
+        counts(c.counts),
+        receive_counts(c.receive_counts),
+        input_displacements(c.input_displacements),
+        output_displacements(c.output_displacements) {}
 };
 
 }  // namespace troupe

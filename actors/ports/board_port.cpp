@@ -16,13 +16,6 @@ void board_port::remember(const call& what, const std::shared_ptr<const plan>& h
   if (calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)) != nullptr) checked_.forget_all();
 }
 
-bool board_port::recall(const checked_call& description, const call& what) {
-  remembered_calls::entry* const known = checked_.find(description);
-  if (known == nullptr) return false;
-  calls_.recall(*known, what);
-  return true;
-}
-
 void board_port::start(const call_buffers& buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
   remembered_calls::entry& known = calls_.last();
   // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have

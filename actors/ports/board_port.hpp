@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "actors/ports/checked_calls.hpp"
@@ -36,22 +35,18 @@ public:
   // -- calls --
   /// Makes the remembered call that is like this one the last. False: there is none.
   bool recall(const call& what) { return calls_.recall(what); }
-  /// The same of what this description was, when it was checked. Others may ask may_repeat() without the turn.
-  bool recall(const checked_call& description, const call& what);
-  /// @pre it has no lists
-  bool recall(const checked_call& description) {
-    remembered_calls::entry* const known = checked_.find(description);
+  /// The same of the one that these words were of, when they were noted, with these sizes: a count, a call's, or a listed call's. Others may
+  /// ask may_repeat() without the turn.
+  template <class Sizes>
+  bool recall(const checked_call& words, const Sizes& sizes) {
+    remembered_calls::entry* const known = checked_.find(words);
     if (known == nullptr) return false;
-    calls_.recall(*known, description.count);
+    calls_.recall(*known, sizes);
     return true;
   }
-  bool may_repeat(const checked_call& description) const { return checked_.may_be(description); }
-  /// The last call came with this description, which was found right. Without memory for its lists it is checked again next time.
-  void note_checked(const checked_call& description) noexcept {
-    try {
-      checked_.put(description, calls_.last());
-    } catch (const std::bad_alloc&) {}
-  }
+  bool may_repeat(const checked_call& words) const { return checked_.may_be(words); }
+  /// The last call was said so, and found right.
+  void note_checked(const checked_call& words) { checked_.put(words, calls_.last()); }
   /// The plan of such a call; null if none is remembered.
   std::shared_ptr<const plan> plan_of(const call& what) const;
   /// Makes it the last. Throws error(out_of_memory …). @pre how->on_board()

@@ -14,6 +14,7 @@
 
 #include "actors/ports/direct/direct_fit.hpp"
 #include "actors/rank/operation.hpp"
+#include "protocols/call_description.hpp"
 #include "protocols/plan.hpp"
 
 namespace troupe::actors {
@@ -91,6 +92,15 @@ public:
       what.receive_counts = c.receive_counts;
       fingerprint = troupe::fingerprint(what, 0, how->identity);
     }
+    /// The same of a call of the class whose blocks differ in size.
+    void become(const listed_call& c) {
+      const bool same = std::ranges::equal(c.counts, what.counts);
+      if (!same) what.counts.assign(c.counts.begin(), c.counts.end());
+      if (!std::ranges::equal(c.receive_counts, what.receive_counts))
+        what.receive_counts.assign(c.receive_counts.begin(), c.receive_counts.end());
+      if (!same && traits_of(what.what).v == v_counts::common)
+        fingerprint = troupe::fingerprint(what, 0, how->identity);
+    }
     /// The same of a call that differs in nothing else. @pre uniform
     void become(std::size_t count) {
       if (what.count == count) [[likely]]
@@ -125,13 +135,10 @@ public:
     recall(*found, what);
     return true;
   }
-  /// The same of one that is known. @pre it is here
-  void recall(entry& known, const call& what) {
-    known.become(what);
-    last_ = &known;
-  }
-  void recall(entry& known, std::size_t count) {
-    known.become(count);
+  /// The same of one that is known, with a call's sizes. @pre it is here
+  template <class Sizes>
+  void recall(entry& known, const Sizes& sizes) {
+    known.become(sizes);
     last_ = &known;
   }
 

@@ -43,11 +43,13 @@ public:
   void add(epoch_t epoch, const call& what, const std::shared_ptr<const plan>& how, std::uint64_t fingerprint) {
     entry& e = (*last_)[count_++ % most_ahead];
     // A loop of calls finds what it has written the last time. Sizes that only some ranks know are not in the fingerprint.
-    if (e.fingerprint != fingerprint ||
-        (!what.uniform && (e.what.counts != what.counts || e.what.count != what.count))) {
-      e.fingerprint = fingerprint;
+    if (e.fingerprint != fingerprint) {
+      e.fingerprint = 0;  // until all is there: there may be no memory for it
       e.what = what;
       e.how = how;
+      e.fingerprint = fingerprint;
+    } else if (!what.uniform && e.what.counts != what.counts) {
+      e.what.counts = what.counts;
     }
     e.epoch = epoch;
     e.history = history_;

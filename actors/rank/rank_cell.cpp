@@ -426,43 +426,57 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
+/// Whether the port remembers a call that may begin now; if not, or if there is no memory for its sizes, the turn is given back.
+template <class Recall>
+bool rank_cell::recalled(Recall&& recall) {
+  try {
+    if (state_.may_begin_at_once() && recall()) return true;
+  } catch (...) {
+    end_turn();
+    throw;
+  }
+  end_turn();
+  return false;
+}
+
 rank_cell::outcome rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
                                             const call_buffers& memory, time_limit deadline) {
   if (!try_turn()) return {};
   if (!inbox_.empty()) drain();
   board_port& port = *state_.port();
-  if (!state_.may_begin_at_once() || !port.recall(what)) {
-    end_turn();
-    return {};
-  }
+  if (!recalled([&] { return port.recall(what); })) return {};
   if (checked) port.note_checked(*checked);
   return perform_begun(memory, deadline);
 }
 
 /// @param recall whether the port remembers it
 template <class Recall>
-rank_cell::outcome rank_cell::perform_if(const checked_call& description, Recall&& recall, const call_buffers& memory,
+rank_cell::outcome rank_cell::perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory,
                                          time_limit deadline) {
   board_port& port = *state_.port();
-  if (!port.may_repeat(description) || !try_turn()) return {};
+  if (!port.may_repeat(words) || !try_turn()) return {};
   if (!inbox_.empty()) drain();
-  if (!state_.may_begin_at_once() || !recall(port)) {
-    end_turn();
-    return {};
-  }
+  if (!recalled([&] { return recall(port); })) return {};
   return perform_begun(memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, const call& what,
-                                                const call_buffers& memory, time_limit deadline) {
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& words, const call& what, const call_buffers& memory,
+                                                time_limit deadline) {
   return perform_if(
-      description, [&](board_port& port) { return port.recall(description, what); }, memory, deadline);
+      words, [&](board_port& port) { return port.recall(words, what); }, memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_unchecked(const checked_call& description, time_limit deadline) {
+rank_cell::outcome rank_cell::perform_unchecked(const checked_call& words, time_limit deadline) {
   return perform_if(
-      description, [&](board_port& port) { return port.recall(description); },
-      {description.input, const_cast<void*>(description.output)}, deadline);
+      words, [&](board_port& port) { return port.recall(words, words.count); },
+      {words.input, const_cast<void*>(words.output)}, deadline);
+}
+
+rank_cell::outcome rank_cell::perform_listed(const listed_call& what, time_limit deadline) {
+  const checked_call words = words_of(what);
+  return perform_if(
+      words, [&](board_port& port) { return port.recall(words, what); },
+      {what.input, what.output, what.input_displacements, what.output_displacements}, deadline);
 }
 
 rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,

@@ -96,14 +96,15 @@ public:
     operation_ptr still_to_do;  ///< it takes long: wait for it
     epoch_t epoch = 0;          ///< its number; @pre begun
   };
-  /// If it is like one of the rank's last calls. @param checked its description, which was found right, if it is to be known next time
+  /// If it is like one of the rank's last calls. @param checked its words, which were found right, if they are to be known next time
   outcome perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,
                         time_limit deadline);
-  /// If its description, not checked yet, is the one of such a call.
-  outcome perform_unchecked(const checked_call& description, const call& what, const call_buffers& memory,
+  /// If its words, not checked yet, are those of such a call. @pre blocks of one size
+  outcome perform_unchecked(const checked_call& words, const call& what, const call_buffers& memory,
                             time_limit deadline);
-  /// The same. @pre it has no lists
-  outcome perform_unchecked(const checked_call& description, time_limit deadline);
+  outcome perform_unchecked(const checked_call& words, time_limit deadline);
+  /// If it is of a class that was noted.
+  outcome perform_listed(const listed_call& what, time_limit deadline);
   /// @pre how->on_board()
   outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
@@ -241,7 +242,9 @@ private:
   class visits;
   void take_news() noexcept;
   template <class Recall>
-  outcome perform_if(const checked_call& description, Recall&& recall, const call_buffers& memory, time_limit deadline);
+  bool recalled(Recall&& recall);
+  template <class Recall>
+  outcome perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory, time_limit deadline);
   bool perform_here(time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const call_buffers& memory, time_limit deadline);

@@ -54,8 +54,8 @@ struct lists {
   }
 };
 
-troupe::call_description describe_v(collective what, const float* in, float* out, const lists& l, std::size_t rank,
-                                    int root, const troupe::call_options& how = {}) {
+troupe::plain_v_call describe_v(collective what, const float* in, float* out, const lists& l, std::size_t rank,
+                                int root, const troupe::call_options& how = {}) {
   namespace calls = troupe::calls;
   constexpr auto f32 = troupe::datatype::f32;
   switch (what) {

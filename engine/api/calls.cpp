@@ -37,17 +37,8 @@ block_list in_elements(block_list objects, std::size_t width) {
 
 namespace troupe::calls {
 
-namespace {
-
-void set_blocks(call_description& d, std::vector<std::size_t>&& counts) {
-  d.what.uniform = false;
-  d.what.counts = std::move(counts);
-}
-
-}  // namespace
-
-call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
-                       rank_t rank, datatype type, const op& reduction, rank_t root, call_options options) {
+plain_v_call any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
+                   rank_t rank, datatype type, const op& reduction, rank_t root, call_options options) {
   const auto n = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(rank);
   std::vector<std::size_t> known{counts.begin(), counts.end()}, received;
   const v_counts knows = traits_of(what).v;
@@ -57,55 +48,58 @@ call_description any_v(collective what, const void* input, void* output, std::sp
                  counts.begin() + static_cast<std::ptrdiff_t>(me * n + n));
     for (std::size_t r = 0; r < n; ++r) received.push_back(counts[r * n + me]);
   }
-  call_description d = any(what, input, output, 0, type, reduction, root, std::move(options));
-  set_blocks(d, std::move(known));
-  d.what.receive_counts = std::move(received);
-  return d;
+  return {any(what, input, output, 0, type, reduction, root, std::move(options)),
+          std::move(known),
+          std::move(received),
+          {},
+          {}};
 }
 
-call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type, call_options options) {
-  call_description d = any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options));
-  set_blocks(d, std::move(blocks.counts));
-  d.output_displacements = std::move(blocks.displacements);
-  return d;
+plain_v_call all_gather_v(const void* input, void* output, block_list blocks, datatype type, call_options options) {
+  return {any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options)),
+          std::move(blocks.counts),
+          {},
+          {},
+          std::move(blocks.displacements)};
 }
 
-call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
-                                  const op& reduction, call_options options) {
-  call_description d = any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options));
-  set_blocks(d, std::move(blocks.counts));
-  d.input_displacements = std::move(blocks.displacements);
-  return d;
-}
-
-call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
-                          rank_t root, call_options options) {
-  if (blocks.counts.empty()) blocks.counts = {count};
-  call_description d = any(collective::gather, input, output, 0, type, sum, root, std::move(options));
-  set_blocks(d, std::move(blocks.counts));
-  d.input_limit = count;
-  d.output_displacements = std::move(blocks.displacements);
-  return d;
-}
-
-call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
-                           rank_t root, call_options options) {
-  if (blocks.counts.empty()) blocks.counts = {count};
-  call_description d = any(collective::scatter, input, output, 0, type, sum, root, std::move(options));
-  set_blocks(d, std::move(blocks.counts));
-  d.output_limit = count;
-  d.input_displacements = std::move(blocks.displacements);
-  return d;
-}
-
-call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
+plain_v_call reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type, const op& reduction,
                               call_options options) {
-  call_description d = any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options));
-  set_blocks(d, std::move(send.counts));
-  d.what.receive_counts = std::move(receive.counts);
-  d.input_displacements = std::move(send.displacements);
-  d.output_displacements = std::move(receive.displacements);
-  return d;
+  return {any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options)),
+          std::move(blocks.counts),
+          {},
+          std::move(blocks.displacements),
+          {}};
+}
+
+plain_v_call gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type, rank_t root,
+                      call_options options) {
+  if (blocks.counts.empty()) blocks.counts = {count};
+  plain_v_call c{any(collective::gather, input, output, 0, type, sum, root, std::move(options)),
+                 std::move(blocks.counts),
+                 {},
+                 {},
+                 std::move(blocks.displacements)};
+  c.words.input_limit = count;
+  return c;
+}
+
+plain_v_call scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
+                       rank_t root, call_options options) {
+  if (blocks.counts.empty()) blocks.counts = {count};
+  plain_v_call c{any(collective::scatter, input, output, 0, type, sum, root, std::move(options)),
+                 std::move(blocks.counts),
+                 {},
+                 std::move(blocks.displacements),
+                 {}};
+  c.words.output_limit = count;
+  return c;
+}
+
+plain_v_call all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
+                          call_options options) {
+  return {any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options)), std::move(send.counts),
+          std::move(receive.counts), std::move(send.displacements), std::move(receive.displacements)};
 }
 
 call_description send(const void* data, std::size_t count, datatype type, rank_t to, call_options options) {

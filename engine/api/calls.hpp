@@ -58,8 +58,8 @@ inline plain_call any(collective what, const void* input, void* output, std::siz
   return any(what, input, output, count, type, reduction, root, call_options{options});
 }
 /// The v-form, from the sizes of all blocks (block_count() of them), of which `rank` says what it has to know.
-call_description any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
-                       rank_t rank, datatype type, const op& reduction, rank_t root, call_options options = {});
+plain_v_call any_v(collective what, const void* input, void* output, std::span<const std::size_t> counts, int ranks,
+                   rank_t rank, datatype type, const op& reduction, rank_t root, call_options options = {});
 
 // -- all ranks, one block ---------------------------------------------------------------------------------------------
 
@@ -129,19 +129,19 @@ inline plain_call all_to_all(const void* input, void* output, std::size_t count,
 // -- blocks of different sizes ----------------------------------------------------------------------------------------
 
 /// blocks.counts[r]: elements from rank r, the same list at every rank.
-TROUPE_API call_description all_gather_v(const void* input, void* output, block_list blocks, datatype type,
-                                         call_options options = {});
+TROUPE_API plain_v_call all_gather_v(const void* input, void* output, block_list blocks, datatype type,
+                                     call_options options = {});
 /// blocks.counts[r]: elements that rank r keeps, the same list at every rank.
-TROUPE_API call_description reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
-                                             const op& reduction = sum, call_options options = {});
+TROUPE_API plain_v_call reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
+                                         const op& reduction = sum, call_options options = {});
 /// `count`: elements of this rank; `blocks`: of all ranks, needed at the root only (elsewhere empty, or the same list).
-TROUPE_API call_description gather_v(const void* input, std::size_t count, void* output, block_list blocks,
-                                     datatype type, rank_t root, call_options options = {});
-TROUPE_API call_description scatter_v(const void* input, block_list blocks, void* output, std::size_t count,
-                                      datatype type, rank_t root, call_options options = {});
+TROUPE_API plain_v_call gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
+                                 rank_t root, call_options options = {});
+TROUPE_API plain_v_call scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
+                                  rank_t root, call_options options = {});
 /// send.counts[j] elements go to rank j, receive.counts[i] come from rank i.
-TROUPE_API call_description all_to_all_v(const void* input, block_list send, void* output, block_list receive,
-                                         datatype type, call_options options = {});
+TROUPE_API plain_v_call all_to_all_v(const void* input, block_list send, void* output, block_list receive,
+                                     datatype type, call_options options = {});
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
 

@@ -252,15 +252,115 @@ private:
   std::size_t ranks_;
 };
 
+/// Looks at lists once, from the first block to the last, and gives up where that does not suffice.
+class list_reader {
+public:
+  list_reader(listed_call& found, rank_t rank, int ranks)
+      : of_(traits_of(found.what)), rank_(rank), ranks_(static_cast<std::size_t>(ranks)), found_(found) {}
+
+  bool read() {
+    const std::size_t size = size_of(found_.type);
+    if (size == 0 || of_.v == v_counts::none || !keep_own() || !has_lists()) return false;
+    const auto in = end_of(true), out = end_of(false);
+    if (!in || !out || *in > found_.input_limit || *out > found_.output_limit) return false;
+    if ((*in > 0 && found_.input == nullptr) || (*out > 0 && found_.output == nullptr)) return false;
+    return find_place(*in * size, *out * size);
+  }
+
+private:
+  static constexpr std::size_t too_much = std::size_t{1} << 48;  ///< elements; in bytes still no overflow
+
+  /// Of a rooted one whoever is no root keeps its own count.
+  bool keep_own() {
+    if (of_.root == root_role::none) return true;
+    if (found_.root < 0 || static_cast<std::size_t>(found_.root) >= ranks_) return false;
+    if (of_.v != v_counts::rooted) return true;
+    const std::span<const std::size_t> counts = found_.counts;
+    if (counts.size() != ranks_ && (counts.size() != 1 || found_.root == rank_)) return false;
+    const std::size_t own = counts.size() == 1 ? 0 : static_cast<std::size_t>(rank_);
+    const std::size_t named = of_.root == root_role::sink ? found_.input_limit : found_.output_limit;
+    if (named != unknown && named != counts[own]) return false;
+    if (found_.root == rank_) return true;
+    found_.counts = counts.subspan(own, 1);
+    found_.input_displacements = found_.output_displacements = {};
+    return true;
+  }
+
+  bool has_lists() const {
+    const auto fits = [&](std::span<const std::size_t> list) { return list.empty() || list.size() == ranks_; };
+    if (of_.v == v_counts::rooted && found_.root != rank_) return true;
+    return found_.counts.size() == ranks_ && fits(found_.input_displacements) && fits(found_.output_displacements) &&
+           (of_.v != v_counts::every_pair || found_.receive_counts.size() == ranks_);
+  }
+
+  /// Elements from the buffer's begin to the end of its last block. Nothing: too much, or blocks that may overlap since they come in another order.
+  std::optional<std::size_t> end_of(bool input) const {
+    const block_run run = blocks_of(input);
+    if (run.count == 0) return 0;
+    const auto lengths = of_.v == v_counts::every_pair && !input ? found_.receive_counts : found_.counts;
+    const auto displacements = input ? found_.input_displacements : found_.output_displacements;
+    // Its only block, of a list of all.
+    if (run.count == 1 && lengths.size() > 1) {
+      const std::size_t own = lengths[static_cast<std::size_t>(rank_)];
+      return own <= too_much && displacements.empty() ? std::optional{own} : std::nullopt;
+    }
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      if (!displacements.empty()) {
+        if (displacements[i] < end || displacements[i] > too_much) return std::nullopt;
+        end = displacements[i];
+      }
+      if (lengths[i] > too_much - end) return std::nullopt;
+      end += lengths[i];
+    }
+    return end;
+  }
+
+  block_run blocks_of(bool input) const {
+    return input ? input_blocks(found_.what, static_cast<int>(ranks_), found_.root, rank_)
+                 : output_blocks(found_.what, static_cast<int>(ranks_), found_.root, rank_);
+  }
+
+  /// The input lies where that of a call in place does.
+  bool lies_in_place() const {
+    const int ins = blocks_of(true).count, outs = blocks_of(false).count;
+    const auto* const in = static_cast<const std::byte*>(found_.input);
+    const auto* const out = static_cast<const std::byte*>(found_.output);
+    if (ins == outs || ins == 0 || outs == 0) return in == out;
+    const auto own = static_cast<std::size_t>(rank_);
+    const auto displacements = ins < outs ? found_.output_displacements : found_.input_displacements;
+    std::size_t before = 0;
+    if (!displacements.empty()) before = displacements[own];
+    else
+      for (std::size_t r = 0; r < own; ++r) before += found_.counts[r];
+    before *= size_of(found_.type);
+    return ins < outs ? in == out + before : out == in + before;
+  }
+
+  /// False: the buffers overlap, and not as those of a call in place.
+  bool find_place(std::size_t in_bytes, std::size_t out_bytes) {
+    const bool all_ranks = agrees_on_place(found_.what, false);
+    const region in{static_cast<const std::byte*>(found_.input), in_bytes},
+        out{static_cast<const std::byte*>(found_.output), out_bytes};
+    if (in.overlaps(out)) {
+      found_.in_place = all_ranks;
+      return lies_in_place();
+    }
+    // An empty block is in place when it points to its place.
+    const bool empty_block = (in_bytes == 0) != (out_bytes == 0) && in.begin != nullptr && out.begin != nullptr;
+    found_.in_place = all_ranks && empty_block && lies_in_place();
+    return true;
+  }
+
+  const collective_traits& of_;
+  rank_t rank_;
+  std::size_t ranks_;
+  listed_call& found_;
+};
+
 }  // namespace
 
-void keep_own_count(call_description& what, rank_t rank, int ranks) {
-  const call& c = what.what;
-  if (c.uniform || traits_of(c.what).v != v_counts::rooted || c.root == rank) return;
-  const std::size_t own = traits_of(c.what).root == root_role::sink ? what.input_limit : what.output_limit;
-  if (c.counts.size() == static_cast<std::size_t>(ranks) && c.counts[static_cast<std::size_t>(rank)] == own)
-    keep_only(what, own);
-}
+bool look_at_lists(listed_call& what, rank_t rank, int ranks) { return list_reader(what, rank, ranks).read(); }
 
 void check_call(call_description& what, rank_t rank, int ranks) {
   if (!what.what.outcome_of) checker(what, rank, ranks).run();

@@ -190,13 +190,21 @@ void communicator_state::refuse(rank_t rank, const call_description& what, calle
   refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
 }
 
+actors::rank_cell::outcome communicator_state::begin_listed(rank_t rank, listed_call&& what,
+                                                            const call_options& options) {
+  if (!may_be_listed(*what.reduction, options) || !look_at_lists(what, rank, ranks)) return {};
+  return cell(rank).perform_listed(what, deadline_for(rank, options.deadline));
+}
+
 actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_description& what,
                                                               actors::plan_ptr& plan) {
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
-  keep_own_count(what, rank, ranks);
-  const auto description = actors::repeatable(what, rank);
   const auto deadline = deadline_for(rank, what.options.deadline);
+  if (!c.uniform && !c.outcome_of)
+    if (auto result = begin_listed(rank, listed_call{what}, what.options); result.begun) [[likely]]
+      return result;
+  auto description = actors::repeatable(what);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
   auto result = description ? mine.perform_unchecked(*description, c, memory, deadline) : actors::rank_cell::outcome{};
   if (result.begun) [[likely]]
@@ -208,6 +216,8 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   c.offload = wants_offload(c, caller_waits::yes);
   std::swap(c.choreography, what.options.choreography);
   const actors::call_buffers checked{what.input, what.output, what.input_displacements, what.output_displacements};
+  if (!c.uniform && !c.outcome_of && may_be_listed(c.reduction, what.options))
+    description = actors::words_of(listed_call{what});
   result = mine.perform_again(c, description, checked, deadline);
   if (!result.begun) {
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)].last_plan);
@@ -260,26 +270,39 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   return perform_pairs(rank, std::span(given).first(count), deadline_for(rank, (*calls.begin())->options.deadline));
 }
 
+bool communicator_state::see_end(rank_t rank, const actors::rank_cell::outcome& of) {
+  if (!of.begun) return false;
+  if (of.still_to_do) [[unlikely]] {
+    const actors::completion_ptr done = of.still_to_do->done;
+    wait(rank, done);
+    if (done->why()) throw_failure(done->why());
+  }
+  if (of.why) [[unlikely]]
+    throw_failure(of.why);
+  return true;
+}
+
+/// What throws has not begun: whoever describes it tells the others.
+template <class Begin>
+actors::rank_cell::outcome begun_by(Begin&& begin) {
+  try {
+    return begin();
+  } catch (...) {
+    return {};
+  }
+}
+
 bool communicator_state::run_again(rank_t rank, const plain_call& what) {
   if (!table->has_boards()) return false;
   const auto known = actors::repeatable(what);
   if (!known) return false;
-  const auto ended = [&] {
-    try {
-      return cell(rank).perform_unchecked(*known, deadline_for(rank, what.options.deadline));
-    } catch (...) {  // nothing has begun: whoever describes it tells the others
-      return actors::rank_cell::outcome{};
-    }
-  }();
-  if (!ended.begun) return false;
-  if (ended.still_to_do) [[unlikely]] {
-    const actors::completion_ptr done = ended.still_to_do->done;
-    wait(rank, done);
-    if (done->why()) throw_failure(done->why());
-  }
-  if (ended.why) [[unlikely]]
-    throw_failure(ended.why);
-  return true;
+  return see_end(
+      rank, begun_by([&] { return cell(rank).perform_unchecked(*known, deadline_for(rank, what.options.deadline)); }));
+}
+
+bool communicator_state::run_again(rank_t rank, const plain_v_call& what) {
+  if (!table->has_boards()) return false;
+  return see_end(rank, begun_by([&] { return begin_listed(rank, listed_call{what}, what.words.options); }));
 }
 
 bool communicator_state::run_messages(rank_t rank, std::span<const detail::message> what) {
@@ -376,6 +399,19 @@ void communicator::run(const plain_call& what) {
     if (!of.record && of.run_again(impl_->rank, what)) return;
   }
   call_description described = what;
+  run(std::move(described));
+}
+
+void communicator::run(plain_v_call what) {
+  if (!impl_) refuse_empty();
+  communicator_state& of = *impl_->of;
+  {
+    actors::runtime::check_may_wait();
+    const gate::quick_pass inside{of.core->door, impl_->entrance};
+    if (!inside) refuse_closed();
+    if (!of.record && of.run_again(impl_->rank, what)) return;
+  }
+  call_description described = std::move(what);
   run(std::move(described));
 }
 

@@ -156,41 +156,41 @@ plain_call all_to_all(I&& in, O&& out, call_options options = {}) {
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description all_gather_v(I&& in, O&& out, block_list blocks, call_options options = {}) {
+plain_v_call all_gather_v(I&& in, O&& out, block_list blocks, call_options options = {}) {
   auto d = all_gather_v(data_of(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, std::move(options));
-  d.input_limit = size_of_buffer(in);
-  d.output_limit = size_of_buffer(out);
+  d.words.input_limit = size_of_buffer(in);
+  d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description reduce_scatter_v(I&& in, O&& out, block_list blocks, const reduction<item_of<I>>& with = sum,
-                                  call_options options = {}) {
+plain_v_call reduce_scatter_v(I&& in, O&& out, block_list blocks, const reduction<item_of<I>>& with = sum,
+                              call_options options = {}) {
   auto d = reduce_scatter_v(data_of(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, with.what(),
                             std::move(options));
-  d.input_limit = size_of_buffer(in);
-  d.output_limit = size_of_buffer(out);
+  d.words.input_limit = size_of_buffer(in);
+  d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description all_to_all_v(I&& in, block_list send, O&& out, block_list receive, call_options options = {}) {
+plain_v_call all_to_all_v(I&& in, block_list send, O&& out, block_list receive, call_options options = {}) {
   auto d = all_to_all_v(data_of(in), blocks_of<I>(std::move(send)), data_of(out), blocks_of<I>(std::move(receive)),
                         type_of<I>, std::move(options));
-  d.input_limit = size_of_buffer(in);
-  d.output_limit = size_of_buffer(out);
+  d.words.input_limit = size_of_buffer(in);
+  d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description gather_v(I&& in, O&& out, block_list blocks, rank_t root, call_options options = {}) {
+plain_v_call gather_v(I&& in, O&& out, block_list blocks, rank_t root, call_options options = {}) {
   auto d = gather_v(data_of(in), size_of_buffer(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, root,
                     std::move(options));
-  d.output_limit = size_of_buffer(out);
+  d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-call_description scatter_v(I&& in, block_list blocks, O&& out, rank_t root, call_options options = {}) {
+plain_v_call scatter_v(I&& in, block_list blocks, O&& out, rank_t root, call_options options = {}) {
   auto d = scatter_v(data_of(in), blocks_of<I>(std::move(blocks)), data_of(out), size_of_buffer(out), type_of<I>, root,
                      std::move(options));
-  d.input_limit = size_of_buffer(in);
+  d.words.input_limit = size_of_buffer(in);
   return d;
 }
 template <buffer B>

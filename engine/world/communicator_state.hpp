@@ -150,6 +150,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// A blocking collective that is one of the rank's last ones on the boards again, buffers and all: it was right then. False: it has not begun;
   /// describe it. Throws error as soon as it has failed.
   bool run_again(rank_t rank, const plain_call& what);
+  /// The same, of blocks of different sizes, if nothing is wrong with it; buffers and sizes may be others.
+  bool run_again(rank_t rank, const plain_v_call& what);
   /// The same of what has not been described yet, or checked. False: describe it; it has not begun, or something may be wrong with it.
   bool run_messages(rank_t rank, std::span<const detail::message> what);
   /// Of what was found right. False: none has begun. Throws error as soon as one has failed.
@@ -162,6 +164,14 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   void run_now(rank_t rank, call_description&& what);
   /// The same of a send and a receive, of which neither is nothing.
   void exchange_now(rank_t rank, call_description&& incoming, call_description&& outgoing);
+  /// One that may be performed like the last one of its class. Whether the NIC performs it depends on its sizes.
+  bool may_be_listed(const op& reduction, const call_options& options) const {
+    return core->offload == offload_wish::never && actors::is_known_by_words(reduction, options);
+  }
+  /// If nothing is wrong with it, and it is like one of the rank's last calls, with other sizes perhaps.
+  actors::rank_cell::outcome begin_listed(rank_t rank, listed_call&& what, const call_options& options);
+  /// Waits for its end, if it takes long. False: it has not begun. Throws error if it has failed.
+  bool see_end(rank_t rank, const actors::rank_cell::outcome& of);
   /// Its first part, which throws only if nothing was begun.
   actors::rank_cell::outcome begin_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
@@ -278,8 +288,9 @@ struct TROUPE_INTERNAL request::started_pair {
 /// Rank's view of the description: sizes, roots, overlaps, types. Fills in what the description leaves open (in place, counts
 /// of ranges). Throws error with what is wrong and what would be right.
 void check_call(call_description& what, rank_t rank, int ranks);
-/// Of the counts that only the root needs, another rank keeps its own, as check_call() does; what that would refuse stays as it is.
-void keep_own_count(call_description& what, rank_t rank, int ranks);
+/// Makes of it what check_call() would, if nothing is wrong with it: what only the root needs another rank leaves out. False: check_call() decides,
+/// which finds more of them right, and has the sentences for the others. @pre without a tag
+bool look_at_lists(listed_call& what, rank_t rank, int ranks);
 
 /// The engine's inside. engine.cpp.
 const std::shared_ptr<engine_core>& core_of(engine& of);

@@ -18,6 +18,17 @@ constexpr std::size_t stream_bytes = std::size_t{48} << 20;
 
 std::size_t of(rank_t rank) { return static_cast<std::size_t>(rank); }
 
+/// Lists are short, and new with every call.
+void copy_list(std::span<const std::size_t> from, std::vector<std::size_t>& to) {
+  if (to.size() != from.size()) to.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i];
+}
+bool same_list(std::span<const std::size_t> a, const std::vector<std::size_t>& b) {
+  std::size_t differ = a.size() ^ b.size();
+  for (std::size_t i = 0; differ == 0 && i < b.size(); ++i) differ = a[i] ^ b[i];
+  return differ == 0;
+}
+
 }  // namespace
 
 bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape& shape) {
@@ -30,6 +41,7 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
   rank_ = rank;
   element_size_ = shape.element_size;
   equal_ = equal;
+  whole_ = false;
   if (equal_) set_equal(shape);
   else set_lists(shape);
   identity_ = code.identity;
@@ -37,9 +49,9 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
 }
 
 bool direct_sizes::has_lists(const call_shape& shape) const {
-  return std::ranges::equal(shape.counts, mine_.counts) && std::ranges::equal(shape.received, mine_.received) &&
-         std::ranges::equal(shape.input_displacements, input_displacements_) &&
-         std::ranges::equal(shape.output_displacements, output_displacements_);
+  return same_list(shape.counts, mine_.counts) && same_list(shape.received, mine_.received) &&
+         same_list(shape.input_displacements, input_displacements_) &&
+         same_list(shape.output_displacements, output_displacements_);
 }
 
 void direct_sizes::set_equal(const call_shape& shape) {
@@ -50,14 +62,38 @@ void direct_sizes::set_equal(const call_shape& shape) {
 }
 
 void direct_sizes::set_lists(const call_shape& shape) {
-  mine_.counts.assign(shape.counts.begin(), shape.counts.end());
-  mine_.received.assign(shape.received.begin(), shape.received.end());
-  input_displacements_.assign(shape.input_displacements.begin(), shape.input_displacements.end());
-  output_displacements_.assign(shape.output_displacements.begin(), shape.output_displacements.end());
-  lists_.assign(code_->bodies.size(), nullptr);
+  copy_list(shape.counts, mine_.counts);
+  copy_list(shape.received, mine_.received);
+  copy_list(shape.input_displacements, input_displacements_);
+  copy_list(shape.output_displacements, output_displacements_);
+  form_ = traits_of(code_->what).v;
+  whole_ = code_->parts == 1;
+  weighed_ = false;
+  // Whoever asks about other ranks learns their lists first.
+  if (lists_.size() != code_->bodies.size()) lists_.resize(code_->bodies.size());
   lists_[of(rank_)] = &mine_;
-  begins(true, shape.input_displacements, mine_.input_begins);
-  begins(false, shape.output_displacements, mine_.output_begins);
+  set_begins(true, shape.input_displacements, mine_.input_begins);
+  set_begins(false, shape.output_displacements, mine_.output_begins);
+}
+
+void direct_sizes::set_begins(bool input, std::span<const std::size_t> displacements,
+                              std::vector<std::size_t>& begins) {
+  const block_run run = own_run(input);
+  const auto blocks = static_cast<std::size_t>(run.count);
+  // Of its only block a rank may have the count alone, or all ranks'.
+  const bool has_all = form_ == v_counts::every_pair || blocks != 1 || mine_.counts.size() == 1;
+  own_first_[input] = has_all ? 0 : static_cast<std::size_t>(run.first);
+  if (begins.size() != blocks) begins.resize(blocks);
+  const auto lengths = own_blocks(input);
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    begins[i] = displacements.empty() ? sum : displacements[i];
+    sum += lengths[i];
+  }
+}
+
+void direct_sizes::weigh() {
+  if (equal_ || weighed_) return;
   own_bytes_ = 0;
   for (const auto& p : code_->bodies[of(rank_)].passes) {
     const auto operands = code_->operands_of(p);
@@ -65,39 +101,21 @@ void direct_sizes::set_lists(const call_shape& shape) {
     if (own != operands.end()) own_bytes_ += elements(*own) * p.all() * element_size_;
   }
   bytes_ = own_bytes_ * code_->bodies.size();
+  weighed_ = true;
 }
 
-void direct_sizes::begins(bool input, std::span<const std::size_t> displacements,
-                          std::vector<std::size_t>& begins) const {
-  begins.resize(static_cast<std::size_t>(own_blocks(input).count));
-  std::size_t sum = 0;
-  for (std::size_t i = 0; i < begins.size(); ++i) {
-    begins[i] = displacements.empty() ? sum : displacements[i];
-    sum += elements_of_block(input, i);
-  }
-}
-
-block_run direct_sizes::own_blocks(bool input) const {
+block_run direct_sizes::own_run(bool input) const {
   const auto ranks = static_cast<int>(code_->bodies.size());
   return input ? input_blocks(code_->what, ranks, code_->root, rank_)
                : output_blocks(code_->what, ranks, code_->root, rank_);
 }
 
-std::size_t direct_sizes::elements_of_block(bool input, std::size_t index) const {
-  const block_run run = own_blocks(input);
-  cell_range at;
-  at.owner = rank_;
-  at.buffer = input ? buffer_kind::input : buffer_kind::output;
-  at.index = static_cast<std::int32_t>(index);
-  at.block = run.first + at.index * std::int64_t{run.stride};
-  return block_elements(at);
-}
-
 std::size_t direct_sizes::bytes_of_own(bool input) const {
-  if (equal_) return static_cast<std::size_t>(own_blocks(input).count) * count_ * element_size_;
+  if (equal_) return static_cast<std::size_t>(own_run(input).count) * count_ * element_size_;
   std::size_t end = 0;
   const auto& begins = input ? mine_.input_begins : mine_.output_begins;
-  for (std::size_t i = 0; i < begins.size(); ++i) end = std::max(end, begins[i] + elements_of_block(input, i));
+  const auto lengths = own_blocks(input);
+  for (std::size_t i = 0; i < begins.size(); ++i) end = std::max(end, begins[i] + lengths[i]);
   return end * element_size_;
 }
 
@@ -107,24 +125,6 @@ std::size_t direct_sizes::bytes_to_own() const {
   for (const auto& own : code_->to_own)
     for (const auto& c : own) sum += elements(code_->operands[c.source]);
   return 2 * sum * element_size_;
-}
-
-/// Of the block that the cells are of, as the owner of their buffer knows it.
-std::size_t direct_sizes::block_elements(const cell_range& at) const {
-  if (equal_) return count_;
-  const auto ranks = static_cast<std::int64_t>(code_->bodies.size());
-  const auto index = static_cast<std::size_t>(at.index), block = static_cast<std::size_t>(at.block);
-  switch (traits_of(code_->what).v) {
-    case v_counts::rooted: {
-      const auto& list = lists_[of(at.owner)]->counts;
-      return list.size() == 1 ? list[0] : list[block];
-    }
-    case v_counts::every_pair:
-      if (at.buffer == buffer_kind::input) return lists_[of(at.owner)]->counts[index];
-      if (at.buffer == buffer_kind::output) return lists_[of(at.owner)]->received[index];
-      return lists_[static_cast<std::size_t>(at.block / ranks)]->counts[static_cast<std::size_t>(at.block % ranks)];
-    default: return mine_.counts[block];
-  }
 }
 
 /// Elements of the first `cell` cells of packed equal blocks.
@@ -149,23 +149,21 @@ std::size_t direct_sizes::scratch_before(const cell_range& at, std::int32_t cell
   return sum;
 }
 
-std::size_t direct_sizes::elements(const cell_range& at) const {
+std::size_t direct_sizes::elements_of_cells(const cell_range& at) const {
   if (at.count > 1 && at.buffer == buffer_kind::scratch)
     return scratch_before(at, at.cell + at.count) - scratch_before(at, at.cell);
   if (at.count > 1) return before(at.cell + at.count) - before(at.cell);
   const auto k = static_cast<std::size_t>(at.part);
   if (equal_) return parts_[k + 1] - parts_[k];
-  if (code_->parts == 1) return block_elements(at);
   return cut_range({0, block_elements(at)}, static_cast<std::size_t>(code_->parts), k).size();
 }
 
-std::size_t direct_sizes::offset(const cell_range& at) const {
+std::size_t direct_sizes::offset_of_cells(const cell_range& at) const {
   if (at.buffer == buffer_kind::scratch) return scratch_before(at, at.cell) * element_size_;
   const auto index = static_cast<std::size_t>(at.index), part = static_cast<std::size_t>(at.part);
   if (equal_) return (index * count_ + parts_[part]) * element_size_;
   const block_lists& of_owner = *lists_[of(at.owner)];
   const std::size_t begin = (at.buffer == buffer_kind::input ? of_owner.input_begins : of_owner.output_begins)[index];
-  if (code_->parts == 1) return begin * element_size_;
   return (begin + part_begin(block_elements(at), static_cast<std::size_t>(code_->parts), part)) * element_size_;
 }
 

@@ -168,3 +168,66 @@ TEST_CASE("v-forms that repeat each other's buffers with other lists give what t
     });
   }
 }
+
+TEST_CASE("v-forms with other counts, places, roots and types in every call, and wrong ones among them") {
+  engine e;
+  for (const int n : {1, 2, 3})
+    e.run(n, [n](communicator& c) {
+      const auto me = static_cast<std::size_t>(c.rank()), ranks = static_cast<std::size_t>(n);
+      for (std::size_t k = 0; k < 60; ++k) {
+        block_list blocks;
+        for (std::size_t r = 0; r < ranks; ++r) blocks.counts.push_back((k * 7 + r * 3) % 23);
+        const std::size_t all = std::accumulate(blocks.counts.begin(), blocks.counts.end(), std::size_t{0});
+        const std::size_t own = blocks.counts[me];
+        std::size_t before = 0;
+        for (std::size_t r = 0; r < me; ++r) before += blocks.counts[r];
+        const auto root = static_cast<rank_t>(k % ranks);
+        const auto expected = [&](std::size_t r) { return static_cast<std::int32_t>(r * 100 + k); };
+        const auto right = [&](const std::vector<std::int32_t>& out) {
+          std::size_t at = 0;
+          for (std::size_t r = 0; r < ranks; ++r)
+            for (std::size_t i = 0; i < blocks.counts[r]; ++i)
+              if (out[at++] != expected(r)) return false;
+          return true;
+        };
+        std::vector<std::int32_t> in(own + 1, expected(me)), out(all + 1, -1);
+        c.all_gather_v(in.data(), out.data(), blocks, datatype::i32);
+        CHECK(right(out));
+        std::vector<std::int32_t> same(all + 1, -1);
+        std::fill_n(same.begin() + static_cast<std::ptrdiff_t>(before), own, expected(me));
+        c.all_gather_v(same.data() + before, same.data(), blocks, datatype::i32);
+        CHECK(right(same));
+        std::fill(out.begin(), out.end(), -1);
+        c.gather_v(in.data(), own, out.data(), blocks, datatype::i32, root);
+        if (c.rank() == root) CHECK(right(out));
+        std::vector<std::int32_t> back(own + 1, -1);
+        c.scatter_v(same.data(), blocks, back.data(), own, datatype::i32, root);
+        CHECK(std::all_of(back.begin(), back.end() - 1, [&](std::int32_t v) { return v == expected(me); }));
+        CHECK(back.back() == -1);
+        // Refused on every rank: the output has one element too few.
+        if (all > 0)
+          CHECK(code_of([&] {
+                  c.all_gather_v(std::span<const std::int32_t>(in).first(own),
+                                 std::span<std::int32_t>(out).first(all - 1), blocks);
+                }) == make_error_code(errc::invalid_argument));
+        // The last block first.
+        block_list turned = blocks;
+        turned.displacements.assign(ranks, 0);
+        for (std::size_t r = ranks - 1, at = 0; r < ranks; --r) turned.displacements[r] = at, at += blocks.counts[r];
+        std::fill(out.begin(), out.end(), -1);
+        c.all_gather_v(in.data(), out.data(), turned, datatype::i32);
+        for (std::size_t r = 0; r < ranks; ++r)
+          for (std::size_t i = 0; i < blocks.counts[r]; ++i) CHECK(out[turned.displacements[r] + i] == expected(r));
+        std::vector<float> floats(all + 1, 1), sums(own + 1, -1);
+        c.reduce_scatter_v(floats.data(), sums.data(), blocks, datatype::f32);
+        CHECK(std::all_of(sums.begin(), sums.end() - 1, [&](float v) { return v == static_cast<float>(n); }));
+        c.reduce_scatter_v(floats.data(), sums.data(), blocks, datatype::f32, average);
+        CHECK(std::all_of(sums.begin(), sums.end() - 1, [&](float v) { return v == 1; }));
+        block_list sent{std::vector<std::size_t>(ranks, k % 5)};
+        std::vector<std::int32_t> to(ranks * (k % 5) + 1, expected(me)), from(ranks * (k % 5) + 1, -1);
+        c.all_to_all_v(to.data(), sent, from.data(), sent, datatype::i32);
+        for (std::size_t r = 0; r < ranks; ++r)
+          for (std::size_t i = 0; i < k % 5; ++i) CHECK(from[r * (k % 5) + i] == expected(r));
+      }
+    });
+}

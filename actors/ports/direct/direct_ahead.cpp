@@ -23,8 +23,20 @@
 namespace troupe {
 
 namespace {
-constexpr int most_looks_for_place = 32;
+constexpr int most_looks = 32;
 }  // namespace
+
+/// Looks for a little for what is about to come, which costs less than to meet; but not where another rank needs the core to bring it.
+template <class Seen>
+bool direct_performer::look_for(Seen&& seen) const {
+  if (seen()) return true;
+  if (board_->cores().is_shared(rank_)) return false;
+  for (int looks = 0; looks < most_looks; ++looks) {
+    pause_core();
+    if (seen()) return true;
+  }
+  return false;
+}
 
 /// The same answer at all ranks.
 bool direct_performer::may_leave_early() const {
@@ -41,6 +53,10 @@ bool direct_performer::has_brought(rank_t which) const {
 bool direct_performer::lacks(rank_t which) const {
   if (ahead_ && ((rank_ != code_->root && which != code_->root) || has_brought(which))) return false;
   return meeting_place().at(which).here.load(std::memory_order_acquire) != mark_;
+}
+
+void direct_performer::look_for_copy(rank_t from) const {
+  look_for([&] { return has_brought(from) || meeting_place().at(from).here.load(std::memory_order_relaxed) == mark_; });
 }
 
 direct_performer::status direct_performer::advance_ahead() {
@@ -66,13 +82,8 @@ bool direct_performer::copy_own() const {
 // -- scatter ----------------------------------------------------------------------------------------------------------
 
 direct_performer::status direct_performer::hand_out() {
-  // Who is ahead by all places has one again soon: to look for it a little costs less than to meet.
-  bool brought = fit_->small && bring();
-  for (int looks = 0; fit_->small && !brought && looks < most_looks_for_place; ++looks) {
-    pause_core();
-    brought = bring();
-  }
-  if (brought) {
+  // Who is ahead by all places has one again soon.
+  if (fit_->small && look_for([&] { return bring(); })) {
     if (!copy_own()) return differs(rank_);
     tell_all();
     return leave_early();
@@ -83,6 +94,10 @@ direct_performer::status direct_performer::hand_out() {
 
 direct_performer::status direct_performer::receive() {
   const rank_t root = code_->root;
+  const bool little =
+      sizes().own_blocks(false)[0] * sizes().element_size() * static_cast<std::size_t>(board_->ranks()) <=
+      snapshots::most_bytes;
+  if (stage_ == stage::coming && little) look_for_copy(root);
   if (!has_brought(root)) {
     if (meeting_place().at(root).here.load(std::memory_order_seq_cst) != mark_) {
       if (stage_ == stage::coming) come();
@@ -104,14 +119,14 @@ direct_performer::status direct_performer::receive() {
 direct_performer::status direct_performer::hand_in() {
   const rank_t root = code_->root;
   if (stage_ == stage::coming) {
-    if (fit_->small && bring()) {
+    if (fit_->small && look_for([&] { return bring(); })) {
       board_->notify(root, rank_);
       return leave_early();
     }
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
     come();
     // If the root is here, this rank does what there is to do for its block, so it need not be told before, unless it is much.
-    if (sizes().elements_of_block(true, 0) * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
+    if (sizes().own_blocks(true)[0] * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
   }
   if (stage_ == stage::meeting) {
     if (const status s = meet(root); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
@@ -141,9 +156,8 @@ direct_performer::status direct_performer::collect() {
   direct_board::seat& mine = meeting_place().at(rank_);
   const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
   if (stage_ == stage::coming) {
-    // If all others have brought copies already, nobody looks for this rank at its seat.
-    while (static_cast<std::size_t>(met_) < copies.size() && take_brought(copies[static_cast<std::size_t>(met_)]))
-      ++met_;
+    // If all others bring copies, nobody looks for this rank at its seat.
+    while (static_cast<std::size_t>(met_) < copies.size() && take_soon(copies[static_cast<std::size_t>(met_)])) ++met_;
     if (stage_ == stage::at_odds) return status::mismatch;
     if (taken_ == others) return copy_own() ? leave() : differs(rank_);
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
@@ -175,6 +189,14 @@ bool direct_performer::take_brought(std::uint32_t operand) {
   }
   ++taken_;
   return true;
+}
+
+/// The same; a copy that may come is looked for.
+bool direct_performer::take_soon(std::uint32_t operand) {
+  const rank_t source = code_->operands[operand].owner;
+  const bool little = sizes().elements(code_->operands[operand + 1]) * sizes().element_size() <= snapshots::most_bytes;
+  if (source != rank_ && little) look_for_copy(source);
+  return take_brought(operand);
 }
 
 /// One of the root's `copies`. `performed`: nothing is left to do for it here.

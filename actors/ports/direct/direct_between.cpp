@@ -69,9 +69,10 @@ void direct_performer::map_what_is_shared(rank_t which) {
 
 void direct_performer::copy_input(std::byte* to) const {
   if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
-  for (std::size_t i = 0; i < sizes().blocks(true); ++i) {
+  const auto lengths = sizes().own_blocks(true);
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::size_t begin = sizes().mine().input_begins[i] * sizes().element_size();
-    troupe::copy(to + begin, mine_.input + begin, sizes().elements_of_block(true, i) * sizes().element_size());
+    troupe::copy(to + begin, mine_.input + begin, lengths[i] * sizes().element_size());
   }
 }
 

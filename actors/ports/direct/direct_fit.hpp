@@ -15,6 +15,7 @@ struct direct_fit {
   // Of snapshots:
   bool unpacked = false;      ///< the sizes have changed, and what follows is not made yet
   bool small = false;         ///< what the rank has fits
+  bool balanced = false;      ///< the balance of these sizes is known
   std::uint64_t balance = 0;  ///< of the rank alone
   std::array<std::uint16_t, snapshots::most_ranks + 1> begins{};  ///< see snapshots::place
 };

@@ -54,6 +54,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   if (fit_->unpacked) {
     fit_->small = may_bring();
     if (fit_->small) pack();
+    fit_->balanced = false;
     fit_->unpacked = false;
   }
   ahead_ = ahead && may_leave_early();
@@ -85,6 +86,7 @@ void direct_performer::come() {
   }
   // A rank that still looks for the operation before, which others have ended meanwhile, must not take what is written now for its.
   mine.here.store(direct_board::away, std::memory_order_relaxed);
+  fit_->sizes.weigh();
   const std::size_t units = sizes().units(rank_);
   mine.units.store(static_cast<std::uint32_t>(units), std::memory_order_release);
   mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
@@ -234,28 +236,32 @@ bool direct_performer::may_bring() const {
   if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
   if (traits_of(code_->what).v == v_counts::common) return false;
   std::size_t elements = 0;
-  for (std::size_t i = 0; i < sizes().blocks(true); ++i) elements += sizes().elements_of_block(true, i);
+  for (const std::size_t n : sizes().own_blocks(true)) elements += n;
   return elements <= snapshots::most_bytes / sizes().element_size();
 }
 
-/// What follows from the sizes alone. @pre may_bring()
+/// Where the blocks lie in the copy. @pre may_bring()
 void direct_performer::pack() {
-  const std::size_t size = sizes().element_size(), blocks = sizes().blocks(true);
+  std::size_t at = 0, i = 0;
+  for (const std::size_t n : sizes().own_blocks(true)) {
+    fit_->begins[i++] = static_cast<std::uint16_t>(at);
+    at += n * sizes().element_size();
+  }
+  fit_->begins[i] = static_cast<std::uint16_t>(at);
+}
+
+/// Of this rank alone.
+std::uint64_t direct_performer::balance_of_own() const {
   const root_role rooted = traits_of(code_->what).root;
-  std::size_t at = 0;
-  fit_->balance = 0;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    const std::size_t bytes = sizes().elements_of_block(true, i) * size;
-    fit_->begins[i] = static_cast<std::uint16_t>(at);
-    at += bytes;
-    const rank_t receiver = rooted == root_role::sink ? code_->root : static_cast<rank_t>(i);
-    fit_->balance -= snapshots::weight(rank_, receiver, bytes);
-  }
-  fit_->begins[blocks] = static_cast<std::uint16_t>(at);
-  for (std::size_t i = 0; i < sizes().blocks(false); ++i) {
-    const rank_t sender = rooted == root_role::source ? code_->root : static_cast<rank_t>(i);
-    fit_->balance += snapshots::weight(sender, rank_, sizes().elements_of_block(false, i) * size);
-  }
+  std::uint64_t balance = 0;
+  rank_t other = 0;
+  for (const std::size_t n : sizes().own_blocks(true))
+    balance -= snapshots::weight(rank_, rooted == root_role::sink ? code_->root : other++, n * sizes().element_size());
+  other = 0;
+  for (const std::size_t n : sizes().own_blocks(false))
+    balance +=
+        snapshots::weight(rooted == root_role::source ? code_->root : other++, rank_, n * sizes().element_size());
+  return balance;
 }
 
 /// All ranks have finished operation `last`, whose snapshot was where the next one is to be.
@@ -274,13 +280,15 @@ bool direct_performer::bring() {
   if (used != 0 && !may_reuse(used - 1)) return false;
   used = sequence_ + 1;
   snapshots::place& to = meeting_place().brought.of(rank_, sequence_);
-  const std::size_t size = sizes().element_size(), blocks = sizes().blocks(true);
+  const auto& from = sizes().mine().input_begins;
+  const std::size_t size = sizes().element_size(), blocks = from.size();
+  if (!ahead_ && !fit_->balanced) fit_->balance = balance_of_own(), fit_->balanced = true;
   to.fingerprint = fingerprint_;
-  to.balance = fit_->balance;
+  to.balance = fit_->balance;  // nobody asks for it where whoever gives runs ahead
   std::copy_n(fit_->begins.begin(), blocks + 1, to.begins.begin());
   for (std::size_t i = 0; i < blocks; ++i)
     if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
-      std::memcpy(&to.data[fit_->begins[i]], mine_.input + sizes().mine().input_begins[i] * size, bytes);
+      std::memcpy(&to.data[fit_->begins[i]], mine_.input + from[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
   return true;
 }

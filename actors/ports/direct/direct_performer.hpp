@@ -103,6 +103,7 @@ private:
   bool claim(rank_t body, claimed& unit) const;
   bool may_bring() const;
   void pack();
+  std::uint64_t balance_of_own() const;
   bool bring();
   bool may_reuse(std::uint64_t last);
   status meet_with_snapshots();
@@ -121,6 +122,10 @@ private:
   status collect();
   status collect_from(std::uint32_t operand);
   bool take_brought(std::uint32_t operand);
+  bool take_soon(std::uint32_t operand);
+  template <class Seen>
+  bool look_for(Seen&& seen) const;
+  void look_for_copy(rank_t from) const;
   bool copy_own() const;
   bool work_with(rank_t other, rank_t body);
   status perform(const direct_program::body& body, claimed unit);
