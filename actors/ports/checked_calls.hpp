@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The descriptions that a rank has found right and begun on its boards lately, with their buffers: their repetition is not checked
-// again, nor looked up.
+// again, nor looked up. Where blocks differ in size, buffers and lists are often others in every call: those are read every time, and what is
+// remembered is the class, whose calls are not looked up again.
 
 #include <algorithm>
 #include <array>

@@ -391,39 +391,21 @@ void communicator::run(call_description&& what) {
 
 void communicator::run(const plain_call& what) {
   if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  {
-    actors::runtime::check_may_wait();
-    const gate::quick_pass inside{of.core->door, impl_->entrance};
-    if (!inside) refuse_closed();
-    if (!of.record && of.run_again(impl_->rank, what)) return;
-  }
+  if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
   call_description described = what;
   run(std::move(described));
 }
 
 void communicator::run(plain_v_call what) {
   if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  {
-    actors::runtime::check_may_wait();
-    const gate::quick_pass inside{of.core->door, impl_->entrance};
-    if (!inside) refuse_closed();
-    if (!of.record && of.run_again(impl_->rank, what)) return;
-  }
+  if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
   call_description described = std::move(what);
   run(std::move(described));
 }
 
 void communicator::run(const detail::message& what) {
   if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  {
-    actors::runtime::check_may_wait();
-    const gate::quick_pass inside{of.core->door, impl_->entrance};
-    if (!inside) refuse_closed();
-    if (!of.record && of.run_messages(impl_->rank, {&what, 1})) return;
-  }
+  if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_messages(rank, {&what, 1}); })) return;
   run(what.described());
 }
 

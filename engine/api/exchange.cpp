@@ -40,16 +40,10 @@ void communicator::replace(call_description incoming, call_description outgoing)
 
 void communicator::exchange(const detail::message& incoming, const detail::message& outgoing) {
   if (!impl_) refuse_empty();
-  communicator_state& of = *impl_->of;
-  {
-    actors::runtime::check_may_wait();
-    const gate::quick_pass inside{of.core->door, impl_->entrance};
-    if (!inside) refuse_closed();
-    const bool apart = !overlap(static_cast<const std::byte*>(incoming.output), incoming.count * size_of(incoming.type),
-                                static_cast<const std::byte*>(outgoing.input), outgoing.count * size_of(outgoing.type));
-    const detail::message both[] = {incoming, outgoing};
-    if (apart && !of.record && of.run_messages(impl_->rank, both)) return;
-  }
+  const bool apart = !overlap(static_cast<const std::byte*>(incoming.output), incoming.count * size_of(incoming.type),
+                              static_cast<const std::byte*>(outgoing.input), outgoing.count * size_of(outgoing.type));
+  const detail::message both[] = {incoming, outgoing};
+  if (impl_->at_once([&](communicator_state& of, rank_t rank) { return apart && of.run_messages(rank, both); })) return;
   exchange(incoming.described(), outgoing.described());
 }
 

@@ -208,6 +208,9 @@ struct TROUPE_INTERNAL communicator::impl {
   gate::entrance
       entrance;  ///< of blocking calls, to the engine's gate. @pre the thread may wait, so it is in no call here already
   ~impl();
+  /// A blocking operation that needs no description, unless it has to be recorded. False: it has not begun.
+  template <class Run>
+  bool at_once(Run&& run);
   std::size_t doorway() const { return static_cast<std::size_t>(rank); }  ///< of the engine's gate
 };
 
@@ -301,6 +304,15 @@ void take_along(const communicator& of, const communicator& copy);
 
 [[noreturn]] void refuse_closed();
 [[noreturn]] void refuse_empty();
+
+template <class Run>
+bool communicator::impl::at_once(Run&& run) {
+  actors::runtime::check_may_wait();
+  const gate::quick_pass inside{of->core->door, entrance};
+  if (!inside) refuse_closed();
+  return !of->record && run(*of, rank);
+}
+
 /// Throws the failure as error.
 [[noreturn]] void throw_failure(const failure_ptr& why);
 
