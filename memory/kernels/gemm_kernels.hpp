@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace troupe::detail {
 
-/// The inner loop of a matrix product on this processor: c += a·b for a few rows and `columns` columns of c.
+/// What the sums of a product begin with.
+enum class gemm_start : std::uint8_t { at_zero, at_c };
+
+/// The inner loop of a matrix product on this processor: c = a·b, or c += a·b, for a few rows and `columns` columns of c.
 ///
 /// Each element of c is a sum in ascending order of k, every product and every sum rounded to T: the same bits on every instruction set. Allocates nothing.
 template <class T>
@@ -16,6 +20,7 @@ struct gemm_kernel {
   /// a(i, p) is a[i·next_row + p·next_column]; rows of b and c lie `next_b` and `next_c` elements apart. Rows: 1 … `rows`.
   using function = void (*)(const T* a, std::size_t next_row, std::size_t next_column, const T* b, std::size_t next_b,
                             T* c, std::size_t next_c, std::size_t rows, std::size_t k);
+  function set = nullptr;  ///< c = a·b: c is not read
   function add = nullptr;
   std::size_t rows = 0, columns = 0;
 };

@@ -19,12 +19,12 @@ template <class T>
 struct gemm_block {
   static constexpr std::size_t rows = 4, columns = 8;
 
-  template <std::size_t Rows>
+  template <std::size_t Rows, gemm_start Start>
   static void add(const T* a, std::size_t next_row, std::size_t next_column, const T* b, std::size_t next_b, T* c,
                   std::size_t next_c, std::size_t k) {
     T sums[Rows][columns];
     for (std::size_t i = 0; i < Rows; ++i)
-      for (std::size_t j = 0; j < columns; ++j) sums[i][j] = c[i * next_c + j];
+      for (std::size_t j = 0; j < columns; ++j) sums[i][j] = Start == gemm_start::at_zero ? T(0) : c[i * next_c + j];
     for (std::size_t p = 0; p < k; ++p)
       for (std::size_t i = 0; i < Rows; ++i) {
         const T factor = a[i * next_row + p * next_column];
@@ -46,14 +46,14 @@ struct gemm_block {
   static constexpr std::size_t lanes = hn::MaxLanes(tag{});
   static constexpr std::size_t rows = 6, columns = 2 * lanes;
 
-  template <std::size_t Rows>
+  template <std::size_t Rows, gemm_start Start>
   static HWY_INLINE void add(const T* a, std::size_t next_row, std::size_t next_column, const T* b, std::size_t next_b,
                              T* c, std::size_t next_c, std::size_t k) {
     const tag d;
     hn::Vec<tag> left[Rows], right[Rows];
     for (std::size_t i = 0; i < Rows; ++i) {
-      left[i] = hn::LoadU(d, c + i * next_c);
-      right[i] = hn::LoadU(d, c + i * next_c + lanes);
+      left[i] = Start == gemm_start::at_zero ? hn::Zero(d) : hn::LoadU(d, c + i * next_c);
+      right[i] = Start == gemm_start::at_zero ? hn::Zero(d) : hn::LoadU(d, c + i * next_c + lanes);
     }
     for (std::size_t p = 0; p < k; ++p, a += next_column, b += next_b) {
       const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + lanes);
@@ -72,20 +72,20 @@ struct gemm_block {
 
 #endif
 
-template <class T>
+template <class T, gemm_start Start>
 void add_product(const T* a, std::size_t next_row, std::size_t next_column, const T* b, std::size_t next_b, T* c,
                  std::size_t next_c, std::size_t rows, std::size_t k) {
   using block = gemm_block<T>;
   switch (rows) {
-    case 1: return block::template add<1>(a, next_row, next_column, b, next_b, c, next_c, k);
-    case 2: return block::template add<2>(a, next_row, next_column, b, next_b, c, next_c, k);
-    case 3: return block::template add<3>(a, next_row, next_column, b, next_b, c, next_c, k);
-    case 4: return block::template add<4>(a, next_row, next_column, b, next_b, c, next_c, k);
+    case 1: return block::template add<1, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
+    case 2: return block::template add<2, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
+    case 3: return block::template add<3, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
+    case 4: return block::template add<4, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
     default: break;
   }
   if constexpr (block::rows > 4) {
-    if (rows == 5) return block::template add<5>(a, next_row, next_column, b, next_b, c, next_c, k);
-    block::template add<block::rows>(a, next_row, next_column, b, next_b, c, next_c, k);
+    if (rows == 5) return block::template add<5, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
+    block::template add<block::rows, Start>(a, next_row, next_column, b, next_b, c, next_c, k);
   }
 }
 
@@ -93,7 +93,8 @@ template <class T>
 gemm_kernel<T> kernel_of() {
   static_assert(gemm_block<T>::rows <= gemm_kernel<T>::most_rows &&
                 gemm_block<T>::columns * sizeof(T) <= gemm_kernel<T>::most_columns_bytes);
-  return {add_product<T>, gemm_block<T>::rows, gemm_block<T>::columns};
+  return {add_product<T, gemm_start::at_zero>, add_product<T, gemm_start::at_c>, gemm_block<T>::rows,
+          gemm_block<T>::columns};
 }
 
 gemm_kernel<float> gemm_f32() { return kernel_of<float>(); }

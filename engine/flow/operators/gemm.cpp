@@ -19,25 +19,27 @@ constexpr std::size_t many_rows = 12;
 template <class T>
 class product {
 public:
-  product(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c) : a_(a), b_(b), c_(c) {}
+  /// @param start of the sums
+  product(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c, detail::gemm_start start)
+      : a_(a), b_(b), c_(c), start_(start) {}
 
-  void add() {
+  void make() {
     each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
       const bool as_it_lies = columns == kernel_.columns && b_.strides()[1] == 1 && c_.extent(0) < many_rows;
       if (!as_it_lies) pack(first, count, column, columns, packed_);
-      add_panel(first, count, column, columns, as_it_lies ? &b_(first, column) : packed_,
-                as_it_lies ? b_.strides()[0] : kernel_.columns);
+      make_panel(first, count, column, columns, as_it_lies ? &b_(first, column) : packed_,
+                 as_it_lies ? b_.strides()[0] : kernel_.columns);
     });
   }
-  /// As add(), of a `b` of which only the shape is looked at: its panels lie one behind the other.
-  void add_laid_out(const T* panels) {
+  /// As make(), of a `b` of which only the shape is looked at: its panels lie one behind the other.
+  void make_of_laid_out(const T* panels) {
     each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
-      add_panel(first, count, column, columns, panels, kernel_.columns);
+      make_panel(first, count, column, columns, panels, kernel_.columns);
       panels += count * kernel_.columns;
     });
   }
   void lay_out(T* panels) const {
-    each_panel([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
+    each_panel_of_b([&](std::size_t first, std::size_t count, std::size_t column, std::size_t columns) {
       pack(first, count, column, columns, panels);
       panels += count * kernel_.columns;
     });
@@ -49,6 +51,11 @@ public:
 private:
   template <class Panel>
   void each_panel(Panel&& panel) const {
+    if (b_.extent(0) == 0 && start_ == detail::gemm_start::at_zero) clear();  // sums of nothing
+    each_panel_of_b(panel);
+  }
+  template <class Panel>
+  void each_panel_of_b(Panel&& panel) const {
     const std::size_t k = b_.extent(0), n = b_.extent(1);
     for (std::size_t first = 0; first < k; first += depth)
       for (std::size_t column = 0; column < n; column += kernel_.columns)
@@ -57,12 +64,17 @@ private:
 
   static constexpr std::size_t widest = detail::gemm_kernel<T>::most_columns_bytes / sizeof(T);
 
-  /// Some columns of c += rows of b that stay in the cache meanwhile.
-  void add_panel(std::size_t first, std::size_t count, std::size_t column, std::size_t columns, const T* rows,
-                 std::size_t next) {
+  void clear() const {
+    for (std::size_t i = 0; i < c_.extent(0); ++i)
+      for (std::size_t j = 0; j < c_.extent(1); ++j) c_(i, j) = 0;
+  }
+
+  /// Some columns of c, of rows of b that stay in the cache meanwhile.
+  void make_panel(std::size_t first, std::size_t count, std::size_t column, std::size_t columns, const T* rows,
+                  std::size_t next) {
     const std::size_t m = c_.extent(0);
     for (std::size_t i = 0; i < m; i += kernel_.rows)
-      add_block(i, std::min(kernel_.rows, m - i), first, count, column, columns, rows, next);
+      make_block(i, std::min(kernel_.rows, m - i), first, count, column, columns, rows, next);
   }
 
   /// What is missing on the right is 0, and so are its sums, which nobody takes.
@@ -77,39 +89,33 @@ private:
     }
   }
 
-  void add_block(std::size_t i, std::size_t high, std::size_t first, std::size_t count, std::size_t column,
-                 std::size_t columns, const T* rows, std::size_t next) {
+  void make_block(std::size_t i, std::size_t high, std::size_t first, std::size_t count, std::size_t column,
+                  std::size_t columns, const T* rows, std::size_t next) {
+    const bool sets = first == 0 && start_ == detail::gemm_start::at_zero;
+    const auto kernel = sets ? kernel_.set : kernel_.add;
     const T* const a = &a_(i, first);
     const std::size_t next_row = a_.strides()[0], next_column = a_.strides()[1];
     if (columns == kernel_.columns && c_.strides()[1] == 1)
-      return kernel_.add(a, next_row, next_column, rows, next, &c_(i, column), c_.strides()[0], high, count);
+      return kernel(a, next_row, next_column, rows, next, &c_(i, column), c_.strides()[0], high, count);
     T sums[detail::gemm_kernel<T>::most_rows * widest] = {};
-    for (std::size_t r = 0; r < high; ++r)
-      for (std::size_t j = 0; j < columns; ++j) sums[r * kernel_.columns + j] = c_(i + r, column + j);
-    kernel_.add(a, next_row, next_column, rows, next, sums, kernel_.columns, high, count);
+    if (!sets)
+      for (std::size_t r = 0; r < high; ++r)
+        for (std::size_t j = 0; j < columns; ++j) sums[r * kernel_.columns + j] = c_(i + r, column + j);
+    kernel(a, next_row, next_column, rows, next, sums, kernel_.columns, high, count);
     for (std::size_t r = 0; r < high; ++r)
       for (std::size_t j = 0; j < columns; ++j) c_(i + r, column + j) = sums[r * kernel_.columns + j];
   }
 
   const tensor<const T> a_, b_;
   const tensor<T> c_;
+  const detail::gemm_start start_;
   const detail::gemm_kernel<T> kernel_ = detail::best_gemm_kernel<T>();
   alignas(64) T packed_[depth * widest];  // not set: what is read was packed
 };
 
 template <class T>
-void clear(const tensor<T>& c) {
-  for (std::size_t i = 0; i < c.extent(0); ++i) {
-    T* const row = &c(i, 0);
-    const std::size_t n = c.extent(1), step = c.strides()[1];
-    for (std::size_t j = 0; j < n; ++j) row[j * step] = 0;
-  }
-}
-
-template <class T>
 void multiply_any(const tensor<const T>& a, const tensor<const T>& b, const tensor<T>& c, bool adds) {
-  if (!adds) clear(c);
-  product<T>{a, b, c}.add();
+  product<T>{a, b, c, adds ? detail::gemm_start::at_c : detail::gemm_start::at_zero}.make();
 }
 
 template <class T>
@@ -122,7 +128,7 @@ std::size_t to_cache_line(const std::vector<T>& memory) {
 
 template <class T>
 void factor<T>::lay_out(const tensor<const T>& from) {
-  const product<T> what{{}, from, {}};
+  const product<T> what{{}, from, {}, detail::gemm_start::at_zero};
   memory_.resize(what.laid_out() + cache_line / sizeof(T));
   begin_ = to_cache_line(memory_);
   what.lay_out(memory_.data() + begin_);
@@ -131,8 +137,8 @@ void factor<T>::lay_out(const tensor<const T>& from) {
 
 template <class T>
 void factor<T>::multiply(const tensor<const T>& a, const tensor<T>& c) {
-  clear(c);
-  product<T>{a, tensor<const T>{nullptr, shape_}, c}.add_laid_out(memory_.data() + begin_);
+  product<T>{a, tensor<const T>{nullptr, shape_}, c, detail::gemm_start::at_zero}.make_of_laid_out(memory_.data() +
+                                                                                                   begin_);
 }
 
 template class factor<float>;
