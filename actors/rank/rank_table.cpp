@@ -12,10 +12,11 @@ int ranks_here(const rank_table_options& o) {
   return o.ranks - static_cast<int>(std::count(o.elsewhere.begin(), o.elsewhere.end(), true));
 }
 
-std::unique_ptr<slot_board> make_board(const rank_table_options& o) {
+std::unique_ptr<slot_board> make_board(const rank_table_options& o, const waiting_policy& waiting) {
   if (!o.boards && o.of_host == 0) return nullptr;
   const int ranks = o.of_host > 0 ? o.of_host : o.ranks;
-  return o.boards_in ? std::make_unique<slot_board>(ranks, o.boards_in) : std::make_unique<slot_board>(ranks);
+  if (!o.boards_in) return std::make_unique<slot_board>(ranks);
+  return std::make_unique<slot_board>(ranks, o.boards_in, waiting.spin == 0);
 }
 }  // namespace
 
@@ -23,7 +24,7 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
     : threads_(&threads),
       waiting_(waiting_for(ranks_here(options) + options.neighbours, options.cores, options.spin)),
       of_host_(options.of_host),
-      board_(make_board(options)),
+      board_(make_board(options, waiting_)),
       spaces_(options.ranks),
       by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {

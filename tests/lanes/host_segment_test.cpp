@@ -32,6 +32,20 @@ std::shared_ptr<host_segment> seen_by_another(const host_segment& first) {
 
 }  // namespace
 
+TEST_CASE("segment: the processes of a board order its sleeps alike, as the first of them decides") {
+  const auto here = host_segment::make();
+  const auto there = seen_by_another(*here);
+  constexpr int ranks = 2;
+  std::uint64_t name = 100;
+  for (const bool crowded : {true, false}) {
+    ++name;
+    const slot_board first{ranks, here->attach(name, {0, 1}, slot_board::most_bytes(ranks)), crowded};
+    const slot_board second{ranks, there->attach(name, {0, 1}, slot_board::most_bytes(ranks)), !crowded};
+    CHECK(first.uses_membarrier() == (slots_have_global_membarrier() && !crowded));
+    CHECK(second.uses_membarrier() == first.uses_membarrier());
+  }
+}
+
 TEST_CASE("segment: what one process lays down the others find, and zeros when all have given it back") {
   const auto here = host_segment::make();
   const auto there = seen_by_another(*here);

@@ -23,6 +23,22 @@ using namespace troupe;
 using namespace troupe::actors;
 using namespace mesh_tests;
 
+TEST_CASE("mesh: its thread naps for longer while callers look all the time, and as before when they have stopped") {
+  using std::chrono::milliseconds;
+  caller_naps naps;
+  const auto busy = [](milliseconds nap) { return caller_naps::busy * static_cast<int>(nap.count()); };
+  milliseconds nap = caller_naps::shortest;
+  for (int i = 0; i < 5; ++i) {
+    const milliseconds next = naps.next(busy(nap));
+    CHECK(next == std::min(2 * nap, caller_naps::longest));
+    nap = next;
+  }
+  CHECK(nap == caller_naps::longest);
+  CHECK(naps.next(busy(nap) - 1) == caller_naps::shortest);
+  CHECK(naps.next(busy(caller_naps::shortest)) == 2 * caller_naps::shortest);
+  CHECK(naps.next(0) == caller_naps::shortest);
+}
+
 TEST_CASE("chunks of every size arrive whole, aligned and in order, from several processes at once") {
   meshes_of_test job{every_way(), 3};
   constexpr std::size_t sizes[] = {0, 1, 8, 15, 16, 17, 1000, 16'383, 16'384, 16'385, 70'000, 1'000'000, 5'000'000};

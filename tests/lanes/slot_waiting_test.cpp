@@ -195,7 +195,7 @@ TEST_CASE("slots: a sleeper sees what was written or is woken, in every one of m
     }
     writer.join();
     CHECK(lost == 0);
-    const std::string kind = board.uses_membarrier() ? "membarrier" : "read-modify-write";
+    const std::string kind = board.uses_membarrier() ? "membarrier" : "fences";
     MESSAGE(kind, ": ", meetings, " meetings, ", seen_early, " saw, ", woken, " were woken");
   }
 }

@@ -306,7 +306,7 @@ void mesh::work() {
       if (now >= next_look_) keep_time(now);
       presence_.tell_losses(now, *this);
     } catch (const std::exception&) {
-      std::this_thread::sleep_for(nap);  // as above
+      std::this_thread::sleep_for(caller_naps::shortest);  // as above
     }
   }
 }
@@ -315,8 +315,9 @@ void mesh::work() {
 int mesh::pause_before_look() {
   const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - clock::now());
   const std::int64_t ms = std::clamp<std::int64_t>(leaving_.load() ? 5 : until_look.count(), 0, 60'000);
-  if (std::exchange(polled_, false) || caller_sleeps_ || waits_for_call_)
-    return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
+  const int looks = std::exchange(looks_, 0);
+  const auto nap = naps_.next(looks);
+  if (looks > 0 || caller_sleeps_ || waits_for_call_) return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
   resting_ = true;
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
@@ -391,7 +392,7 @@ bool mesh::poll() noexcept {
 
 /// The mesh's thread leaves what comes to callers, for as long as it takes it to nap.
 void mesh::look_from_here() {
-  polled_ = true;
+  looks_ = std::min(looks_, most_looks) + 1;
   attend_streams(false);  // which a caller that went to rest has asked for, perhaps
   if (!std::exchange(resting_, false)) return;
   rings_wake_up();

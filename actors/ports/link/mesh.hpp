@@ -53,6 +53,7 @@
 #include <sys/types.h>
 
 #include "actors/ports/link/byte_ring.hpp"
+#include "actors/ports/link/caller_naps.hpp"
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/handshake.hpp"
 #include "actors/ports/link/job_key.hpp"
@@ -286,7 +287,9 @@ private:
   steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
-  bool polled_ = false;          ///< callers have looked since the thread did
+  static constexpr int most_looks = 1'000'000;
+  int looks_ = 0;  ///< of callers, since the thread did; not all of very many
+  caller_naps naps_;
   bool resting_ = false;         ///< the thread sleeps until it is rung awake
   bool caller_sleeps_ = false;   ///< in sleep()
   bool waits_for_call_ = false;  ///< somebody who has just called may be answered there

@@ -49,8 +49,6 @@ inline constexpr std::byte frames_follow{0x66};
 inline constexpr std::chrono::milliseconds most_expected{50};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
-/// How long the mesh's thread naps while callers read what comes themselves.
-inline constexpr std::chrono::milliseconds nap{1};
 /// Of a caller that hears what comes itself: who waits for longer does not mind another thread's turn.
 inline constexpr std::chrono::milliseconds longest_sleep{5};
 

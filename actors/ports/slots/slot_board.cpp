@@ -140,10 +140,21 @@ void slot_channel::clear_half(unsigned parity, std::size_t from, std::size_t to)
 
 // -- slot_board -------------------------------------------------------------------------------------------------------
 
-slot_board::slot_board(int ranks, std::shared_ptr<board_memory> memory)
+namespace {
+
+/// All who map the board order sleeps alike: as the first one that came has found best.
+bool agree(std::atomic<std::uint32_t>& word, bool membarrier) {
+  std::uint32_t agreed = 0;
+  const std::uint32_t mine = membarrier ? 1 : 2;
+  return word.compare_exchange_strong(agreed, mine) ? membarrier : agreed == 1;
+}
+
+}  // namespace
+
+slot_board::slot_board(int ranks, std::shared_ptr<board_memory> memory, bool crowded)
     : ranks_(ranks),
-      membarrier_(memory->has_membarrier()),
       memory_(std::move(memory)),
+      membarrier_(memory_->has_membarrier() && agree(*memory_->roots<std::atomic<std::uint32_t>>(1), !crowded)),
       direct_(ranks, *memory_),
       pairs_(ranks, *memory_),
       cores_(ranks, memory_->roots<shared_cores::seat>(static_cast<std::size_t>(ranks))),
@@ -224,7 +235,13 @@ void slot_board::sleep::want_finished(rank_t of, std::uint64_t bound) {
 
 void slot_board::sleep::fence() {
   const barrier_of whose = board_.between_processes() ? barrier_of::all_processes : barrier_of::this_process;
-  if (board_.membarrier_ && !process_barrier(whose)) sure_ = false;
+  if (board_.membarrier_) {
+    if (!process_barrier(whose)) sure_ = false;
+    return;
+  }
+#if !defined(__SANITIZE_THREAD__)
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
 }
 
 void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {

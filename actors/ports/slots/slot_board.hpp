@@ -25,11 +25,14 @@
 //   sleeper   S1 store `sleeping`   S2 membarrier   S3 look at its slots again   S4 sleep unless the ticket has changed since before S1
 //   writer    W1 store slots        W2 compiler barrier   W3 load `sleeping`; if set: change the ticket, wake
 // membarrier(PRIVATE_EXPEDITED) makes every thread of the process that is running execute a full barrier between S1 and S3; one that
-// is not running has executed one when it was taken off its core. Between processes it is GLOBAL_EXPEDITED, for which all of them have registered. For a given writer that barrier falls before W3, and then W3 sees
-// S1 and the writer wakes the sleeper (S4 does not sleep if the ticket has changed already); or it falls behind W3, hence behind
-// W1, and S3 sees the slots. So the price is paid by the one who is going to sleep anyway, and a writer pays one load.
-// Without membarrier (an old kernel, another system, ThreadSanitizer, which does not know it) S1 and W3 are read-modify-writes of
-// `sleeping`: they come in one order, and the later one sees the earlier one and all that was before it.
+// is not running has executed one when it was taken off its core. Between processes it is GLOBAL_EXPEDITED, for which all of them have
+// registered. For a given writer that barrier falls before W3, and then W3 sees S1 and the writer wakes the sleeper (S4 does not sleep if
+// the ticket has changed already); or it falls behind W3, hence behind W1, and S3 sees the slots. So the price is paid by the one who is
+// going to sleep anyway, and a writer pays one load.
+// Between more processes than cores those pay that others wait for: each barrier interrupts the other cores. There, and without membarrier
+// (an old kernel, another system), S2 and W2 are full fences of the two threads themselves: either S3 sees the slots, or W3 sees `sleeping`.
+// ThreadSanitizer knows neither; for it S1 and W3 are read-modify-writes of `sleeping`: they come in one order, and the later one sees
+// the earlier one and all that was before it.
 // Where S2 fails (a system call filter that was set after the process had registered for membarrier), a wake-up may be lost. Boards
 // that are made from then on do without; a sleep on this board is cut into naps.
 
@@ -200,8 +203,8 @@ public:
   /// Of one process. @param membarrier see heap_memory. Throws error(out_of_memory), as the next.
   explicit slot_board(int ranks, bool membarrier = true)
       : slot_board(ranks, std::make_shared<heap_memory>(membarrier)) {}
-  /// The view that a process has of the board in this memory.
-  slot_board(int ranks, std::shared_ptr<board_memory> memory);
+  /// The view that a process has of the board in this memory. @param crowded more ranks of the host than cores; the first process decides
+  slot_board(int ranks, std::shared_ptr<board_memory> memory, bool crowded = false);
   ~slot_board();
   slot_board(const slot_board&) = delete;
   slot_board& operator=(const slot_board&) = delete;
@@ -289,7 +292,7 @@ private:
     std::atomic<std::uint64_t> done{0};
     /// Somebody sleeps until `done` has reached this; 0: nobody. Looked at by who has just changed it.
     std::atomic<std::uint64_t> wanted{0};
-    // Another line: read by every writer, written only by a thread that goes to sleep. Without membarrier every writer writes to it.
+    // Another line: read by every writer, written only by a thread that goes to sleep.
     alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
     std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on
     rank_t next = 0;                                     ///< belongs to the sleeper
@@ -307,15 +310,20 @@ private:
       std::atomic_signal_fence(std::memory_order_seq_cst);
       return word.load(std::memory_order_relaxed);
     }
+#if defined(__SANITIZE_THREAD__)
     return word.fetch_or(0, std::memory_order_acq_rel);
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return word.load(std::memory_order_relaxed);
+#endif
   }
   void wake_sleeper(std::uint64_t seen, rank_t writer);
   void wake_who_want_done(rank_t rank);
 
   int ranks_;
+  std::shared_ptr<board_memory> memory_;
   bool membarrier_;
   slots::tear_hook tear_ = nullptr;
-  std::shared_ptr<board_memory> memory_;
   direct_board direct_;
   pair_board pairs_;
   shared_cores cores_;
