@@ -5,6 +5,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,9 +73,30 @@ TEST_CASE("waiting: where yields take long, a thread sleeps instead, and tries a
   CHECK(cost.may_yield(start));
   CHECK(cost.yielded(start, start + yield_cost::long_yield - 1ns));
   CHECK(cost.may_yield(start + yield_cost::long_yield));
-  CHECK_FALSE(cost.yielded(start, start + 4ms));
-  CHECK_FALSE(cost.may_yield(start + 4ms + yield_cost::share * 4ms - 1ns));
-  CHECK(cost.may_yield(start + 4ms + yield_cost::share * 4ms));
+  auto now = start;
+  const auto loses = [&](std::chrono::nanoseconds lost) {
+    CHECK(cost.may_yield(now));
+    CHECK_FALSE(cost.yielded(now, now + lost));
+    now += lost;
+  };
+  const auto sleeps_for = [&](std::chrono::nanoseconds time) {
+    CHECK_FALSE(cost.may_yield(now + time - 1ns));
+    now += time;
+  };
+  // One after the other: longer and longer.
+  loses(4ms);
+  sleeps_for(yield_cost::least * 4ms);
+  for (int times = 2 * yield_cost::least; times < 4 * yield_cost::most; times *= 2) {
+    loses(3ms);
+    sleeps_for(std::min(times, yield_cost::most) * 3ms);
+  }
+  // After a while without: as at first.
+  now += yield_cost::rare * 2ms - 1ns;
+  loses(2ms);
+  sleeps_for(yield_cost::most * 2ms);
+  now += yield_cost::rare * 2ms;
+  loses(2ms);
+  sleeps_for(yield_cost::least * 2ms);
 }
 
 TEST_CASE("waiting: who finds something begins again; who is woken for nothing does not yield again") {
