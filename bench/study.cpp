@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the study mode is: chunk steps per second, set-up and memory, by collective, choreography, machine, discipline and who performs
-// them (the ranks' states, or the player). Usage: study [--quick] [--only GROUP,…] [--discipline fifo|fair|max_min] [--rounds N] [--json FILE]
-// Groups: ring, tree, doubling, hierarchical, all_to_all_v, discipline, million (the last one only when it is named).
+// them (the ranks' states, or the player). Usage: study [--quick] [--only GROUP,…] [--ranks N] [--discipline fifo|fair|max_min] [--rounds N]
+// [--json FILE]
+// Groups: ring, tree, doubling, hierarchical, all_to_all_v, discipline; only when they are named: million, and every (each choreography for each
+// collective that it offers, on --ranks ranks of each preset, as far as a score has no more than some four million steps).
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory. Seconds are CPU time; of
 // several rounds the fastest run counts.
 
 #include "actors/virtual/virtual_run.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/score/score_tally.hpp"
 #include "topology/machine/hardware.hpp"
 
 #include <sys/resource.h>
@@ -48,14 +51,15 @@ constexpr std::size_t mib = 1 << 20;
 struct task {
   const char* group;
   collective what;
-  const char* choreography;
-  const char* preset;
-  const char* layout;  ///< empty: flat
+  std::string choreography;
+  std::string preset;
+  std::string layout;  ///< empty: flat
   int ranks;           ///< 0: the layout's
   std::size_t bytes;   ///< of a block; of v-forms a block between two ranks at most
   performed_by by;
-  const char* discipline = "fifo";
-  bool slow = false;  ///< not with --quick
+  std::string discipline = "fifo";
+  bool slow = false;     ///< not with --quick
+  bool uniform = false;  ///< an all_to_all whose blocks are all alike
 };
 
 struct row {
@@ -71,9 +75,9 @@ double seconds_since(clock_type::time_point begin) {
 hardware machine_of(const task& t) {
   preset_request request;
   request.ranks = t.ranks, request.layout = t.layout;
-  if (std::strcmp(t.preset, "fat_tree") == 0) request.structure = {{"radix", "64"}};
+  if (t.preset == "fat_tree") request.structure = {{"radix", "64"}};
   hardware on = build_preset(t.preset, request);
-  if (std::strcmp(t.discipline, "fifo") != 0)
+  if (t.discipline != "fifo")
     for (const element_class& c : on.classes)
       if (std::ranges::none_of(on.switches, [&](const reducing_switch& s) {
             return s.unit != no_element && &on.class_of(s.unit) == &c;  // where a switch reduces must be fifo
@@ -90,14 +94,19 @@ std::vector<std::size_t> uneven_counts(int ranks, std::size_t most) {
   return counts;
 }
 
+stage stage_of(const task& t, const hardware& on) {
+  stage at = flat_stage(t.what, on.ranks);
+  if (on.arrangement.size() == on.ranks) at.placement = on.arrangement;
+  at.uniform = t.uniform || t.what != collective::all_to_all;
+  return at;
+}
+
 row run_one(const task& t) {
   row r{};
   auto begin = clock_type::now();
   const hardware on = machine_of(t);
   r.ranks = on.ranks;
-  stage at = flat_stage(t.what, on.ranks);
-  if (on.arrangement.size() == on.ranks) at.placement = on.arrangement;
-  at.uniform = t.what != collective::all_to_all;
+  const stage at = stage_of(t, on);
   score notes = lower_syncs(write_score(*find_choreography(t.choreography), at));
   std::vector<std::size_t> counts;
   if (!at.uniform) notes = one_cell_per_step(notes), counts = uneven_counts(on.ranks, t.bytes / 4);
@@ -194,6 +203,36 @@ std::vector<task> all_tasks() {
   return all;
 }
 
+/// With what a preset has to be asked for so many ranks, or more where it has no choice.
+task on_preset(std::string_view preset, int ranks) {
+  task t{"every", collective::all_reduce, "", std::string{preset}, "", 0, mib, player};
+  const std::string servers = std::to_string(std::max(ranks / 8, 2)) + "x8";
+  if (preset == "flat" || preset == "fat_tree") t.ranks = ranks;
+  else if (preset == "machine" || preset == "dgx_h100" || preset == "ascend_a2") t.layout = servers;
+  return t;  // the others have a size of their own
+}
+
+std::vector<task> every_task(int ranks) {
+  constexpr std::int64_t most_steps = 4'200'000;
+  std::vector<task> all;
+  for (const preset& p : all_presets()) {
+    task t = on_preset(p.name, ranks);
+    const hardware on = machine_of(t);
+    for (const choreography* c : all_choreographies())
+      for (const collective what : c->collectives)
+        for (const bool uniform : {true, false}) {
+          t.what = what, t.choreography = std::string{c->name}, t.uniform = uniform;
+          if (!uniform && what != collective::all_to_all) continue;
+          if (!uniform) t.bytes = 64 << 10;
+          else t.bytes = what == collective::all_to_all ? 16 << 10 : mib;
+          const stage at = stage_of(t, on);
+          if (!refusal(*c, at).empty() || tally_of(*c, at).steps() > most_steps) continue;
+          all.push_back(t);
+        }
+  }
+  return all;
+}
+
 bool wanted(const std::string& groups, const char* group, bool when_none) {
   if (groups.empty()) return when_none;
   return ("," + groups + ",").find("," + std::string{group} + ",") != std::string::npos;
@@ -205,32 +244,36 @@ int main(int argc, char** argv) {
   bool quick = false;
   std::string file, only;
   const char* discipline = nullptr;
-  int rounds = 1;
+  int rounds = 1, ranks = 256;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) quick = true;
     else if (std::strcmp(argv[i], "--discipline") == 0 && i + 1 < argc) discipline = argv[++i];
     else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
     else if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) rounds = std::atoi(argv[++i]);
+    else if (std::strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) ranks = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) file = argv[++i];
     else return std::fprintf(stderr, "study: unknown argument %s\n", argv[i]), 2;
   }
-  std::printf("%-12s %-21s %-8s %7s %-7s %6s %9s %9s %9s %11s %9s %9s %13s %8s\n", "collective", "choreography",
+  std::printf("%-14s %-21s %-11s %7s %-7s %6s %9s %9s %9s %11s %9s %9s %13s %8s\n", "collective", "choreography",
               "machine", "ranks", "links", "by", "steps", "events", "write(s)", "set-up(us/r)", "run(s)", "Msteps/s",
               "virtual(us)", "peak(MB)");
   nlohmann::json rows = nlohmann::json::array();
-  for (task t : all_tasks()) {
-    if (!wanted(only, t.group, std::strcmp(t.group, "million") != 0)) continue;
+  std::vector<task> tasks = all_tasks();
+  if (wanted(only, "every", false))
+    for (task& t : every_task(ranks)) tasks.push_back(std::move(t));
+  for (task& t : tasks) {
+    if (!wanted(only, t.group, std::strcmp(t.group, "million") != 0 && std::strcmp(t.group, "every") != 0)) continue;
     if (quick && t.slow) continue;
     if (discipline != nullptr) t.discipline = discipline;
     const row r = fastest_of(t, rounds);
     const char* const by = t.by == states ? "states" : "player";
-    const std::string what = std::string{name(t.what)} + (t.what == collective::all_to_all ? "_v" : "");
+    const std::string what = std::string{name(t.what)} + (t.what == collective::all_to_all && !t.uniform ? "_v" : "");
     const double rate = r.steps == 0 ? 0 : static_cast<double>(r.steps) / r.run_seconds;
     const double set_up = r.ranks == 0 ? 0 : r.set_up_seconds * 1e6 / r.ranks;
-    std::printf("%-12s %-21s %-8s %7d %-7s %6s %9llu %9llu %9.2f %11.2f %9.3f %9.2f %13.1f %8.0f\n", what.c_str(),
-                t.choreography, t.preset, r.ranks, t.discipline, by, static_cast<unsigned long long>(r.steps),
-                static_cast<unsigned long long>(r.events), r.write_seconds, set_up, r.run_seconds, rate / 1e6,
-                r.virtual_us, r.megabytes);
+    std::printf("%-14s %-21s %-11s %7d %-7s %6s %9llu %9llu %9.2f %11.2f %9.3f %9.2f %13.1f %8.0f\n", what.c_str(),
+                t.choreography.c_str(), t.preset.c_str(), r.ranks, t.discipline.c_str(), by,
+                static_cast<unsigned long long>(r.steps), static_cast<unsigned long long>(r.events), r.write_seconds,
+                set_up, r.run_seconds, rate / 1e6, r.virtual_us, r.megabytes);
     std::fflush(stdout);
     rows.push_back({{"collective", what},
                     {"choreography", t.choreography},
