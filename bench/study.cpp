@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the study mode is: chunk steps per second, set-up and memory, by collective, choreography, machine, discipline and who performs
 // them (the ranks' states, or the player). Usage: study [--quick] [--only GROUP,…] [--ranks N] [--discipline fifo|fair|max_min] [--rounds N]
-// [--json FILE]
+// [--match TEXT] [--json FILE]; TEXT: only rows of whose "collective choreography machine ranks-or-layout" it is a part.
 // Groups: ring, tree, doubling, hierarchical, all_to_all_v, discipline; only when they are named: million, and every (each choreography for each
 // collective that it offers, on --ranks ranks of each preset, as far as a score has no more than some four million steps).
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory. Seconds are CPU time; of
@@ -64,7 +64,8 @@ struct task {
 
 struct row {
   int ranks;
-  std::uint64_t steps, messages, events;
+  std::uint64_t steps, messages, events, trace;
+  std::int64_t end_ps, waited_ps;
   double write_seconds, set_up_seconds, run_seconds, virtual_us, megabytes;
 };
 
@@ -132,7 +133,8 @@ row run_one(const task& t) {
   const virtual_outcome o = perform_virtually(notes, shape, {}, on, options);
   r.run_seconds = seconds_since(first.begin);
   r.set_up_seconds = first.set_up;
-  r.steps = o.steps, r.messages = o.messages, r.events = o.events;
+  r.steps = o.steps, r.messages = o.messages, r.events = o.events, r.trace = o.trace;
+  r.end_ps = o.end_ps, r.waited_ps = o.waited_chunk_ps + o.waited_credit_ps;
   r.virtual_us = static_cast<double>(o.end_ps) / 1e6;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -242,7 +244,7 @@ bool wanted(const std::string& groups, const char* group, bool when_none) {
 
 int main(int argc, char** argv) {
   bool quick = false;
-  std::string file, only;
+  std::string file, only, match;
   const char* discipline = nullptr;
   int rounds = 1, ranks = 256;
   for (int i = 1; i < argc; ++i) {
@@ -251,6 +253,7 @@ int main(int argc, char** argv) {
     else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
     else if (std::strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) rounds = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) ranks = std::atoi(argv[++i]);
+    else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc) match = argv[++i];
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) file = argv[++i];
     else return std::fprintf(stderr, "study: unknown argument %s\n", argv[i]), 2;
   }
@@ -265,9 +268,11 @@ int main(int argc, char** argv) {
     if (!wanted(only, t.group, std::strcmp(t.group, "million") != 0 && std::strcmp(t.group, "every") != 0)) continue;
     if (quick && t.slow) continue;
     if (discipline != nullptr) t.discipline = discipline;
+    const std::string what = std::string{name(t.what)} + (t.what == collective::all_to_all && !t.uniform ? "_v" : "");
+    const std::string size = t.ranks > 0 ? std::to_string(t.ranks) : t.layout;
+    if ((what + " " + t.choreography + " " + t.preset + " " + size).find(match) == std::string::npos) continue;
     const row r = fastest_of(t, rounds);
     const char* const by = t.by == states ? "states" : "player";
-    const std::string what = std::string{name(t.what)} + (t.what == collective::all_to_all && !t.uniform ? "_v" : "");
     const double rate = r.steps == 0 ? 0 : static_cast<double>(r.steps) / r.run_seconds;
     const double set_up = r.ranks == 0 ? 0 : r.set_up_seconds * 1e6 / r.ranks;
     std::printf("%-14s %-21s %-11s %7d %-7s %6s %9llu %9llu %9.2f %11.2f %9.3f %9.2f %13.1f %8.0f\n", what.c_str(),
@@ -289,6 +294,9 @@ int main(int argc, char** argv) {
                     {"run_s", r.run_seconds},
                     {"steps_per_s", rate},
                     {"virtual_us", r.virtual_us},
+                    {"end_ps", r.end_ps},
+                    {"waited_ps", r.waited_ps},
+                    {"trace", r.trace},
                     {"peak_mb", r.megabytes}});
   }
   if (!file.empty()) std::ofstream{file} << rows.dump(1) << '\n';

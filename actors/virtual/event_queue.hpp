@@ -31,6 +31,18 @@ public:
   /// @pre not empty
   time_type next_time() const { return heap_.front().time; }
 
+  /// Shows the next events, as far as they are known without moving anything: those that share the first one's time, in order; behind them, in no
+  /// order, the first ones of buckets near the heap's top. `visit(n, event)`, n = 1, 2, … up to `most`.
+  template <class Visit>
+  void look_ahead(int most, Visit visit) const {
+    if (heap_.empty()) return;
+    int n = 0;
+    for (std::uint32_t at = buckets_[heap_.front().bucket].first; at != none && n < most; at = nodes_[at].next)
+      visit(++n, nodes_[at].what);
+    for (std::size_t i = 1; i < 5 && i < heap_.size() && n < most; ++i)
+      visit(++n, nodes_[buckets_[heap_[i].bucket].first].what);
+  }
+
   /// @pre time ≥ the time of the last event that was popped
   void push(time_type time, const Event& what) {
     const std::uint32_t at = new_node(what);

@@ -34,7 +34,7 @@ struct player::port {
   std::byte* slot(int, rank_t, std::size_t) { return nullptr; }
   bool transfer(int, std::byte*, const std::byte*, std::size_t) { return true; }
   bool carries_payload() const { return false; }
-  bool begin_work(int lane, const instruction& i, lane_wait::reason lacked) {
+  bool begin_work(int lane, const brief_instruction& i, lane_wait::reason lacked) {
     return of.begin_work(channel, lane, i, lacked);
   }
 };
@@ -74,6 +74,20 @@ void player::advance(int channel, int lane) {
 void player::arrived(std::uint32_t connection, std::uint32_t) {
   const std::int32_t lane = with_.ways.at(connection).lane;
   advance(with_.channels == 1 ? 0 : lane / with_.lanes, with_.channels == 1 ? lane : lane % with_.lanes);
+}
+
+void player::expect_arrival(std::uint32_t message, int n) {
+  if (n == 5) {
+    with_.ways.expect_message(message);
+    fetch_lines(performers_.data(), 1);
+  } else if (n == 3) {
+    with_.ways.expect_connection(message);
+  } else if (n == 1 && !performers_.empty()) {
+    const std::int32_t lane = with_.ways.connection_of(message).lane;
+    const auto channel = static_cast<std::size_t>(with_.channels == 1 ? 0 : lane / with_.lanes);
+    performers_[channel].expect_lane(with_.channels == 1 ? lane : lane % with_.lanes);
+    expect_lane(lane);
+  }
 }
 
 void player::work_ended(int channel, int lane) {

@@ -50,6 +50,7 @@ private:
   void perform() override;
   void arrived(std::uint32_t connection, std::uint32_t message) override;
   void work_ended(int channel, int lane) override;
+  void expect_arrival(std::uint32_t message, int n) override;
   /// Of this lane alone something has come; −1: nobody knows of which.
   void advance(int channel, int lane = -1);
 

@@ -5,7 +5,7 @@ namespace troupe::actors {
 
 namespace {
 
-span_kind kind_of(const instruction& i) {
+span_kind kind_of(const brief_instruction& i) {
   if (i.kind == step_kind::sync) return span_kind::sync;
   if (reduces(i.kind)) return span_kind::reduce;
   return i.kind == step_kind::send ? span_kind::send : span_kind::copy;
@@ -13,7 +13,7 @@ span_kind kind_of(const instruction& i) {
 
 }  // namespace
 
-void recorder::step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since,
+void recorder::step(rank_t rank, std::int32_t lane, const brief_instruction& i, std::uint64_t bytes, std::int64_t since,
                     std::int64_t begin, std::int64_t end, virtual_cause::reason why, std::int64_t flow) {
   using reason = virtual_cause::reason;
   virtual_span s;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/virtual/virtual_run.hpp"
+#include "protocols/program/lazy_program.hpp"
 #include "protocols/score/score.hpp"
 
 namespace troupe::actors {
@@ -35,7 +36,7 @@ public:
 
   /// A lane begins a step, whose work will end at `end`. `waited` since `since`, for `why`; `flow`: the message that it takes, −1:
   /// none.
-  void step(rank_t rank, std::int32_t lane, const instruction& i, std::uint64_t bytes, std::int64_t since,
+  void step(rank_t rank, std::int32_t lane, const brief_instruction& i, std::uint64_t bytes, std::int64_t since,
             std::int64_t begin, std::int64_t end, virtual_cause::reason why, std::int64_t flow);
   /// The work of the rank's present step on `lane` ended only now.
   void ended(rank_t rank, std::int32_t lane, std::int64_t now);

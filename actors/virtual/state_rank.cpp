@@ -354,7 +354,7 @@ bool state_rank::begin_work(const operation_key&, int channel, int lane, const i
                             lane_wait::reason lacked) {
   if (with_.failure) return false;
   try {
-    return virtual_rank::begin_work(channel, lane, i, lacked);
+    return virtual_rank::begin_work(channel, lane, brief_instruction{i}, lacked);
   } catch (...) {
     // What the modelled hardware cannot do is no failure of the operation: the run ends.
     if (!with_.failure) with_.failure = std::current_exception();

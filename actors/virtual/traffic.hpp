@@ -68,6 +68,11 @@ struct
   std::int32_t unused = 0;  ///< no bytes between messages' members
 };
 
+/// Has the processor fetch memory that will be needed soon. Not a promise.
+inline void fetch_lines(const void* at, int lines) {
+  for (int i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const std::byte*>(at) + 64 * i);
+}
+
 /// What a rank hears of.
 class rank_events {
 public:
@@ -79,7 +84,14 @@ public:
   virtual void handle(loss_event) = 0;
   virtual void handle(word_event) = 0;
 
+  /// A message comes in `n` events or so. What is touched then is fetched in steps, each of which needs what the one before fetched.
+  void expect(arrival_event e, int n) {
+    if (n == virtual_scheduler::farthest_look) fetch_lines(this, 3);
+    else if (n < 6) expect_arrival(e.message, n);
+  }
+
 protected:
+  virtual void expect_arrival(std::uint32_t /*message*/, int /*n*/) {}
   ~rank_events() = default;
 };
 
@@ -235,6 +247,24 @@ public:
     else pass(e.message, time_.now());
   }
   void handle(done_event e);
+  void expect(head_event e, int n) const {
+    if (n == 6) expect_message(e.message);
+    else if (n == 4) expect_connection(e.message);
+    else if (n == 2) expect_elements(e.message);
+  }
+
+  // -- fetching what will be touched soon; each needs what the one before fetched --
+
+  void expect_message(std::uint32_t index) const { fetch_lines(&messages_[index], 2); }
+  void expect_connection(std::uint32_t index) const { fetch_lines(&connections_[messages_[index].connection], 1); }
+  void expect_elements(std::uint32_t index) const {
+    const virtual_message& m = messages_[index];
+    const connection& c = connections_[m.connection];
+    if (c.hops > connection::short_way) return;
+    for (std::uint16_t h = m.hop; h < c.hops; ++h) fetch_lines(&elements_[static_cast<std::size_t>(c.elements[h])], 2);
+  }
+  /// Of a message that will have arrived.
+  const connection& connection_of(std::uint32_t message) const { return connections_[messages_[message].connection]; }
 
   // -- afterwards --
 

@@ -18,11 +18,6 @@ namespace {
 /// What a player and its lanes take, about. Only how soon its memory lies on large pages depends on them.
 constexpr std::size_t bytes_a_rank = 512, bytes_a_lane = 192;
 
-/// Of all lanes together. A machine that is slow enough, with lanes enough, waits longer than can be counted.
-void add_wait(std::int64_t& total, std::int64_t more) {
-  if (__builtin_add_overflow(total, more, &total)) total = std::numeric_limits<std::int64_t>::max();
-}
-
 }  // namespace
 
 virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardware& h, const virtual_options& o,
@@ -43,6 +38,7 @@ virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardwa
   free_steps = c.step.count() == 0 && c.send.count() == 0 && c.receive.count() == 0 && c.forward.count() == 0 &&
                c.transfer.count() == 0 && c.copy_rate == 0 && c.reduce_rate == 0 && c.sync.count() < 0 &&
                h.places.empty() && notes.switches.empty();
+  messages_are_free = free_steps && record == nullptr;
   barriers.resize(static_cast<std::size_t>(lanes * channels));
   finished.assign(static_cast<std::size_t>(notes.ranks), -1);
   unfinished = notes.ranks;
@@ -50,14 +46,10 @@ virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardwa
 
 // -- a step -----------------------------------------------------------------------------------------------------------
 
-bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked) {
-  lane_info& l = at(channel, lane);
+bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const brief_instruction& i,
+                                    lane_wait::reason lacked) {
   const std::int64_t now = with_.ways.time().now();
-  ++with_.steps;
-  if (now > l.since) {
-    if (lacked == lane_wait::reason::chunk) add_wait(with_.waited_chunk, now - l.since);
-    else if (lacked == lane_wait::reason::credit) add_wait(with_.waited_credit, now - l.since);
-  }
+  note_wait(l, lacked, now);
   const std::int32_t global = channel * with_.lanes + lane;
   const bool is_barrier = i.kind == step_kind::sync;
   const std::int64_t end = with_.free_steps || is_barrier ? now : end_of_work(i, lane, now);
@@ -75,7 +67,7 @@ bool virtual_rank::begin_work(int channel, int lane, const instruction& i, lane_
   return false;
 }
 
-void virtual_rank::note_begin(lane_info& l, std::int32_t lane, const instruction& i, lane_wait::reason lacked,
+void virtual_rank::note_begin(lane_info& l, std::int32_t lane, const brief_instruction& i, lane_wait::reason lacked,
                               std::int64_t now, std::int64_t end) {
   using reason = virtual_cause::reason;
   const bool lacked_message = lacked == lane_wait::reason::chunk || lacked == lane_wait::reason::credit;
@@ -98,32 +90,34 @@ std::int64_t time_for(std::uint64_t bytes, std::uint64_t rate) {
 }
 
 /// Bytes that a step's kernels read and write, for work that passes the DMA engine.
-std::uint64_t touched(const instruction& i, std::uint64_t bytes) { return (reduces(i.kind) ? 3 : 2) * bytes; }
+std::uint64_t touched(const brief_instruction& i, std::uint64_t bytes) { return (reduces(i.kind) ? 3 : 2) * bytes; }
 
-bool is_shared(const location& at) {
-  return at.buffer == buffer_kind::l2 || (at.buffer != buffer_kind::none && at.owner != self);
+bool is_shared(buffer_kind buffer, rank_t owner) {
+  return buffer == buffer_kind::l2 || (buffer != buffer_kind::none && owner != self);
 }
+bool shares_source(const brief_instruction& i) { return is_shared(i.source, i.source_owner); }
+bool shares_target(const brief_instruction& i) { return is_shared(i.target, i.target_owner); }
 
 }  // namespace
 
 /// Begins the step's accesses to others' memory. False: there are none.
-bool virtual_rank::access_shared(const instruction& i, std::int32_t lane) {
+bool virtual_rank::access_shared(const brief_instruction& i, std::int32_t lane) {
   const bool local = i.kind == step_kind::copy || i.kind == step_kind::reduce || i.kind == step_kind::dma_get ||
                      i.kind == step_kind::dma_put;
-  if (!local || (!is_shared(i.source) && !is_shared(i.target))) return false;
+  if (!local || (!shares_source(i) && !shares_target(i))) return false;
   const std::uint64_t bytes = i.elements * with_.shape.element_size;
-  const auto begin = [&](const location& at, bool writes) {
+  const auto begin = [&](buffer_kind buffer, rank_t owner, bool writes) {
     ++lanes_[static_cast<std::size_t>(lane)].accesses;
-    with_.ways.access(with_.part, rank_, lane, at.buffer == buffer_kind::l2 ? shared_segment : at.owner, writes, bytes);
+    with_.ways.access(with_.part, rank_, lane, buffer == buffer_kind::l2 ? shared_segment : owner, writes, bytes);
   };
-  if (is_shared(i.source)) begin(i.source, false);
-  if (is_shared(i.target)) begin(i.target, true);
-  if (is_shared(i.target) && i.kind == step_kind::reduce) begin(i.target, false);
+  if (shares_source(i)) begin(i.source, i.source_owner, false);
+  if (shares_target(i)) begin(i.target, i.target_owner, true);
+  if (shares_target(i) && i.kind == step_kind::reduce) begin(i.target, i.target_owner, false);
   return true;
 }
 
 /// At a seat, what the switch copies or reduces from the rank's memory passes the link to it, and what the rank copies from there the link back.
-bool virtual_rank::exchange_with_switch(const instruction& i, std::int32_t lane) {
+bool virtual_rank::exchange_with_switch(const brief_instruction& i, std::int32_t lane) {
   const seat_map& seats = with_.ways.seats(with_.part);
   if (seats.empty() || (i.kind != step_kind::copy && i.kind != step_kind::reduce)) return false;
   const auto own = static_cast<std::size_t>(lane % with_.lanes);
@@ -138,7 +132,7 @@ bool virtual_rank::exchange_with_switch(const instruction& i, std::int32_t lane)
 }
 
 /// A switch only reduces: it has no steps to begin, and what it carries is the links' matter.
-std::int64_t virtual_rank::end_of_switch_work(std::int32_t which, const instruction& i, std::int64_t now) {
+std::int64_t virtual_rank::end_of_switch_work(std::int32_t which, const brief_instruction& i, std::int64_t now) {
   const element_index unit = with_.on.switches[static_cast<std::size_t>(with_.ways.switch_of(with_.part, which))].unit;
   if (!reduces(i.kind) || unit == no_element) return now;
   const std::uint64_t bytes = i.elements * with_.shape.element_size;
@@ -148,7 +142,7 @@ std::int64_t virtual_rank::end_of_switch_work(std::int32_t which, const instruct
 }
 
 /// When the step's own work is done, if it begins now.
-std::int64_t virtual_rank::end_of_work(const instruction& i, int lane, std::int64_t now) {
+std::int64_t virtual_rank::end_of_work(const brief_instruction& i, int lane, std::int64_t now) {
   if (const std::int32_t which = with_.ways.seats(with_.part).of(rank_, static_cast<std::size_t>(lane)); which >= 0)
     return end_of_switch_work(which, i, now);
   const host_costs& host = with_.on.host;
@@ -160,7 +154,7 @@ std::int64_t virtual_rank::end_of_work(const instruction& i, int lane, std::int6
   if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
   if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
     alone += host.transfer.count();
-    if (at.dma == no_element || is_shared(i.source) || is_shared(i.target))
+    if (at.dma == no_element || shares_source(i) || shares_target(i))
       return now + alone;  // shared: the engine is part of the way
     const element_class& engine = with_.on.class_of(at.dma);
     return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
@@ -172,7 +166,7 @@ std::int64_t virtual_rank::end_of_work(const instruction& i, int lane, std::int6
   if (reduces(i.kind)) alone += time_for(bytes, host.reduce_rate);
   else if (copies) alone += time_for(bytes, host.copy_rate);
   std::int64_t end = alone == 0 ? now : with_.ways.work(at.core, alone, bytes);
-  const bool in_l0 = i.source.buffer == buffer_kind::l0 && i.target.buffer == buffer_kind::l0;
+  const bool in_l0 = i.source == buffer_kind::l0 && i.target == buffer_kind::l0;
   if (host.work_uses_dma && at.dma != no_element && !in_l0 && (reduces(i.kind) || copies)) {
     const std::uint64_t through = touched(i, bytes);
     end = std::max(end, with_.ways.work(at.dma, with_.on.occupancy(at.dma, through).count(), through) + fixed);

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@
 #include "actors/virtual/large_pages.hpp"
 #include "actors/virtual/traffic.hpp"
 #include "protocols/perform/performer.hpp"
-#include "protocols/program/program.hpp"
+#include "protocols/program/lazy_program.hpp"
 
 namespace troupe::actors {
 
@@ -54,7 +55,8 @@ public:
   recorder* record;
   const int lanes, channels;
   const call_shape& shape;
-  bool free_steps;  ///< a rank's own work takes no time at all
+  bool free_steps;         ///< a rank's own work takes no time at all
+  bool messages_are_free;  ///< the same, and nothing is recorded: a step that sends or receives is begun and done
 
   struct waiting_rank {
     rank_t rank;
@@ -98,7 +100,19 @@ protected:
   virtual void work_ended(int channel, int lane) = 0;
 
   /// A lane begins a step, which lacks nothing. True: its work takes no time. False: work_ended() will be called.
-  bool begin_work(int channel, int lane, const instruction& i, lane_wait::reason lacked);
+  bool begin_work(int channel, int lane, const brief_instruction& i, lane_wait::reason lacked) {
+    lane_info& l = at(channel, lane);
+    const std::int64_t now = with_.ways.time().now();
+    ++with_.steps;
+    const bool is_message = receives(i.kind) || sends(i.kind);
+    if (!with_.messages_are_free || !is_message) return begin_other_work(l, channel, lane, i, lacked);
+    note_wait(l, lacked, now);
+    l.since = l.work_end = now;
+    l.stepped = true;
+    l.at_barrier = false;
+    --unfinished_;
+    return true;
+  }
   /// Told to a rank where one was lost (word_event).
   virtual void on_word(std::uint32_t /*word*/) {}
   /// The others have to hear of it. @pre lost()
@@ -113,19 +127,32 @@ protected:
     if (performing_ && unfinished_ == 0 && !computing_) finish();
   }
   std::uint32_t incoming(int channel, int lane, rank_t from) {
-    return with_.ways.incoming(with_.part, rank_, channel, lane, from, at(channel, lane).in_hint);
+    lane_info& l = at(channel, lane);
+    if (l.in.peer != from) l.in = {from, with_.ways.incoming(with_.part, rank_, channel, lane, from, l.in_hint)};
+    return l.in.connection;
   }
   std::uint32_t outgoing(int channel, int lane, rank_t to) {
-    return with_.ways.outgoing(with_.part, rank_, channel, lane, to, at(channel, lane).out_hint);
+    lane_info& l = at(channel, lane);
+    if (l.out.peer != to) l.out = {to, with_.ways.outgoing(with_.part, rank_, channel, lane, to, l.out_hint)};
+    return l.out.connection;
   }
+
+  /// It will be turned soon.
+  void expect_lane(std::int32_t lane) const { fetch_lines(&lanes_[static_cast<std::size_t>(lane)], 2); }
 
   virtual_communicator& with_;
   const rank_t rank_;
 
 private:
+  /// Looked up last: a step asks several times, and mostly the next one asks for the same.
+  struct known_connection {
+    rank_t peer = -1;
+    std::uint32_t connection = no_connection;
+  };
   struct lane_info {
     std::int64_t since = 0;     ///< end of the lane's last step
     std::int64_t work_end = 0;  ///< of the rank's own part of a step that accesses others' memory
+    known_connection in, out;
     std::uint32_t in_hint = 0, out_hint = 0;
     int accesses = 0;  ///< under way
     bool stepped = false, at_barrier = false;
@@ -146,13 +173,23 @@ private:
   void begin();
   void finish();
   void compute_block(std::int32_t block);
-  void note_begin(lane_info& l, std::int32_t lane, const instruction& i, lane_wait::reason lacked, std::int64_t now,
-                  std::int64_t end);
+  bool begin_other_work(lane_info& l, int channel, int lane, const brief_instruction& i, lane_wait::reason lacked);
+  /// What the lane has waited for, of all lanes together. A machine that is slow enough, with lanes enough, waits longer than can be counted.
+  void note_wait(const lane_info& l, lane_wait::reason lacked, std::int64_t now) {
+    if (now <= l.since) return;
+    std::int64_t* total = nullptr;
+    if (lacked == lane_wait::reason::chunk) total = &with_.waited_chunk;
+    else if (lacked == lane_wait::reason::credit) total = &with_.waited_credit;
+    if (total != nullptr && __builtin_add_overflow(*total, now - l.since, total))
+      *total = std::numeric_limits<std::int64_t>::max();
+  }
+  void note_begin(lane_info& l, std::int32_t lane, const brief_instruction& i, lane_wait::reason lacked,
+                  std::int64_t now, std::int64_t end);
   bool reach_barrier(std::int32_t lane);
-  std::int64_t end_of_work(const instruction& i, int lane, std::int64_t now);
-  bool access_shared(const instruction& i, std::int32_t lane);
-  bool exchange_with_switch(const instruction& i, std::int32_t lane);
-  std::int64_t end_of_switch_work(std::int32_t which, const instruction& i, std::int64_t now);
+  std::int64_t end_of_work(const brief_instruction& i, int lane, std::int64_t now);
+  bool access_shared(const brief_instruction& i, std::int32_t lane);
+  bool exchange_with_switch(const brief_instruction& i, std::int32_t lane);
+  std::int64_t end_of_switch_work(std::int32_t which, const brief_instruction& i, std::int64_t now);
 
   std::span<lane_info> lanes_;    ///< by channel × lanes + lane
   std::uint64_t unfinished_ = 0;  ///< steps

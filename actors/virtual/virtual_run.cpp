@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/virtual/virtual_run.hpp"
 
-#include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -53,10 +50,8 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   std::unique_ptr<recorder> record;
   if (options.record) record = std::make_unique<recorder>(*options.record, notes, cut.channels);
 
-  // Torn down from the last to the first: actors refer to the state above them.
-  caf::actor_system_config config;
-  caf::actor_system system = make_virtual_actor_system(config);
-  virtual_scheduler& time = virtual_scheduler::of(system);
+  // Torn down from the last to the first: ranks refer to the state above them.
+  virtual_scheduler time;
   traffic ways{on, time, record.get()};
   const std::uint32_t part = ways.add(*sizes, on, options.protocol);
   ways.set_up(options.any_order ? traffic::ties::matter : traffic::ties::are_free);

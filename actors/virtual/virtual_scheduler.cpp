@@ -40,8 +40,10 @@ private:
   const virtual_scheduler& owner_;
 };
 
+virtual_scheduler::virtual_scheduler() : clock_(new virtual_clock(*this)) {}
+
 virtual_scheduler::virtual_scheduler(caf::actor_system& system)
-    : system_(system), unit_(new unit(system, this)), clock_(new virtual_clock(*this)) {}
+    : unit_(new unit(system, this)), clock_(new virtual_clock(*this)) {}
 
 virtual_scheduler::~virtual_scheduler() { stop(); }
 
@@ -89,7 +91,11 @@ bool virtual_scheduler::step() {
   if (time >= end_of_time) return false;  // what is left is never done; whoever ran it sees that from now()
   ++events_;
   note(what);
-  what.deliver(what, unit_.get());
+  if (looks_ahead_)
+    events_due_.look_ahead(farthest_look, [](int n, const event& later) {
+      if (later.how->expect != nullptr) later.how->expect(later, n);
+    });
+  what.how->deliver(what, unit_.get());
   if (!ready_.empty()) run_ready();
   return true;
 }

@@ -32,13 +32,14 @@ class virtual_scheduler final : public hosted_scheduler {
 public:
   using time_type = std::int64_t;  ///< picoseconds since the begin
 
+  /// Of states alone: no actor system, which would take longer to make than a small run takes.
+  virtual_scheduler();
   explicit virtual_scheduler(caf::actor_system& system);
   ~virtual_scheduler() override;
 
   /// The scheduler of a system that make_virtual_actor_system() made. Throws std::logic_error if it runs another one.
   static virtual_scheduler& of(caf::actor_system& system);
 
-  caf::actor_system& system() noexcept { return system_; }
   time_type now() const noexcept { return now_; }
   std::uint64_t events() const noexcept { return events_; }
   /// Hash over every event so far, in order: its time, its receiver (an actor by the order of their making) and its message.
@@ -52,17 +53,27 @@ public:
   }
   template <class Message>
   void at(time_type time, caf::abstract_actor& to, const Message& what) {
-    push<Message>(time, &to, to.id(), what, [](const event& due, caf_context* context) {
-      actors::deliver(*static_cast<caf::abstract_actor*>(due.to), context, message_of<Message>(due));
-    });
+    static constexpr handling how{[](const event& due, caf_context* context) {
+                                    actors::deliver(*static_cast<caf::abstract_actor*>(due.to), context,
+                                                    message_of<Message>(due));
+                                  },
+                                  nullptr};
+    push<Message>(time, &to, to.id(), what, how);
   }
   /// The same for a state, which gets to.handle(what). `number` stands for it in the trace. The handler must not throw what the
-  /// run's owner is not to see: it leaves run().
+  /// run's owner is not to see: it leaves run(). A state that has `expect(what, n)` is told of what comes n events later, perhaps, if
+  /// looks_ahead(): time to fetch what it will touch.
   template <class State, class Message>
   void tell(time_type time, State& to, std::uint32_t number, const Message& what) {
-    push<Message>(time, &to, number, what, [](const event& due, caf_context*) {
-      static_cast<State*>(due.to)->handle(message_of<Message>(due));
-    });
+    static constexpr auto expect = [] {
+      void (*tells)(const event&, int) = nullptr;
+      if constexpr (requires { to.expect(what, 0); })
+        tells = [](const event& due, int n) { static_cast<State*>(due.to)->expect(message_of<Message>(due), n); };
+      return tells;
+    }();
+    static constexpr handling how{
+        [](const event& due, caf_context*) { static_cast<State*>(due.to)->handle(message_of<Message>(due)); }, expect};
+    push<Message>(time, &to, number, what, how);
   }
   /// The same for whoever knows how: `to` is a handle that leads to either (traffic.hpp, rank_seat).
   template <class Handle, class Message>
@@ -87,16 +98,25 @@ public:
     return run(~std::uint64_t{0} / 2, [] { return true; });
   }
 
+  /// For runs whose states do not fit into the caches. Changes no event.
+  void looks_ahead(bool on) noexcept { looks_ahead_ = on; }
+  static constexpr int farthest_look = 8;
+
   // -- for CAF --
   void enqueue(caf::resumable* job) override;
   caf::actor_clock& clock() noexcept override;
   void stop() override;
 
 private:
+  struct event;
+  struct handling {
+    void (*deliver)(const event&, caf_context*);
+    void (*expect)(const event&, int);  ///< may be null
+  };
   struct event {
     static constexpr std::size_t room = 16;
     void* to;
-    void (*deliver)(const event&, caf_context*);
+    const handling* how;
     alignas(8) unsigned char what[room];
     std::uint32_t number;  ///< of its receiver
   };
@@ -110,12 +130,11 @@ private:
     return message;
   }
   template <class Message>
-  void push(time_type time, void* to, std::uint64_t number, const Message& what,
-            void (*deliver)(const event&, caf_context*)) {
+  void push(time_type time, void* to, std::uint64_t number, const Message& what, const handling& how) {
     static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) <= event::room);
     // note() hashes its bytes.
     static_assert(std::is_empty_v<Message> || std::has_unique_object_representations_v<Message>);
-    event e{to, deliver, {}, static_cast<std::uint32_t>(number)};
+    event e{to, &how, {}, static_cast<std::uint32_t>(number)};
     if constexpr (!std::is_empty_v<Message>) std::memcpy(e.what, &what, sizeof what);
     events_due_.push(time < now_ ? now_ : time, e);
   }
@@ -124,14 +143,13 @@ private:
   void note(const event& what) noexcept;
   void run_ready();
 
-  caf::actor_system& system_;
   time_type now_ = 0;
   std::uint64_t events_ = 0;
   std::uint64_t trace_ = 0;
   event_queue<event> events_due_;
   std::vector<caf::resumable*> ready_;  ///< from next_ready_ on
   std::size_t next_ready_ = 0;
-  bool stopped_ = false;
+  bool stopped_ = false, looks_ahead_ = false;
   std::unique_ptr<unit> unit_;
   std::unique_ptr<virtual_clock> clock_;
 };

@@ -27,7 +27,8 @@
 //   bool carries_payload()                    false: no kernel is called and no memory touched
 //
 // The code is a program, or anything that offers the same: lanes_per_channel, element_size, operands, sums, and lane(channel, l), whose
-// result has size(), empty() and operator[] (by reference or by value; then also brief(), what a lane keeps of an instruction, and its whole()).
+// result has size(), empty() and operator[]: an instruction by reference, or a brief one by value, which does not say where its bytes are, for ports
+// that carry none.
 // Code that has `lane_memory`, a memory resource, gets the lanes' states there.
 
 #include <algorithm>
@@ -99,8 +100,7 @@ void perform_local(const instruction& i, const location* operands, const memory_
 
 /// A port under which work takes time.
 template <class Port>
-concept timed_port = requires(Port& port, int lane, const instruction& i, lane_wait::reason lacked) {
-  { port.begin_work(lane, i, lacked) } -> std::same_as<bool>;
+concept timed_port = requires(Port& port) {
   { port.carries_payload() } -> std::same_as<bool>;
 };
 
@@ -152,6 +152,11 @@ public:
     }
   }
 
+  /// That lane will be turned soon: fetches its state.
+  void expect_lane(int lane) const {
+    const auto* const state = reinterpret_cast<const std::byte*>(&lanes_[static_cast<std::size_t>(lane)]);
+    for (std::size_t at = 0; at < sizeof(lane_state); at += 64) __builtin_prefetch(state + at);
+  }
   /// The transfer that `lane` started has ended.
   void transferred(int lane) { at(lane).transfer = transfer_state::ended; }
 
@@ -164,14 +169,14 @@ private:
   enum class outcome : std::uint8_t { moved, stuck, mismatch };
   using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
   /// The next instruction of code that makes it on the fly: made once, however often the lane looks whether it lacks something.
-  static constexpr bool makes_instructions =
-      !std::is_reference_v<decltype(std::declval<const lane_code&>()[std::size_t{}])>;
-  template <class Lane>
+  using instruction_of_code = decltype(std::declval<const lane_code&>()[std::size_t{}]);
+  static constexpr bool makes_instructions = !std::is_reference_v<instruction_of_code>;
+  template <class Instruction>
   struct kept_of {};
-  template <class Lane>
-    requires requires(const Lane& lane) { lane.brief(std::size_t{}); }
-  struct kept_of<Lane> {
-    decltype(std::declval<const Lane&>().brief(std::size_t{})) what;
+  template <class Instruction>
+    requires(!std::is_reference_v<Instruction>)
+  struct kept_of<Instruction> {
+    Instruction what;
     std::size_t of = ~std::size_t{0};
   };
   struct lane_state {
@@ -180,21 +185,20 @@ private:
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
     transfer_state transfer = transfer_state::none;
     lane_wait wait;
-    [[no_unique_address]] kept_of<std::remove_cvref_t<lane_code>> kept;
+    [[no_unique_address]] kept_of<instruction_of_code> kept;
   };
 
-  static decltype(auto) present(lane_state& l) {
+  static const auto& present(lane_state& l) {
     if constexpr (makes_instructions) {
-      if (l.kept.of != l.next) l.kept = {l.code.brief(l.next), l.next};
-      return l.kept.what.whole();
+      if (l.kept.of != l.next) l.kept = {l.code[l.next], l.next};
+      return l.kept.what;
     } else {
-      return (l.code[l.next]);
+      return l.code[l.next];
     }
   }
-  static std::int32_t present_step(lane_state& l) {
-    if constexpr (makes_instructions) return l.kept.of == l.next ? l.kept.what.score_step : l.code[l.next].score_step;
-    else return l.code[l.next].score_step;
-  }
+  /// Does it say where its bytes are? A brief one does not, and no port asks for them.
+  template <class Instruction>
+  static constexpr bool has_places = std::same_as<Instruction, instruction>;
 
   lane_state& at(int lane) { return lanes_[static_cast<std::size_t>(lane)]; }
   template <class Port>
@@ -203,18 +207,25 @@ private:
   outcome step_once(Port& port, int lane);
   template <class Port>
   outcome fan_once(Port& port, int lane);
-  template <class Port>
-  outcome perform(Port& port, int lane, const instruction& i, bool completes);
-  template <class Port>
-  void expect(Port& port, int lane, const instruction& i) const;
-  template <class Port>
-  void receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries, bool completes);
+  template <class Port, class Instruction>
+  outcome perform(Port& port, int lane, const Instruction& i, bool completes);
+  template <class Port, class Instruction>
+  void expect(Port& port, int lane, const Instruction& i) const;
+  template <class Port, class Instruction>
+  void receive(Port& port, int lane, const Instruction& i, const chunk& incoming, bool carries, bool completes);
   template <class Port>
   static void tell(Port& port, int lane, std::size_t index);
-  bool ready(const instruction& i) const;
+  template <class Instruction>
+  bool ready(const Instruction& i) const {
+    return i.after_lane < 0 ||
+           lanes_[static_cast<std::size_t>(i.after_lane)].next > static_cast<std::size_t>(i.after_index);
+  }
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
-  static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane);
+  static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane) {
+    l.wait = {why, lane, peer, present(l).score_step};
+    return outcome::stuck;
+  }
   void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out,
                bool completes) const;
 
@@ -276,15 +287,19 @@ template <class Code>
 template <class Port>
 typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& port, int lane) {
   lane_state& l = at(lane);
-  const instruction& i = present(l);  // of code that makes it: for the time of this call
+  const auto& i = present(l);  // of code that makes it: for the time of this call
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
   if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
-  const outcome result = perform(port, lane, i, i.completes);
-  if (result != outcome::moved) return result;
-  if (i.arrives) [[unlikely]]
-    tell(port, lane, l.next);
+  if constexpr (has_places<std::remove_cvref_t<decltype(i)>>) {
+    const outcome result = perform(port, lane, i, i.completes);
+    if (result != outcome::moved) return result;
+    if (i.arrives) [[unlikely]]
+      tell(port, lane, l.next);
+  } else if (const outcome result = perform(port, lane, i, false); result != outcome::moved) {
+    return result;
+  }
   go_on(l);
-  return result;
+  return outcome::moved;
 }
 
 /// That output has come.
@@ -302,10 +317,11 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
   const std::size_t size = fan_size(l);
   // Whoever comes last completes what the last member would.
   const bool last = std::popcount(l.fan_done) + 1 == static_cast<int>(size);
-  const bool completes = last && l.code[l.next + size - 1].completes;
+  bool completes = false;
+  if constexpr (!makes_instructions) completes = last && l.code[l.next + size - 1].completes;
   for (std::size_t k = 0; k < size; ++k) {
     if ((l.fan_done >> k & 1u) != 0) continue;
-    const instruction& member = l.code[l.next + k];
+    const auto& member = l.code[l.next + k];
     if constexpr (timed_port<Port>)
       if (l.transfer != transfer_state::none && member.score_step != l.wait.step)
         continue;  // another one's work is under way
@@ -327,8 +343,8 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
 }
 
 template <class Code>
-template <class Port>
-typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const instruction& i,
+template <class Port, class Instruction>
+typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& port, int lane, const Instruction& i,
                                                                        bool completes) {
   lane_state& l = at(lane);
   const std::size_t bytes = i.elements * code_->element_size;
@@ -342,7 +358,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     if (incoming->bytes != bytes) return outcome::mismatch;
   }
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
-  if constexpr (requires { port.piece_ready(0); })
+  if constexpr (has_places<Instruction> && requires { port.piece_ready(0); })
     if (i.ready_part >= 0 && !port.piece_ready(i.ready_part))
       return stuck(l, lane_wait::reason::piece, i.ready_part, lane);
   bool carries = true;
@@ -358,29 +374,37 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     carries = port.carries_payload();
   }
 
-  switch (i.kind) {
-    case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
-    case step_kind::dma_get:
-    case step_kind::dma_put:
-      if (timed_port<Port> && !carries) break;
-      if (l.transfer == transfer_state::none && !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
-        l.transfer = transfer_state::under_way;
-      if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
-      l.transfer = transfer_state::none;
-      break;
-    default:
-      if (incoming != nullptr) receive(port, lane, i, *incoming, carries, completes);
-      else if (carries)
-        perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size, code_->sums);
-      break;
+  if constexpr (!has_places<Instruction>) {
+    if (incoming != nullptr) receive(port, lane, i, *incoming, false, completes);
+    else if (i.kind == step_kind::send) port.send(lane, i.to, nullptr, bytes);
+    return outcome::moved;
+  } else {
+    switch (i.kind) {
+      case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
+      case step_kind::dma_get:
+      case step_kind::dma_put:
+        if (timed_port<Port> && !carries) break;
+        if (l.transfer == transfer_state::none &&
+            !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
+          l.transfer = transfer_state::under_way;
+        if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
+        l.transfer = transfer_state::none;
+        break;
+      default:
+        if (incoming != nullptr) receive(port, lane, i, *incoming, carries, completes);
+        else if (carries)
+          perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size, code_->sums);
+        break;
+    }
+    return outcome::moved;
   }
-  return outcome::moved;
 }
 
 template <class Code>
-template <class Port>
-void basic_performer<Code>::expect(Port& port, int lane, const instruction& i) const {
-  if constexpr (requires(std::byte * place, std::size_t bytes) { port.expect(lane, i.from, place, bytes); }) {
+template <class Port, class Instruction>
+void basic_performer<Code>::expect(Port& port, int lane, const Instruction& i) const {
+  if constexpr (has_places<Instruction> &&
+                requires(std::byte * place, std::size_t bytes) { port.expect(lane, i.from, place, bytes); }) {
     // The place is the chunk's from the moment when nothing else is lacking: whoever sends it does so after all that the place held before
     // was read (the verifier has proved it), and so it does not matter that the bytes come before this lane looks again.
     const bool keeps_it = writes(i.kind) && !reduces(i.kind) && (!sends(i.kind) || port.can_send(lane, i.to));
@@ -389,25 +413,30 @@ void basic_performer<Code>::expect(Port& port, int lane, const instruction& i) c
 }
 
 template <class Code>
-template <class Port>
-void basic_performer<Code>::receive(Port& port, int lane, const instruction& i, const chunk& incoming, bool carries,
+template <class Port, class Instruction>
+void basic_performer<Code>::receive(Port& port, int lane, const Instruction& i, const chunk& incoming, bool carries,
                                     bool completes) {
-  as_received(i.kind, [&](auto step) {
-    std::byte* result = nullptr;
-    if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
-    else if (carries) result = memory_.at(i.target);
-    if (carries) {
-      const std::byte* data = incoming.data;
-      if constexpr (requires { port.fetch(lane, i.from, incoming, result); })
-        data = port.fetch(lane, i.from, incoming, step.combines ? nullptr : result);
-      if constexpr (!step.combines) {
-        if (result != data) troupe::copy(result, data, incoming.bytes);
-      } else if constexpr (step.with_target) combine(i, data, result, result, completes);
-      else combine(i, data, memory_.at(i.source), result, completes);
-    }
+  if constexpr (!has_places<Instruction>) {
     port.consume(lane, i.from);
-    if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);
-  });
+    if (sends(i.kind)) port.send(lane, i.to, nullptr, i.elements * code_->element_size);
+    return;
+  } else
+    as_received(i.kind, [&](auto step) {
+      std::byte* result = nullptr;
+      if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
+      else if (carries) result = memory_.at(i.target);
+      if (carries) {
+        const std::byte* data = incoming.data;
+        if constexpr (requires { port.fetch(lane, i.from, incoming, result); })
+          data = port.fetch(lane, i.from, incoming, step.combines ? nullptr : result);
+        if constexpr (!step.combines) {
+          if (result != data) troupe::copy(result, data, incoming.bytes);
+        } else if constexpr (step.with_target) combine(i, data, result, result, completes);
+        else combine(i, data, memory_.at(i.source), result, completes);
+      }
+      port.consume(lane, i.from);
+      if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);
+    });
 }
 
 template <class Code>
@@ -427,18 +456,12 @@ basic_performer<Code>::basic_performer(const Code& code, int channel, const memo
 }
 
 template <class Code>
-bool basic_performer<Code>::ready(const instruction& i) const {
-  return i.after_lane < 0 ||
-         lanes_[static_cast<std::size_t>(i.after_lane)].next > static_cast<std::size_t>(i.after_index);
-}
-
-template <class Code>
 std::size_t basic_performer<Code>::fan_size(const lane_state& l) const {
   const std::size_t most = std::min<std::size_t>(l.code.size() - l.next, 64);
-  const instruction& first = l.code[l.next];
+  const auto& first = l.code[l.next];
   std::size_t size = 1;
   for (; size < most; ++size) {
-    const instruction& member = l.code[l.next + size];
+    const auto& member = l.code[l.next + size];
     if (member.fan != first.fan || member.slice != first.slice) break;
   }
   return size;
@@ -448,13 +471,6 @@ template <class Code>
 void basic_performer<Code>::go_on(lane_state& l) {
   l.wait.why = lane_wait::reason::nothing;
   if (++l.next == l.code.size()) --unfinished_;
-}
-
-template <class Code>
-typename basic_performer<Code>::outcome basic_performer<Code>::stuck(lane_state& l, lane_wait::reason why, rank_t peer,
-                                                                     int lane) {
-  l.wait = {why, lane, peer, present_step(l)};
-  return outcome::stuck;
 }
 
 template <class Code>

@@ -80,7 +80,6 @@ std::size_t lazy_program::elements_of(const place& at, int channel, int slice) c
 brief_instruction lazy_program::expand(const step& from, std::int32_t position, int channel, int slice) const {
   brief_instruction made;
   made.kind = from.kind;
-  made.swapped = from.swapped;
   made.fan = from.fan;
   made.from = from.from;
   made.to = from.to;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A program that is never written down: each step of the score becomes an instruction when it is performed. compile() (program.hpp)
-// makes the same instructions for virtual time, with the places of cells; a study of millions of steps cannot afford its memory.
+// A program that is never written down: each step of the score becomes a brief instruction when it is performed. compile() (program.hpp)
+// makes the same instructions for virtual time, with the places of cells; a study of millions of steps cannot afford its memory, and one of
+// millions of ranks cannot afford more than a few cache lines a lane.
 //
 // Immutable once made; the score outlives it.
 
@@ -55,7 +56,7 @@ private:
 
 class lazy_program;
 
-/// What a lazy instruction says, without what it never has: a lane keeps one, and a run has millions of lanes.
+/// An instruction without the places of its bytes.
 struct brief_instruction {
   std::size_t elements = 0;
   rank_t from = -1, to = -1;
@@ -65,9 +66,22 @@ struct brief_instruction {
   std::uint16_t fan = 0;
   step_kind kind = step_kind::wait;
   buffer_kind source = buffer_kind::none, target = buffer_kind::none;
-  bool swapped = false;
 
-  instruction whole() const;
+  brief_instruction() = default;
+  explicit brief_instruction(const instruction& i)
+      : elements(i.elements),
+        from(i.from),
+        to(i.to),
+        source_owner(i.source.owner),
+        target_owner(i.target.owner),
+        after_lane(i.after_lane),
+        after_index(i.after_index),
+        score_step(i.score_step),
+        slice(i.slice),
+        fan(i.fan),
+        kind(i.kind),
+        source(i.source.buffer),
+        target(i.target.buffer) {}
 };
 
 /// One lane of one channel: lane()[i] is made on the fly.
@@ -82,8 +96,7 @@ public:
         channel_(channel) {}
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  instruction operator[](std::size_t index) const { return brief(index).whole(); }
-  brief_instruction brief(std::size_t index) const;
+  brief_instruction operator[](std::size_t index) const;
 
 private:
   const lazy_program* of_ = nullptr;
@@ -106,8 +119,6 @@ public:
 
   int lanes_per_channel = 1;
   std::size_t element_size = 1;
-  std::vector<location> operands;  ///< none: there are no folds
-  sum_handling sums;
   std::pmr::memory_resource* lane_memory;
 
 private:
@@ -120,26 +131,7 @@ private:
 
 // -- implementation ---------------------------------------------------------------------------------------------------
 
-inline instruction brief_instruction::whole() const {
-  instruction made;
-  made.kind = kind;
-  made.swapped = swapped;
-  made.fan = fan;
-  made.from = from;
-  made.to = to;
-  made.source.buffer = source;
-  made.source.owner = source_owner;
-  made.target.buffer = target;
-  made.target.owner = target_owner;
-  made.elements = elements;
-  made.after_lane = after_lane;
-  made.after_index = after_index;
-  made.score_step = score_step;
-  made.slice = slice;
-  return made;
-}
-
-inline brief_instruction lazy_lane::brief(std::size_t index) const {
+inline brief_instruction lazy_lane::operator[](std::size_t index) const {
   if (size_ == count_) {
     __builtin_prefetch(steps_ + index + 1);  // until then the run is with thousands of other lanes
     return of_->expand(steps_[index], static_cast<std::int32_t>(index), channel_, 0);
