@@ -90,8 +90,8 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
 }
 
 void traffic::set_up(ties between) {
-  // What a rank and its connections take, about, beside a second cache's size.
-  time_.looks_ahead(ranks_ * 1024 + connections_.size() * sizeof(connection) > std::size_t{1} << 20);
+  // What ranks and connections take, about. With less than this it cost as much as it brought, or more.
+  time_.looks_ahead(ranks_ * 1024 + connections_.size() * sizeof(connection) > std::size_t{16} << 20);
   find_followers();
   skips_events_ = may_skip_events(between);
   if (!skips_events_) return;
