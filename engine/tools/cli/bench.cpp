@@ -17,6 +17,7 @@
 
 namespace troupe::cli {
 
+namespace bench_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -212,8 +213,10 @@ int bench(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace bench_command
 
 void add_bench(command program, action& chosen) {
+  using namespace bench_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("bench", "measure collectives, with the flags and columns of nccl-tests");
   sub.add_option("--collective", a->collectives, "one, several with commas, or all (default all_reduce)")

@@ -13,6 +13,7 @@
 
 namespace troupe::cli {
 
+namespace compare_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -88,8 +89,10 @@ int run(const arguments& of) {
 }
 
 }  // namespace
+}  // namespace compare_command
 
 void add_compare(command program, action& chosen) {
+  using namespace compare_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("compare", "two studies in virtual time, side by side");
   sub.add_option("a", a->a, "TOML file with a [study] (docs/config.md)").type_name("FILE").required();

@@ -13,6 +13,7 @@
 
 namespace troupe::cli {
 
+namespace experts_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -81,8 +82,10 @@ int run(arguments& a) {
 }
 
 }  // namespace
+}  // namespace experts_command
 
 void add_experts(command program, action& chosen) {
+  using namespace experts_command;
   auto a = std::make_shared<arguments>();
   constexpr int many = 1 << 20;
   const command sub = program.add_command(

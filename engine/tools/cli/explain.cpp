@@ -15,6 +15,7 @@
 
 namespace troupe::cli {
 
+namespace explain_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -186,8 +187,10 @@ int explain_call(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace explain_command
 
 void add_explain(command program, action& chosen) {
+  using namespace explain_command;
   auto a = std::make_shared<arguments>();
   const command sub =
       program.add_command("explain", "why a call is performed as it is: all candidates, predicted times, who wins");

@@ -10,6 +10,7 @@
 
 namespace troupe::cli {
 
+namespace generate_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -29,8 +30,10 @@ int generate(const CLI::App& program, const std::string& what) {
 }
 
 }  // namespace
+}  // namespace generate_command
 
 void add_generate(command program, action& chosen) {
+  using namespace generate_command;
   auto what = std::make_shared<std::string>();
   const command sub = program.add_command(
       "generate", "print the man page, completions for a shell, or the configuration's JSON Schema");

@@ -13,6 +13,7 @@
 
 namespace troupe::cli {
 
+namespace launch_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -92,8 +93,10 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace launch_command
 
 void add_launch(command program, action& chosen) {
+  using namespace launch_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("launch", "start the processes of a job, here or on several hosts");
   sub.add_option("-n,--processes", a->processes,

@@ -12,6 +12,7 @@
 
 namespace troupe::cli {
 
+namespace list_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -54,8 +55,10 @@ int list(bool as_json) {
 }
 
 }  // namespace
+}  // namespace list_command
 
 void add_list(command program, action& chosen) {
+  using namespace list_command;
   auto as_json = std::make_shared<bool>(false);
   const command sub = program.add_command("list", "choreographies, and the collectives that each offers");
   sub.add_flag("--json", *as_json, "as JSON");

@@ -39,7 +39,7 @@ constexpr const char* examples = R"(Examples:
 
 Exit codes:)";
 
-std::string footer() {
+std::string program_footer() {
   std::string text = examples;
   for (const exit_status& s : exit_statuses()) {
     std::string code = std::to_string(s.code);
@@ -179,7 +179,7 @@ void drop_separator(std::vector<std::string>& words, const CLI::App& command) {
 
 int run(std::vector<std::string> words) {
   CLI::App program{"Collective communication as verified choreographies", "troupe"};
-  program.footer(footer());
+  program.footer(program_footer());
   program.set_version_flag("--version", "troupe " + version());
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::simple);

@@ -12,6 +12,7 @@
 
 namespace troupe::cli {
 
+namespace nicd_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -37,8 +38,10 @@ int serve_at(const std::string& listen) {
 }
 
 }  // namespace
+}  // namespace nicd_command
 
 void add_nicd(command program, action& chosen) {
+  using namespace nicd_command;
   auto listen = std::make_shared<std::string>();
   const command sub = program.add_command("nicd", "be the NIC of this host's processes (engine.nic)");
   sub.add_option("--listen", *listen, "unix:@name; the default is where engine.nic = \"host\" looks for it")

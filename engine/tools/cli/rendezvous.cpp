@@ -15,6 +15,7 @@
 
 namespace troupe::cli {
 
+namespace rendezvous_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -100,8 +101,10 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace rendezvous_command
 
 void add_rendezvous(command program, action& chosen) {
+  using namespace rendezvous_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("rendezvous", "serve the place where processes of a job meet (TROUPE_JOIN)");
   sub.add_option("--listen", a->listen, "tcp://host:port, tcp://[v6]:port or unix:@name; port 0: any")

@@ -15,6 +15,7 @@
 
 namespace troupe::cli {
 
+namespace replay_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -103,8 +104,10 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace replay_command
 
 void add_replay(command program, action& chosen) {
+  using namespace replay_command;
   auto a = std::make_shared<arguments>();
   const command sub =
       program.add_command("replay", "perform a recorded application in virtual time, on modelled hardware");

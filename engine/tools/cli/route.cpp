@@ -12,6 +12,7 @@
 
 namespace troupe::cli {
 
+namespace route_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -50,8 +51,10 @@ int route_text(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace route_command
 
 void add_route(command program, action& chosen) {
+  using namespace route_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("route", "print the elements that a chunk passes between two ranks");
   sub.add_option("from", a->from, "rank").required().type_name("A");

@@ -9,6 +9,7 @@
 
 namespace troupe::cli {
 
+namespace run_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -50,8 +51,10 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace run_command
 
 void add_run(command program, action& chosen) {
+  using namespace run_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("run", "run and check the workload of a configuration file");
   sub.add_option("file", a->config.file, "TOML file (docs/config.md)").required().type_name("FILE");

@@ -16,6 +16,7 @@
 
 namespace troupe::cli {
 
+namespace show_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -152,8 +153,10 @@ int show(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace show_command
 
 void add_show(command program, action& chosen) {
+  using namespace show_command;
   auto a = std::make_shared<arguments>();
   const command sub =
       program.add_command("show", "print a choreography's score: who sends what to whom, in which order");

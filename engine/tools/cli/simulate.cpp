@@ -20,6 +20,7 @@
 
 namespace troupe::cli {
 
+namespace simulate_command {
 namespace {
 
 using namespace simulate;
@@ -252,8 +253,10 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace simulate_command
 
 void add_simulate(command program, action& chosen) {
+  using namespace simulate_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("simulate", "the protocol under simulated faults, from seeds");
   const option seeds = sub.add_option("--seeds", a->seeds, "which runs").type_name("A-B").shows_default();

@@ -23,6 +23,7 @@
 
 namespace troupe::cli {
 
+namespace study_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -276,6 +277,7 @@ int run(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace study_command
 
 std::string in_study(const std::string& assignment) {
   const auto equals = assignment.find('=');
@@ -286,6 +288,7 @@ std::string in_study(const std::string& assignment) {
 }
 
 void add_study(command program, action& chosen) {
+  using namespace study_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("study", "perform a collective in virtual time, on modelled hardware");
   sub.add_option("file", a->config.file, "TOML file with a [study] (docs/config.md)").type_name("FILE");

@@ -27,6 +27,7 @@
 
 namespace troupe::cli {
 
+namespace tune_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -225,8 +226,10 @@ int tune(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace tune_command
 
 void add_tune(command program, action& chosen) {
+  using namespace tune_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command(
       "tune", "measure what this machine costs, for the planner; writes the file that engines load");

@@ -29,6 +29,7 @@
 
 namespace troupe::cli {
 
+namespace verify_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
@@ -435,8 +436,10 @@ int verify_all(const arguments& a) {
 }
 
 }  // namespace
+}  // namespace verify_command
 
 void add_verify(command program, action& chosen) {
+  using namespace verify_command;
   auto a = std::make_shared<arguments>();
   const command sub = program.add_command("verify", "prove scores right under every interleaving, and say how many");
   sub.add_option("file", a->file, "a score (JSON), or a configuration whose workload is meant").type_name("FILE");
