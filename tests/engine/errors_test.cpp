@@ -12,6 +12,8 @@
 
 #include "tests/engine/jobs.hpp"
 
+namespace errors_test {
+
 using namespace engine_tests;
 using namespace std::chrono_literals;
 
@@ -855,3 +857,5 @@ TEST_CASE("lost messages and dead actors are told, never waited for") {
     }
   }
 }
+
+}  // namespace errors_test

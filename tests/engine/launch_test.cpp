@@ -12,6 +12,8 @@
 
 #include "memory/error.hpp"
 
+namespace launch_test {
+
 using namespace troupe_program;
 using troupe::errc;
 using troupe::launch::host;
@@ -504,3 +506,5 @@ TEST_CASE("launch --hosts: a command that there is not") {
   CHECK(o.code == 127);
   check_says(o.err, "./no_such_shell cannot be started: No such file or directory");
 }
+
+}  // namespace launch_test

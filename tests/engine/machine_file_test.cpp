@@ -12,6 +12,8 @@
 #include "tests/engine/program.hpp"
 #include "tests/seed.hpp"
 
+namespace machine_file_test {
+
 using namespace troupe;
 
 namespace {
@@ -276,3 +278,5 @@ TEST_CASE("machine file: expressions are C++'s") {
     } catch (const expression_error&) {}
   }
 }
+
+}  // namespace machine_file_test

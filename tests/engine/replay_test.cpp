@@ -15,6 +15,8 @@
 #include "tests/engine/program.hpp"
 #include "tests/seed.hpp"
 
+namespace replay_test {
+
 using namespace troupe;
 
 namespace {
@@ -425,3 +427,5 @@ TEST_CASE("record: a run is written as it was called, and can be replayed") {
   CHECK_THROWS_AS(e.run(1, [](communicator&) {}), error);
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace replay_test

@@ -25,6 +25,8 @@
 
 #include <nlohmann/json.hpp>
 
+namespace study_test {
+
 using namespace troupe;
 using json = nlohmann::json;
 
@@ -526,3 +528,5 @@ TEST_CASE("study: an element that is slower or down for a time") {
   wrong("\"up 0\" = \"2 from 5us to 9us, down from 8us to 10us\"\n", "overlap");
   wrong("\"up 0\" = \"2 from 5us to 9us\"\n", "faults are of fifo", "hardware.link.discipline = \"fair\"\n");
 }
+
+}  // namespace study_test

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace peer_refused_test {
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -277,3 +279,5 @@ TEST_CASE("both refuse the same call") {
   });
   for (const seen& one : all) CHECK(one.code == errc::bad_root);
 }
+
+}  // namespace peer_refused_test

@@ -14,6 +14,8 @@
 
 #include "tests/issues/score_file.hpp"
 
+namespace root_in_place_test {
+
 using namespace troupe;
 
 namespace {
@@ -149,3 +151,5 @@ TEST_CASE("in place, the blocks of the larger buffer must be apart, since the sc
   comms[1].reduce_scatter_v_async(both, other, out1, overlapping);
   both.wait();
 }
+
+}  // namespace root_in_place_test

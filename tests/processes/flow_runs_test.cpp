@@ -12,6 +12,8 @@
 
 #include "tests/processes/processes.hpp"
 
+namespace flow_runs_test {
+
 using namespace process_tests;
 using namespace troupe;
 
@@ -86,3 +88,5 @@ TEST_CASE("a process that dies ends a flow in the others") {
   CHECK(ended[0].exit == 0);
   CHECK(ended[2].exit == 0);
 }
+
+}  // namespace flow_runs_test

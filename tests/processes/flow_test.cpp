@@ -20,6 +20,8 @@
 #include "actors/ports/link/sockets.hpp"
 #include "tests/processes/processes.hpp"
 
+namespace flow_test {
+
 using namespace process_tests;
 using troupe::communicator;
 
@@ -267,3 +269,5 @@ TEST_CASE("a rendezvous at a port where somebody else listens is told by its add
     CHECK(trouble(ended) == "");
   }
 }
+
+}  // namespace flow_test

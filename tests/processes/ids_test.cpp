@@ -23,6 +23,8 @@
 #include "engine/world/join.hpp"
 #include "tests/processes/processes.hpp"
 
+namespace ids_test {
+
 using namespace process_tests;
 using troupe::communicator;
 using troupe::errc;
@@ -219,3 +221,5 @@ TEST_CASE("a service of its own learns from the first how many come, and gives u
   CHECK(trouble(all) == "");
   CHECK(all[2].said == std::vector<std::string>{"2 came", "gave up"});
 }
+
+}  // namespace ids_test

@@ -21,6 +21,8 @@
 #include "tests/processes/processes.hpp"
 #include "tests/seed.hpp"
 
+namespace partitioned_test {
+
 using namespace process_tests;
 using namespace troupe;
 
@@ -506,3 +508,5 @@ TEST_CASE("between processes, too, a deadline names the part that lacked") {
   });
   CHECK(trouble(ended) == "");
 }
+
+}  // namespace partitioned_test

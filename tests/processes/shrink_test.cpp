@@ -19,6 +19,8 @@
 #include "tests/processes/processes.hpp"
 #include "tests/seed.hpp"
 
+namespace shrink_test {
+
 using namespace process_tests;
 using troupe::communicator;
 using troupe::errc;
@@ -298,3 +300,5 @@ TEST_CASE("too few are an error on all of them") {
       });
   CHECK(common_line(all) == "too few");
 }
+
+}  // namespace shrink_test

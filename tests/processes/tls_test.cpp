@@ -21,6 +21,8 @@
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
 
+namespace tls_test {
+
 using namespace engine_tests;
 using namespace process_tests;
 using certificate_tests::authority;
@@ -252,3 +254,5 @@ TEST_CASE("TLS: the launcher serves with the certificate of its environment") {
                              " bench --collective all_reduce -b 8 -e 8 -n 2 -w 1 >/dev/null";
   CHECK(std::system((variables + launch).c_str()) == 0);
 }
+
+}  // namespace tls_test
