@@ -16,6 +16,7 @@
 
 namespace troupe::choreographies {
 
+namespace binomial_scores {
 namespace {
 
 using namespace notation;
@@ -263,9 +264,10 @@ constexpr offer offered[] = {{collective::broadcast, broadcast}, {collective::re
                              {collective::exscan, exscan}};
 
 }  // namespace
+}  // namespace binomial_scores
 
 constinit const choreography binomial{
     "binomial", "a binomial tree from or to the root: fewest rounds for one small block; combines in rank order",
-    "Thakur, Rabenseifner, Gropp 2005", offered, refuses_nothing};
+    "Thakur, Rabenseifner, Gropp 2005", binomial_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

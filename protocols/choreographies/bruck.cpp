@@ -11,6 +11,7 @@
 
 namespace troupe::choreographies {
 
+namespace bruck_scores {
 namespace {
 using namespace notation;
 
@@ -57,8 +58,10 @@ score write(const stage& on) {
 constexpr offer offered[] = {{collective::all_to_all, write}};
 
 }  // namespace
+}  // namespace bruck_scores
 
 constinit const choreography bruck{"bruck", "all-to-all in ⌈log2 n⌉ rounds, for small blocks of one size",
-                                   "Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997", offered, refuses};
+                                   "Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997", bruck_scores::offered,
+                                   bruck_scores::refuses};
 
 }  // namespace troupe::choreographies

@@ -22,6 +22,7 @@
 
 namespace troupe::choreographies {
 
+namespace chained_double_tree_scores {
 namespace {
 
 using namespace notation;
@@ -105,9 +106,10 @@ std::string refuses(const stage& on) {
 constexpr offer offered[] = {{collective::all_reduce, all_reduce}};
 
 }  // namespace
+}  // namespace chained_double_tree_scores
 
 constinit const choreography chained_double_tree{
     "chained_double_tree", "NCCL's Tree: two binary trees over servers, a chain in each: few crossings of the network",
-    "NCCL 2.19 (arXiv 2507.04786)", offered, refuses};
+    "NCCL 2.19 (arXiv 2507.04786)", chained_double_tree_scores::offered, chained_double_tree_scores::refuses};
 
 }  // namespace troupe::choreographies

@@ -14,6 +14,7 @@
 
 namespace troupe::choreographies {
 
+namespace collnet_scores {
 namespace {
 
 using namespace notation;
@@ -121,12 +122,13 @@ constexpr offer offered_direct[] = {{collective::all_reduce, direct}};
 constexpr offer offered_chain[] = {{collective::all_reduce, chain}};
 
 }  // namespace
+}  // namespace collnet_scores
 
 constinit const choreography collnet_direct{
     "collnet_direct", "the network reduces and multicasts; inside servers everybody sends each share to its head",
-    "NCCL 2.19, CollNet Direct (arXiv 2507.04786)", offered_direct, refuses_direct};
+    "NCCL 2.19, CollNet Direct (arXiv 2507.04786)", collnet_scores::offered_direct, collnet_scores::refuses_direct};
 constinit const choreography collnet_chain{
     "collnet_chain", "the network reduces and multicasts; inside servers chains that end at each share's head",
-    "NCCL 2.19, CollNet Chain (arXiv 2507.04786)", offered_chain, refuses_chain};
+    "NCCL 2.19, CollNet Chain (arXiv 2507.04786)", collnet_scores::offered_chain, collnet_scores::refuses_chain};
 
 }  // namespace troupe::choreographies

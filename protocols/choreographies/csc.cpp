@@ -14,6 +14,7 @@
 
 namespace troupe::choreographies {
 
+namespace csc_scores {
 namespace {
 using namespace notation;
 
@@ -104,8 +105,9 @@ constexpr offer offered[] = {
     {collective::all_gather, all_gather}, {collective::reduce_scatter, reduce}, {collective::all_reduce, reduce}};
 
 }  // namespace
+}  // namespace csc_scores
 
 constinit const choreography csc{"csc", "through a segment that all ranks address: put, one sync, get",
-                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)", offered, refuses_apart};
+                                 "SW-IntraCC, CSC-AG and CSC-RS (spec 1)", csc_scores::offered, refuses_apart};
 
 }  // namespace troupe::choreographies

@@ -30,6 +30,7 @@
 
 namespace troupe::choreographies {
 
+namespace direct_full_mesh_scores {
 namespace {
 using namespace notation;
 
@@ -275,9 +276,10 @@ constexpr offer offered[] = {{collective::all_to_all, of_all<all_to_all>},
                              {collective::all_reduce, of_all<all_reduce>}};
 
 }  // namespace
+}  // namespace direct_full_mesh_scores
 
-constinit const choreography direct_full_mesh{"direct_full_mesh",
-                                              "everybody with everybody, in rounds of C streams, nearest first",
-                                              "HCCL DirectFullMesh (spec 4)", offered, refuses_nothing};
+constinit const choreography direct_full_mesh{
+    "direct_full_mesh", "everybody with everybody, in rounds of C streams, nearest first",
+    "HCCL DirectFullMesh (spec 4)", direct_full_mesh_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

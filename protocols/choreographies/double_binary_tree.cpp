@@ -19,6 +19,7 @@
 
 namespace troupe::choreographies {
 
+namespace double_binary_tree_scores {
 namespace {
 
 using namespace notation;
@@ -60,9 +61,10 @@ constexpr offer offered[] = {
     {collective::all_reduce, all_reduce}, {collective::broadcast, broadcast}, {collective::reduce, reduce}};
 
 }  // namespace
+}  // namespace double_binary_tree_scores
 
 constinit const choreography double_binary_tree{
     "double_binary_tree", "two complementary binary trees, each with one half: logarithmic latency at full bandwidth",
-    "Sanders, Speck, Träff 2009; NCCL 2.19 (arXiv 2507.04786)", offered, refuses_nothing};
+    "Sanders, Speck, Träff 2009; NCCL 2.19 (arXiv 2507.04786)", double_binary_tree_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -15,6 +15,7 @@
 
 namespace troupe::choreographies {
 
+namespace fused_scores {
 namespace {
 using namespace notation;
 
@@ -88,10 +89,11 @@ constexpr offer offered[] = {
     {collective::scatter, of_all<scatter>},       {collective::all_to_all, of_all<all_to_all>}};
 
 }  // namespace
+}  // namespace fused_scores
 
 constinit const choreography fused{
     "fused", "one address space: each rank does its share straight on everybody's buffers, in one pass",
-    "direct all-reduce in shared memory; Li et al., HPDC 2013 (NUMA-aware shared-memory collectives)", offered,
-    refuses};
+    "direct all-reduce in shared memory; Li et al., HPDC 2013 (NUMA-aware shared-memory collectives)",
+    fused_scores::offered, fused_scores::refuses};
 
 }  // namespace troupe::choreographies

@@ -19,6 +19,7 @@
 
 namespace troupe::choreographies {
 
+namespace halving_doubling_scores {
 namespace {
 
 using namespace notation;
@@ -181,9 +182,10 @@ constexpr offer offered[] = {{collective::all_reduce, all_reduce},
                              {collective::reduce, reduce}};
 
 }  // namespace
+}  // namespace halving_doubling_scores
 
 constinit const choreography halving_doubling{
     "halving_doubling", "pairs exchange halves, then gather them: logarithmic latency, about the ring's bandwidth",
-    "Rabenseifner 2004", offered, refuses_nothing};
+    "Rabenseifner 2004", halving_doubling_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -31,6 +31,7 @@
 
 namespace troupe::choreographies {
 
+namespace hierarchical_scores {
 namespace {
 using namespace notation;
 
@@ -476,21 +477,25 @@ std::string needs_power_of_two(const stage& on) {
 }
 
 }  // namespace
+}  // namespace hierarchical_scores
 
 constinit const choreography hierarchical{
     "hierarchical", "between servers among cards of one index, and inside servers, one after the other",
-    "HCCL plain hierarchical algorithm (spec 2)", offered, needs_equal_servers};
+    "HCCL plain hierarchical algorithm (spec 2)", hierarchical_scores::offered, needs_equal_servers};
 
 constinit const choreography hierarchical_hd{
     "hierarchical_hd", "a mesh inside servers, halving and doubling between: log2 rounds over the network",
-    "HCCL (CANN), level 1 HD", offered_by<between::hd>, needs_power_of_two};
+    "HCCL (CANN), level 1 HD", hierarchical_scores::offered_by<hierarchical_scores::between::hd>,
+    hierarchical_scores::needs_power_of_two};
 
 constinit const choreography hierarchical_nhr{
     "hierarchical_nhr", "a mesh inside servers, nhr between: log2 rounds over the network for any number of servers",
-    "HCCL (CANN), level 1 NHR", offered_by<between::nhr>, needs_two_levels};
+    "HCCL (CANN), level 1 NHR", hierarchical_scores::offered_by<hierarchical_scores::between::nhr>,
+    hierarchical_scores::needs_two_levels};
 
 constinit const choreography hierarchical_nb{
     "hierarchical_nb", "a mesh inside servers, nb between: log2 rounds over the network for any number of servers",
-    "HCCL (CANN), level 1 NB", offered_by<between::nb>, needs_two_levels};
+    "HCCL (CANN), level 1 NB", hierarchical_scores::offered_by<hierarchical_scores::between::nb>,
+    hierarchical_scores::needs_two_levels};
 
 }  // namespace troupe::choreographies

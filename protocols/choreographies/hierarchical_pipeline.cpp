@@ -29,6 +29,7 @@
 
 namespace troupe::choreographies {
 
+namespace hierarchical_pipeline_scores {
 namespace {
 using namespace notation;
 
@@ -199,9 +200,10 @@ constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
                              {collective::all_to_all, of_all<exchange>}};
 
 }  // namespace
+}  // namespace hierarchical_pipeline_scores
 
 constinit const choreography hierarchical_pipeline{
     "hierarchical_pipeline", "a ring between servers; every block it delivers goes on inside the server at once",
-    "HCCL fine-grained hierarchical pipeline (spec 2)", offered, needs_places};
+    "HCCL fine-grained hierarchical pipeline (spec 2)", hierarchical_pipeline_scores::offered, needs_places};
 
 }  // namespace troupe::choreographies

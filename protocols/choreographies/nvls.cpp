@@ -19,6 +19,7 @@
 
 namespace troupe::choreographies {
 
+namespace nvls_scores {
 namespace {
 
 using namespace notation;
@@ -169,12 +170,13 @@ constexpr offer offered[] = {{collective::all_reduce, all_reduce},
 constexpr offer offered_tree[] = {{collective::all_reduce, all_reduce_tree}};
 
 }  // namespace
+}  // namespace nvls_scores
 
 constinit const choreography nvls{"nvls",
                                   "the switch inside a server reduces and multicasts; needs a layout that says so",
-                                  "NCCL 2.19, NVLS (arXiv 2507.04786)", offered, refuses};
+                                  "NCCL 2.19, NVLS (arXiv 2507.04786)", nvls_scores::offered, nvls_scores::refuses};
 constinit const choreography nvls_tree{
     "nvls_tree", "the switches inside servers reduce and multicast; a tree of their heads between them",
-    "NCCL 2.19, NVLS Tree (arXiv 2507.04786)", offered_tree, refuses_tree};
+    "NCCL 2.19, NVLS Tree (arXiv 2507.04786)", nvls_scores::offered_tree, nvls_scores::refuses_tree};
 
 }  // namespace troupe::choreographies

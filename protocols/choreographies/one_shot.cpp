@@ -8,6 +8,7 @@
 
 namespace troupe::choreographies {
 
+namespace one_shot_scores {
 namespace {
 using namespace notation;
 
@@ -162,9 +163,10 @@ constexpr offer offered[] = {{collective::all_reduce, of_all<all_reduce>},
                              {collective::exscan, of_all<exscan>}};
 
 }  // namespace
+}  // namespace one_shot_scores
 
 constinit const choreography one_shot{
     "one_shot", "one round of direct messages, combined in rank order: smallest latency for small blocks",
-    "NCCL LL-A2A (spec 4); flat exchange", offered, refuses_nothing};
+    "NCCL LL-A2A (spec 4); flat exchange", one_shot_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -23,6 +23,7 @@
 
 namespace troupe::choreographies {
 
+namespace pairwise_scores {
 namespace {
 using namespace notation;
 
@@ -124,9 +125,10 @@ score write(const stage& on) {
 constexpr offer offered[] = {{collective::all_to_all, write}, {collective::reduce_scatter, write}};
 
 }  // namespace
+}  // namespace pairwise_scores
 
-constinit const choreography pairwise{"pairwise",
-                                      "p − 1 steps, one peer in and one out in each; straight or through scratch",
-                                      "HCCL Pairwise, BCopy and ZCopy (spec 4)", offered, refuses_nothing};
+constinit const choreography pairwise{
+    "pairwise", "p − 1 steps, one peer in and one out in each; straight or through scratch",
+    "HCCL Pairwise, BCopy and ZCopy (spec 4)", pairwise_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

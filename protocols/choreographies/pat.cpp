@@ -19,6 +19,7 @@
 
 namespace troupe::choreographies {
 
+namespace pat_scores {
 namespace {
 
 using namespace notation;
@@ -107,9 +108,10 @@ score reduce_scatter(const stage& on) {
 constexpr offer offered[] = {{collective::all_gather, all_gather}, {collective::reduce_scatter, reduce_scatter}};
 
 }  // namespace
+}  // namespace pat_scores
 
 constinit const choreography pat{
     "pat", "parallel aggregated trees: log2 messages for any number of ranks, one block far, many near",
-    "NCCL 2.23 (PAT)", offered, refuses_nothing};
+    "NCCL 2.23 (PAT)", pat_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

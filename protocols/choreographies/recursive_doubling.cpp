@@ -11,6 +11,7 @@
 
 namespace troupe::choreographies {
 
+namespace recursive_doubling_scores {
 namespace {
 
 using namespace notation;
@@ -150,9 +151,11 @@ constexpr offer offered[] = {{collective::all_reduce, all_reduce},
                              {collective::exscan, exscan}};
 
 }  // namespace
+}  // namespace recursive_doubling_scores
 
 constinit const choreography recursive_doubling{
     "recursive_doubling", "pairs exchange all they have, at doubling distance: fewest rounds; combines in rank order",
-    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005", offered, refuses_nothing};
+    "Hensgen, Finkel, Manber 1988; Bruck et al. 1997; Thakur, Rabenseifner, Gropp 2005",
+    recursive_doubling_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

@@ -16,6 +16,7 @@
 
 namespace troupe::choreographies {
 
+namespace ring_scores {
 namespace {
 
 using namespace notation;
@@ -145,9 +146,10 @@ constexpr offer offered[] = {{collective::all_reduce, all_reduce},
                              {collective::exscan, exscan}};
 
 }  // namespace
+}  // namespace ring_scores
 
-constinit const choreography ring{"ring",
-                                  "round a ring, or along a chain: best bandwidth, latency grows with the ranks",
-                                  "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009", offered, refuses_nothing};
+constinit const choreography ring{
+    "ring", "round a ring, or along a chain: best bandwidth, latency grows with the ranks",
+    "NCCL 2.19 (arXiv 2507.04786); Patarasuk and Yuan 2009", ring_scores::offered, refuses_nothing};
 
 }  // namespace troupe::choreographies

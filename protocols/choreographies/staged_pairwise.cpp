@@ -18,6 +18,7 @@
 
 namespace troupe::choreographies {
 
+namespace staged_pairwise_scores {
 namespace {
 using namespace notation;
 
@@ -123,9 +124,10 @@ score write(const stage& on) {
 constexpr offer offered[] = {{collective::all_to_all, write}};
 
 }  // namespace
+}  // namespace staged_pairwise_scores
 
-constinit const choreography staged_pairwise{"staged_pairwise",
-                                             "pairwise inside each server, then between ranks of the same index",
-                                             "HCCL Staged Pairwise (spec 4)", offered, needs_places};
+constinit const choreography staged_pairwise{
+    "staged_pairwise", "pairwise inside each server, then between ranks of the same index",
+    "HCCL Staged Pairwise (spec 4)", staged_pairwise_scores::offered, needs_places};
 
 }  // namespace troupe::choreographies
