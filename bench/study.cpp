@@ -8,6 +8,7 @@
 // several rounds the fastest run counts.
 
 #include "actors/virtual/virtual_run.hpp"
+#include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/score/score_tally.hpp"
@@ -142,14 +143,19 @@ row run_one(const task& t) {
   return r;
 }
 
-/// In a child, so that the peak memory is this run's alone. A run that fails has no steps.
+/// In a child, so that the peak memory is this run's alone. A run that is refused says why, and has no ranks.
 row run_apart(const task& t) {
   int ends[2];
   row r{};
   if (pipe(ends) != 0) return r;
   const pid_t child = fork();
   if (child == 0) {
-    r = run_one(t);
+    try {
+      r = run_one(t);
+    } catch (const error& e) {
+      std::fprintf(stderr, "study: %s by %s on %s: %s\n", std::string{name(t.what)}.c_str(), t.choreography.c_str(),
+                   t.preset.c_str(), e.what());
+    }
     const auto written = write(ends[1], &r, sizeof r);
     _exit(written == sizeof r ? 0 : 1);
   }
@@ -272,6 +278,7 @@ int main(int argc, char** argv) {
     const std::string size = t.ranks > 0 ? std::to_string(t.ranks) : t.layout;
     if ((what + " " + t.choreography + " " + t.preset + " " + size).find(match) == std::string::npos) continue;
     const row r = fastest_of(t, rounds);
+    if (r.ranks == 0) continue;
     const char* const by = t.by == states ? "states" : "player";
     const double rate = r.steps == 0 ? 0 : static_cast<double>(r.steps) / r.run_seconds;
     const double set_up = r.ranks == 0 ? 0 : r.set_up_seconds * 1e6 / r.ranks;
