@@ -23,20 +23,43 @@ using namespace troupe;
 using namespace troupe::actors;
 using namespace mesh_tests;
 
-TEST_CASE("mesh: its thread naps for longer while callers look all the time, and as before when they have stopped") {
-  using std::chrono::milliseconds;
+TEST_CASE("mesh: its thread naps for longer while callers look all the time, and briefly when they have paused") {
+  using namespace std::chrono_literals;
+  constexpr auto shortest = caller_naps::shortest, longest = caller_naps::longest;
   caller_naps naps;
-  const auto busy = [](milliseconds nap) { return caller_naps::busy * static_cast<int>(nap.count()); };
-  milliseconds nap = caller_naps::shortest;
-  for (int i = 0; i < 5; ++i) {
-    const milliseconds next = naps.next(busy(nap));
-    CHECK(next == std::min(2 * nap, caller_naps::longest));
-    nap = next;
+  caller_naps::clock::time_point now{1h};
+  const auto look_for = [&](std::chrono::nanoseconds time, std::chrono::nanoseconds between) {
+    for (const auto until = now + time; now < until; now += between) naps.caller_looks(now);
+  };
+  CHECK_FALSE(naps.end(now));
+  CHECK(naps.length() == shortest);
+  look_for(1ms, 100us);  // the first look comes after a pause
+  CHECK(naps.end(now));
+  CHECK(naps.length() == shortest);
+  for (auto nap = shortest; nap < longest; nap *= 2) {
+    look_for(nap, 100us);
+    CHECK(naps.end(now));
+    CHECK(naps.length() == 2 * nap);
   }
-  CHECK(nap == caller_naps::longest);
-  CHECK(naps.next(busy(nap) - 1) == caller_naps::shortest);
-  CHECK(naps.next(busy(caller_naps::shortest)) == 2 * caller_naps::shortest);
-  CHECK(naps.next(0) == caller_naps::shortest);
+  look_for(longest, shortest);  // not seldom enough
+  CHECK(naps.end(now));
+  CHECK(naps.length() == longest);
+  // They compute in between: however often they look before and afterwards.
+  for (int time = 0; time < 3; ++time) {
+    look_for(4ms, 1us);
+    now += 2ms;
+    look_for(2ms, 1us);
+    CHECK(naps.end(now));
+    CHECK(naps.length() == shortest);
+  }
+  look_for(1ms, 100us);
+  CHECK(naps.end(now));
+  CHECK(naps.length() == 2 * shortest);
+  look_for(1ms, 100us);
+  now += shortest + 1ns;  // they have gone
+  CHECK(naps.end(now));
+  CHECK(naps.length() == shortest);
+  CHECK_FALSE(naps.end(now));
 }
 
 TEST_CASE("chunks of every size arrive whole, aligned and in order, from several processes at once") {

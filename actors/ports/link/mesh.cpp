@@ -315,9 +315,8 @@ void mesh::work() {
 int mesh::pause_before_look() {
   const auto until_look = std::chrono::ceil<std::chrono::milliseconds>(next_look_ - clock::now());
   const std::int64_t ms = std::clamp<std::int64_t>(leaving_.load() ? 5 : until_look.count(), 0, 60'000);
-  const int looks = std::exchange(looks_, 0);
-  const auto nap = naps_.next(looks);
-  if (looks > 0 || caller_sleeps_ || waits_for_call_) return static_cast<int>(std::min<std::int64_t>(ms, nap.count()));
+  if (naps_.end(clock::now()) || caller_sleeps_ || waits_for_call_)
+    return static_cast<int>(std::min<std::int64_t>(ms, naps_.length().count()));
   resting_ = true;
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
@@ -392,7 +391,7 @@ bool mesh::poll() noexcept {
 
 /// The mesh's thread leaves what comes to callers, for as long as it takes it to nap.
 void mesh::look_from_here() {
-  looks_ = std::min(looks_, most_looks) + 1;
+  naps_.caller_looks(clock::now());
   attend_streams(false);  // which a caller that went to rest has asked for, perhaps
   if (!std::exchange(resting_, false)) return;
   rings_wake_up();

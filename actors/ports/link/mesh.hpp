@@ -287,8 +287,6 @@ private:
   steady_time next_look_{}, goodbye_until_{};
   std::atomic<bool> leaving_{false};
   bool accepting_ = true;
-  static constexpr int most_looks = 1'000'000;
-  int looks_ = 0;  ///< of callers, since the thread did; not all of very many
   caller_naps naps_;
   bool resting_ = false;         ///< the thread sleeps until it is rung awake
   bool caller_sleeps_ = false;   ///< in sleep()
