@@ -473,15 +473,18 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
     begin_on_cpu(first_cpu + which);
     actors::runtime::enter_run(run, which);
     troupe::communicator mine = std::move(comms[static_cast<std::size_t>(which)]);
+    bool all_called = false;
     try {
       body(mine);
+      all_called = true;
       confirm(mine);
     } catch (...) {
       {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      mine.abort(text_of(std::current_exception()));
+      // What confirm() finds need not end others: a rank that is late hears of it by the call that it is in.
+      if (!all_called) mine.abort(text_of(std::current_exception()));
     }
     mine = {};
     actors::runtime::leave_run();
