@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "topology/machine/hardware.hpp"
@@ -60,43 +61,47 @@ private:
 /// A + w. Kept in 2⁻³² picoseconds, rounded down; the error of a completion is below a picosecond for 2³² changes.
 class fair_state {
 public:
+  /// What a message brings, for whoever hears of its departure.
+  struct visit {
+    std::uint32_t message = 0;
+    std::uint16_t hop = 0;  ///< of its way
+    std::int64_t tail = 0;  ///< from the departure to the arrival, if nothing else is later
+  };
   struct departure {
     std::int64_t time = 0;
-    std::uint32_t message = 0;
     std::int64_t joined_at = 0;
+    visit who;
   };
 
+  fair_state() = default;
+  /// Its members lie in `memory`.
+  explicit fair_state(std::pmr::memory_resource* memory) : members_(memory) {}
+
   /// `alone`: how long the message would take by itself.
-  void join(std::int64_t now, std::uint32_t message, std::int64_t alone) {
-    settle(now);
-    const member m{attained_ + (static_cast<wide>(alone) << fraction), joined_++, now, message};
-    if (empty()) {
-      alone_ = m;
-      is_alone_ = true;
-      return;
-    }
-    if (is_alone_) members_.push_back(alone_);
-    is_alone_ = false;
-    members_.push_back(m);
+  void join(std::int64_t now, const visit& who, std::int64_t alone) {
+    settle(now, size());
+    if (members_.capacity() == 0) members_.reserve(4);
+    members_.push_back(
+        {attained_ + (static_cast<wide>(alone) << fraction), now, who.tail, joined_++, who.message, who.hop});
     std::push_heap(members_.begin(), members_.end(), later);
   }
-  bool empty() const { return !is_alone_ && members_.empty(); }
-  std::size_t size() const { return is_alone_ ? 1 : members_.size(); }
+  bool empty() const { return members_.empty(); }
+  std::size_t size() const { return members_.size(); }
   /// Who is done next, and when, if nobody joins before. Ties: who joined first. @pre not empty
   departure next() const {
-    const member& first = is_alone_ ? alone_ : members_.front();
-    const wide left = first.done_at > attained_ ? first.done_at - attained_ : 0;
-    const wide time = left * size();
-    constexpr wide one = wide{1} << fraction;
-    return {since_ + static_cast<std::int64_t>((time + one - 1) >> fraction), first.message, first.joined_at};
+    const member& first = members_.front();
+    return {time_of(first.done_at, size()), first.joined_at, {first.message, first.hop, first.tail}};
+  }
+  /// When `message` will arrive if nobody joins and this is what it waits for: exactly where few are before it, else not later, and earlier by a
+  /// picosecond for each of them at most. @pre it is a member
+  std::int64_t arrival(std::uint32_t message) const {
+    const member* own = members_.data();
+    while (own->message != message) ++own;
+    return own->tail + (size() <= few ? step_to(*own) : not_before(*own));
   }
   /// Removes next(). @pre `now` is its time
   void leave(std::int64_t now) {
-    settle(now);
-    if (is_alone_) {
-      is_alone_ = false;
-      return;
-    }
+    settle(now, size());
     std::pop_heap(members_.begin(), members_.end(), later);
     members_.pop_back();
   }
@@ -104,19 +109,52 @@ public:
 private:
   __extension__ using wide = unsigned __int128;
   static constexpr int fraction = 32;
+  static constexpr wide one = wide{1} << fraction;
   struct member {
     wide done_at;
-    std::uint64_t joined;
     std::int64_t joined_at;
+    std::int64_t tail;
+    std::uint32_t joined;
     std::uint32_t message;
+    std::uint16_t hop;
   };
   static bool later(const member& a, const member& b) {
-    return a.done_at != b.done_at ? a.done_at > b.done_at : a.joined > b.joined;
+    // As it wraps: never are half of all numbers there.
+    return a.done_at != b.done_at ? a.done_at > b.done_at : static_cast<std::int32_t>(a.joined - b.joined) > 0;
   }
-  void settle(std::int64_t now) {
+  static constexpr std::size_t few = 8;
+
+  /// Ends as they will come, with all their roundings.
+  std::int64_t step_to(const member& own) const {
+    const member* before[few];
+    std::size_t count = 0;
+    for (const member& m : members_) {
+      if (later(m, own)) continue;
+      std::size_t at = count++;
+      for (; at > 0 && later(*before[at - 1], m); --at) before[at] = before[at - 1];
+      before[at] = &m;
+    }
+    fair_state rest;
+    rest.attained_ = attained_, rest.since_ = since_;
+    std::size_t there = size();
+    for (std::size_t i = 0; i < count; ++i, --there) rest.settle(rest.time_of(before[i]->done_at, there), there);
+    return rest.since_;
+  }
+  /// Until it is done each gets as much as it does, or as much as it needs.
+  std::int64_t not_before(const member& own) const {
+    const wide left = own.done_at > attained_ ? own.done_at - attained_ : 0;
+    wide all = 0;
+    for (const member& m : members_)
+      if (m.done_at > attained_) all += std::min(m.done_at - attained_, left);
+    return since_ + static_cast<std::int64_t>((all + one - 1) >> fraction);
+  }
+  std::int64_t time_of(wide done_at, std::size_t members) const {
+    const wide left = done_at > attained_ ? done_at - attained_ : 0;
+    return since_ + static_cast<std::int64_t>((left * members + one - 1) >> fraction);
+  }
+  void settle(std::int64_t now, std::size_t k) {
     const auto passed = static_cast<std::uint64_t>(now - since_);
     since_ = now;
-    const std::size_t k = size();
     if (k == 0) return;
     // Mostly it is short enough for a division of 64 bits.
     if (k == 1) attained_ += static_cast<wide>(passed) << fraction;
@@ -126,10 +164,8 @@ private:
 
   wide attained_ = 0;
   std::int64_t since_ = 0;
-  std::uint64_t joined_ = 0;
-  bool is_alone_ = false;
-  member alone_{};               ///< the only one, as it is on most elements at most times
-  std::vector<member> members_;  ///< else: a heap, the earliest at the front
+  std::uint32_t joined_ = 0;
+  std::pmr::vector<member> members_;  ///< a heap, the earliest at the front
 };
 
 }  // namespace troupe::actors

@@ -77,7 +77,7 @@ std::uint32_t traffic::add_again(std::uint32_t number) {
     const connection& like = connections_[i];
     connection c;
     c.from = like.from, c.to = like.to, c.lane = like.lane;
-    c.hops = like.hops, c.window = like.window, c.delays = like.delays, c.last_fair = like.last_fair;
+    c.hops = like.hops, c.window = like.window, c.delays = like.delays;
     std::copy(std::begin(like.elements), std::end(like.elements), c.elements);
     c.part = static_cast<std::uint32_t>(parts_.size());
     connections_.push_back(c);
@@ -94,9 +94,7 @@ void traffic::set_up(ties between) {
   time_.looks_ahead(ranks_ * 1024 + connections_.size() * sizeof(connection) > std::size_t{16} << 20);
   find_followers();
   skips_events_ = may_skip_events(between);
-  if (!skips_events_) return;
-  find_shadows();
-  find_last_fair();
+  if (skips_events_) find_shadows();
 }
 
 traffic::~traffic() = default;
@@ -194,8 +192,12 @@ double bytes_per_picosecond(std::uint64_t rate, std::int32_t slow_down) {
 
 void traffic::set_up_elements() {
   elements_.resize(on_.elements.size());
-  fair_.reserve(static_cast<std::size_t>(std::ranges::count_if(
-      on_.elements, [&](const hardware_element& e) { return on_.classes[e.of].discipline == service::fair; })));
+  if (std::ranges::any_of(on_.elements,
+                          [&](const hardware_element& e) { return on_.classes[e.of].discipline == service::fair; })) {
+    fair_memory_ = std::make_unique<run_memory>(elements_.size() * sizeof(fair_state) * 4);
+    fair_.reserve(elements_.size());
+    for (std::size_t i = 0; i < elements_.size(); ++i) fair_.emplace_back(fair_memory_.get());
+  }
   marks_.resize(on_.elements.size());
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     const hardware_element& from = on_.elements[i];
@@ -218,8 +220,7 @@ void traffic::set_up_elements() {
     e.first_fault = static_cast<std::uint32_t>(first - on_.faults.begin());
     e.faults = static_cast<std::uint32_t>(last - first);
     if (of.discipline == service::fair) {
-      e.fair = static_cast<std::int32_t>(fair_.size());
-      fair_.emplace_back();
+      e.fair = true;
     } else if (of.discipline == service::max_min) {
       e.shared = flows_.add_element(bytes_per_picosecond(e.rate, e.slow_down) * of.units);
       if (first_shared_ == no_element) first_shared_ = static_cast<element_index>(i);
@@ -405,27 +406,20 @@ bool traffic::may_skip_events(ties between) const {
   if (std::ranges::any_of(on_.places, [](const rank_place& p) { return p.core != no_element || p.dma != no_element; }))
     return false;
   std::vector<std::uint8_t> is_fair(elements_.size());
-  for (std::size_t i = 0; i < elements_.size(); ++i) is_fair[i] = elements_[i].fair >= 0 ? 1 : 0;
+  for (std::size_t i = 0; i < elements_.size(); ++i) is_fair[i] = elements_[i].fair ? 1 : 0;
+  constexpr int most_served = std::numeric_limits<decltype(virtual_message::served)>::digits;
   const auto all_fair = [&](const connection& c) {
     const element_index* const way = way_of(c);
-    return std::all_of(way, way + c.hops, [&](element_index e) { return is_fair[static_cast<std::size_t>(e)] != 0; });
+    return c.hops <= most_served &&
+           std::all_of(way, way + c.hops, [&](element_index e) { return is_fair[static_cast<std::size_t>(e)] != 0; });
   };
   return std::ranges::all_of(connections_, all_fair);
-}
-
-void traffic::find_last_fair() {
-  for (connection& c : connections_) {
-    if (c.hops == 0 || c.hops > 15) continue;
-    const element_index* const way = way_of(c);
-    c.last_fair = static_cast<std::uint8_t>(c.hops - 1);
-    while (marks_[static_cast<std::size_t>(way[c.last_fair])].shadow != 0) --c.last_fair;  // the first is none's
-  }
 }
 
 bool traffic::serves_alike(element_index a, element_index b) const {
   const auto& x = elements_[static_cast<std::size_t>(a)];
   const auto& y = elements_[static_cast<std::size_t>(b)];
-  return x.fair >= 0 && y.fair >= 0 && x.overhead == y.overhead && x.rate == y.rate && x.slow_down == y.slow_down &&
+  return x.fair && y.fair && x.overhead == y.overhead && x.rate == y.rate && x.slow_down == y.slow_down &&
          x.faults == 0 && y.faults == 0;
 }
 
@@ -712,14 +706,17 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
     element_data& e = data_of(at);
     if (e.shared != max_min_state::none) return enter_shared(index, head);
     std::int64_t next_head = 0;
-    if (e.fair >= 0) {
-      join(index, at, head);
+    if (e.fair) {
+      fair_state::visit who{index, m.hop, m.behind};
       next_head = head + e.overhead + e.latency;
+      // Those that are not looked at do what this one does, each its overhead later.
       for (; m.hop + 1 < c.hops && marks_[static_cast<std::size_t>(way[m.hop + 1])].shadow != 0; ++m.hop) {
         const element_data& next = data_of(way[m.hop + 1]);
         m.behind -= next.latency;
+        who.tail += next.overhead;
         next_head += next.overhead + next.latency;
       }
+      join(who, at, head);
     } else {
       const std::int64_t occupied = e.overhead + occupancy(e, m.wire);
       const auto served = reserve(e, head, occupied);
@@ -733,7 +730,7 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
     }
     m.behind -= e.latency;
     if (++m.hop == c.hops) {
-      if (m.unfinished == 0) arrive(m, index);
+      if (m.unfinished == 0 || (m.served != 0 && !ask(index))) arrive(m, index);
       return;
     }
     if (marks_[static_cast<std::size_t>(way[m.hop])].follows == 0) {
@@ -744,92 +741,132 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
   }
 }
 
-void traffic::join(std::uint32_t index, element_index element, std::int64_t now) {
-  element_data& e = elements_[static_cast<std::size_t>(element)];
-  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
-  virtual_message& m = messages_[index];
-  const connection& c = connections_[m.connection];
-  catch_up(element);
-  ++m.unfinished;
-  if (m.hop < 15) m.served = static_cast<std::uint16_t>(m.served | 1u << m.hop);
-  if (f.members.empty()) f.busy_since = now;
+void traffic::join(const fair_state::visit& who, element_index element, std::int64_t now) {
+  element_data& e = data_of(element);
+  fair_part& f = fair_of(element);
+  fetch_lines(&f, 1);
+  virtual_message& m = messages_[who.message];
+  const std::int64_t alone = e.overhead + occupancy(e, m.wire);
   e.use.bytes += m.wire;
   ++e.use.messages;
-  f.members.join(now, index, e.overhead + occupancy(e, m.wire));
-  f.watched += is_watched(m, c, m.hop) ? 1 : 0;
-  plan_departure(element);
-}
-
-/// An event that comes too early looks again: whoever joins makes all others later, so there is one event, however many join. (Only where that
-/// changes no order that matters.)
-void traffic::plan_departure(element_index element) {
-  fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
-  if (f.watched == 0) return;
-  const std::int64_t due = f.members.next().time;
-  if (due >= f.planned && skips_events_) return;
-  f.planned = due;
-  tell(due, element, done_event{++f.generation, element});
-}
-
-void traffic::catch_up(element_index element) {
-  fair_part& f = fair_[static_cast<std::size_t>(elements_[static_cast<std::size_t>(element)].fair)];
-  while (f.watched == 0 && !f.members.empty() && f.members.next().time <= time_.now()) depart(element);
-}
-
-/// Its last fair element has done with it: from now on it waits for those that have not.
-void traffic::watch_others(std::uint32_t index) {
-  virtual_message& m = messages_[index];
-  const element_index* const way = way_of(connections_[m.connection]);
-  const std::uint16_t served = m.served;
-  for (std::size_t hop = 0; served >> hop != 0; ++hop) {
-    if ((served >> hop & 1) == 0) continue;
-    catch_up(way[hop]);
-    if ((m.served >> hop & 1) == 0) continue;
-    ++fair_[static_cast<std::size_t>(data_of(way[hop]).fair)].watched;
-    plan_departure(way[hop]);
+  ++m.unfinished;
+  if (skips_events_) {
+    make_room(element);
+    m.served |= std::uint32_t{1} << who.hop;
+    if (f.count == 0) {
+      f.only = {now, now + alone, who, false};
+      return;
+    }
   }
-  m.served = static_cast<std::uint16_t>(m.served | behind_last);
+  if (f.count == 0) f.busy_since = now;
+  f.members.join(now, who, alone);
+  ++f.count;
+  if (!skips_events_) plan_departure(element);
+}
+
+void traffic::plan_departure(element_index element) {
+  fair_part& f = fair_of(element);
+  tell(f.members.next().time, element, done_event{++f.generation, element});
 }
 
 void traffic::handle(done_event happened) {
   const element_index element = happened.element;
-  element_data& e = elements_[static_cast<std::size_t>(element)];
-  if (e.shared != max_min_state::none) return on_flows();
-  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
-  if (happened.generation != f.generation) return;  // somebody joined meanwhile who will be done before
-  f.planned = no_event;
-  if (f.watched > 0 && f.members.next().time <= time_.now()) depart(element);
-  plan_departure(element);
+  if (data_of(element).shared != max_min_state::none) return on_flows();
+  const fair_part& f = fair_of(element);
+  if (happened.generation != f.generation) return;  // somebody joined meanwhile
+  depart(element);
+  if (f.count != 0) plan_departure(element);
+}
+
+/// Before somebody joins.
+void traffic::make_room(element_index element) {
+  const only_one& only = fair_of(element).only;
+  if (only.who.message == no_message || only.due <= time_.now()) return catch_up(element);
+  if (only.told) take_back(only.who.message);
+  to_member(element);
+}
+
+/// Makes up for departures that no event told.
+void traffic::catch_up(element_index element) {
+  fair_part& f = fair_of(element);
+  const std::int64_t now = time_.now();
+  if (f.only.who.message != no_message && f.only.due <= now) depart_only(element);
+  while (f.count != 0 && f.members.next().time <= now) depart(element);
+}
+
+/// @pre it is due. One whose arrival was told may be another message meanwhile.
+void traffic::depart_only(element_index element) {
+  const only_one was = std::exchange(fair_of(element).only, {});
+  data_of(element).use.busy_ps += was.due - was.joined_at;
+  if (!was.told) departed(element, {was.due, was.joined_at, was.who});
+}
+
+void traffic::to_member(element_index element) {
+  fair_part& f = fair_of(element);
+  const only_one was = std::exchange(f.only, {});
+  f.busy_since = was.joined_at;
+  f.members.join(was.joined_at, was.who, was.due - was.joined_at);
+  ++f.count;
+}
+
+/// Somebody joins it, so that its arrival_event will come early.
+void traffic::take_back(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  m.early = 1;
+  for_served(m, [&](std::size_t hop, element_index element) {
+    if (only_one& only = fair_of(element).only; only.who.message == index) {
+      only.told = false;
+    } else {  // it departed, and somebody else has come; m.arrival knows
+      m.served &= ~(std::uint32_t{1} << hop);
+      --m.unfinished;
+    }
+  });
+}
+
+/// Returns whether the message has still to arrive. If so, its next arrival_event is on its way.
+bool traffic::ask(std::uint32_t index) {
+  virtual_message& m = messages_[index];
+  for_served(m, [&](std::size_t, element_index element) { fetch_lines(&fair_of(element), 2); });
+  bool is_only = true;
+  std::int64_t arrival = 0;
+  for_served(m, [&](std::size_t hop, element_index element) {
+    catch_up(element);
+    if ((m.served >> hop & 1) == 0) return;
+    const fair_part& f = fair_of(element);
+    const bool is_only_here = f.only.who.message == index;
+    is_only = is_only && is_only_here;
+    arrival = std::max(arrival, is_only_here ? f.only.due + f.only.who.tail : f.members.arrival(index));
+  });
+  if (m.served == 0 && m.arrival <= time_.now()) return false;
+  m.arrival = std::max(m.arrival, arrival);
+  if (is_only) for_served(m, [&](std::size_t, element_index element) { fair_of(element).only.told = true; });
+  m.early = is_only ? 0 : 1;
+  arrive(m, index);
+  return true;
 }
 
 /// The next one, at its time, which has come.
 void traffic::depart(element_index element) {
-  element_data& e = elements_[static_cast<std::size_t>(element)];
-  fair_part& f = fair_[static_cast<std::size_t>(e.fair)];
-  const auto [due, index, joined_at] = f.members.next();
-  f.members.leave(due);
-  if (f.members.empty()) e.use.busy_ps += due - f.busy_since;
+  fair_part& f = fair_of(element);
+  const fair_state::departure next = f.members.next();
+  f.members.leave(next.time);
+  --f.count;
+  if (f.count == 0) data_of(element).use.busy_ps += next.time - f.busy_since;
+  departed(element, next);
+}
+
+void traffic::departed(element_index element, const fair_state::departure& how) {
+  const std::uint32_t index = how.who.message;
   virtual_message& m = messages_[index];
+  m.arrival = std::max(m.arrival, how.time + how.who.tail);
+  --m.unfinished;
+  if (skips_events_) {
+    m.served &= ~(std::uint32_t{1} << how.who.hop);
+    return;
+  }
   const connection& c = connections_[m.connection];
-  std::int64_t behind = delays_of(c).latency;
-  const element_index* const way = way_of(c);
-  std::size_t hop = 0;
-  for (; way[hop] != element; ++hop) behind -= data_of(way[hop]).latency;
-  m.arrival = std::max(m.arrival, due + behind);
-  f.watched -= is_watched(m, c, hop) ? 1 : 0;
-  if (hop < 15) m.served = static_cast<std::uint16_t>(m.served & ~(1u << hop));
-  const bool was_last = hop == c.last_fair;
-  for (std::int64_t late = due; hop + 1 < c.hops && marks_[static_cast<std::size_t>(way[hop + 1])].shadow != 0; ++hop) {
-    late += data_of(way[hop]).overhead + data_of(way[hop]).latency;
-    behind -= data_of(way[hop]).latency;
-    m.arrival = std::max(m.arrival, late + behind);
-  }
-  if (record_) record_->occupied(element, c.from, c.to, m.flow, joined_at, due, m.wire, 0);
-  if (--m.unfinished == 0) {
-    if (m.hop == c.hops) arrive(m, index);
-  } else if (was_last) {
-    watch_others(index);
-  }
+  if (record_) record_->occupied(element, c.from, c.to, m.flow, how.joined_at, how.time, m.wire, 0);
+  if (m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
 }
 
 /// The head comes to the first of some max_min elements. It passes them, and with that the message begins to flow through all of them.
@@ -912,6 +949,9 @@ std::vector<element_use> traffic::use() const {
   std::vector<element_use> all;
   all.reserve(elements_.size());
   for (const element_data& e : elements_) all.push_back(e.use);
+  for (std::size_t i = 0; i < fair_.size(); ++i)  // nobody came after it
+    if (const only_one& last = fair_[i].only; last.who.message != no_message)
+      all[i].busy_ps += last.due - last.joined_at;
   // Whoever is before it all did the same. A way may go down in the numbers of its elements.
   for (const connection& c : connections_)
     for (std::uint32_t h = 1; h < c.hops; ++h)

@@ -5,9 +5,13 @@
 // A connection is a (source, destination, lane) with its way. Connections are found before the run, by one walk over the score, so
 // that the run looks nothing up in a map. A message enters its first element at once, by a call; every further element gets an
 // event when the message's head comes, except where that would change nothing: an element that is fed by one other element only,
-// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event. Where all elements are fair, so
-// that nobody is served first, it costs two, its departure and its arrival: an element that gets all messages of another one, and no
-// others, and serves alike, is not looked at (`shadow`), and only departures that somebody waits for are events (`fair_part`).
+// and in order, is reserved together with that one (`follows`). So a message of a ring costs one event.
+//
+// A fair element has an event for each departure. But where all elements are fair, so that nobody is served first, departures are no events: they
+// are made up for when somebody joins, or asks. A message asks when it has entered its last element, and gets its arrival_event for when it will
+// arrive if nobody joins one of its elements; if somebody has, that was too early, and it asks again (`ask`). So it costs as many events as with
+// queues, and one more for each time that it asks in vain. And an element that gets all messages of another one, and no others, and serves alike, is not looked
+// at (`shadow`).
 //
 // Several collectives may share the elements: each is a part, with ranks, lanes and a protocol of its own. All parts are added, then
 // set_up() is called, then the clock runs.
@@ -16,6 +20,7 @@
 
 #include <caf/actor.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -123,7 +128,6 @@ inline constexpr std::uint32_t no_connection = 0xffffffffu;
 /// One cache line: where everybody sends to everybody there are millions, and each is needed twice.
 struct alignas(64) connection {
   static constexpr std::size_t short_way = 4;
-  static constexpr std::uint8_t every_hop = 0xff;
 
   rank_t from = -1, to = -1;
   std::int32_t lane = 0;  ///< channel × lanes per channel + lane
@@ -135,7 +139,6 @@ struct alignas(64) connection {
   std::uint16_t under_way = 0;                         ///< if there is a window
   std::uint16_t hops = 0;
   bool sender_waits = false;            ///< for a credit (players)
-  std::uint8_t last_fair = every_hop;   ///< hop of the last fair element; or each is watched
   std::uint32_t delays = 0;             ///< index into the traffic's
   element_index elements[short_way]{};  ///< the way; of a longer one the first is where it begins among the traffic's
 };
@@ -152,8 +155,9 @@ struct virtual_message {
   std::uint32_t next = no_message;
   std::uint16_t hop = 0;         ///< that its head has come to
   std::uint16_t unfinished = 0;  ///< fair elements and flows that still serve it
-  std::uint16_t run = 0;         ///< so many max_min elements from `hop` on its head passes at present
-  std::uint16_t served = 0;      ///< fair elements that serve it: a bit a hop; the highest: and the last one no more
+  std::uint16_t run : 15 = 0;    ///< so many max_min elements from `hop` on its head passes at present
+  std::uint16_t early : 1 = 0;   ///< its arrival_event may come before it arrives
+  std::uint32_t served = 0;      ///< fair elements that serve it, where departures are no events: a bit a hop
   std::int32_t access = -1;      ///< an access to memory: by which of the rank's lanes, channel × lanes + lane
 };
 
@@ -218,7 +222,9 @@ public:
     ++c.credited;
     return std::exchange(c.sender_waits, false);
   }
-  /// A message whose arrival_event has come; returns its connection.
+  /// Has an arrival_event come before the message? Then it gets another one.
+  bool is_early(std::uint32_t message) { return messages_[message].early != 0 && ask(message); }
+  /// A message whose arrival_event has come, and not early; returns its connection.
   std::uint32_t arrived(std::uint32_t message);
   const connection& at(std::uint32_t index) const { return connections_[index]; }
 
@@ -261,7 +267,11 @@ public:
     const virtual_message& m = messages_[index];
     const connection& c = connections_[m.connection];
     if (c.hops > connection::short_way) return;
-    for (std::uint16_t h = m.hop; h < c.hops; ++h) fetch_lines(&elements_[static_cast<std::size_t>(c.elements[h])], 2);
+    for (std::uint16_t h = m.hop; h < c.hops; ++h) {
+      const auto element = static_cast<std::size_t>(c.elements[h]);
+      fetch_lines(&elements_[element], 2);
+      if (!fair_.empty()) fetch_lines(&fair_[element], 1);
+    }
   }
   /// Of a message that will have arrived.
   const connection& connection_of(std::uint32_t message) const { return connections_[messages_[message].connection]; }
@@ -306,17 +316,24 @@ private:
     std::int64_t handshake = 0;  ///< before a message enters
     bool operator==(const way_delays&) const = default;
   };
-  /// A departure is an event only while somebody waits for one. For a message the last fair element of its way does; when that one has
-  /// done with it, those do that have not. Other departures are made up for when somebody comes, or asks.
-  struct fair_part {
-    fair_state members;
-    std::uint64_t generation = 0;
-    std::int64_t busy_since = 0;
-    std::int64_t planned = no_event;  ///< the event's time, which is not later than the next departure
-    std::uint32_t watched = 0;        ///< members whose departures somebody waits for
+  /// The only message that an element serves. When it will depart if nobody joins it is known from the beginning. If it is the only one on all
+  /// elements that serve it, so is its arrival, which is told (`told`): its departures are nobody's business then, and whoever comes later finds
+  /// that they are over, or makes the arrival early.
+  struct only_one {
+    std::int64_t joined_at = 0, due = 0;
+    fair_state::visit who{no_message};
+    bool told = false;
   };
-  static constexpr std::int64_t no_event = end_of_time;
-  static constexpr std::uint16_t behind_last = 0x8000;
+  /// The first cache line is all that a message needs which shares nothing.
+  struct alignas(64) fair_part {
+    explicit fair_part(std::pmr::memory_resource* memory) : members(memory) {}
+
+    only_one only;                 ///< then there are no members; only if departures are no events
+    std::uint64_t generation = 0;  ///< of the next departure's event
+    std::int64_t busy_since = 0;   ///< of members
+    std::uint32_t count = 0;       ///< of members
+    alignas(64) fair_state members;
+  };
 
   /// A message on the max_min elements that follow one another on its way.
   struct flow_data {
@@ -329,8 +346,8 @@ private:
   struct alignas(64) element_data {
     fifo_state queue;
     std::int64_t latency = 0, overhead = 0;
-    std::uint64_t time_per_byte = 0;                    ///< picoseconds, if that is a whole number
-    std::int32_t fair = -1;                             ///< index into fair_
+    std::uint64_t time_per_byte = 0;  ///< picoseconds, if that is a whole number
+    bool fair = false;
     max_min_state::index shared = max_min_state::none;  ///< of flows_
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
@@ -376,14 +393,25 @@ private:
   std::uint32_t new_message();
   void enter(std::uint32_t message);
   void pass(std::uint32_t message, std::int64_t head);
-  void join(std::uint32_t message, element_index element, std::int64_t now);
+  void join(const fair_state::visit& who, element_index element, std::int64_t now);
   void plan_departure(element_index element);
   void depart(element_index element);
+  void departed(element_index element, const fair_state::departure& how);
+  void make_room(element_index element);
   void catch_up(element_index element);
-  void watch_others(std::uint32_t message);
-  void find_last_fair();
-  static bool is_watched(const virtual_message& m, const connection& c, std::size_t hop) {
-    return c.last_fair == connection::every_hop || hop == c.last_fair || (m.served & behind_last) != 0;
+  void depart_only(element_index element);
+  void to_member(element_index element);
+  void take_back(std::uint32_t message);
+  bool ask(std::uint32_t message);
+  fair_part& fair_of(element_index element) { return fair_[static_cast<std::size_t>(element)]; }
+  /// For each hop whose element serves it; these may become fewer meanwhile.
+  template <class Do>
+  void for_served(const virtual_message& m, Do&& what) {
+    const element_index* const way = way_of(connections_[m.connection]);
+    for (std::uint32_t left = m.served; left != 0; left &= left - 1) {
+      const int hop = std::countr_zero(left);
+      what(static_cast<std::size_t>(hop), way[hop]);
+    }
   }
   void enter_shared(std::uint32_t message, std::int64_t head);
   void begin_flow(std::uint32_t message);
@@ -438,8 +466,9 @@ private:
   std::vector<std::uint32_t> taken_;  ///< by message, if there are choices: which of the ways, or fixed_way
   large_vector<element_data> elements_;
   std::vector<element_mark> marks_;  ///< by element
-  std::vector<fair_part> fair_;
-  bool skips_events_ = false;  ///< of fair elements
+  std::unique_ptr<run_memory> fair_memory_;
+  large_vector<fair_part> fair_;  ///< by element, if there are fair ones
+  bool skips_events_ = false;     ///< of fair elements
   max_min_state flows_;
   std::vector<flow_data> flow_data_;  ///< by flow
   std::vector<max_min_state::index> flow_way_;

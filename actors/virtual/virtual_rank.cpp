@@ -322,6 +322,7 @@ void virtual_rank::handle(start_event) {
   guarded([&] { on_start(); });
 }
 void virtual_rank::handle(arrival_event e) {
+  if (with_.ways.is_early(e.message)) return;
   guarded([&] { on_arrival(e.message); });
 }
 void virtual_rank::handle(work_event e) {

@@ -100,14 +100,14 @@ TEST_CASE("fifo with units: as many at once, the next one on the unit that is fr
 
 TEST_CASE("fair: equal shares, planned again whenever somebody comes or goes") {
   fair_state link;
-  link.join(0, 1, 100);
+  link.join(0, {1}, 100);
   CHECK(link.next().time == 100);
-  link.join(50, 2, 100);  // 1 has 50 left, at half speed: done at 150
+  link.join(50, {2}, 100);  // 1 has 50 left, at half speed: done at 150
   CHECK(link.next().time == 150);
-  CHECK(link.next().message == 1);
+  CHECK(link.next().who.message == 1);
   link.leave(150);  // 2 has got 50 of 100
   CHECK(link.next().time == 200);
-  CHECK(link.next().message == 2);
+  CHECK(link.next().who.message == 2);
   link.leave(200);
   CHECK(link.empty());
 }
@@ -115,11 +115,11 @@ TEST_CASE("fair: equal shares, planned again whenever somebody comes or goes") {
 TEST_CASE("fair: k equal messages are all done at k times the time of one, first come first named") {
   for (const std::uint32_t k : {2u, 3u, 7u, 31u, 64u}) {
     fair_state link;
-    for (std::uint32_t m = 0; m < k; ++m) link.join(1000, m, 12345);
+    for (std::uint32_t m = 0; m < k; ++m) link.join(1000, {m}, 12345);
     std::int64_t last = 0;
     for (std::uint32_t m = 0; m < k; ++m) {
       const auto next = link.next();
-      CHECK(next.message == m);
+      CHECK(next.who.message == m);
       CHECK(next.time >= last);
       CHECK(std::abs(next.time - (1000 + 12345 * static_cast<std::int64_t>(k))) <= 1);
       last = next.time;
@@ -147,7 +147,7 @@ TEST_CASE("fair: whatever comes when, no more is carried than the time allows, a
       if (first < 0) first = now;
       const auto alone = static_cast<std::int64_t>(random() % 2000);
       work += alone;
-      link.join(now, m, alone);
+      link.join(now, {m}, alone);
       ++open;
     }
     while (open > 0) leave();
