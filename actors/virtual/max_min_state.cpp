@@ -2,6 +2,7 @@
 #include "actors/virtual/max_min_state.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "actors/virtual/element_state.hpp"
@@ -165,7 +166,8 @@ max_min_state::index max_min_state::take_done(std::int64_t now) {
 void max_min_state::settle(std::int64_t now) {
   ++round_;
   chosen_.clear();
-  touched_.clear();
+  shares_.clear();
+  passes_.clear();
   for (const index f : fresh_)
     if (flows_[f].there) choose(f);
   for (const index e : freed_) {
@@ -186,112 +188,149 @@ void max_min_state::choose(index at) {
   flow& f = flows_[at];
   if (f.chosen == round_) return;
   f.chosen = round_;
-  chosen_.push_back(at);
+  const auto number = static_cast<std::uint32_t>(chosen_.size());
+  chosen_.push_back({-1, at, none, static_cast<std::uint32_t>(passes_.size())});
   for (const membership& m : f.on) {
-    touch(m.element);
-    elements_[m.element].chosen.push_back(at);
+    const std::uint32_t which = touch(m.element);
+    share& e = shares_[which];
+    passes_.push_back({which, number, e.last});
+    e.last = static_cast<std::uint32_t>(passes_.size() - 1);
+    e.all += f.rate;
+    ++e.passes;
+    if (m.element == f.bottleneck) e.held = none;
   }
 }
 
-void max_min_state::touch(index at) {
+std::uint32_t max_min_state::touch(index at) {
   element& e = elements_[at];
-  if (e.touched == round_) return;
+  if (e.touched == round_) return e.share;
   e.touched = round_;
-  e.chosen.clear();
-  touched_.push_back(at);
+  e.share = static_cast<std::uint32_t>(shares_.size());
+  share& s = shares_.emplace_back();
+  s.all = e.capacity - e.used;
+  s.slack = equal_to * e.capacity;
+  s.element = at;
+  if (!e.held.empty()) s.held = e.held.front();
+  return e.share;
 }
 
 void max_min_state::choose_held(index at) {
   for (const index f : elements_[at].held) choose(f);
 }
 
+/// When it is full, if all grow on as now: its level, and of equal ones the first element. As one number, since a level is not negative, and
+/// the bits of such doubles are ordered as they are: nobody could foretell a branch.
+max_min_state::wide max_min_state::full_at(const share& of) {
+  if (of.growing == 0) return ~wide{0};
+  const double level = of.left > 0 ? of.left / of.growing : 0.0;
+  return wide{std::bit_cast<std::uint64_t>(level)} << 64 | of.element;
+}
+
 /// The chosen flows grow alike within what the others leave.
 void max_min_state::fill() {
-  queue_.clear();
-  const auto offer = [&](index at) {
-    element& e = elements_[at];
-    e.level = std::max(e.left, 0.0) / e.growing;
-    queue_.push_back({e.level, at});
-    std::push_heap(queue_.begin(), queue_.end());
-  };
-  for (const index f : chosen_) flows_[f].filled = -1;
-  for (const index at : touched_) {
-    element& e = elements_[at];
-    e.left = e.capacity - e.used;
-    for (const index f : e.chosen) e.left += flows_[f].rate;
-    e.growing = static_cast<std::uint32_t>(e.chosen.size());
+  for (chosen_flow& f : chosen_) f.level = -1;
+  const std::size_t count = shares_.size();
+  full_at_.resize(count);
+  first_.resize(2 * count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    share& e = shares_[i];
+    e.left = e.all;
+    e.growing = e.passes;
     e.fastest = 0;
-    offer(at);
+    e.is_changed = e.is_seen = false;
+    full_at_[i] = full_at(e);
+    first_[count + i] = i;
   }
-  while (!queue_.empty()) {
-    const filling first = queue_.front();
-    std::pop_heap(queue_.begin(), queue_.end());
-    queue_.pop_back();
-    const element& full = elements_[first.element];
-    if (full.growing == 0 || full.level != first.level) continue;  // void
-    const double level = first.level;
-    for (const index at : full.chosen) {
-      flow& f = flows_[at];
-      if (f.filled >= 0) continue;
-      f.filled = level;
-      f.full = first.element;
-      for (const membership& m : f.on) {
-        element& e = elements_[m.element];
-        e.left -= level;
-        --e.growing;
-        e.fastest = level;
-        if (m.element != first.element && e.growing > 0) offer(m.element);
-      }
+  for (std::size_t node = count - 1; node > 0; --node) compare(node);
+  for (std::size_t growing = chosen_.size();;) {
+    growing -= fill_up(first_[1]);
+    if (growing == 0) break;
+    order_changed();
+  }
+}
+
+/// Its flows grow no more; how many that are. The other elements that they pass are full at another level then.
+std::size_t max_min_state::fill_up(std::uint32_t full) {
+  const double level = std::bit_cast<double>(static_cast<std::uint64_t>(full_at_[full] >> 64));
+  std::size_t filled = 0;
+  changed_.clear();
+  for (std::uint32_t at = shares_[full].last; at != none; at = passes_[at].before) {
+    const std::uint32_t which = passes_[at].flow;
+    chosen_flow& f = chosen_[which];
+    if (f.level >= 0) continue;
+    f.level = level;
+    f.full = full;
+    ++filled;
+    for (std::uint32_t k = f.first; k < passes_.size() && passes_[k].flow == which; ++k) {
+      share& e = shares_[passes_[k].share];
+      e.left -= level;
+      --e.growing;
+      e.fastest = level;
+      if (e.is_changed) continue;
+      e.is_changed = true;
+      changed_.push_back(passes_[k].share);
     }
   }
+  return filled;
+}
+
+/// Puts the shares in order that fill_up() has changed: up the tree from each, or all of it where that is less.
+void max_min_state::order_changed() {
+  const std::size_t count = shares_.size();
+  for (const std::uint32_t which : changed_) {
+    shares_[which].is_changed = false;
+    full_at_[which] = full_at(shares_[which]);
+  }
+  if (changed_.size() * static_cast<std::size_t>(std::bit_width(count)) >= count) {
+    for (std::size_t node = count - 1; node > 0; --node) compare(node);
+    return;
+  }
+  for (const std::uint32_t which : changed_)
+    for (std::size_t node = (count + which) / 2; node > 0; node /= 2) compare(node);
 }
 
 /// Chooses more where a flow that was left alone, or one that was filled, has no bottleneck. Returns whether there was any.
 bool max_min_state::widen(bool far) {
-  const std::size_t before = chosen_.size(), touched_before = touched_.size();
-  for (std::size_t i = 0; i < touched_before; ++i) {
-    const index at = touched_[i];
-    // Those that it holds back: all of them are chosen, or none.
-    if (!elements_[at].held.empty() && flows_[elements_[at].held.front()].chosen != round_) {
-      const element& e = elements_[at];
-      const double level = flows_[e.held.front()].rate;
-      if (e.left > equal_to * e.capacity || e.fastest > level * (1 + equal_to)) choose_held(at);
-    }
+  const std::size_t before = chosen_.size(), shares_before = shares_.size();
+  for (std::size_t i = 0; i < shares_before; ++i) {
+    const share& s = shares_[i];
+    if (s.held != none && (s.left > s.slack || s.fastest > flows_[s.held].rate * (1 + equal_to)))
+      choose_held(s.element);
   }
   for (std::size_t i = 0; i < before; ++i) {
-    const index full = flows_[chosen_[i]].full;
-    element& e = elements_[full];
-    if (e.level < 0) continue;  // looked at
-    const double level = flows_[chosen_[i]].filled;
-    e.level = -1;
-    if (e.members.size() == e.chosen.size()) continue;
-    for (std::size_t k = 0; k < elements_[full].members.size(); ++k) {
-      const flow& other = flows_[elements_[full].members[k].flow];
+    const double level = chosen_[i].level;
+    share& s = shares_[chosen_[i].full];
+    if (s.is_seen) continue;
+    s.is_seen = true;
+    const element& full = elements_[s.element];
+    if (full.members.size() == s.passes) continue;
+    for (const member& m : full.members) {
+      const flow& other = flows_[m.flow];
       if (other.chosen != round_ && other.rate > level * (1 + equal_to)) choose_held(other.bottleneck);
     }
   }
   if (chosen_.size() == before) return false;
-  for (std::size_t i = 0; far && i < touched_.size(); ++i)
-    for (std::size_t k = 0; k < elements_[touched_[i]].members.size(); ++k)
-      if (const flow& other = flows_[elements_[touched_[i]].members[k].flow]; other.chosen != round_)
-        choose_held(other.bottleneck);
+  for (std::size_t i = 0; far && i < shares_.size(); ++i)
+    for (const member& m : elements_[shares_[i].element].members)
+      if (const flow& other = flows_[m.flow]; other.chosen != round_) choose_held(other.bottleneck);
   return true;
 }
 
 void max_min_state::commit(std::int64_t now) {
-  for (const index at : chosen_) {
-    flow& f = flows_[at];
-    if (f.bottleneck != f.full) {
+  for (const chosen_flow& c : chosen_) {
+    flow& f = flows_[c.flow];
+    const index full = shares_[c.full].element;
+    if (f.bottleneck != full) {
       if (f.bottleneck != none) let_go(f);
-      hold(at, f.full);
+      hold(c.flow, full);
     }
-    if (std::abs(f.filled - f.rate) <= unchanged * f.rate) continue;
+    if (std::abs(c.level - f.rate) <= unchanged * f.rate) continue;
     f.left = std::max(f.left - f.rate * static_cast<double>(now - f.since), 0.0);
     f.since = now;
-    const double by = f.filled - f.rate;
-    f.rate = f.filled;
+    const double by = c.level - f.rate;
+    f.rate = c.level;
     for (const membership& m : f.on) change(elements_[m.element], by);
-    plan(at);
+    plan(c.flow);
   }
 }
 

@@ -7,7 +7,8 @@
 // allocation is max-min fair exactly if every flow has a bottleneck: an element that is full and on which no flow is faster. That can be
 // checked element by element. So when a flow comes or goes, only the flows whose bottleneck is an element it touches are filled anew, the
 // others keep their rates; where a bottleneck no longer is one, its flows are filled anew too, and so on until every flow has one.
-// Cost: flows filled × elements of a flow × log(elements), mostly a few flows; in the worst case all that hang together.
+// Cost: flows filled × elements of a flow × log(elements), mostly a few flows; in the worst case all that hang together. They are copied to
+// lie side by side first, since most of them are filled two or three times.
 //
 // Rates are doubles (bytes a picosecond), so times hold to about 1e-12 of a flow's duration; they are rounded up to picoseconds.
 
@@ -58,10 +59,7 @@ private:
     std::uint32_t bottleneck_at = 0;  ///< place in the bottleneck's `held`
     index own = none;                 ///< an element of its own, for its limit
     bool there = false;
-    // while filling
     std::uint64_t chosen = 0;  ///< the round in which it is filled anew
-    double filled = -1;        ///< its new rate, < 0: still growing
-    index full = none;         ///< its new bottleneck
   };
   struct member {
     index flow;
@@ -69,15 +67,36 @@ private:
   };
   struct element {
     double capacity = 0, used = 0;
+    std::uint64_t touched = 0;  ///< the round of `share`
+    std::uint32_t share = 0;
+    std::uint32_t changes = 0;  ///< of `used`, since it was last summed up
     std::vector<member> members;
     std::vector<index> held;  ///< flows whose bottleneck it is
     bool is_freed = false;
-    std::uint32_t changes = 0;  ///< of `used`, since it was last summed up
-    // while filling
-    std::uint64_t touched = 0;
-    double left = 0, level = -1, fastest = 0;
-    std::uint32_t growing = 0;
-    std::vector<index> chosen;
+  };
+  // While shares are filled: in the order in which they were chosen.
+  struct chosen_flow {
+    double level = -1;  ///< its new rate, < 0: still growing
+    index flow = none;
+    std::uint32_t full = none;  ///< the share of its new bottleneck
+    std::uint32_t first = 0;    ///< of its passes, which follow one another up to those of the next one
+  };
+  /// What an element has for the chosen flows.
+  struct share {
+    double all = 0;   ///< what the others leave
+    double left = 0;  ///< of it
+    double fastest = 0;
+    double slack = 0;  ///< so much may be left of a full one
+    std::uint32_t passes = 0, growing = 0;
+    std::uint32_t last = none;  ///< pass
+    index element = none;
+    index held = none;  ///< one of the flows whose bottleneck it is; none, if they are chosen: all of them are, or none
+    bool is_changed = false, is_seen = false;
+  };
+  /// A chosen flow on an element.
+  struct pass {
+    std::uint32_t share, flow;  ///< among the chosen ones
+    std::uint32_t before;       ///< pass of the same share
   };
   struct ending {
     std::int64_t time;
@@ -86,18 +105,19 @@ private:
     std::uint32_t plan;
     bool operator<(const ending& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
-  struct filling {
-    double level;
-    index element;
-    bool operator<(const filling& other) const {
-      return level != other.level ? level > other.level : element > other.element;
-    }
-  };
+  __extension__ using wide = unsigned __int128;
 
   void choose(index flow);
   void choose_held(index element);
-  void touch(index element);
+  std::uint32_t touch(index element);
+  static wide full_at(const share& of);
   void fill();
+  void compare(std::size_t node) {
+    const std::uint32_t a = first_[2 * node], b = first_[2 * node + 1];
+    first_[node] = full_at_[a] < full_at_[b] ? a : b;
+  }
+  std::size_t fill_up(std::uint32_t share);
+  void order_changed();
   bool widen(bool far);
   void commit(std::int64_t now);
   void change(element& e, double by);
@@ -110,8 +130,13 @@ private:
   std::vector<index> free_flows_, free_elements_;
   std::vector<element> elements_;
   std::vector<index> fresh_, freed_;
-  std::vector<index> chosen_, touched_;
-  std::vector<filling> queue_;
+  std::vector<chosen_flow> chosen_;
+  std::vector<share> shares_;
+  std::vector<pass> passes_;
+  std::vector<std::uint32_t> changed_;
+  std::vector<wide> full_at_;  ///< by share
+  /// A tree: the shares behind as many inner nodes, each of which has the one below it that is full first.
+  std::vector<std::uint32_t> first_;
   std::vector<ending> endings_;  ///< a heap, the first at the front; some are void
   std::uint64_t round_ = 0, joined_ = 0;
   std::size_t count_ = 0;
