@@ -15,13 +15,34 @@ std::uint64_t pack(std::int64_t high, std::int64_t low) {
 reduction_forest::reduction_forest(int ranks)
     : ranks_(ranks), words_((static_cast<std::size_t>(ranks) + 63) / 64), outputs_(static_cast<std::size_t>(ranks)) {}
 
+void reduction_forest::reserve(std::size_t leaves, std::size_t inner) {
+  nodes_.reserve(leaves + inner);
+  sets_.reserve(inner * words_);
+  pairs_ = flat_index{inner};
+}
+
 reduction_forest::node_id reduction_forest::append(const node& n) {
   nodes_.push_back(n);
   return static_cast<node_id>(nodes_.size()) - 1;
 }
 
-std::int32_t reduction_forest::shape_of(std::int64_t a, std::int64_t b) {
-  return shapes_.try_emplace(pack(a, b), static_cast<std::int32_t>(shapes_.size())).first;
+/// A leaf's is its rank.
+std::int32_t reduction_forest::shape(node_id n) {
+  std::vector<node_id> todo{n};
+  while (!todo.empty()) {
+    node& next = nodes_[static_cast<std::size_t>(todo.back())];
+    if (next.shape >= 0) {
+      todo.pop_back();
+    } else if (next.left == none) {
+      next.shape = next.first;
+    } else if (const std::int32_t a = at(next.left).shape, b = at(next.right).shape; a >= 0 && b >= 0) {
+      const auto fresh = ranks_ + static_cast<std::int32_t>(shapes_.size());
+      next.shape = shapes_.try_emplace(pack(std::min(a, b), std::max(a, b)), fresh).first;
+    } else {
+      todo.push_back(a < 0 ? next.left : next.right);
+    }
+  }
+  return at(n).shape;
 }
 
 reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk) {
@@ -33,8 +54,7 @@ reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk
 }
 
 reduction_forest::node_id reduction_forest::new_leaf(rank_t rank, std::int64_t chunk) {
-  // −1 as the first half keeps the shapes of leaves apart from those of pairs.
-  return append({none, none, shape_of(-1, rank), rank, rank, 1, true, true, chunk, -1});
+  return append({none, none, -1, rank, rank, 1, true, true, chunk, -1});
 }
 
 /// The ranks of a node join the set of words from `at` on.
@@ -51,9 +71,9 @@ reduction_forest::node_id reduction_forest::combine(node_id left, node_id right)
   const node a = at(left);
   const node b = at(right);
   const bool ordered = a.ordered && b.ordered && a.last + 1 == b.first;
-  const node_id id = append({left, right, shape_of(std::min(a.shape, b.shape), std::max(a.shape, b.shape)), a.first,
-                             b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none, a.chunk,
-                             static_cast<std::int32_t>(sets_.size() / words_)});
+  const node_id id =
+      append({left, right, -1, a.first, b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none,
+              a.chunk, static_cast<std::int32_t>(sets_.size() / words_)});
   const std::size_t mine = sets_.size();
   sets_.resize(mine + words_, 0);
   add_to(mine, a);

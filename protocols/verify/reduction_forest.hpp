@@ -23,6 +23,8 @@ public:
 
   // -- growing --
 
+  /// Room for so many leaves and inner nodes, at most: growing to it takes longer than filling it.
+  void reserve(std::size_t leaves, std::size_t inner);
   node_id leaf(rank_t rank, std::int64_t chunk);
   /// The same without a look whether there is one already. @pre there is none, and nobody calls leaf()
   node_id new_leaf(rank_t rank, std::int64_t chunk);
@@ -30,6 +32,9 @@ public:
   node_id combine(node_id left, node_id right);
   /// Names the tree of an output cell. Cells are named in any order.
   void set_output(rank_t rank, std::int32_t cell, node_id tree);
+
+  /// Equal for trees that differ only in the chunk and in the order of the operands of ⊕. Found when it is first asked for, as few ask.
+  std::int32_t shape(node_id n);
 
   /// Nothing is added any more: forgets what only that needs.
   void finish();
@@ -43,8 +48,6 @@ public:
   rank_t contributor(node_id n) const { return at(n).first; }
   node_id left(node_id n) const { return at(n).left; }
   node_id right(node_id n) const { return at(n).right; }
-  /// Equal for trees that differ only in the chunk and in the order of the operands of ⊕.
-  std::int32_t shape(node_id n) const { return at(n).shape; }
   bool holds(node_id n, rank_t rank) const;
   bool disjoint(node_id a, node_id b) const;
   /// How many contribute.
@@ -70,9 +73,9 @@ private:
   struct node {
     node_id left;
     node_id right;
-    std::int32_t shape;
-    rank_t first;  ///< leftmost leaf
-    rank_t last;   ///< rightmost leaf
+    std::int32_t shape;  ///< -1: nobody has asked
+    rank_t first;        ///< leftmost leaf
+    rank_t last;         ///< rightmost leaf
     std::int32_t leaves;
     bool ordered;
     bool fold;
@@ -86,7 +89,6 @@ private:
   }
   void add_to(std::size_t at, const node& n);
   node_id append(const node& n);
-  std::int32_t shape_of(std::int64_t a, std::int64_t b);
   template <class Chosen>
   std::string list(Chosen chosen) const;
 

@@ -53,8 +53,10 @@ std::optional<fault> check_outputs(const score& s, const performing_limits& limi
         if (!wrong.empty()) return fault{r, -1, -1, k, "output[" + std::to_string(c) + "] " + wrong};
         if (!is_reduction(s.what)) continue;
         if (k == 0) forest->set_output(r, c, held);
-        const auto [first, fresh] = shapes.try_emplace({wanted.first, wanted.count}, forest->shape(held));
-        v.same_tree_everywhere = v.same_tree_everywhere && forest->shape(held) == first->second;
+        if (v.same_tree_everywhere) {
+          const std::int32_t shape = forest->shape(held);
+          v.same_tree_everywhere = shapes.try_emplace({wanted.first, wanted.count}, shape).first->second == shape;
+        }
         v.rank_ordered = v.rank_ordered && forest->rank_ordered(held);
         v.left_fold = v.left_fold && forest->left_fold(held);
       }

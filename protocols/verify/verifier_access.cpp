@@ -237,9 +237,8 @@ void symbolic_run::send(player& me) {
   const step& s = me.now();
   channel& c = channel_at(me.out[me.at]);
   const place& from = sent_from(s);
-  if (me.lent < 0) me.lent = pool_.keep(clock(me));
-  pool_.share(me.lent);
-  message m{me.lent, me.time, static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}, -1};
+  message m{
+      pool_.share(me.clock), me.time, static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}, -1};
   if (from.buffer == buffer_kind::l2) m.owner = self;
   if (from.count > 0) {
     m.cell = table_.number(me.rank, from);

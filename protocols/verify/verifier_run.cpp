@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory/kernels/kernels.hpp"
+
 namespace troupe::verifying {
 
 clock_pool::handle clock_pool::take() {
@@ -20,26 +22,45 @@ clock_pool::handle clock_pool::take() {
 
 clock_pool::handle clock_pool::zero() {
   const handle h = take();
-  std::fill_n((*this)[h].data(), lanes_, ticks{0});
+  std::fill_n(at(h).data(), lanes_, ticks{0});
   return h;
 }
 
 clock_pool::handle clock_pool::keep(clock_view clock) {
   const handle h = take();
-  std::copy(clock.begin(), clock.end(), (*this)[h].begin());
+  std::copy(clock.begin(), clock.end(), at(h).begin());
   return h;
 }
 
-void join(std::span<ticks> into, clock_view from) {
-  ticks* const __restrict a = into.data();
-  const ticks* const __restrict b = from.data();
-  // In blocks of a known length, of which compilers make vector code also at -O2.
-  constexpr std::size_t block = 16;
-  const std::size_t n = into.size();
-  std::size_t i = 0;
-  for (; i + block <= n; i += block)
-    for (std::size_t k = 0; k < block; ++k) a[i + k] = a[i + k] < b[i + k] ? b[i + k] : a[i + k];
-  for (; i < n; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
+namespace {
+/// The library's own loop over vectors: a maximum of unsigned words is no instruction of every processor that we compile for.
+void join_to(clock_view a, clock_view b, ticks* into) {
+  static const reduce_kernel larger = find_reduce(datatype::u32, op_kind::max);
+  larger(a.data(), b.data(), into, a.size());
+}
+}  // namespace
+
+void join(std::span<ticks> into, clock_view from) { join_to(into, from, into.data()); }
+
+std::span<ticks> clock_pool::own(handle& h) {
+  if (is_shared(h)) {
+    const handle copied = keep((*this)[h]);
+    release(std::exchange(h, copied));
+  }
+  return at(h);
+}
+
+std::span<ticks> clock_pool::join(handle& h, handle other) {
+  if (!is_shared(h)) {
+    join_to(at(h), (*this)[other], at(h).data());
+  } else if (h != other) {
+    const handle both = take();
+    join_to((*this)[h], (*this)[other], at(both).data());
+    release(std::exchange(h, both));
+  } else {
+    return own(h);
+  }
+  return at(h);
 }
 
 namespace {
@@ -136,7 +157,19 @@ void symbolic_run::wire(player& p) {
   }
 }
 
+void symbolic_run::make_room() {
+  std::size_t leaves = 0, inner = 0;
+  for (rank_t r = 0; r < score_.ranks; ++r) leaves += index(cell_count(score_, r, buffer_kind::input));
+  for (const player& p : players_)
+    for (const step& s : *p.steps)
+      if (reduces(s.kind)) inner += index(received_into(s).count);
+  // Equal trees are one, so there may be far fewer.
+  constexpr std::size_t most = std::size_t{1} << 18;
+  forest_->reserve(std::min(leaves * index(limits_.slices), most), std::min(inner * index(limits_.slices), most));
+}
+
 void symbolic_run::fill_inputs() {
+  make_room();
   for (rank_t r = 0; r < score_.ranks; ++r)
     for (std::int32_t c = 0, n = cell_count(score_, r, buffer_kind::input); c < n; ++c) {
       const std::size_t cell = table_.number(r, {buffer_kind::input, r, c, 1});
@@ -190,7 +223,8 @@ void symbolic_run::begin_fan(player& me) {
   if (!in_fan_) return;
   auto& base = fan_bases_[me.number];
   if (me.at == 0 || (*me.steps)[me.at - 1].fan != s.fan) {
-    base.assign(clock(me).begin(), clock(me).end());
+    const clock_view before = pool_[me.clock];
+    base.assign(before.begin(), before.end());
     base[index(me.number)] = me.time - 1;
   }
   fan_time_ = me.time + static_cast<ticks>(end_of_fan(*me.steps, me.at) - me.at - 1);
@@ -199,15 +233,13 @@ void symbolic_run::begin_fan(player& me) {
 
 void symbolic_run::begin_step(player& me) {
   if (me.clock < 0) me.clock = pool_.zero();
-  clock(me)[index(me.number)] = ++me.time;
+  ++me.time;
   begin_fan(me);
-  if (const std::int32_t piece = me.now().ready_part; piece >= 0) {
-    forget_copy(me);
-    clock(me)[index(announcement(me.rank, piece))] = 1;
-  }
+  if (const std::int32_t piece = me.now().ready_part; piece >= 0)
+    pool_.own(me.clock)[index(announcement(me.rank, piece))] = 1;
   if (me.after[me.at] < 0) return;
   awaited& earlier = awaited_at(me.after[me.at], me.slice);
-  learn(me, pool_[earlier.clock]);
+  learn(me, earlier.clock, earlier.lane, earlier.time);
   if (--earlier.waiting == 0) pool_.release(earlier.clock);
 }
 
@@ -233,14 +265,18 @@ symbolic_run::message symbolic_run::pop(channel& c) {
   return m;
 }
 
-/// Of others: messages that were sent since the last time can share what the lane knew.
-void symbolic_run::learn(player& me, clock_view from) {
-  forget_copy(me);
-  join(clock(me), from);
+/// What lane `lane` knew at its time `time`.
+void symbolic_run::learn(player& me, clock_pool::handle from, std::int32_t lane, ticks time) {
+  ticks& of_lane = pool_.join(me.clock, from)[index(lane)];
+  of_lane = std::max(of_lane, time);
 }
 
-void symbolic_run::forget_copy(player& me) {
-  if (me.lent >= 0) pool_.release(std::exchange(me.lent, -1));
+/// `rank` ends only after what `me` has done until now.
+void symbolic_run::join_end(rank_t rank, const player& me) {
+  std::vector<ticks>& end = ends_[index(rank)];
+  join(end, known(me));
+  if (in_fan_) return;  // the steps of a fan know of each other only what was before it
+  end[index(me.number)] = std::max(end[index(me.number)], me.time);
 }
 
 bool symbolic_run::perform(player& me) {
@@ -249,12 +285,11 @@ bool symbolic_run::perform(player& me) {
   begin_step(me);
   if (in >= 0) {
     message m = pop(channel_at(in));
-    const auto sender = index(channel_at(in).sender);
-    learn(me, pool_[m.clock]);
-    clock(me)[sender] = std::max(clock(me)[sender], m.time);
+    const std::int32_t sender = channel_at(in).sender;
+    learn(me, m.clock, sender, m.time);
     if (in_fan_) {
       join(fan_clock_, pool_[m.clock]);
-      fan_clock_[sender] = std::max(fan_clock_[sender], m.time);
+      fan_clock_[index(sender)] = std::max(fan_clock_[index(sender)], m.time);
     }
     pool_.release(m.clock);
     if (!receive(me, m)) return false;
@@ -274,11 +309,11 @@ bool symbolic_run::perform(player& me) {
 void symbolic_run::take_credit(player& me, channel& c) {
   if (c.sent < limits_.credits) return;
   const std::int32_t at = c.first_credit;
-  const auto [clock, next] = credits_[index(at)];
-  c.first_credit = next;
+  const credit paid = credits_[index(at)];
+  c.first_credit = paid.next;
   credits_[index(at)].next = std::exchange(free_credit_, at);
-  learn(me, pool_[clock]);
-  pool_.release(clock);
+  learn(me, paid.clock, c.receiver, paid.time);
+  pool_.release(paid.clock);
 }
 
 /// The receive of message i pays for send i + credits. The last credits pay for nothing but the end of the operation.
@@ -291,10 +326,11 @@ void symbolic_run::give_credit(player& me, channel& c) {
     } else {
       free_credit_ = credits_[index(at)].next;
     }
-    credits_[index(at)] = {pool_.keep(known(me)), -1};
+    if (in_fan_) credits_[index(at)] = {pool_.keep(fan_clock_), fan_clock_[index(me.number)], -1};
+    else credits_[index(at)] = {pool_.share(me.clock), me.time, -1};
     (c.first_credit < 0 ? c.first_credit : credits_[index(c.last_credit)].next) = at;
     c.last_credit = at;
-  } else if (ends_matter_) join(ends_[index(player_at(c.sender).rank)], known(me));
+  } else if (ends_matter_) join_end(player_at(c.sender).rank, me);
   wake(c.sender);
 }
 
@@ -304,7 +340,9 @@ void symbolic_run::finish_step(player& me) {
   if (const std::int32_t a = me.publishes[me.at]; a >= 0) {
     awaited& mine = awaited_at(a, me.slice);
     mine.performed = true;
-    mine.clock = pool_.keep(clock(me));
+    mine.clock = pool_.share(me.clock);
+    mine.lane = me.number;
+    mine.time = me.time;
     const auto rank = index(me.rank);
     for (std::int32_t l = first_player_[rank]; l < first_player_[rank + 1]; ++l)
       if (l != me.number) wake(l);
@@ -315,8 +353,7 @@ void symbolic_run::finish_step(player& me) {
     ++me.slice;
     return;
   }
-  if (ends_matter_) join(ends_[index(me.rank)], clock(me));
-  forget_copy(me);
+  if (ends_matter_) join_end(me.rank, me);
   pool_.release(me.clock);
 }
 

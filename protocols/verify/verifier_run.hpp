@@ -26,7 +26,7 @@
 
 namespace troupe::verifying {
 
-/// Clocks of lanes, and those that outlive their step (in messages, credits, awaited steps). Recycled: what is live at a time
+/// Clocks that lanes, messages, credits and awaited steps share: one that has several users is not written. Recycled: what is live at a time
 /// is far less than what is made, and a clock of a score with thousands of lanes is large. Clocks do not move.
 class clock_pool {
 public:
@@ -34,9 +34,16 @@ public:
   explicit clock_pool(std::size_t lanes) : lanes_(lanes) {}
   handle zero();
   handle keep(clock_view clock);
-  std::span<ticks> operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  clock_view operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  /// The caller's own, to write to: `h`, if nobody else uses it, else a copy in its place.
+  std::span<ticks> own(handle& h);
+  /// What `h` and `other` know together becomes the caller's own.
+  std::span<ticks> join(handle& h, handle other);
   /// One more needs it …
-  void share(handle h) { ++users_[static_cast<std::size_t>(h)]; }
+  handle share(handle h) {
+    ++users_[static_cast<std::size_t>(h)];
+    return h;
+  }
   /// … or one less.
   void release(handle h) {
     if (--users_[static_cast<std::size_t>(h)] == 0) free_.push_back(h);
@@ -44,6 +51,8 @@ public:
 
 private:
   handle take();
+  std::span<ticks> at(handle h) { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  bool is_shared(handle h) const { return users_[static_cast<std::size_t>(h)] > 1; }
   std::size_t lanes_;
   std::vector<std::unique_ptr<ticks[]>> clocks_;
   std::vector<std::int32_t> users_;
@@ -107,7 +116,8 @@ private:
     std::int32_t credits_given = 0;
   };
   struct credit {
-    clock_pool::handle clock;
+    clock_pool::handle clock;  ///< what the receiver knew of others …
+    ticks time;                ///< … and its own time
     std::int32_t next;
   };
   /// The last access of a lane to another rank's buffers, and what it was.
@@ -122,6 +132,8 @@ private:
   /// A step that steps of other lanes wait for, in one slice.
   struct awaited {
     clock_pool::handle clock = -1;
+    std::int32_t lane = -1;    ///< whose step it is, …
+    ticks time = 0;            ///< … and when
     std::int32_t waiting = 0;  ///< steps that have still to read the clock
     bool performed = false;
   };
@@ -130,8 +142,7 @@ private:
     int lane;
     std::int32_t number;
     const troupe::lane* steps;
-    clock_pool::handle clock = -1;  ///< from the first step to the last
-    clock_pool::handle lent = -1;   ///< a copy that its last messages share; −1: it has learned since
+    clock_pool::handle clock = -1;                        ///< what it knows of others, from the first step to the last
     std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
     std::vector<bool> combined,
         completes;  ///< by step, of reductions: has combined; and brought all contributions together
@@ -153,6 +164,7 @@ private:
   void list_players();
   void wire(player& p);
   void fill_inputs();
+  void make_room();
   std::int32_t lane_number(rank_t rank, int lane) const;
   std::int32_t channel_number(rank_t from, rank_t to, int lane);
   std::int32_t publish(player& p, std::int32_t step);
@@ -171,8 +183,8 @@ private:
   bool still_awaits(const player& me) const;
   void push(channel& c, message&& m);
   message pop(channel& c);
-  void learn(player& me, clock_view from);
-  void forget_copy(player& me);
+  void learn(player& me, clock_pool::handle from, std::int32_t lane, ticks time);
+  void join_end(rank_t rank, const player& me);
   bool names_foreign_memory() const;
   /// The lane of that announcement, behind all others.
   std::int32_t announcement(rank_t rank, int piece) const {
@@ -210,8 +222,8 @@ private:
   std::string cell_name(const place& at, std::int32_t i) const;
   std::string value_name(node_id n) const;
 
-  std::span<ticks> clock(const player& me) { return pool_[me.clock]; }
-  clock_view known(const player& me) { return in_fan_ ? clock_view{fan_clock_} : clock_view{clock(me)}; }
+  /// But for its own time, which nobody asks it for: ordered() knows.
+  clock_view known(const player& me) const { return in_fan_ ? clock_view{fan_clock_} : pool_[me.clock]; }
   epoch now(const player& me) const { return {me.number, in_fan_ ? fan_time_ : me.time}; }
 
   const score& score_;

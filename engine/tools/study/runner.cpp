@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -33,6 +34,8 @@ using clock_type = std::chrono::steady_clock;
 /// steps.
 constexpr std::size_t most_verified_steps = 200'000;
 constexpr int most_verified_ranks = 256;
+/// A score with fewer steps is verified in less time than a thread takes to begin and end.
+constexpr std::size_t least_steps_for_a_thread = 2'000;
 /// A recording takes about 400 bytes a step.
 constexpr std::uint64_t most_recorded_steps = 500'000;
 /// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
@@ -70,7 +73,6 @@ public:
                                    : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
         library_(s.score_files, 8) {
-    cuts_ = cuts_of(*on_);
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
                                         std::to_string(on_->ranks - 1));
@@ -104,7 +106,8 @@ private:
     bool through_scratch = false;
     std::shared_ptr<const score> notes;
     std::size_t steps = 0;
-    bool verified = false;
+    bool verified = false;                             ///< unless …
+    std::shared_future<std::optional<fault>> proof{};  ///< … this finds a fault, which confirm() throws
   };
   /// One way to perform a size.
   struct attempt {
@@ -215,8 +218,8 @@ private:
     made->through_scratch = through_scratch_;
     score s = write(choreography, one_cell);
     made->steps = step_total(s);
-    verify_if_small(*made, s, slices);
     made->notes = std::make_shared<const score>(std::move(s));
+    verify_if_small(*made, slices);
     kept_steps_ += made->steps;
     if (kept_steps_ > most_steps_of_a_candidate) kept_.clear(), kept_steps_ = made->steps;
     kept_.push_back(made);
@@ -243,19 +246,37 @@ private:
     return s;
   }
 
-  void verify_if_small(prepared& p, const score& s, int slices) {
+  void verify_if_small(prepared& p, int slices) {
     int credits = protocols_.front().slots;
     for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
-    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || s.ranks > most_verified_ranks) {
+    const int ranks = p.notes->ranks;
+    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks) {
       remarks_.push_back(p.choreography + ": not verified at this size (" +
-                         plural(static_cast<std::size_t>(s.ranks), "rank") + ", " + plural(p.steps, "step") +
+                         plural(static_cast<std::size_t>(ranks), "rank") + ", " + plural(p.steps, "step") +
                          "); the same generator is verified for smaller numbers of ranks");
       return;
     }
-    const performing_limits limits{credits, std::min(slices, 3)};
-    const verdict v = on_->host.sync.count() >= 0 ? verify(lower_syncs(s), limits) : verify(s, limits);
-    if (v.first_fault) throw error(errc::bad_score, p.choreography + ": " + to_string(*v.first_fault));
     p.verified = true;
+    p.proof =
+        std::async(may_be_performed_meanwhile(p) ? std::launch::async | std::launch::deferred : std::launch::deferred,
+                   [notes = p.notes, limits = performing_limits{credits, std::min(slices, 3)},
+                    keeps_syncs = on_->host.sync.count() >= 0] {
+                     return (keeps_syncs ? verify(lower_syncs(*notes), limits) : verify(*notes, limits)).first_fault;
+                   });
+    if (!may_be_performed_meanwhile(p)) confirm(p);
+  }
+
+  /// Somebody else's score may do anything before it is verified.
+  bool may_be_performed_meanwhile(const prepared& p) const {
+    const troupe::choreography* const by = find_choreography(p.choreography);
+    return p.steps >= least_steps_for_a_thread && by != nullptr && is_built_in(*by) &&
+           scenario_.score_files.find(p.choreography) == scenario_.score_files.end();
+  }
+
+  static void confirm(const prepared& p) {
+    if (!p.verified) return;
+    if (const std::optional<fault>& wrong = p.proof.get())
+      throw error(errc::bad_score, p.choreography + ": " + to_string(*wrong));
   }
 
   // -- rows -----------------------------------------------------------------------------------------------------------
@@ -384,7 +405,19 @@ private:
     return a;
   }
 
+  /// What is wrong with the score comes before whatever else it led to.
   study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording) {
+    try {
+      study_row row = perform(a, shape, recording);
+      confirm(*a.what);
+      return row;
+    } catch (const error& wrong) {
+      if (wrong.code_value() != errc::cancelled) confirm(*a.what);
+      throw;
+    }
+  }
+
+  study_row perform(const attempt& a, const job_shape& shape, virtual_recording* recording) {
     virtual_options o;
     o.protocol = a.protocol;
     o.carry = scenario_.carry;
@@ -429,7 +462,8 @@ private:
     row.time_us = static_cast<double>(row.outcome.end_ps) / 1e6;
     row.algbw = row.time_us > 0 ? static_cast<double>(shape.bytes) / row.time_us / 1e3 : 0;
     row.busbw = row.algbw * bus_factor(scenario_.kind, on_->ranks);
-    const study_bounds bounds = bounds_of(*on_, cuts_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
+    if (!cuts_) cuts_ = cuts_of(*on_);
+    const study_bounds bounds = bounds_of(*on_, *cuts_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
     row.latency_bound_us = bounds.latency_us;
     row.bandwidth_bound_us = bounds.bandwidth_us;
     for (std::size_t e = 0; e < row.outcome.use.size(); ++e) {
@@ -520,7 +554,7 @@ private:
   const study_run_options& options_;
   study_machine machine_;
   std::shared_ptr<hardware> on_;
-  std::vector<machine_cut> cuts_;
+  std::optional<std::vector<machine_cut>> cuts_;
   score_library library_;
   std::vector<std::int64_t> late_;
   std::vector<protocol_costs> protocols_;
