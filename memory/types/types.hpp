@@ -94,7 +94,7 @@ constexpr std::optional<datatype> datatype_for() {
 
 }  // namespace detail
 
-/// A C++ type that has a datatype: std::int8_t … double, f16, bf16, f8e4m3, f8e5m2, std::complex<float> and <double> (not const, not a
+/// A C++ type that has a datatype: std::int8_t … double, f16, bf16, f8e4m3, f8e5m2, std::complex of float or double (not const, not a
 /// reference).
 template <class T>
 concept element = detail::datatype_for<T>()
