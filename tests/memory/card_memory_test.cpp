@@ -226,6 +226,10 @@ TEST_CASE("what the system does not give is an error, and nothing is left of it"
     const int lowest = ::dup(0);
     ::close(lowest);
     if (::setrlimit(static_cast<__rlimit_resource_t>(kind), &none) != 0) ::_exit(2);
+    // qemu-user says yes to this limit, and does not keep it.
+    if (kind == RLIMIT_AS &&
+        ::mmap(nullptr, 2 * none.rlim_cur, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+      ::_exit(77);
     bool told = false;
     try {
       card_options options;
@@ -240,7 +244,8 @@ TEST_CASE("what the system does not give is an error, and nothing is left of it"
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  if (WEXITSTATUS(status) == 77) MESSAGE("skipped: the system keeps no limit of address space");
+  else CHECK(WEXITSTATUS(status) == 0);
 }
 #endif
 
