@@ -195,6 +195,7 @@ TEST_CASE("chakra: the JSON form says the same") {
 
 TEST_CASE("chakra: what is wrong is said, with file and node") {
   refused({""}, {"t.0.et", "empty"});
+  refused({head()}, {"t.0.et", "no node"});
   refused({"\x1f\x8b\x08"}, {"gunzip"});
   refused({head() + framed("\x0f")}, {"no Node of Chakra's"});
   refused({head() + varint(100) + "abc"}, {"100 bytes", "cut off"});
@@ -227,7 +228,7 @@ TEST_CASE("chakra: what is wrong is said, with file and node") {
   CHECK(why_refused({{"t.1.et", head()}}).find("it is rank 1's, but there is 1 file") != std::string::npos);
   CHECK(why_refused({{"t.0.et", head()}, {"u.0.et", head()}}).find("t.0.et is that rank's") != std::string::npos);
   CHECK(why_refused(named({head()}), "[1]").find("no JSON object") != std::string::npos);
-  CHECK(why_refused(named({head()}), R"({"1": [0, 1]})").find("ranks are 0 to 0") != std::string::npos);
+  CHECK(why_refused(named({head()}), R"({"1": [0, 1]})").find("has the rank 1; ranks are 0 to 0") != std::string::npos);
   CHECK(why_refused(named({head()}), R"({"1": [0, 0]})").find("twice") != std::string::npos);
   CHECK(why_refused(named({head()}), R"({"1": 3})").find("no list") != std::string::npos);
 }

@@ -11,6 +11,7 @@
 
 #include "engine/api/join_options.hpp"
 #include "engine/tools/replay/replay.hpp"
+#include "engine/tools/study/compare.hpp"
 #include "engine/tools/study/machine_file.hpp"
 #include "memory/error.hpp"
 #include "topology/machine/quantities.hpp"
@@ -183,6 +184,19 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   CHECK_MESSAGE(has(table.str(), "ranks 0, 1, 3 end with an error"), table.str());
   const auto json = nlohmann::json::parse(study_json(r, {}));
   CHECK(json["rows"][0]["ends"][2]["lost"] == true);
+  // What failed was not fast.
+  CHECK(json["rows"][0]["failed"] == true);
+  CHECK(json["rows"][0]["busbw"] == 0);
+  CHECK(has(table.str(), "ring, simple; fails"));
+  CHECK(has(study_csv(r, {}), ",1\n"));
+  CHECK(!late.rows.at(0).failed());
+  CHECK(late.rows.at(0).busbw > 0);
+  for (const auto& use : nlohmann::json::parse(study_json(lost("exits at 0us"), {}))["utilisation"])
+    CHECK(use["share"] <= 1.0);
+  std::ostringstream compared;
+  print_comparison(compared, studied(ring), r);
+  CHECK_MESSAGE(has(compared.str(), "B fails"), compared.str());
+  CHECK(!has(compared.str(), "as fast"));
   CHECK(has(json["rows"][0]["ends"][0]["why"].get<std::string>(), "rank 2 was lost"));
 }
 
@@ -217,6 +231,7 @@ TEST_CASE("a lost rank: who has all that it needs ends well; two may be lost; ev
   const std::string faults = "[study]\nranks = 4\n[study.faults]\n";
   CHECK(has(why_refused(faults + "\"rank 4\" = \"exits at 1us\"\n"), "rank 0"));
   CHECK(has(why_refused(faults + "\"up 1\" = \"exits at 1us\"\n"), "only a rank"));
+  CHECK(has(why_refused(faults + "\"rank 1\" = \"dies at 1us\"\n"), "a rank exits or stops"));
   CHECK(has(why_refused(faults + "\"rank 1\" = \"exits\"\n"), "does not say when"));
   CHECK(has(why_refused(faults + "\"rank 1\" = \"exits at 1us silence 3s\"\n"), "does not say when"));
   CHECK(has(why_refused(faults + "\"rank 1\" = \"stops at soon\"\n"), "soon"));

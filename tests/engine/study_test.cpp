@@ -232,7 +232,7 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   }
   std::istringstream csv{study_csv(r)};
   int lines = 0;
-  for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 18);
+  for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 19);
   CHECK(lines == 3);
 }
 
@@ -446,7 +446,14 @@ TEST_CASE("troupe study: table, sweeps and files") {
   CHECK(json::parse(text("j"))["sweeps"][0]["points"].size() == 2);
   CHECK(json::parse(text("j"))["sweeps"][0]["refused"][0]["value"] == "pairwise");
   CHECK(call("ring.toml --sweep ranks") == 2);
-  CHECK(call("ring.toml --sweep ranks=4,abc") == 2);
+  CHECK(call("ring.toml --sweep ranks=4,abc,16777216 --json j") == 2);
+  CHECK(json::parse(text("j"))["sweeps"][0]["points"].size() == 2);
+  CHECK(json::parse(text("j"))["sweeps"][0]["refused"][0]["value"] == "abc");
+  CHECK(json::parse(text("j"))["sweeps"][0]["refused"][1]["value"] == "16777216");
+  CHECK(text("out").find("it must be an integer") != std::string::npos);
+  CHECK(call("ring.toml --sweep ranks=abc,-1") == 2);  // nothing can be run: before the first run
+  CHECK(text("out").empty());
+  CHECK(call("ring.toml --sweep rnks=2,4") == 2);
   CHECK(text("out").empty());
   CHECK(call("ring.toml --json -") == 0);
   CHECK(json::parse(text("out")).contains("rows"));

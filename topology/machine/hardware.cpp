@@ -395,6 +395,9 @@ void hardware::disturb(std::string_view wanted, std::string_view times) {
     losses.push_back(*loss);
     return;
   }
+  if (wanted.starts_with("rank ") &&
+      std::ranges::none_of(elements, [&](const hardware_element& e) { return e.name == wanted; }))
+    wrong(key + ": a rank exits or stops; write, for example, \"exits at 2ms\", or \"stops at 2ms silence 500ms\"");
   for (const element_index e : named(wanted)) {
     std::string_view rest = times;
     while (true) {

@@ -166,15 +166,33 @@ void run_beside_each_other(const std::vector<study_scenario>& runs, Perform perf
 
 /// Anything else is no matter of a sweep's value.
 bool refuses_the_value(errc code) {
-  return code == errc::unsupported || code == errc::unsupported_type || code == errc::bad_config;
+  return code == errc::unsupported || code == errc::unsupported_type || code == errc::bad_config ||
+         code == errc::invalid_argument || code == errc::out_of_memory;
+}
+
+/// Mistakes before the first run, not after it: what is wrong with every value is wrong with the key.
+void check_sweep(const arguments& a, const study_sweep& sweep) {
+  std::exception_ptr first;
+  for (const std::string& value : sweep.values) try {
+      static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
+      return;
+    } catch (const error& why) {
+      if (!refuses_the_value(why.code_value())) throw;
+      if (!first) first = std::current_exception();
+    }
+  if (first) std::rethrow_exception(first);
 }
 
 /// What one value cannot have does not keep the others from being run.
 study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const study_run_options& options) {
-  std::vector<study_scenario> scenarios;
-  for (const std::string& value : sweep.values) scenarios.push_back(read_study(configured(a, sweep.key + "=" + value)));
+  std::vector<study_scenario> scenarios(sweep.values.size());
   std::vector<std::optional<study_result>> results(scenarios.size());
   std::vector<std::exception_ptr> failures(scenarios.size());
+  for (std::size_t i = 0; i < scenarios.size(); ++i) try {
+      scenarios[i] = read_study(configured(a, sweep.key + "=" + sweep.values[i]));
+    } catch (const error&) {
+      failures[i] = std::current_exception();
+    }
   std::atomic<bool> failed{false};
   std::mutex telling;
   study_run_options each = options;
@@ -184,6 +202,7 @@ study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const
   };
   each.go_on = [&] { return !failed.load() && options.go_on(); };
   run_beside_each_other(scenarios, [&](std::size_t i) noexcept {
+    if (failures[i]) return;
     try {
       results[i] = run_study(scenarios[i], each);
     } catch (const error& why) {
@@ -242,8 +261,7 @@ int run(const arguments& a) {
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
 
-  for (const study_sweep& sweep : wanted)  // mistakes before the first run, not after it
-    for (const std::string& value : sweep.values) static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
+  for (const study_sweep& sweep : wanted) check_sweep(a, sweep);
 
   const study_scenario scenario = read_study(configured(a));
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))

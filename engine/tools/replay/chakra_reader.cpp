@@ -68,8 +68,8 @@ public:
     if (!ranks.is_array()) fail(file, "the ranks of communicator " + printable(name) + " are no list, such as [0, 2]");
     for (const json& r : ranks) {
       if (!r.is_number_unsigned() || r.get<std::uint64_t>() >= size)
-        fail(file, "communicator " + printable(name) + " has the rank " + printable(r.type_name()) +
-                       "; ranks are 0 to " + std::to_string(size - 1));
+        fail(file, "communicator " + printable(name) + " has the rank " + printable(r.dump()) + "; ranks are 0 to " +
+                       std::to_string(size - 1));
       members.push_back(r.get<int>());
     }
     if (members.empty()) members = into_.communicators[0].ranks;
@@ -345,6 +345,8 @@ application read_chakra(const std::vector<trace_text>& files, const trace_text& 
     if ((nodes += one.nodes()) > most_nodes)
       fail(by_rank[r]->file, "the trace has more than " + std::to_string(most_nodes) + " nodes");
   }
+  if (nodes == 0)
+    fail(by_rank[0]->file, "the trace has no node; a Chakra trace has its GlobalMetadata first, and then nodes");
   join_collectives(made, calls);
   return made;
 }

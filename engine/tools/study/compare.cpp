@@ -19,7 +19,9 @@ using json = nlohmann::ordered_json;
 using study_text::format;
 using study_text::time_text;
 
-std::string performed(const study_row& row) { return row.choreography + ", " + row.protocol; }
+std::string performed(const study_row& row) {
+  return row.choreography + ", " + row.protocol + (row.failed() ? "; fails" : "");
+}
 
 /// Of things that two runs have by name: every name once, those of `a` first.
 template <class List, class Name>
@@ -70,6 +72,11 @@ void print_rows(std::ostream& to, const study_result& a, const study_result& b) 
 void print_verdict(std::ostream& to, const study_result& a, const study_result& b) {
   const double x = a.shown_row()->time_us, y = b.shown_row()->time_us;
   to << "#\n# At " << bytes_text(a.shown_row()->bytes) << " ";
+  if (a.shown_row()->failed() || b.shown_row()->failed()) {
+    to << (a.shown_row()->failed() ? b.shown_row()->failed() ? "both fail" : "A fails" : "B fails")
+       << ": ranks are lost, so no time can be compared.\n";
+    return;
+  }
   if (x == y) to << "both take " << time_text(x) << " us";
   else
     to << (y < x ? "B is " : "A is ") << format("%.2f", std::max(x, y) / std::min(x, y))

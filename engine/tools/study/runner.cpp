@@ -460,7 +460,7 @@ private:
     row.cut = a.cut;
     row.verified = a.what->verified;
     row.time_us = static_cast<double>(row.outcome.end_ps) / 1e6;
-    row.algbw = row.time_us > 0 ? static_cast<double>(shape.bytes) / row.time_us / 1e3 : 0;
+    row.algbw = row.time_us > 0 && !row.failed() ? static_cast<double>(shape.bytes) / row.time_us / 1e3 : 0;
     row.busbw = row.algbw * bus_factor(scenario_.kind, on_->ranks);
     if (!cuts_) cuts_ = cuts_of(*on_);
     const study_bounds bounds = bounds_of(*on_, *cuts_, scenario_.kind, shape, size_of(scenario_.type), scenario_.root);
@@ -569,6 +569,10 @@ private:
 }  // namespace
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
+
+bool study_row::failed() const {
+  return std::ranges::any_of(outcome.ends, [](const virtual_end& e) { return e.code != errc{}; });
+}
 
 study_machine study_machine_of(const study_scenario& s) {
   study_machine made = build_study_machine(s.preset_name, s.request);

@@ -93,9 +93,11 @@ struct study_row {
   double bandwidth_bound_us = 0;  ///< … of these two (bounds.hpp)
   double busiest_us = 0;          ///< this schedule's: the time that its busiest element is occupied
   double bound_us() const;        ///< their sum
-  std::int64_t wrong = -1;        ///< payload real: wrong elements; −1: not checked
-  bool verified = false;          ///< the score was verified at this number of ranks; else see study_result::remarks
-  double wall_seconds = 0;        ///< of the simulation itself, without writing the score
+  /// Ranks were lost, and the operation ended with an error at others: there is no bandwidth, and its time is when the last one knew.
+  bool failed() const;
+  std::int64_t wrong = -1;  ///< payload real: wrong elements; −1: not checked
+  bool verified = false;    ///< the score was verified at this number of ranks; else see study_result::remarks
+  double wall_seconds = 0;  ///< of the simulation itself, without writing the score
   virtual_outcome outcome;
   /// Where study_run_options::record or ::part asked for it: how it was performed.
   std::shared_ptr<const score> notes;

@@ -40,11 +40,13 @@ std::vector<std::size_t> by_use(const study_row& row) {
   return order;
 }
 
+/// Where the operation failed, messages may be on their way beyond its end.
 double share_of(const study_result& r, const study_row& row, std::size_t element) {
   const int units = r.on->class_of(static_cast<element_index>(element)).units;
-  return row.outcome.end_ps == 0
-             ? 0
-             : static_cast<double>(row.outcome.use[element].busy_ps) / units / static_cast<double>(row.outcome.end_ps);
+  if (row.outcome.end_ps == 0) return 0;
+  const double share =
+      static_cast<double>(row.outcome.use[element].busy_ps) / units / static_cast<double>(row.outcome.end_ps);
+  return row.failed() ? std::min(share, 1.0) : share;
 }
 
 void print_use(std::ostream& to, const study_result& r) {
@@ -85,6 +87,7 @@ void print_rows(std::ostream& to, const study_result& r) {
     std::string how = row.choreography + ", " + row.protocol;
     if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
     if (row.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.slices), "slice");
+    if (row.failed()) how += "; fails";
     to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
                  std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
                  time_text(row.time_us).c_str(), row.algbw, row.busbw,
@@ -152,9 +155,9 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
                "busbw", "bound(us)", "performed");
   for (const auto& [value, result] : sweep.points)
     for (const study_row& row : result.rows)
-      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s\n", value.c_str(), row.bytes,
+      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s%s\n", value.c_str(), row.bytes,
                    time_text(row.time_us).c_str(), row.algbw, row.busbw, time_text(row.bound_us()).c_str(),
-                   row.choreography.c_str(), row.protocol.c_str());
+                   row.choreography.c_str(), row.protocol.c_str(), row.failed() ? "; fails" : "");
   for (const auto& [value, why] : sweep.refused) to << format("  %-24s  refused: %s\n", value.c_str(), why.c_str());
 }
 
@@ -169,15 +172,16 @@ std::string study_csv(const study_result& r, const std::vector<study_sweep_resul
   }
   std::string text =
       "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
-      "busiest_us,steps,messages,wrong\n";
+      "busiest_us,steps,messages,wrong,failed\n";
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
     for (const study_row& row : of.rows)
-      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld\n", key.c_str(),
+      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld,%d\n", key.c_str(),
                      value.c_str(), name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
                      of.scenario.preset_name.c_str(), of.on->ranks, row.bytes, row.count,
                      std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw,
                      row.busbw, row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
-                     static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong));
+                     static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong),
+                     row.failed() ? 1 : 0);
   };
   add("", "", r);
   for (const study_sweep_result& sweep : sweeps)
@@ -214,6 +218,7 @@ json rows_json(const study_result& r) {
                     {"buffer_fill", row.outcome.buffer_fill < 0 ? json(nullptr) : json(row.outcome.buffer_fill)},
                     {"wrong", row.wrong < 0 ? json(nullptr) : json(row.wrong)},
                     {"energy", energy_json(*r.on, row.outcome.use, row.outcome.end_ps)},
+                    {"failed", row.failed()},
                     {"ends", ends_json(row)}});
   return rows;
 }

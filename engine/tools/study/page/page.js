@@ -363,8 +363,10 @@ function result_words(run) {
       ...(worst.slow_down > 1.005 ? [element("strong", {}, worst.name), ` suffers most from the others: a round takes ${number_text(worst.slow_down, 3)} times as long as alone. `] : ["No job slows another one down. "]),
       ...(shared && shared.queued_ps > 0 ? [`Messages waited longest for ${shared.element}, ${time_text(shared.queued_ps)} in all.`] : [])];
   }
-  const {row} = run, words = [`It takes `, element("strong", {}, time_text(row ? row.time_us * 1e6 : run.end_ps))];
-  if (row) {
+  const {row} = run;
+  const words = row?.failed ? [element("strong", {}, "It fails"), `, as ranks are lost; the last one knows after `] : [`It takes `];
+  words.push(element("strong", {}, time_text(row ? row.time_us * 1e6 : run.end_ps)));
+  if (row && !row.failed) {
     words.push(`: `, element("strong", {}, `${number_text(row.busbw)} GB/s`), ` bus bandwidth`);
     if (row.bound_us > 0) words.push(`, ${number_text(row.time_us / row.bound_us, 3)} times the lower bound of ${time_text(row.bound_us * 1e6)}`);
   }
