@@ -346,8 +346,8 @@ private:
   struct alignas(64) element_data {
     fifo_state queue;
     std::int64_t latency = 0, overhead = 0;
-    std::uint64_t time_per_byte = 0;  ///< picoseconds, if that is a whole number
-    bool fair = false;
+    std::uint64_t time_per_byte = 0;                    ///< picoseconds, if that is a whole number
+    bool fair = false;                                  ///< it has a fair_part
     max_min_state::index shared = max_min_state::none;  ///< of flows_
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy

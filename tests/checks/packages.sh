@@ -15,16 +15,17 @@ named=$(awk '/^build_packages=\(/ { on = 1; next } on && /^\)/ { exit } on' dev)
 brought=" $(tr -s ' \n' ' ' <<<"$named libc6-dev linux-libc-dev") $(dpkg-query -W -f='${Depends}, ' $named 2>/dev/null |
   sed -E 's/ *\([^)]*\)//g; s/:any//g; s/[,|]+/ /g') "
 
-headers=$(grep -rhoE '^ *# *include *<[^>]+\.h(pp)?>' --include='*.?pp' "${folders[@]}" | sed -E 's/.*<(.*)>/\1/' | sort -u)
+headers=$(grep -rhoE '^ *# *include *<[^>]+\.h(pp)?>' --include='*.?pp' "${folders[@]}" | sed -E 's/.*<(.*)>/\1/' | sort -u || true)
 files=$(for header in $headers; do ls -d "/usr/include/$header" "/usr/include/$(uname -m)-linux-gnu/$header" 2>/dev/null || true; done)
+[[ -n $files ]] || { echo "found no header that the sources name: what did this look at?"; exit 1; }
 missing=0
+# Of files that no package has (somebody's own) dpkg-query says nothing.
 while IFS=: read -r package rest; do
   [[ $brought == *" $package "* ]] && continue
   header=${rest##*/usr/include/}
   printf '%s: nothing in build_packages of ./dev brings its package, %s; included by\n' "$header" "$package"
   grep -rl "#include <$header>" "${folders[@]}" | sed 's/^/  /'
   missing=$((missing + 1))
-  # Files of no package (somebody's own) are left out.
 done < <(xargs -r dpkg-query -S <<<"$files" 2>/dev/null || true)
 ((missing == 0)) || exit 1
 echo "$(wc -w <<<"$files") headers come with the packages that ./dev installs"

@@ -257,13 +257,14 @@ private:
       return;
     }
     p.verified = true;
+    const bool meanwhile = may_be_performed_meanwhile(p);
     p.proof =
-        std::async(may_be_performed_meanwhile(p) ? std::launch::async | std::launch::deferred : std::launch::deferred,
+        std::async(meanwhile ? std::launch::async | std::launch::deferred : std::launch::deferred,
                    [notes = p.notes, limits = performing_limits{credits, std::min(slices, 3)},
                     keeps_syncs = on_->host.sync.count() >= 0] {
                      return (keeps_syncs ? verify(lower_syncs(*notes), limits) : verify(*notes, limits)).first_fault;
                    });
-    if (!may_be_performed_meanwhile(p)) confirm(p);
+    if (!meanwhile) confirm(p);
   }
 
   /// Somebody else's score may do anything before it is verified.
