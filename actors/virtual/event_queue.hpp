@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/virtual/large_pages.hpp"
+#include "memory/large_pages.hpp"
 
 namespace troupe::actors {
 

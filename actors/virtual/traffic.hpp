@@ -31,10 +31,10 @@
 
 #include "actors/caf/caf_compat.hpp"
 #include "actors/virtual/element_state.hpp"
-#include "actors/virtual/large_pages.hpp"
 #include "actors/virtual/max_min_state.hpp"
 #include "actors/virtual/virtual_run.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
+#include "memory/large_pages.hpp"
 #include "protocols/program/lazy_program.hpp"
 #include "protocols/score/seats.hpp"
 

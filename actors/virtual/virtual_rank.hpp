@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/virtual/large_pages.hpp"
 #include "actors/virtual/traffic.hpp"
+#include "memory/large_pages.hpp"
 #include "protocols/perform/performer.hpp"
 #include "protocols/program/lazy_program.hpp"
 

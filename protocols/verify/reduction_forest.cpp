@@ -10,6 +10,10 @@ namespace {
 std::uint64_t pack(std::int64_t high, std::int64_t low) {
   return (static_cast<std::uint64_t>(high) << 32) | (static_cast<std::uint64_t>(low) & 0xffffffffu);
 }
+
+/// Hardly any node is combined with more than one or two older ones, which are found beside it and not in a table of all; the others of a
+/// node that is combined with many are in a table.
+constexpr int most_listed = 8;
 }  // namespace
 
 reduction_forest::reduction_forest(int ranks)
@@ -18,7 +22,6 @@ reduction_forest::reduction_forest(int ranks)
 void reduction_forest::reserve(std::size_t leaves, std::size_t inner) {
   nodes_.reserve(leaves + inner);
   sets_.reserve(inner * words_);
-  pairs_ = flat_index{inner};
 }
 
 reduction_forest::node_id reduction_forest::append(const node& n) {
@@ -54,7 +57,7 @@ reduction_forest::node_id reduction_forest::leaf(rank_t rank, std::int64_t chunk
 }
 
 reduction_forest::node_id reduction_forest::new_leaf(rank_t rank, std::int64_t chunk) {
-  return append({none, none, -1, rank, rank, 1, true, true, chunk, -1});
+  return append({none, none, -1, rank, rank, 1, true, true, chunk, -1, none, none});
 }
 
 /// The ranks of a node join the set of words from `at` on.
@@ -66,19 +69,32 @@ void reduction_forest::add_to(std::size_t at, const node& n) {
 }
 
 reduction_forest::node_id reduction_forest::combine(node_id left, node_id right) {
+  const node_id newer = std::max(left, right);
+  int listed = 0;
+  for (node_id n = at(newer).newest_pair; n != none; n = at(n).older_pair, ++listed)
+    if (at(n).left == left && at(n).right == right) return n;
+  if (listed < most_listed) {
+    const node_id id = append_pair(left, right);
+    nodes_[static_cast<std::size_t>(id)].older_pair =
+        std::exchange(nodes_[static_cast<std::size_t>(newer)].newest_pair, id);
+    return id;
+  }
   const auto [found, fresh] = pairs_.try_emplace(pack(left, right), none);
-  if (!fresh) return found;
+  return fresh ? found = append_pair(left, right) : found;
+}
+
+reduction_forest::node_id reduction_forest::append_pair(node_id left, node_id right) {
   const node a = at(left);
   const node b = at(right);
   const bool ordered = a.ordered && b.ordered && a.last + 1 == b.first;
   const node_id id =
       append({left, right, -1, a.first, b.last, a.leaves + b.leaves, ordered, ordered && a.fold && b.left == none,
-              a.chunk, static_cast<std::int32_t>(sets_.size() / words_)});
+              a.chunk, static_cast<std::int32_t>(sets_.size() / words_), none, none});
   const std::size_t mine = sets_.size();
   sets_.resize(mine + words_, 0);
   add_to(mine, a);
   add_to(mine, b);
-  return found = id;
+  return id;
 }
 
 void reduction_forest::finish() {

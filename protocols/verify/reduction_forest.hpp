@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/flat_index.hpp"
+#include "memory/large_pages.hpp"
 #include "protocols/collective.hpp"
 
 namespace troupe {
@@ -80,7 +81,9 @@ private:
     bool ordered;
     bool fold;
     std::int64_t chunk;
-    std::int32_t set;  ///< in sets_, of an inner node
+    std::int32_t set;     ///< in sets_, of an inner node
+    node_id newest_pair;  ///< of those that combine it with an older one, the one that came last …
+    node_id older_pair;   ///< … and the one before this node in the list of its own
   };
   const node& at(node_id n) const { return nodes_[static_cast<std::size_t>(n)]; }
   const std::uint64_t* set(const node& n) const { return sets_.data() + static_cast<std::size_t>(n.set) * words_; }
@@ -88,15 +91,17 @@ private:
     return (set[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
   }
   void add_to(std::size_t at, const node& n);
+  node_id append_pair(node_id left, node_id right);
   node_id append(const node& n);
   template <class Chosen>
   std::string list(Chosen chosen) const;
 
   int ranks_;
   std::size_t words_;
-  std::vector<node> nodes_;
-  std::vector<std::uint64_t> sets_;     ///< words_ words an inner node; a leaf is its first rank's
-  flat_index leaves_, pairs_, shapes_;  ///< while it grows
+  large_vector<node> nodes_;
+  large_vector<std::uint64_t> sets_;  ///< words_ words an inner node; a leaf is its first rank's
+  flat_index leaves_, shapes_;        ///< while it grows
+  flat_index pairs_;                  ///< of those that no node's list has
   std::vector<std::vector<node_id>> outputs_;
 };
 

@@ -118,11 +118,11 @@ bool symbolic_run::receive(player& me, message& m) {
       return wrong(me, "cell " + std::to_string(i) + " of the message of " + sender() + " differs in size from " +
                            cell_name(into, static_cast<std::int32_t>(i)));
   if (!m.slot.empty()) {
-    incoming_ = std::move(m.slot);
+    std::swap(incoming_, m.slot);
     return true;
   }
   if (m.owner >= 0 && m.owner != me.rank && m.owner != from)
-    note_foreign(me, m.owner, {}, channel_at(me.in[me.at]).sender, m.sender_step);
+    note_foreign(me, m.owner, {}, channel_at(wired(me).in).sender, m.sender_step);
   for (std::size_t i = 0; i < index(m.count); ++i) {
     const std::size_t at = table_.location(m.cell + i, m.slice);
     memory_.give_back(at);
@@ -235,10 +235,17 @@ bool symbolic_run::overwrites_lent(const player& me, std::size_t location, std::
 
 void symbolic_run::send(player& me) {
   const step& s = me.now();
-  channel& c = channel_at(me.out[me.at]);
+  channel& c = channel_at(wired(me).out);
   const place& from = sent_from(s);
-  message m{
-      pool_.share(me.clock), me.time, static_cast<std::int32_t>(me.at), me.slice, 0, from.count, from.owner, {}, -1};
+  message& m = push(c);
+  m.clock = pool_.share(me.clock);
+  m.time = me.time;
+  m.sender_step = static_cast<std::int32_t>(me.at);
+  m.slice = me.slice;
+  m.cell = 0;
+  m.count = from.count;
+  m.owner = from.owner;
+  m.slot.clear();
   if (from.buffer == buffer_kind::l2) m.owner = self;
   if (from.count > 0) {
     m.cell = table_.number(me.rank, from);
@@ -249,7 +256,6 @@ void symbolic_run::send(player& me) {
       for (std::int32_t i = 0; i < from.count; ++i) memory_.lend(table_.location(m.cell + index(i), me.slice));
     }
   }
-  push(c, std::move(m));
   ++c.sent;
   ++messages_sent_;
   wake(c.receiver);

@@ -22,11 +22,19 @@ cell_table::cell_table(const score& s, int slices)
 }
 
 void cell_table::number_cells(const score& s) {
+  const auto buffers_of = {buffer_kind::input, buffer_kind::output, buffer_kind::scratch, buffer_kind::l0};
+  auto total = static_cast<std::size_t>(cell_count(s, 0, buffer_kind::l2));
+  for (rank_t r = 0; r < s.ranks; ++r)
+    for (const buffer_kind b : buffers_of) total += static_cast<std::size_t>(cell_count(s, r, b));
+  const bool parts_matter = uniform_ && parts_ > 1;
+  chunks_.reserve(total);
+  if (parts_matter) part_of_.reserve(total);
   const auto add = [&](rank_t owner, buffer_kind b, std::size_t slot) {
     first_[slot] = chunks_.size();
     for (std::int32_t c = 0, n = cell_count(s, owner, b); c < n; ++c) {
       const extent e = extent_of(s, owner, b, c);
       chunks_.push_back(e.block * parts_ + e.part);
+      if (parts_matter) part_of_.push_back(e.part);
     }
   };
   const auto slot = [](rank_t r, buffer_kind b) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/large_pages.hpp"
 #include "protocols/score/score.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 
@@ -43,7 +44,7 @@ public:
   /// Which chunk of which slice a cell holds.
   std::int64_t chunk(std::size_t cell, int slice) const { return chunks_[cell] + chunk_total_ * slice; }
   bool same_size(std::size_t a, std::size_t b) const {
-    return uniform_ ? chunks_[a] % parts_ == chunks_[b] % parts_ : chunks_[a] == chunks_[b];
+    return uniform_ ? parts_ == 1 || part_of_[a] == part_of_[b] : chunks_[a] == chunks_[b];
   }
 
 private:
@@ -54,10 +55,11 @@ private:
   bool uniform_;
   std::int64_t parts_;
   std::int64_t chunk_total_;
-  std::size_t shared_ = 0;              ///< cells below are different memory in every slice; from here on it is l0
-  std::vector<std::size_t> first_;      ///< by rank and buffer
-  std::vector<std::int64_t> chunks_;    ///< block · parts + part
-  std::vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
+  std::size_t shared_ = 0;               ///< cells below are different memory in every slice; from here on it is l0
+  std::vector<std::size_t> first_;       ///< by rank and buffer
+  large_vector<std::int64_t> chunks_;    ///< block · parts + part
+  large_vector<std::int32_t> part_of_;   ///< of uniform scores with several parts: the same without its block
+  large_vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
 };
 
 /// What the locations hold and who touched them.
@@ -97,7 +99,7 @@ private:
   };
   void forget(std::int32_t& link);
 
-  std::vector<cell> cells_;
+  large_vector<cell> cells_;
   std::vector<read_entry> reads_;
   std::int32_t free_ = -1;
 };

@@ -11,7 +11,7 @@ namespace troupe::verifying {
 clock_pool::handle clock_pool::take() {
   if (free_.empty()) {
     free_.push_back(static_cast<handle>(clocks_.size()));
-    clocks_.emplace_back(new ticks[lanes_]);  // not initialised: the caller fills it
+    clocks_.push_back(static_cast<ticks*>(memory_.allocate(lanes_ * sizeof(ticks), 64)));  // the caller fills it
     users_.push_back(0);
   }
   const handle h = free_.back();
@@ -96,6 +96,7 @@ bool symbolic_run::names_foreign_memory() const {
 }
 
 void symbolic_run::list_players() {
+  std::size_t steps = 0;
   for (rank_t r = 0; r < score_.ranks; ++r) {
     first_player_.push_back(static_cast<std::int32_t>(players_.size()));
     const auto& lanes = score_.players[index(r)].lanes;
@@ -105,12 +106,14 @@ void symbolic_run::list_players() {
       p.lane = static_cast<int>(l);
       p.number = static_cast<std::int32_t>(players_.size());
       p.steps = &lanes[l];
-      for (auto* v : {&p.in, &p.out, &p.after, &p.publishes}) v->assign(lanes[l].size(), -1);
+      p.first_wire = steps;
+      steps += lanes[l].size();
       if (is_reduction(score_.what))
         for (auto* v : {&p.combined, &p.completes}) v->assign(lanes[l].size(), false);
       players_.push_back(std::move(p));
     }
   }
+  wires_.resize(steps);
   first_player_.push_back(static_cast<std::int32_t>(players_.size()));
   for (const part& p : score_.players) most_lanes_ = std::max(most_lanes_, p.lanes.size());
   channel_numbers_ = numbering{index(score_.ranks) * index(score_.ranks) * most_lanes_};
@@ -135,7 +138,7 @@ std::int32_t symbolic_run::channel_number(rank_t from, rank_t to, int lane) {
 
 /// Makes the clock of a step known to other lanes of its rank.
 std::int32_t symbolic_run::publish(player& p, std::int32_t step) {
-  std::int32_t& published = p.publishes[index(step)];
+  std::int32_t& published = wires_of(p, index(step)).publishes;
   if (published < 0) {
     published = static_cast<std::int32_t>(awaited_.size() / index(limits_.slices));
     awaited_.resize(awaited_.size() + index(limits_.slices));
@@ -147,13 +150,14 @@ std::int32_t symbolic_run::publish(player& p, std::int32_t step) {
 void symbolic_run::wire(player& p) {
   for (std::size_t i = 0; i < p.steps->size(); ++i) {
     const step& s = (*p.steps)[i];
-    if (receives(s.kind)) p.in[i] = channel_number(s.from, p.rank, p.lane);
+    wires& w = wires_of(p, i);
+    if (receives(s.kind)) w.in = channel_number(s.from, p.rank, p.lane);
     if (sends(s.kind)) {
-      p.out[i] = channel_number(p.rank, s.to, p.lane);
-      channel_at(p.out[i]).to_send += limits_.slices;
+      w.out = channel_number(p.rank, s.to, p.lane);
+      channel_at(w.out).to_send += limits_.slices;
     }
     if (s.after.lane >= 0 && s.after.lane != p.lane)
-      p.after[i] = publish(player_at(lane_number(p.rank, s.after.lane)), s.after.step);
+      w.after = publish(player_at(lane_number(p.rank, s.after.lane)), s.after.step);
   }
 }
 
@@ -181,13 +185,13 @@ void symbolic_run::fill_inputs() {
 }
 
 bool symbolic_run::still_awaits(const player& me) const {
-  const std::int32_t which = me.after[me.at];
+  const std::int32_t which = wired(me).after;
   return which >= 0 && !awaited_[index(which) * index(limits_.slices) + index(me.slice)].performed;
 }
 
 bool symbolic_run::ready(const player& me) const {
   if (still_awaits(me) || lacks_message(me)) return false;
-  return me.out[me.at] < 0 || !credit_lacks(channel_at(me.out[me.at]));
+  return wired(me).out < 0 || !credit_lacks(channel_at(wired(me).out));
 }
 
 void symbolic_run::wake(std::int32_t lane) {
@@ -237,32 +241,36 @@ void symbolic_run::begin_step(player& me) {
   begin_fan(me);
   if (const std::int32_t piece = me.now().ready_part; piece >= 0)
     pool_.own(me.clock)[index(announcement(me.rank, piece))] = 1;
-  if (me.after[me.at] < 0) return;
-  awaited& earlier = awaited_at(me.after[me.at], me.slice);
+  const std::int32_t after = wired(me).after;
+  if (after < 0) return;
+  awaited& earlier = awaited_at(after, me.slice);
   learn(me, earlier.clock, earlier.lane, earlier.time);
   if (--earlier.waiting == 0) pool_.release(earlier.clock);
 }
 
-void symbolic_run::push(channel& c, message&& m) {
+/// The caller fills it. A reference until the next push.
+symbolic_run::message& symbolic_run::push(channel& c) {
   std::int32_t at = free_message_;
   if (at < 0) {
     at = static_cast<std::int32_t>(messages_.size());
-    messages_.push_back(std::move(m));
+    messages_.emplace_back();
   } else {
     free_message_ = messages_[index(at)].next;
-    messages_[index(at)] = std::move(m);
   }
   (c.under_way++ == 0 ? c.first : messages_[index(c.last)].next) = at;
   c.last = at;
+  messages_[index(at)].next = -1;
+  return messages_[index(at)];
 }
 
-symbolic_run::message symbolic_run::pop(channel& c) {
+/// It can be read until the next push.
+std::int32_t symbolic_run::pop(channel& c) {
   const std::int32_t at = c.first;
-  message m = std::move(messages_[index(at)]);
+  message& m = messages_[index(at)];
   c.first = m.next;
   --c.under_way;
-  messages_[index(at)].next = std::exchange(free_message_, at);
-  return m;
+  m.next = std::exchange(free_message_, at);
+  return at;
 }
 
 /// What lane `lane` knew at its time `time`.
@@ -281,10 +289,10 @@ void symbolic_run::join_end(rank_t rank, const player& me) {
 
 bool symbolic_run::perform(player& me) {
   const step& s = me.now();
-  const std::int32_t in = me.in[me.at], out = me.out[me.at];
+  const std::int32_t in = wired(me).in, out = wired(me).out;
   begin_step(me);
   if (in >= 0) {
-    message m = pop(channel_at(in));
+    message& m = messages_[index(pop(channel_at(in)))];
     const std::int32_t sender = channel_at(in).sender;
     learn(me, m.clock, sender, m.time);
     if (in_fan_) {
@@ -337,7 +345,7 @@ void symbolic_run::give_credit(player& me, channel& c) {
 void symbolic_run::finish_step(player& me) {
   ++steps_done_;
   in_fan_ = false;
-  if (const std::int32_t a = me.publishes[me.at]; a >= 0) {
+  if (const std::int32_t a = wired(me).publishes; a >= 0) {
     awaited& mine = awaited_at(a, me.slice);
     mine.performed = true;
     mine.clock = pool_.share(me.clock);
@@ -387,10 +395,10 @@ std::string symbolic_run::waits_for(const player& me, std::int32_t& next) const 
     return text + "step " + std::to_string(s.after.step) + " of its lane " + std::to_string(s.after.lane);
   }
   if (lacks_message(me)) {
-    next = channel_at(me.in[me.at]).sender;
+    next = channel_at(wired(me).in).sender;
     return text + "a message from rank " + std::to_string(s.from);
   }
-  next = channel_at(me.out[me.at]).receiver;
+  next = channel_at(wired(me).out).receiver;
   return text + "a credit from rank " + std::to_string(s.to);
 }
 

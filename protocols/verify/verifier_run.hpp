@@ -11,6 +11,7 @@
 //   - input of a piece is written by its announcement (partitioned scores), which is a lane of its own with that one event;
 //   - the steps of a fan come after what is before the fan, in any order among themselves.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "memory/flat_index.hpp"
+#include "memory/large_pages.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "protocols/verify/verifier_memory.hpp"
@@ -27,14 +29,15 @@
 namespace troupe::verifying {
 
 /// Clocks that lanes, messages, credits and awaited steps share: one that has several users is not written. Recycled: what is live at a time
-/// is far less than what is made, and a clock of a score with thousands of lanes is large. Clocks do not move.
+/// is far less than what is made, and a clock of a score with thousands of lanes is large. Clocks do not move, and lie side by side.
 class clock_pool {
 public:
   using handle = std::int32_t;
-  explicit clock_pool(std::size_t lanes) : lanes_(lanes) {}
+  explicit clock_pool(std::size_t lanes)
+      : lanes_(lanes), memory_(std::min(most_at_once, 8 * lanes * lanes * sizeof(ticks))) {}
   handle zero();
   handle keep(clock_view clock);
-  clock_view operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  clock_view operator[](handle h) const { return {clocks_[static_cast<std::size_t>(h)], lanes_}; }
   /// The caller's own, to write to: `h`, if nobody else uses it, else a copy in its place.
   std::span<ticks> own(handle& h);
   /// What `h` and `other` know together becomes the caller's own.
@@ -51,10 +54,13 @@ public:
 
 private:
   handle take();
-  std::span<ticks> at(handle h) { return {clocks_[static_cast<std::size_t>(h)].get(), lanes_}; }
+  std::span<ticks> at(handle h) { return {clocks_[static_cast<std::size_t>(h)], lanes_}; }
   bool is_shared(handle h) const { return users_[static_cast<std::size_t>(h)] > 1; }
+  /// What clocks begin with; a page of 2 MiB is given in a tenth of the time of as many small ones.
+  static constexpr std::size_t most_at_once = std::size_t{2} << 20;
   std::size_t lanes_;
-  std::vector<std::unique_ptr<ticks[]>> clocks_;
+  run_memory memory_;
+  std::vector<ticks*> clocks_;  ///< in memory_
   std::vector<std::int32_t> users_;
   std::vector<handle> free_;
 };
@@ -93,14 +99,14 @@ public:
 private:
   using node_id = reduction_forest::node_id;
   struct message {
-    clock_pool::handle clock;  ///< what the sender knew of others …
-    ticks time;                ///< … and its own time
-    std::int32_t sender_step;
-    std::int32_t slice;
-    std::size_t cell;  ///< first named cell: its extents, and unless `slot` its values
-    std::int32_t count;
-    rank_t owner;               ///< of the cells
-    std::vector<node_id> slot;  ///< values of recv_reduce_send
+    clock_pool::handle clock = -1;  ///< what the sender knew of others …
+    ticks time = 0;                 ///< … and its own time
+    std::int32_t sender_step = -1;
+    std::int32_t slice = 0;
+    std::size_t cell = 0;  ///< first named cell: its extents, and unless `slot` its values
+    std::int32_t count = 0;
+    rank_t owner = self;        ///< of the cells
+    std::vector<node_id> slot;  ///< values of recv_reduce_send; its memory stays for the next message
     std::int32_t next = -1;     ///< in messages_: of the channel, or free
   };
   struct channel {
@@ -116,9 +122,9 @@ private:
     std::int32_t credits_given = 0;
   };
   struct credit {
-    clock_pool::handle clock;  ///< what the receiver knew of others …
-    ticks time;                ///< … and its own time
-    std::int32_t next;
+    clock_pool::handle clock = -1;  ///< what the receiver knew of others …
+    ticks time = 0;                 ///< … and its own time
+    std::int32_t next = -1;
   };
   /// The last access of a lane to another rank's buffers, and what it was.
   struct foreign_access {
@@ -137,13 +143,17 @@ private:
     std::int32_t waiting = 0;  ///< steps that have still to read the clock
     bool performed = false;
   };
+  /// What a step is connected with: channels, awaited steps; −1: none.
+  struct wires {
+    std::int32_t in = -1, out = -1, after = -1, publishes = -1;
+  };
   struct player {
     rank_t rank;
     int lane;
     std::int32_t number;
     const troupe::lane* steps;
-    clock_pool::handle clock = -1;                        ///< what it knows of others, from the first step to the last
-    std::vector<std::int32_t> in, out, after, publishes;  ///< by step: channels, awaited steps; −1: none
+    std::size_t first_wire = 0;     ///< of its steps, in wires_
+    clock_pool::handle clock = -1;  ///< what it knows of others, from the first step to the last
     std::vector<bool> combined,
         completes;  ///< by step, of reductions: has combined; and brought all contributions together
     std::size_t at = 0;
@@ -169,7 +179,12 @@ private:
   std::int32_t channel_number(rank_t from, rank_t to, int lane);
   std::int32_t publish(player& p, std::int32_t step);
   bool ready(const player& me) const;
-  bool lacks_message(const player& me) const { return me.in[me.at] >= 0 && channel_at(me.in[me.at]).under_way == 0; }
+  wires& wires_of(const player& p, std::size_t step) { return wires_[p.first_wire + step]; }
+  const wires& wired(const player& me) const { return wires_[me.first_wire + me.at]; }  ///< its present step
+  bool lacks_message(const player& me) const {
+    const std::int32_t in = wired(me).in;
+    return in >= 0 && channel_at(in).under_way == 0;
+  }
   bool credit_lacks(const channel& c) const { return c.under_way >= limits_.credits; }
   void begin_step(player& me);
   bool perform(player& me);
@@ -181,8 +196,8 @@ private:
     return awaited_[index(which) * index(limits_.slices) + index(slice)];
   }
   bool still_awaits(const player& me) const;
-  void push(channel& c, message&& m);
-  message pop(channel& c);
+  message& push(channel& c);
+  std::int32_t pop(channel& c);
   void learn(player& me, clock_pool::handle from, std::int32_t lane, ticks time);
   void join_end(rank_t rank, const player& me);
   bool names_foreign_memory() const;
@@ -232,6 +247,7 @@ private:
   cell_memory memory_;
   std::shared_ptr<reduction_forest> forest_;
   std::vector<player> players_;
+  large_vector<wires> wires_;               ///< by player and step
   std::vector<std::int32_t> first_player_;  ///< by rank, and one more
   std::vector<channel> channels_;
   std::vector<message> messages_;  ///< in use and free; channels hardly have more than one at a time

@@ -10,13 +10,14 @@
 #include <vector>
 
 using namespace troupe::actors;
-using index = max_min_state::index;
+// Not "index", which is a function in strings.h.
+using max_min_index = max_min_state::index;
 
 TEST_CASE("max_min: what one link denies a flow, the flows beside it on another one get") {
   max_min_state s;
-  const index up = s.add_element(0.01), down = s.add_element(0.01);
-  const auto join = [&](std::vector<index> on, std::uint64_t bytes) { return s.join(0, bytes, on, 0); };
-  const index free = join({up}, 1000), both = join({up, down}, 1000);
+  const max_min_index up = s.add_element(0.01), down = s.add_element(0.01);
+  const auto join = [&](std::vector<max_min_index> on, std::uint64_t bytes) { return s.join(0, bytes, on, 0); };
+  const max_min_index free = join({up}, 1000), both = join({up, down}, 1000);
   join({down}, 1000), join({down}, 1000);
   CHECK(s.unsettled());
   s.settle(0);
@@ -33,14 +34,14 @@ TEST_CASE("max_min: what one link denies a flow, the flows beside it on another 
 
 TEST_CASE("max_min: a limit of its own, no limit, no bytes") {
   max_min_state s;
-  const index rails = s.add_element(0.04), endless = s.add_element(0);
-  const std::array<index, 2> way{rails, endless};
-  const index one = s.join(0, 1000, way, 0.01), other = s.join(0, 1000, way, 0);
+  const max_min_index rails = s.add_element(0.04), endless = s.add_element(0);
+  const std::array<max_min_index, 2> way{rails, endless};
+  const max_min_index one = s.join(0, 1000, way, 0.01), other = s.join(0, 1000, way, 0);
   s.settle(0);
   CHECK(s.rate(one) == doctest::Approx(0.01));
   CHECK(s.rate(other) == doctest::Approx(0.03));
-  const std::array<index, 1> nothing{endless};
-  const index at_once = s.join(5, 1 << 20, nothing, 0), empty = s.join(5, 0, way, 0);
+  const std::array<max_min_index, 1> nothing{endless};
+  const max_min_index at_once = s.join(5, 1 << 20, nothing, 0), empty = s.join(5, 0, way, 0);
   CHECK(s.take_done(5) == at_once);
   CHECK(s.take_done(5) == empty);
 }
@@ -50,34 +51,34 @@ TEST_CASE("max_min: whatever comes and goes, every flow has a bottleneck and no 
   std::mt19937 random(7);
   for (int round = 0; round < 40; ++round) {
     max_min_state s;
-    const index elements = round % 2 == 0 ? 12 : 90;  // ways are of about two
+    const max_min_index elements = round % 2 == 0 ? 12 : 90;  // ways are of about two
     std::vector<double> capacity;
-    for (index e = 0; e < elements; ++e) {
+    for (max_min_index e = 0; e < elements; ++e) {
       capacity.push_back(0.001 * static_cast<double>(1 + random() % 9));
       s.add_element(capacity.back());
     }
-    std::map<index, std::vector<index>> there;
+    std::map<max_min_index, std::vector<max_min_index>> there;
     std::int64_t now = 0;
     for (int change = 0; change < 200; ++change) {
       if (random() % 3 != 0) {
-        std::vector<index> way;
-        for (index e = 0; e < elements; ++e)
+        std::vector<max_min_index> way;
+        for (max_min_index e = 0; e < elements; ++e)
           if (random() % (elements / 2 - 1) == 0) way.push_back(e);
         if (way.empty()) continue;
         there[s.join(now, 1 + random() % 100'000, way, 0)] = way;
       } else if (!s.unsettled() && s.size() > 0) {
         now = s.next();
-        for (index f = s.take_done(now); f != max_min_state::none; f = s.take_done(now)) there.erase(f);
+        for (max_min_index f = s.take_done(now); f != max_min_state::none; f = s.take_done(now)) there.erase(f);
       }
       if (random() % 4 == 0) continue;  // several changes at once
       if (s.unsettled()) s.settle(now);
       REQUIRE(s.size() == there.size());
       std::vector<double> used(elements), fastest(elements);
       for (const auto& [f, way] : there)
-        for (const index e : way) used[e] += s.rate(f), fastest[e] = std::max(fastest[e], s.rate(f));
+        for (const max_min_index e : way) used[e] += s.rate(f), fastest[e] = std::max(fastest[e], s.rate(f));
       for (std::size_t e = 0; e < elements; ++e) REQUIRE(used[e] <= capacity[e] * (1 + 1e-9));
       for (const auto& [f, way] : there)
-        REQUIRE(std::any_of(way.begin(), way.end(), [&, flow = f](index e) {
+        REQUIRE(std::any_of(way.begin(), way.end(), [&, flow = f](max_min_index e) {
           return used[e] >= capacity[e] * (1 - 1e-9) && s.rate(flow) >= fastest[e] * (1 - 1e-9);
         }));
     }

@@ -11,7 +11,7 @@
 #include <span>
 #include <thread>
 
-#include "actors/virtual/large_pages.hpp"
+#include "memory/large_pages.hpp"
 #include "tests/engine/jobs.hpp"
 
 using namespace engine_tests;
@@ -452,7 +452,7 @@ TEST_CASE("more than 2^31 elements") {
     return;
   }
   troupe::engine engine;
-  troupe::actors::large_vector<std::uint8_t> from(count), to(count);  // a million small pages take seconds to come
+  troupe::large_vector<std::uint8_t> from(count), to(count);  // a million small pages take seconds to come
   for (std::size_t i = 0; i < count; i += 1021) from[i] = static_cast<std::uint8_t>(1 + i % 251);
   from[count - 1] = 77;
   auto comms = engine.communicators(2);

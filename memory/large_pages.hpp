@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory of a run's tables, which grow to gigabytes and are touched once or a few times: a page of 4 KiB then costs more to be given than all
+// Memory of tables that grow to megabytes or gigabytes and are touched once or a few times: a page of 4 KiB then costs more to be given than all
 // that is done with what lies on it. Tables from a mebibyte on lie on pages of 2 MiB, where the system has them for who asks (elsewhere on
 // ordinary ones, which is slower and nothing else); what is small comes from the heap.
 
@@ -8,7 +8,7 @@
 #include <memory_resource>
 #include <vector>
 
-namespace troupe::actors {
+namespace troupe {
 
 /// Throws std::bad_alloc. Alignment: a cache line.
 void* take_large(std::size_t bytes);
@@ -56,4 +56,4 @@ private:
   std::pmr::monotonic_buffer_resource pieces_;
 };
 
-}  // namespace troupe::actors
+}  // namespace troupe

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of virtual runs (actors/virtual/large_pages.hpp): aligned, kept while tables grow, and nobody's twice.
+// Memory of large tables (memory/large_pages.hpp): aligned, kept while tables grow, and nobody's twice.
 
-#include "actors/virtual/large_pages.hpp"
+#include "memory/large_pages.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-using namespace troupe::actors;
+using namespace troupe;
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "actors/virtual/large_pages.hpp"
+#include "memory/large_pages.hpp"
 
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <new>
 
-namespace troupe::actors {
+namespace troupe {
 
 namespace {
 
@@ -43,4 +43,4 @@ void* run_memory::block_source::do_allocate(std::size_t bytes, std::size_t) { re
 
 void run_memory::block_source::do_deallocate(void* at, std::size_t bytes, std::size_t) { give_large(at, bytes); }
 
-}  // namespace troupe::actors
+}  // namespace troupe
