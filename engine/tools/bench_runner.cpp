@@ -545,7 +545,7 @@ int bench_runner::place_on_host(rank_t rank) const {
 void bench_runner::check_memory(const job& what, const job_shape& shape) const {
   if (!settings_.one_thread) check_stacks(settings_.ranks_here());
   const auto n = static_cast<double>(ranks_on_host());
-  const double limit = static_cast<double>(discover().memory_limit_bytes);
+  const double limit = static_cast<double>(usable_memory());
   // Input and output of every rank; scratch and slots are on top of that.
   const double need =
       2.2 * n * settings_.aggregated * static_cast<double>(std::max(shape.bytes, shape.count * size_of(what.type)));

@@ -86,7 +86,7 @@ double guessed_steps(const choreography& which, const stage& on) {
 
 std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step) {
   const double steps = guessed_steps(which, on);
-  if (steps * bytes_a_step <= 0.7 * static_cast<double>(discover().memory_limit_bytes)) return {};
+  if (steps * bytes_a_step <= 0.7 * static_cast<double>(usable_memory())) return {};
   const bool many = steps >= 2e6;
   return std::string{which.name} + " on " + std::to_string(on.ranks) + " ranks has about " +
          std::to_string(static_cast<std::uint64_t>(many ? steps / 1e6 : steps)) + (many ? " million" : "") +

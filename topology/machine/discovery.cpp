@@ -281,6 +281,8 @@ const host& discover() {
   return kept;
 }
 
+std::uint64_t usable_memory() { return memory_limit(installed_memory()); }
+
 host describe_synthetic(const std::string& description) {
   const topology_handle topology = load(description.c_str());
   if (!topology)

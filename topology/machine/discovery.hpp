@@ -46,6 +46,9 @@ host discover_again();
 /// The fallback alone: no hwloc.
 host discover_without_hwloc();
 
+/// `host::memory_limit_bytes` without asking hwloc, which loads its plugins for it: what sysconf and the cgroups say. Microseconds.
+std::uint64_t usable_memory();
+
 /// A host from hwloc's synthetic description, e.g. "package:2 l3:1 core:4 pu:2", all of it allowed and without limits:
 /// to try settings for another computer. @throws error(errc::bad_config) if hwloc does not understand the text.
 host describe_synthetic(const std::string& description);

@@ -141,7 +141,7 @@ private:
 
   /// Before the buffers of a real payload are made: the system promises more memory than it has.
   void check_memory(const job_shape& shape) const {
-    const double limit = static_cast<double>(discover().memory_limit_bytes);
+    const double limit = static_cast<double>(usable_memory());
     const double largest =
         static_cast<double>(std::max<std::uint64_t>(shape.bytes, shape.count * size_of(scenario_.type)));
     // Input, output, and what the choreography keeps of them on the way.
