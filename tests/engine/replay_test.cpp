@@ -86,25 +86,6 @@ TEST_CASE("replay: closed forms on ports") {
   CHECK(replayed("num_ranks 3", loggp).outcome.end_ps == 0);
 }
 
-TEST_CASE("replay: LogGOPSim's example takes what its README says") {
-  // dissemination_16.goal, with LogGOPSim's defaults L = 2500 ns, o = 1500 ns: each host ends at 22000 ns.
-  std::string text = "num_ranks 16\n";
-  for (int r = 0; r < 16; ++r) {
-    text += "rank " + std::to_string(r) + " {\n";
-    for (int round = 0, label = 1; round < 4; ++round) {
-      text += "l" + std::to_string(label++) + ": send 1b to " + std::to_string((r + (1 << round)) % 16) + " tag 0\n";
-      if (round > 0) text += "l" + std::to_string(label - 1) + " requires l" + std::to_string(label - 2) + "\n";
-      text +=
-          "l" + std::to_string(label++) + ": recv 1b from " + std::to_string((r + 16 - (1 << round)) % 16) + " tag 0\n";
-    }
-    text += "}\n";
-  }
-  const replay_result r =
-      replayed(text, "[study]\n[study.hardware]\nlink.latency = \"1250ns\"\nlink.bandwidth = \"unlimited\"\n"
-                     "host.send = \"1500ns\"\nhost.receive = \"1500ns\"\n");
-  for (const replay_times& t : r.outcome.ranks) CHECK(t.end == 22'000'000);
-}
-
 TEST_CASE("replay: messages are matched by sender and tag, in the order of their sending") {
   // The second message is short and has another tag; who asks for it first gets it first.
   const replay_result r = replayed("num_ranks 3\nrank 0 {\na: send 5000b to 2 tag 1\nb: send 10b to 2 tag 2\nb "
