@@ -409,4 +409,49 @@ TEST_CASE("record: a run is written as it was called, and can be replayed") {
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("record: the training of the examples is replayed as it was called") {
+  using troupe_program::folder, troupe_program::run, troupe_program::json;
+  const std::string trace = (folder() / "digits.goal").string(), document = (folder() / "digits.json").string();
+  const std::string command = "TROUPE_ENGINE_RECORD='" + trace + "' '" TROUPE_TRAINING "' '" + TROUPE_SOURCE_DIR +
+                              "/examples/data/digits.csv' >'" + (folder() / "digits.out").string() + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+  // The first training: twenty times over 1437 images in batches of 64, whose gradients four ranks average.
+  const application made = load_application({trace});
+  REQUIRE(made.ranks.size() == 4);
+  CHECK(made.communicators.size() == 1);
+  REQUIRE(made.collectives.size() == 20 * (1437 / 64));
+  for (const application::collective& c : made.collectives) {
+    CHECK(c.what.kind.what == collective::all_reduce);
+    CHECK(c.what.count == 64 * 48 + 48 + 48 * 10 + 10);
+    CHECK(c.what.type == datatype::f32);
+    CHECK(c.what.reduction.kind == op_kind::avg);
+  }
+  std::vector<std::int64_t> computed(4, 0);
+  for (std::size_t r = 0; r < 4; ++r)
+    for (const replay_operation& o : made.ranks[r].operations)
+      if (o.what == replay_operation::kind::calc) computed[r] += static_cast<std::int64_t>(o.amount);
+
+  const std::string before =
+      "replay '" + trace + "' --on this_machine --set engine.tuning=none --json '" + document + "'";
+  for (const char* how : {"", " --set protocol=simple"}) {
+    const auto done = run(before + how);
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+    CHECK(done.out.find("the replay takes") != std::string::npos);
+    const json said = json::parse(troupe_program::contents(document));
+    CHECK(said.at("recorded_end_ps") == made.recorded_end_ps());
+    REQUIRE(said.at("ranks").size() == 4);
+    for (std::size_t r = 0; r < 4; ++r) {
+      const json& rank = said.at("ranks")[r];
+      CHECK(rank.at("compute_ps").get<std::int64_t>() == computed[r]);
+      CHECK(rank.at("compute_ps").get<std::int64_t>() + rank.at("collective_ps").get<std::int64_t>() +
+                rank.at("message_ps").get<std::int64_t>() + rank.at("idle_ps").get<std::int64_t>() ==
+            rank.at("end_ps").get<std::int64_t>());
+    }
+    REQUIRE(said.at("collectives").size() == 1);
+    CHECK(said.at("collectives")[0].at("calls") == made.collectives.size());
+    CHECK(said.at("collectives")[0].at("bytes") == 4 * (64 * 48 + 48 + 48 * 10 + 10));
+    if (*how != '\0') CHECK(said.at("collectives")[0].at("protocol") == "simple");
+  }
+}
+
 }  // namespace replay_test
