@@ -22,11 +22,13 @@ namespace {
 
 constexpr std::size_t most_text = 64 * 1024;
 
-std::int64_t thread_ns() {
+std::int64_t cpu_ns(clockid_t of) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(of, &t);
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
+std::int64_t thread_ns() { return cpu_ns(CLOCK_THREAD_CPUTIME_ID); }
+std::int64_t process_ns() { return cpu_ns(CLOCK_PROCESS_CPUTIME_ID); }
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1}; }
 
 /// When the thread left its last recorded call, or made the world.
@@ -74,7 +76,8 @@ recorder::recorder(const std::string& file, int ranks, bool of_job, int process,
       log_(std::move(log)),
       ranks_(static_cast<std::size_t>(ranks)),
       out_(std::fopen(file_.c_str(), "w")),
-      born_ns_(steady_ns()) {
+      born_ns_(steady_ns()),
+      born_cpu_ns_(process_ns()) {
   if (!out_)
     throw error(errc::bad_config,
                 "engine.record: " + file_ + " cannot be written: " + std::generic_category().message(errno));
@@ -132,9 +135,11 @@ void recorder::finish() noexcept {
     open_ = false;
     const file_ptr out = std::move(out_);
     const auto put = [&](const std::string& text) { std::fwrite(text.data(), 1, text.size(), out.get()); };
-    put("// recorded by troupe: a world of " + std::to_string((steady_ns() - born_ns_) / 1000) +
+    const std::int64_t lived = steady_ns() - born_ns_;
+    put("// recorded by troupe: a world of " + std::to_string(lived / 1000) +
         " us; replay it with `troupe replay`\n//@ clock " + clock_name() + " " + std::to_string(born_ns_) +
-        "\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
+        "\n//@ cpu " + std::to_string(std::max<std::int64_t>(0, process_ns() - born_cpu_ns_)) + " of " +
+        std::to_string(lived) + "\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
     for (const auto& [name, members] : communicators_) {
       std::string line = "comm " + name + " {";
       for (const int m : members) line += " " + std::to_string(m);

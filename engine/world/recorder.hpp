@@ -7,6 +7,8 @@
 //                take turns. What a thread sleeps is not in it.
 //   order        a call begins when the one before it of its rank has ended, if that was waited for; and a computation likewise. A wait for an
 //                operation puts its end before whatever comes next.
+//   the process  how much CPU time all its threads had, from the world's begin to its end: much less than its cores have is a sign of other
+//                work on them, or of ranks that slept
 //   memory       64 KiB a rank; what is more lies in an unnamed temporary file until the end.
 //
 // One recorder a world and process; all communicators that come of the world write to it. Every function may be called from any thread; calls of one
@@ -78,6 +80,7 @@ private:
   std::vector<std::pair<std::string, std::vector<int>>> communicators_;
   std::map<std::vector<int>, int> times_;  ///< how many of the communicators have these ranks
   std::int64_t born_ns_ = 0;               ///< steady clock
+  std::int64_t born_cpu_ns_ = 0;           ///< of the whole process
 };
 
 /// A communicator of a recorded world.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <random>
 
@@ -321,6 +322,18 @@ TEST_CASE("goal: measured times, of one clock and of several") {
   CHECK(begins(one) == std::pair<std::int64_t, std::int64_t>{0, 100'000});
   CHECK(one.recorded_end_ps() == 101'000);
   CHECK(begins(read_goal({{"again", write_goal(one)}})) == begins(one));
+  // What the processes had of the cores adds up.
+  const auto had = [&](const char* rank, const char* cpu) { return text(rank, cpu, "//@ a from 5 to 6\n"); };
+  const application two =
+      read_goal(both{{"a", had("0", "//@ cpu 150 of 100\n")}, {"b", had("1", "//@ cpu 5 of 20\n")}});
+  CHECK(two.recorded_cores == 1.75);
+  CHECK(two.recorded_cpu_ps == 155'000);
+  const application again = read_goal({{"again", write_goal(two)}});
+  CHECK(again.recorded_cpu_ps == 155'000);
+  CHECK(again.recorded_cores == doctest::Approx(1.75).epsilon(0.01));
+  CHECK(one.recorded_cores == 0);
+  CHECK_THROWS_WITH_AS(read_goal({{"a", text("0", "//@ cpu 5\n", "")}}), doctest::Contains("a:2: the line ends"),
+                       error);
   CHECK(begins(read_goal(both{{"a", zero}, {"b", text("1", "//@ clock y 1100\n", "//@ a from 5 to 6\n")}})) ==
         std::pair<std::int64_t, std::int64_t>{0, 0});
   CHECK(begins(read_goal(
@@ -439,6 +452,10 @@ TEST_CASE("record: the training of the examples is replayed as it was called") {
     CHECK(done.out.find("the replay takes") != std::string::npos);
     const json said = json::parse(troupe_program::contents(document));
     CHECK(said.at("recorded_end_ps") == made.recorded_end_ps());
+    CHECK(said.at("recorded_cpu_ps") == made.recorded_cpu_ps);
+    CHECK(said.at("recorded_cores").get<double>() == doctest::Approx(made.recorded_cores));
+    CHECK(made.recorded_cpu_ps > std::accumulate(computed.begin(), computed.end(), std::int64_t{0}));
+    CHECK(done.out.find("its processes had ") != std::string::npos);
     REQUIRE(said.at("ranks").size() == 4);
     for (std::size_t r = 0; r < 4; ++r) {
       const json& rank = said.at("ranks")[r];

@@ -179,6 +179,30 @@ TEST_CASE("this_machine: what a trace calls is performed as an engine does it, o
   }
 }
 
+TEST_CASE("this_machine: traces' blocks of different sizes go over boards, too") {
+  configuration c;
+  c.add_text("[engine]\ntuning = \"none\"\n[study]\npreset = \"this_machine\"\n[study.structure]\ncores = 2\n",
+             "here.toml");
+  std::string text = "num_ranks 3\n";
+  for (int r = 0; r < 3; ++r)
+    text += "rank " + std::to_string(r) +
+            " {\na: coll all_gather_v 1,0,300 f32\nb: coll all_to_all_v 1,2,30 f32\nb requires a\n"
+            "c: coll gather_v " +
+            (r == 1   ? "5,6,7"
+             : r == 0 ? "5"
+                      : "7") +
+            " f32 root 1\nc requires b\n}\n";
+  const replay_result r =
+      run_replay(read_study(c), std::make_shared<const application>(read_goal({{"t.goal", text}})), {});
+  REQUIRE(r.groups.size() == 3);
+  for (const replay_group_row& g : r.groups) {
+    CAPTURE(name(g.what.kind));
+    CHECK(g.protocol != "simple");
+    CHECK(g.all.median > 0);
+  }
+  CHECK(r.outcome.messages == 0);
+}
+
 TEST_CASE("the model of this machine beside measurements: a row a call") {
   engine_options options;
   options.tuning = "none";

@@ -174,6 +174,15 @@ private:
   }
 
   void measurement() {
+    if (rank_ < 0 && take("cpu")) {
+      const std::int64_t had = nanoseconds();
+      expect("of");
+      if (const std::int64_t wall = nanoseconds(); wall > 0) {
+        into_.made.recorded_cpu_ps += had;
+        into_.made.recorded_cores += static_cast<double>(had) / static_cast<double>(wall);
+      }
+      return end_line();
+    }
     if (rank_ < 0) {
       expect("clock");
       clock_ = word("a clock's name");

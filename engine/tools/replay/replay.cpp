@@ -128,15 +128,16 @@ private:
 
   bool meets(const application::collective& c, replay_group& made) {
     const application_call& w = c.what;
-    if (w.kind.v_form || !free_to_choose(c)) return false;
+    if (!free_to_choose(c)) return false;
     call asked;
     asked.what = w.kind.what;
     asked.type = w.type;
     asked.reduction = w.reduction;
     asked.root = w.root;
     asked.count = w.count;
-    const int ranks = static_cast<int>(made.ranks.size());
-    const auto board = machine_.on_board(asked, ranks);
+    asked.uniform = !w.kind.v_form;
+    const auto board =
+        machine_.on_board(asked, static_cast<int>(made.ranks.size()), w.kind.v_form ? &w.counts : nullptr);
     if (!board) return false;
     made.meets_ps = board->takes.count();
     into_.groups.push_back(

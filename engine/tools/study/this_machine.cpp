@@ -37,11 +37,12 @@ std::string told(const tuning& costs) {
 }
 
 /// By the engine's own planner and these constants.
-std::function<std::optional<board_call>(const call&, int)> boards_of(const tuning& costs) {
-  return [costs, by = std::shared_ptr<planner>{}](const call& what, int ranks) mutable -> std::optional<board_call> {
+decltype(study_machine::on_board) boards_of(const tuning& costs) {
+  return [costs, by = std::shared_ptr<planner>{}](
+             const call& what, int ranks, const std::vector<std::size_t>* counts) mutable -> std::optional<board_call> {
     if (!by) by = std::make_shared<planner>(engine_options{}, costs);
-    const std::shared_ptr<const plan> made = by->plan_for(what, layout::flat(ranks));
-    if (!made->on_board()) return std::nullopt;
+    const std::shared_ptr<const plan> made = by->plan_for(what, layout::flat(ranks), counts);
+    if (!made || !made->on_board()) return std::nullopt;
     return board_call{made->choreography, std::string{name(made->protocol())}, of_ns(made->predicted_seconds * 1e9)};
   };
 }

@@ -42,8 +42,9 @@ struct study_machine {
   /// same at every size.
   std::function<void(double bytes_of_all, datatype type, host_costs& costs)> rates;
   /// How an engine would perform the call on so many ranks, if it is not by actors' messages. Empty: there is no engine on this machine. May be
-  /// called by one thread at a time; throws what planner::plan_for() throws.
-  std::function<std::optional<board_call>(const call& what, int ranks)> on_board;
+  /// called by one thread at a time; `counts` and what it throws as planner::plan_for().
+  std::function<std::optional<board_call>(const call& what, int ranks, const std::vector<std::size_t>* counts)>
+      on_board;
 };
 
 /// Throws error(bad_config) as build_preset(); for `this_machine` also what read_tuning() throws. Structure of `this_machine`: cores,
