@@ -325,11 +325,12 @@ TEST_CASE("goal: measured times, of one clock and of several") {
   // What the processes had of the cores adds up.
   const auto had = [&](const char* rank, const char* cpu) { return text(rank, cpu, "//@ a from 5 to 6\n"); };
   const application two =
-      read_goal(both{{"a", had("0", "//@ cpu 150 of 100\n")}, {"b", had("1", "//@ cpu 5 of 20\n")}});
+      read_goal(both{{"a", had("0", "//@ cpu 150 of 100\n")}, {"b", had("1", "//@ cpu 5 of 20 recording 3\n")}});
   CHECK(two.recorded_cores == 1.75);
   CHECK(two.recorded_cpu_ps == 155'000);
   const application again = read_goal({{"again", write_goal(two)}});
   CHECK(again.recorded_cpu_ps == 155'000);
+  CHECK(again.recording_ps == 3000);
   CHECK(again.recorded_cores == doctest::Approx(1.75).epsilon(0.01));
   CHECK(one.recorded_cores == 0);
   CHECK_THROWS_WITH_AS(read_goal({{"a", text("0", "//@ cpu 5\n", "")}}), doctest::Contains("a:2: the line ends"),
@@ -453,6 +454,8 @@ TEST_CASE("record: the training of the examples is replayed as it was called") {
     const json said = json::parse(troupe_program::contents(document));
     CHECK(said.at("recorded_end_ps") == made.recorded_end_ps());
     CHECK(said.at("recorded_cpu_ps") == made.recorded_cpu_ps);
+    CHECK(said.at("recording_ps") == made.recording_ps);
+    CHECK(made.recording_ps > 0);
     CHECK(said.at("recorded_cores").get<double>() == doctest::Approx(made.recorded_cores));
     CHECK(made.recorded_cpu_ps > std::accumulate(computed.begin(), computed.end(), std::int64_t{0}));
     CHECK(done.out.find("its processes had ") != std::string::npos);

@@ -181,6 +181,7 @@ private:
         into_.made.recorded_cpu_ps += had;
         into_.made.recorded_cores += static_cast<double>(had) / static_cast<double>(wall);
       }
+      if (take("recording")) into_.made.recording_ps += nanoseconds();
       return end_line();
     }
     if (rank_ < 0) {

@@ -78,7 +78,8 @@ std::string write_goal(const application& what) {
   if (what.recorded_cores > 0) {
     const std::int64_t had = what.recorded_cpu_ps / 1000;
     text += "//@ cpu " + std::to_string(had) + " of " +
-            std::to_string(std::llround(static_cast<double>(had) / what.recorded_cores)) + "\n";
+            std::to_string(std::llround(static_cast<double>(had) / what.recorded_cores)) +
+            (what.recording_ps > 0 ? " recording " + std::to_string(what.recording_ps / 1000) : "") + "\n";
   }
   text += "num_ranks " + std::to_string(what.ranks.size()) + "\n";
   for (std::size_t c = 1; c < what.communicators.size(); ++c) {

@@ -138,17 +138,19 @@ void print_recorded(std::ostream& to, const replay_result& r) {
   to << "  recorded " << time_text(us(real)) << " us; the replay takes "
      << format("%.2f", static_cast<double>(r.outcome.end_ps) / static_cast<double>(real)) << " of it\n";
   if (r.what->recorded_cpu_ps <= 0) return;
-  to << "  its processes had " << time_text(us(r.what->recorded_cpu_ps)) << " us of CPU time, "
-     << format("%.2f", r.what->recorded_cores) << " cores";
+  to << "  its processes had " << time_text(us(r.what->recorded_cpu_ps)) << " us of CPU time ("
+     << format("%.2f", r.what->recorded_cores) << " cores)";
+  const std::int64_t rest = r.what->recorded_cpu_ps - r.what->recording_ps;
+  if (r.what->recording_ps > 0) to << ", of which the recording took " << time_text(us(r.what->recording_ps));
   std::int64_t busy = 0;
   int cores = 0;
   for (std::size_t e = 0; e < r.outcome.use.size(); ++e)
     if (r.on->class_of(static_cast<element_index>(e)).role == element_role::core)
       busy += r.outcome.use[e].busy_ps, ++cores;
-  if (cores > 0 && r.outcome.end_ps > 0)
+  if (cores > 0 && r.outcome.end_ps > 0 && rest > 0)
     to << "; the replay takes "
-       << format("%.2f of it, %.2f cores of %d",
-                 static_cast<double>(busy) / static_cast<double>(r.what->recorded_cpu_ps),
+       << format("%.2f of %s (%.2f cores of %d)", static_cast<double>(busy) / static_cast<double>(rest),
+                 r.what->recording_ps > 0 ? "the rest" : "it",
                  static_cast<double>(busy) / static_cast<double>(r.outcome.end_ps), cores);
   to << '\n';
 }
@@ -228,6 +230,7 @@ std::string replay_json(const replay_result& r) {
                       {"end_ps", r.outcome.end_ps},
                       {"recorded_end_ps", r.what->recorded.empty() ? json(nullptr) : json(r.what->recorded_end_ps())},
                       {"recorded_cpu_ps", r.what->recorded_cores > 0 ? json(r.what->recorded_cpu_ps) : json(nullptr)},
+                      {"recording_ps", r.what->recorded_cores > 0 ? json(r.what->recording_ps) : json(nullptr)},
                       {"recorded_cores", r.what->recorded_cores > 0 ? json(r.what->recorded_cores) : json(nullptr)},
                       {"messages", r.outcome.messages},
                       {"payload_bytes", r.outcome.payload_bytes},
