@@ -404,7 +404,7 @@ TEST_CASE("goal: every statement that txt2bin reads is performed") {
                            "first_one: send 10b to 1 tag 7 cpu 1 nic 2\n"
                            "first_one requires l1\n"
                            "L2:send 20b to 2\n"
-                           "l3 : send 30b to 1 nic 1\n"
+                           "l3 : send 30b to 1 cpu 2 nic 1\n"
                            "l3 irequires L2 // behind a statement\n"
                            "}\n"
                            "rank 1 { \n"
@@ -426,10 +426,10 @@ TEST_CASE("goal: every statement that txt2bin reads is performed") {
   const auto ns = [](const replay_span& s) { return std::pair{s.begin / 1000, s.end / 1000}; };
   using when = std::pair<std::int64_t, std::int64_t>;
   CHECK(ns(zero[0]) == when{0, 100});
-  CHECK(ns(zero[1]) == when{0, 50});       // another cpu's
-  CHECK(ns(zero[2]) == when{100, 1600});   // what it required had ended
-  CHECK(ns(zero[3]) == when{100, 1600});   // behind the first one on its cpu
-  CHECK(ns(zero[4]) == when{1600, 3100});  // the one that it goes by had begun
+  CHECK(ns(zero[1]) == when{0, 50});      // another cpu's
+  CHECK(ns(zero[2]) == when{100, 1600});  // what it required had ended
+  CHECK(ns(zero[3]) == when{100, 1600});  // behind the first one on its cpu
+  CHECK(ns(zero[4]) == when{100, 1600});  // on a cpu of its own, when the one that it goes by had begun
   CHECK(r.outcome.ranks[3].end == 0);
   CHECK(r.outcome.spans[1][0].end / 1000 == 1600 + 20 + 10 + L + o);  // behind the 20 bytes of its port
   CHECK(r.outcome.spans[1][1].end > r.outcome.spans[1][0].end);
