@@ -11,8 +11,8 @@ namespace troupe::actors {
 
 // -- before the run ---------------------------------------------------------------------------------------------------
 
-traffic::traffic(const hardware& on, virtual_scheduler& time, recorder* record)
-    : time_(time), on_(on), record_(record) {
+traffic::traffic(const hardware& on, virtual_scheduler& time, recorder* record, element_watcher* watcher)
+    : time_(time), on_(on), record_(record), watcher_(watcher), noted_(record != nullptr || watcher != nullptr) {
   set_up_elements();
 }
 
@@ -400,8 +400,7 @@ void traffic::find_followers() {
 /// Shares depend on nothing but who came when, and so do all times, if no element has a queue: not on the order of events of one time, which
 /// changes with those that are left out. Reports want spans in the order of their ends, and what a lost rank sends may not come to its end.
 bool traffic::may_skip_events(ties between) const {
-  if (between == ties::matter || fair_.empty() || record_ != nullptr || shares_memory_ || !on_.losses.empty())
-    return false;
+  if (between == ties::matter || fair_.empty() || noted_ || shares_memory_ || !on_.losses.empty()) return false;
   if (std::ranges::any_of(parts_, [](const part& p) { return !p.switches.empty(); })) return false;
   if (std::ranges::any_of(on_.places, [](const rank_place& p) { return p.core != no_element || p.dma != no_element; }))
     return false;
@@ -614,8 +613,16 @@ std::int64_t traffic::work(element_index element, std::int64_t alone, std::uint6
   e.use.bytes += bytes;
   ++e.use.messages;
   e.use.queued_ps += served.start - now;
-  if (record_) record_->occupied(element, -1, -1, -1, served.start, served.end, bytes, served.start - now);
+  if (noted_) note_occupied(element, nullptr, nullptr, served.start, served.end, bytes, served.start - now);
   return served.end;
+}
+
+void traffic::note_occupied(element_index element, const connection* c, const virtual_message* m, std::int64_t begin,
+                            std::int64_t end, std::uint64_t bytes, std::int64_t queued) {
+  const rank_t from = c != nullptr ? c->from : -1, to = c != nullptr ? c->to : -1;
+  if (record_) record_->occupied(element, from, to, m != nullptr ? m->flow : -1, begin, end, bytes, queued);
+  else if (c != nullptr) watcher_->occupied(element, c->part, from, to, begin, end, bytes);
+  else watcher_->occupied(element, std::nullopt, from, to, begin, end, bytes);
 }
 
 // -- elements ---------------------------------------------------------------------------------------------------------
@@ -726,7 +733,7 @@ void traffic::pass(std::uint32_t index, std::int64_t head) {
       e.use.queued_ps += served.start - head;
       m.arrival = std::max(m.arrival, served.end + m.behind);
       next_head = e.cut_through ? served.begin + e.overhead + e.latency : m.arrival - (m.behind - e.latency);
-      if (record_) record_->occupied(at, c.from, c.to, m.flow, served.start, served.end, m.wire, served.start - head);
+      if (noted_) note_occupied(at, &c, &m, served.start, served.end, m.wire, served.start - head);
     }
     m.behind -= e.latency;
     if (++m.hop == c.hops) {
@@ -865,7 +872,7 @@ void traffic::departed(element_index element, const fair_state::departure& how) 
     return;
   }
   const connection& c = connections_[m.connection];
-  if (record_) record_->occupied(element, c.from, c.to, m.flow, how.joined_at, how.time, m.wire, 0);
+  if (noted_) note_occupied(element, &c, &m, how.joined_at, how.time, m.wire, 0);
   if (m.unfinished == 0 && m.hop == c.hops) arrive(m, index);
 }
 
@@ -939,9 +946,9 @@ void traffic::end_flow(max_min_state::index flow) {
   const connection& c = connections_[m.connection];
   const std::int64_t now = time_.now();
   m.arrival = std::max(m.arrival, now + f.behind);
-  if (record_)
+  if (noted_)
     for (std::uint32_t h = f.first; h < f.first + f.count; ++h)
-      record_->occupied(way_of(c)[h], c.from, c.to, m.flow, f.begin, now, m.wire, 0);
+      note_occupied(way_of(c)[h], &c, &m, f.begin, now, m.wire, 0);
   if (--m.unfinished == 0 && m.hop == c.hops) arrive(m, f.message);
 }
 

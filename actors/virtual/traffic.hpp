@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -41,6 +42,18 @@
 namespace troupe::actors {
 
 class recorder;
+
+/// Hears what elements are occupied with, where there is no recorder: of several collectives at once, each of which has moves of its own. From
+/// the traffic's thread.
+class element_watcher {
+public:
+  /// @param part that add() returned, of whose ranks `from` and `to` are; none of them: a rank's own work
+  virtual void occupied(element_index element, std::optional<std::uint32_t> part, rank_t from, rank_t to,
+                        std::int64_t begin, std::int64_t end, std::uint64_t bytes) = 0;
+
+protected:
+  ~element_watcher() = default;
+};
 
 // -- events -----------------------------------------------------------------------------------------------------------
 
@@ -163,8 +176,8 @@ struct virtual_message {
 
 class traffic {
 public:
-  /// @pre the hardware outlives it
-  traffic(const hardware& on, virtual_scheduler& time, recorder* record);
+  /// @pre the hardware, and who is told, outlive it; at most one of them is not null
+  traffic(const hardware& on, virtual_scheduler& time, recorder* record, element_watcher* watcher = nullptr);
   ~traffic();
 
   // -- before the run --
@@ -446,7 +459,13 @@ private:
 
   virtual_scheduler& time_;
   const hardware& on_;
+  /// Of a message on `c`, or (null) of a rank's own work. @pre noted_
+  void note_occupied(element_index element, const connection* c, const virtual_message* m, std::int64_t begin,
+                     std::int64_t end, std::uint64_t bytes, std::int64_t queued);
+
   recorder* record_;
+  element_watcher* watcher_;
+  bool noted_;  ///< by one of the two
   std::vector<part> parts_;
   std::size_t ranks_ = 0;       ///< of all parts
   bool shares_memory_ = false;  ///< a score touches others' memory

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "actors/virtual/virtual_performers.hpp"
@@ -33,11 +34,45 @@ namespace {
 
 using namespace actors;
 
+/// Which job a part is of.
+class job_watcher final : public element_watcher {
+public:
+  explicit job_watcher(element_recording& into) : into_(into) {}
+  void add(std::uint32_t part, std::int32_t job, const std::vector<int>& ranks) {
+    if (part >= parts_.size()) parts_.resize(part + 1);
+    parts_[part] = {job, &ranks};
+  }
+
+  void occupied(element_index element, std::optional<std::uint32_t> part, rank_t from, rank_t to, std::int64_t begin,
+                std::int64_t end, std::uint64_t bytes) override {
+    if (!into_.of[static_cast<std::size_t>(element)]) return;
+    if (into_.stretches.size() >= into_.most) {
+      into_.complete = false;
+      return;
+    }
+    element_recording::stretch s{element, -1, -1, -1, begin, end, static_cast<std::int64_t>(bytes)};
+    if (part) {
+      const auto& [job, ranks] = parts_[*part];
+      // An end of a way may be memory that is no rank's.
+      const auto of_machine = [&ranks = *ranks](rank_t r) {
+        return r >= 0 && static_cast<std::size_t>(r) < ranks.size() ? ranks[static_cast<std::size_t>(r)] : -1;
+      };
+      s.job = job, s.from = of_machine(from), s.to = of_machine(to);
+    }
+    into_.stretches.push_back(s);
+  }
+
+private:
+  element_recording& into_;
+  std::vector<std::pair<std::int32_t, const std::vector<int>*>> parts_;
+};
+
 /// All jobs, and when they do what.
 class timetable {
 public:
-  timetable(const std::vector<virtual_job>& jobs, const hardware& on, caf::actor_system& system)
-      : on_(on), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr) {
+  timetable(const std::vector<virtual_job>& jobs, const hardware& on, caf::actor_system& system,
+            element_recording* record)
+      : on_(on), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr, watch(record)) {
     jobs_.reserve(jobs.size());
     for (const virtual_job& j : jobs) add(j);
     ways_.set_up();
@@ -109,6 +144,11 @@ private:
     virtual_job_outcome done{};
   };
 
+  element_watcher* watch(element_recording* record) {
+    if (record == nullptr) return nullptr;
+    return &watcher_.emplace(*record);
+  }
+
   void add(const virtual_job& j) {
     job_state& made = jobs_.emplace_back();
     made.of = &j;
@@ -119,6 +159,7 @@ private:
                       std::make_shared<const lazy_sizes>(*c.notes, c.shape, c.cut)};
       check_virtual(*c.notes, c.cut, *call.seen, c.options);
       call.part = ways_.add(*call.sizes, *call.seen, c.options.protocol);
+      if (watcher_) watcher_->add(call.part, static_cast<std::int32_t>(jobs_.size()) - 1, j.ranks);
       made.calls.push_back(std::move(call));
     }
   }
@@ -174,6 +215,7 @@ private:
 
   const hardware& on_;
   virtual_scheduler& time_;
+  std::optional<job_watcher> watcher_;
   traffic ways_;
   caf::actor self_;
   std::vector<job_state> jobs_;
@@ -202,7 +244,7 @@ virtual_jobs_outcome perform_jobs_virtually(const std::vector<virtual_job>& jobs
   // Torn down from the last to the first: actors refer to the state above them.
   caf::actor_system_config config;
   caf::actor_system system = make_virtual_actor_system(config);
-  timetable table{jobs, on, system};
+  timetable table{jobs, on, system, options.record};
   virtual_scheduler& time = virtual_scheduler::of(system);
   table.start(system.spawn<timetable_actor, caf::hidden>(std::ref(table)));
   const bool done = time.run(events_between_looks, [&] {

@@ -6,6 +6,7 @@
 // A job's ranks begin a round together: at the job's start, and then when the round before has ended everywhere and its computation is done, but not
 // before the period is over. Within a round every rank goes from one collective to the next by itself.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -57,9 +58,25 @@ struct virtual_jobs_outcome {
   std::uint64_t trace = 0;             ///< the same for equal runs
 };
 
+/// What some elements were occupied with. Costs 48 bytes a message and element.
+struct element_recording {
+  struct stretch {
+    element_index element = no_element;
+    std::int32_t job = -1;      ///< −1: a rank's own work
+    rank_t from = -1, to = -1;  ///< of the machine
+    std::int64_t begin = 0, end = 0;
+    std::int64_t bytes = 0;  ///< on the wire
+  };
+  std::vector<bool> of;        ///< by element: is it wanted?
+  std::size_t most = 500'000;  ///< more are dropped, and `complete` says so
+  bool complete = true;
+  std::vector<stretch> stretches;  ///< in the order in which they began to be known; not sorted by time
+};
+
 struct virtual_jobs_options {
   bool (*go_on)(void* context, std::uint64_t events) = nullptr;  ///< as virtual_options
   void* context = nullptr;
+  element_recording* record = nullptr;  ///< changes no time
 };
 
 /// @throws as perform_virtually()

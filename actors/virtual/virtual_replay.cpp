@@ -249,6 +249,12 @@ private:
   }
 
   void add_group(const replay_group& of) {
+    if (of.meets_ps >= 0) {
+      groups_.push_back({&of, nullptr, nullptr, {}, 0, {}});
+      for (std::size_t i = 0; i < of.ranks.size(); ++i)
+        groups_.back().index_of.emplace(of.ranks[i], static_cast<std::uint32_t>(i));
+      return;
+    }
     hardware seen = part_of(on_, of.ranks, of.places);
     seen.host = of.call.host;
     group_data g{&of,
@@ -419,11 +425,20 @@ private:
     c.operations[member] = o.operation;
     ++c.entered;
     c.last = o;
+    if (g.of->meets_ps >= 0) {
+      if (c.entered == c.operations.size()) meet(g, kept);
+      return;
+    }
     time_.at(time_.now() + g.seen->host.launch.count(), ways_.ranks[ways_.first_rank(c.part) + member], start_event{});
   }
 
   std::unique_ptr<collective_data> open(group_data& g, std::uint32_t number) {
     auto c = std::make_unique<collective_data>();
+    c->operations.resize(g.of->ranks.size());
+    if (g.of->meets_ps >= 0) {
+      note_open(++meeting_);
+      return c;
+    }
     if (g.free.empty()) {
       c->part = ways_.add_again(g.first);
       ways_.ranks.resize(ways_.rank_count());
@@ -431,14 +446,35 @@ private:
       c->part = g.free.back();
       g.free.pop_back();
     }
-    c->operations.resize(g.of->ranks.size());
     c->by = make_performers(g.sizes, *g.seen, g.of->call.options, ways_, c->part, nullptr);
     c->by.all->on_finished = [this, number](rank_t member, std::int64_t at) { member_ended(number, member, at); };
     for (std::size_t r = 0; r < c->by.ranks.size(); ++r)
       ways_.ranks[ways_.first_rank(c->part) + r] = c->by.ranks[r]->seat();
     open_.push_back(number);
-    result_.most_at_once = std::max<std::uint64_t>(result_.most_at_once, open_.size());
+    note_open(meeting_);
     return c;
+  }
+  void note_open(std::size_t meeting) {
+    result_.most_at_once = std::max<std::uint64_t>(result_.most_at_once, open_.size() + meeting);
+  }
+
+  /// All have come. Ranks of one core work beside each other no more than it does.
+  void meet(const group_data& g, std::unique_ptr<collective_data>& c) {
+    std::int64_t done = time_.now();
+    std::vector<element_index> cores;
+    for (const int rank : g.of->ranks) {
+      const element_index core = on_.place_of(rank).core;
+      if (core != no_element && std::ranges::find(cores, core) != cores.end()) continue;
+      cores.push_back(core);
+      done = std::max(done, ways_.work(core, g.of->meets_ps, 0));
+    }
+    for (std::size_t m = 0; m < c->operations.size(); ++m) {
+      const op_ref o{g.of->ranks[m], c->operations[m]};
+      if (c->last.rank != o.rank) span(o).from = c->last.rank, span(o).operation = c->last.operation;
+      time_.at(done, self_, operation_event{o.rank, o.operation, 1});
+    }
+    --meeting_;
+    c.reset();
   }
 
   /// In the turn of a rank of the collective: nothing but events comes of it.
@@ -512,7 +548,8 @@ private:
   std::vector<rank_data> ranks_;
   std::vector<group_data> groups_;
   std::vector<std::unique_ptr<collective_data>> collectives_;  ///< those under way
-  std::vector<std::uint32_t> open_;                            ///< their numbers
+  std::vector<std::uint32_t> open_;                            ///< their numbers, but for those whose ranks meet:
+  std::size_t meeting_ = 0;                                    ///< how many of these wait for ranks
   std::uint32_t messages_ = 0;                                 ///< the part of single messages
   std::vector<op_ref> sender_of_;                              ///< by message
   std::deque<op_ref> ready_;

@@ -10,7 +10,8 @@
 //   send       works host.step + host.send, then its message leaves, and it has ended; a message above the eager limit is received first
 //   recv       takes the first message that fits by sender and tag, in the order of their sending from each; then works host.step +
 //              host.receive, and copies where the machine does not receive in place
-//   collective its ranks take part from when they come to it; what it costs is what perform_virtually() makes of it
+//   collective its ranks take part from when they come to it; what it costs is what perform_virtually() makes of it. Or its ranks meet, where they
+//              share memory: when the last one has come, all their cores work for so long as the trace says, and then it has ended on all
 //
 // One thread, no wall clock, no randomness: the same arguments give the same result, event by event.
 
@@ -55,6 +56,7 @@ struct replay_group {
   std::vector<int> ranks;  ///< of the machine
   layout places;           ///< of as many
   virtual_call call;
+  std::int64_t meets_ps = -1;  ///< ≥ 0: they meet, and their cores work so long; `call` is not looked at
 };
 
 struct replay_trace {

@@ -111,11 +111,11 @@ std::string join(const std::vector<std::string>& names) {
 }  // namespace
 
 struct planner::impl {
-  explicit impl(const engine_options& o)
+  impl(const engine_options& o, const tuning* costs)
       : options(checked(o)),
         log(make_log(options.log_level)),
         library(options.score_files, options.credits, log),
-        machine(load_tuning(options)),
+        machine(costs != nullptr ? *costs : load_tuning(options)),
         choice(options, library, machine, machine_of_job) {
     check_names();
   }
@@ -815,7 +815,9 @@ struct planner::impl {
   decltype(cache) tiers;  ///< null: not so; under `cache_mutex`, too
 };
 
-planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options)) {}
+planner::planner(const engine_options& options) : impl_(std::make_unique<impl>(options, nullptr)) {}
+planner::planner(const engine_options& options, const tuning& machine)
+    : impl_(std::make_unique<impl>(options, &machine)) {}
 planner::~planner() = default;
 
 const tuning& planner::machine() const { return impl_->machine; }

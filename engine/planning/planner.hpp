@@ -88,6 +88,8 @@ public:
   /// Loads and verifies the user's score files. Throws error: bad_score with file and offending step, io for a file that cannot
   /// be read, bad_config for names that do not exist.
   explicit planner(const engine_options& options);
+  /// By these costs of the machine, and not by those that the options name.
+  planner(const engine_options& options, const tuning& machine);
   ~planner();
   planner(const planner&) = delete;
   planner& operator=(const planner&) = delete;

@@ -22,12 +22,27 @@ namespace {
 
 constexpr std::size_t most_text = 64 * 1024;
 
-std::int64_t thread_ns() {
+std::int64_t cpu_ns(clockid_t of) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(of, &t);
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
+std::int64_t thread_ns() { return cpu_ns(CLOCK_THREAD_CPUTIME_ID); }
+std::int64_t process_ns() { return cpu_ns(CLOCK_PROCESS_CPUTIME_ID); }
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1}; }
+
+/// Counts what recording costs, in its scope.
+template <class Of>
+class costly {
+public:
+  explicit costly(const Of& of) : of_(of) {}
+  costly(const costly&) = delete;
+  ~costly() { of_.add_cost(steady_ns() - since_); }
+
+private:
+  const Of& of_;
+  const std::int64_t since_ = steady_ns();
+};
 
 /// When the thread left its last recorded call, or made the world.
 struct thread_mark {
@@ -74,7 +89,8 @@ recorder::recorder(const std::string& file, int ranks, bool of_job, int process,
       log_(std::move(log)),
       ranks_(static_cast<std::size_t>(ranks)),
       out_(std::fopen(file_.c_str(), "w")),
-      born_ns_(steady_ns()) {
+      born_ns_(steady_ns()),
+      born_cpu_ns_(process_ns()) {
   if (!out_)
     throw error(errc::bad_config,
                 "engine.record: " + file_ + " cannot be written: " + std::generic_category().message(errno));
@@ -90,12 +106,15 @@ std::int64_t recorder::computed(bool in_run) const {
 }
 
 void recorder::mark() const {
+  const std::int64_t since = steady_ns();
   if (!visits.empty()) {
     visited call = visits.back();
     visits.pop_back();
     if (call.of != nullptr) call.of->waited(call.rank, call.calls);
   }
-  left = {id_, thread_ns(), steady_ns()};
+  const std::int64_t now = steady_ns();
+  add_cost(now - since);
+  left = {id_, thread_ns(), now};
 }
 
 std::uint64_t recorder::add(rank_data& of, const std::string& operation) {
@@ -132,8 +151,11 @@ void recorder::finish() noexcept {
     open_ = false;
     const file_ptr out = std::move(out_);
     const auto put = [&](const std::string& text) { std::fwrite(text.data(), 1, text.size(), out.get()); };
-    put("// recorded by troupe: a world of " + std::to_string((steady_ns() - born_ns_) / 1000) +
+    const std::int64_t lived = steady_ns() - born_ns_;
+    put("// recorded by troupe: a world of " + std::to_string(lived / 1000) +
         " us; replay it with `troupe replay`\n//@ clock " + clock_name() + " " + std::to_string(born_ns_) +
+        "\n//@ cpu " + std::to_string(std::max<std::int64_t>(0, process_ns() - born_cpu_ns_)) + " of " +
+        std::to_string(lived) + " recording " + std::to_string(cost_ns_.load(std::memory_order_relaxed)) +
         "\nnum_ranks " + std::to_string(ranks_.size()) + "\n");
     for (const auto& [name, members] : communicators_) {
       std::string line = "comm " + name + " {";
@@ -260,6 +282,7 @@ bool in_run(const communicator_state& of) { return of.run && actors::runtime::is
 }  // namespace
 
 recorded_visit::recorded_visit(const communicator_state& of, rank_t rank) : of_(*of.record) {
+  const costly cost{of_};
   of_.compute(rank, in_run(of));
   visits.emplace_back();
 }
@@ -267,6 +290,7 @@ recorded_visit::recorded_visit(const communicator_state& of, rank_t rank) : of_(
 recorded_call::recorded_call(const communicator_state& of, rank_t rank,
                              std::initializer_list<const call_description*> calls)
     : of_(*of.record) {
+  const costly cost{of_};
   of_.compute(rank, in_run(of));
   visits.emplace_back();
   std::vector<call_description> checked;
@@ -283,6 +307,7 @@ recorded_call::recorded_call(const communicator_state& of, rank_t rank,
 
 void request::state::note_begin() {
   const recorded_visit inside{*of, rank};
+  const costly cost{*of->record};
   const auto described = [](const actors::operation& op) {
     call_description d;
     d.what = op.what;

@@ -7,6 +7,8 @@
 //                take turns. What a thread sleeps is not in it.
 //   order        a call begins when the one before it of its rank has ended, if that was waited for; and a computation likewise. A wait for an
 //                operation puts its end before whatever comes next.
+//   the process  how much CPU time all its threads had, from the world's begin to its end: much less than its cores have is a sign of other
+//                work on them, or of ranks that slept; and how long its threads were here
 //   memory       64 KiB a rank; what is more lies in an unnamed temporary file until the end.
 //
 // One recorder a world and process; all communicators that come of the world write to it. Every function may be called from any thread; calls of one
@@ -68,6 +70,9 @@ private:
   void spill(rank_data& of);
   std::string name_for(const std::vector<int>& members);
 
+  /// The calling thread has recorded for so long.
+  void add_cost(std::int64_t ns) const { cost_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
   const std::uint64_t id_;  ///< of its own in the process
   std::atomic<bool> open_{true};
   const std::string file_;
@@ -78,6 +83,8 @@ private:
   std::vector<std::pair<std::string, std::vector<int>>> communicators_;
   std::map<std::vector<int>, int> times_;  ///< how many of the communicators have these ranks
   std::int64_t born_ns_ = 0;               ///< steady clock
+  std::int64_t born_cpu_ns_ = 0;           ///< of the whole process
+  mutable std::atomic<std::int64_t> cost_ns_{0};
 };
 
 /// A communicator of a recorded world.
@@ -95,6 +102,7 @@ public:
   /// It has waited for them. Clears `of`.
   void waited(rank_t rank, recorder::label& of) const;
   void leave() const { in_->mark(); }
+  void add_cost(std::int64_t ns) const { in_->add_cost(ns); }
 
 private:
   recorded_communicator(std::shared_ptr<recorder> in, std::string name, std::vector<int> members);

@@ -2,6 +2,8 @@
 // Chakra execution traces, ASTRA-sim's: engine/tools/replay/chakra. They are made here, byte by byte, as protobuf writes them.
 #include "engine/tools/replay/chakra.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <random>
 
 #include <doctest/doctest.h>
@@ -42,7 +44,7 @@ std::string text(const std::string& name, const std::string& value) {
 }
 std::string on_device() { return field(10, field(1, std::string{"is_cpu_op"}) + field(27, 0)); }
 
-constexpr int metadata = 1, load = 2, compute = 4, sending = 5, receiving = 6, collective_node = 7;
+constexpr int metadata = 1, load = 2, store = 3, compute = 4, sending = 5, receiving = 6, collective_node = 7;
 
 std::string node(std::uint64_t id, int type, const std::string& rest) {
   return framed((id > 0 ? field(1, id) : "") + field(2, std::string{"n"}) + field(3, static_cast<std::uint64_t>(type)) +
@@ -50,6 +52,30 @@ std::string node(std::uint64_t id, int type, const std::string& rest) {
 }
 std::string coll(std::uint64_t id, int type, std::int64_t bytes, const std::string& rest = {}) {
   return node(id, collective_node, on_device() + int64("comm_type", type) + int64("comm_size", bytes) + rest);
+}
+
+std::string fixed(int number, std::uint64_t value, int bytes) {
+  std::string made = varint(static_cast<unsigned>(number) << 3 | (bytes == 8 ? 1 : 5));
+  for (int i = 0; i < bytes; ++i) made += static_cast<char>(value >> 8 * i);
+  return made;
+}
+/// Each of et_def.proto's kinds of values, with a text about it; the odd ones are single, the even ones behind them are lists.
+std::string attributes_of_all_types() {
+  const auto one = [](const std::string& value) {
+    return field(10, field(1, std::string{"a"}) + field(2, std::string{"what it is"}) + value);
+  };
+  std::string made;
+  for (const int eight : {3, 21, 25})
+    made += one(fixed(eight, 0x3ff3c083126e978d, 8)) + one(field(eight + 1, field(1, std::string(16, '\1'))));
+  for (const int four : {5, 19, 23})
+    made += one(fixed(four, 0x3f9e0419, 4)) + one(field(four + 1, field(1, std::string(8, '\1'))));
+  for (const int number : {7, 9, 11, 13, 15, 17})
+    made += one(field(number, 12345)) + one(field(number + 1, field(1, varint(12345) + varint(~std::uint64_t{0}))));
+  made += one(field(27, 1)) + one(field(28, field(1, varint(1) + varint(0))));
+  for (const int text : {29, 31})
+    made += one(field(text, std::string{"12345"})) +
+            one(field(text + 1, field(1, std::string{"a"}) + field(1, std::string{"b"})));
+  return made;
 }
 
 std::vector<trace_text> named(const std::vector<std::string>& texts, const std::string& ending = "et") {
@@ -69,6 +95,21 @@ study_scenario scenario(const std::string& toml) {
 const std::string loggp =
     "[study]\n[study.hardware]\nlink.latency = \"500ns\"\nlink.bandwidth = \"1GB/s\"\nhost.send = \"300ns\"\n"
     "host.receive = \"200ns\"\n";
+
+/// Every node has been performed.
+replay_result performed(const std::vector<std::string>& texts, const std::string& toml,
+                        const trace_reading& reading = {}) {
+  replay_request how;
+  how.eager_bytes = ~std::uint64_t{0};  // as the program takes it for these traces
+  const application what = read_chakra(named(texts), {}, reading);
+  replay_result r = run_replay(scenario(toml), std::make_shared<const application>(what), how);
+  REQUIRE(r.outcome.spans.size() == texts.size());
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    REQUIRE(r.outcome.spans[rank].size() == what.ranks[rank].operations.size());
+    for (const replay_span& s : r.outcome.spans[rank]) REQUIRE((s.begin >= 0 && s.end >= s.begin));
+  }
+  return r;
+}
 
 std::int64_t end_of(const application& a, const std::string& toml = loggp) {
   return run_replay(scenario(toml), std::make_shared<const application>(a), {}).outcome.end_ps;
@@ -100,14 +141,18 @@ TEST_CASE("chakra: ASTRA-sim's microbenchmarks are the collectives that they say
   struct one {
     int type;
     const char* goal;
+    int steps;       ///< of the ring; all_to_all: of pairwise
+    bool in_blocks;  ///< a step carries a rank's block of the MiB; else all of it
   };
-  for (const int ranks : {4, 8})
-    for (const auto& [type, goal] :
-         {one{0, "all_reduce 262144 f32 sum"}, one{2, "all_gather 262144 f32"},
-          one{6, ranks == 4 ? "all_to_all 65536 f32" : "all_to_all 32768 f32"},
-          one{7, ranks == 4 ? "reduce_scatter 65536 f32 sum" : "reduce_scatter 32768 f32 sum"},
-          one{5, "broadcast 262144 f32"}, one{1, "reduce 262144 f32 sum"}, one{9, "barrier"}}) {
-      INFO(goal);
+  for (const int ranks : {4, 8, 16})
+    for (const auto& [type, name, steps, in_blocks] :
+         {one{0, "all_reduce 262144 f32 sum", 2 * (ranks - 1), true}, one{2, "all_gather 262144 f32", ranks - 1, false},
+          one{6, "all_to_all", ranks - 1, true}, one{7, "reduce_scatter", ranks - 1, true},
+          one{5, "broadcast 262144 f32", 0, false}, one{1, "reduce 262144 f32 sum", 0, false},
+          one{9, "barrier", 0, false}}) {
+      const std::string block = " " + std::to_string(262144 / ranks) + " f32";
+      const std::string goal = type == 6 ? name + block : type == 7 ? name + block + " sum" : name;
+      INFO(goal << " on " << ranks);
       std::vector<std::string> files;
       std::string text = "num_ranks " + std::to_string(ranks) + "\n";
       for (int r = 0; r < ranks; ++r) {
@@ -117,7 +162,124 @@ TEST_CASE("chakra: ASTRA-sim's microbenchmarks are the collectives that they say
       const std::int64_t end = end_of(files);
       CHECK(end > 0);
       CHECK(end == end_of_goal(text));
+      if (steps == 0) continue;
+      // On ports without other costs a ring's step takes 1 us and a nanosecond a byte, and so does one of pairwise.
+      const std::string by = "[study]\nslices = 1\nchoreography = \"" + std::string{type == 6 ? "pairwise" : "ring"} +
+                             "\"\n[study.hardware]\nlink.latency = \"500ns\"\nlink.bandwidth = \"1GB/s\"\n";
+      const replay_result whole = performed(files, by);
+      CHECK(whole.outcome.end_ps == std::int64_t{1000} * steps * (1000 + (1 << 20) / (in_blocks ? ranks : 1)));
+      CHECK(whole.outcome.payload_bytes == static_cast<std::uint64_t>(ranks * steps) *
+                                               static_cast<std::uint64_t>((1 << 20) / (in_blocks ? ranks : 1)));
     }
+}
+
+TEST_CASE("chakra: ASTRA-sim's collective of one's own, made of sends and receives, takes what LogGP says") {
+  // A ring all-reduce of 1 MiB by 8 ranks as MSCCLang says it, in one chain a rank: a block is sent; seven times one comes, is added up for 7 us,
+  // and sent on; six times one comes and is sent on; a last one comes. 0.0.4's metadata may carry attributes, such as the whole program's text.
+  constexpr int ranks = 8;
+  const std::string metadata_of =
+      framed(field(2, field(1, std::string{"schema"}) + field(29, std::string{"1.0.2"})) +
+             field(2, field(1, std::string{"input_file"}) + field(29, std::string(26'000, '<'))));
+  std::vector<std::string> files;
+  for (int r = 0; r < ranks; ++r) {
+    std::string file = metadata_of;
+    std::uint64_t id = 0;
+    const auto behind = [&] { return id > 0 ? field(5, varint(id - 1)) : std::string{}; };
+    const auto message = [&](int type, const char* peer, int of) {
+      file += node(id, type,
+                   behind() + int64("comm_type", type) + int64("comm_size", (1 << 20) / ranks) + int32(peer, of) +
+                       int32("comm_tag", 0));
+      ++id;
+    };
+    message(sending, "comm_dst", (r + 1) % ranks);
+    for (int step = 0; step < 2 * (ranks - 1); ++step) {
+      message(receiving, "comm_src", (r + ranks - 1) % ranks);
+      if (step < ranks - 1) file += node(id, compute, behind() + field(7, 7)), ++id;
+      if (step + 1 < 2 * (ranks - 1)) message(sending, "comm_dst", (r + 1) % ranks);
+    }
+    CHECK(id == 35);
+    files.push_back(file);
+  }
+  const replay_result whole = performed(files, loggp);
+  CHECK(whole.outcome.messages == 14 * ranks);
+  CHECK(whole.outcome.end_ps == std::int64_t{1000} * (14 * (300 + 1000 + (1 << 20) / ranks + 200) + 7 * 7000));
+  for (const replay_times& t : whole.outcome.ranks) {
+    CHECK(t.end == whole.outcome.end_ps);
+    CHECK(t.compute == 7 * 7'000'000);
+  }
+}
+
+TEST_CASE("chakra: the traces of Chakra's generator are performed") {
+  // One node or two a rank, on 64 ranks; 5 us, 1 KiB of memory, collectives of 64 KiB. Ids go on from file to file and from trace to trace.
+  constexpr int ranks = 64;
+  std::uint64_t id = 0;
+  const auto files = [&](const std::function<std::string()>& nodes) {
+    std::vector<std::string> made;
+    for (int r = 0; r < ranks; ++r) made.push_back(head("1.0.0") + nodes());
+    return made;
+  };
+  const auto us = [](const replay_result& r) { return static_cast<double>(r.outcome.end_ps) / 1e6; };
+  const std::string micros5 = on_device() + field(7, 5);
+
+  // A node with an attribute of every type there is, single and in lists, and what people write beside them.
+  CHECK(us(performed(files([&] { return node(id++, metadata, attributes_of_all_types()); }), loggp)) == 0);
+  for (const int access : {load, store}) {
+    const auto accesses = files([&] {
+      return node(id++, access,
+                  on_device() + field(10, field(1, std::string{"tensor_size"}) + field(13, std::uint64_t{1024})));
+    });
+    CHECK(us(performed(accesses, loggp, {0, 1e9, {}})) == 1.024);
+    CHECK(why_refused(named(accesses)).find("--memory-rate") != std::string::npos);
+  }
+  CHECK(us(performed(files([&] { return node(id++, compute, micros5); }), loggp)) == 5);
+  const auto two = [&](bool dependent) {
+    const std::uint64_t first = id;
+    id += 2;
+    return node(first, compute, micros5) +
+           node(first + 1, compute, micros5 + (dependent ? field(5, varint(first)) : std::string{}));
+  };
+  for (const bool dependent : {false, true}) CHECK(us(performed(files([&] { return two(dependent); }), loggp)) == 10);
+  for (const auto& [type, goal] : {std::pair{0, "all_reduce 16384 f32 sum"},
+                                   {6, "all_to_all 256 f32"},
+                                   {2, "all_gather 16384 f32"},
+                                   {7, "reduce_scatter 256 f32 sum"},
+                                   {5, "broadcast 16384 f32"},
+                                   {9, "barrier"}}) {
+    INFO(goal);
+    std::string text = "num_ranks 64\n", after = text;
+    for (int r = 0; r < ranks; ++r) {
+      const std::string begin = "rank " + std::to_string(r) + " {\n";
+      text += begin + "coll " + goal + "\n}\n";
+      after += begin + "a: calc 5000\nb: coll " + goal + "\nc: calc 5000\nb requires a\nc requires b\n}\n";
+    }
+    const int bytes = type == 9 ? 0 : 65536;
+    const replay_result alone = performed(files([&] { return coll(id++, type, bytes); }), loggp);
+    CHECK(alone.outcome.end_ps == end_of_goal(text));
+    // One between two computations, in a chain; and one beside a computation that is over long before.
+    const replay_result chain = performed(files([&] {
+                                            const std::uint64_t a = id, b = id + 1, c = id + 2;
+                                            id += 3;
+                                            return node(a, compute, micros5) +
+                                                   coll(b, type, bytes, field(5, varint(a))) +
+                                                   node(c, compute, micros5 + field(5, varint(b)));
+                                          }),
+                                          loggp);
+    CHECK(chain.outcome.end_ps == end_of_goal(after));
+    CHECK(us(chain) >= us(alone) + 5);
+    const replay_result beside = performed(files([&] {
+                                             const std::uint64_t first = id;
+                                             id += 2;
+                                             return node(first, compute, micros5) + coll(first + 1, type, bytes);
+                                           }),
+                                           loggp);
+    CHECK(beside.outcome.end_ps == std::max<std::int64_t>(alone.outcome.end_ps, 5'000'000));
+  }
+  // Its sends and receives say no peer, and so cannot be performed by anybody.
+  for (const int type : {sending, receiving})
+    CHECK(why_refused(named(files([&] {
+            return node(id++, type,
+                        on_device() + field(10, field(1, std::string{"tensor_size"}) + field(13, std::uint64_t{1024})));
+          }))).find("t.0.et") != std::string::npos);
 }
 
 TEST_CASE("chakra: computations, messages, communicators and dependencies") {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <random>
 
@@ -84,25 +85,6 @@ TEST_CASE("replay: closed forms on ports") {
   CHECK(ns(replayed("num_ranks 1\nrank 0 {\nsend 8b to 0 tag 3\nrecv 8b from -1 tag -1 cpu 1\n}\n", loggp)) == 500);
   // Nobody does anything.
   CHECK(replayed("num_ranks 3", loggp).outcome.end_ps == 0);
-}
-
-TEST_CASE("replay: LogGOPSim's example takes what its README says") {
-  // dissemination_16.goal, with LogGOPSim's defaults L = 2500 ns, o = 1500 ns: each host ends at 22000 ns.
-  std::string text = "num_ranks 16\n";
-  for (int r = 0; r < 16; ++r) {
-    text += "rank " + std::to_string(r) + " {\n";
-    for (int round = 0, label = 1; round < 4; ++round) {
-      text += "l" + std::to_string(label++) + ": send 1b to " + std::to_string((r + (1 << round)) % 16) + " tag 0\n";
-      if (round > 0) text += "l" + std::to_string(label - 1) + " requires l" + std::to_string(label - 2) + "\n";
-      text +=
-          "l" + std::to_string(label++) + ": recv 1b from " + std::to_string((r + 16 - (1 << round)) % 16) + " tag 0\n";
-    }
-    text += "}\n";
-  }
-  const replay_result r =
-      replayed(text, "[study]\n[study.hardware]\nlink.latency = \"1250ns\"\nlink.bandwidth = \"unlimited\"\n"
-                     "host.send = \"1500ns\"\nhost.receive = \"1500ns\"\n");
-  for (const replay_times& t : r.outcome.ranks) CHECK(t.end == 22'000'000);
 }
 
 TEST_CASE("replay: messages are matched by sender and tag, in the order of their sending") {
@@ -340,6 +322,19 @@ TEST_CASE("goal: measured times, of one clock and of several") {
   CHECK(begins(one) == std::pair<std::int64_t, std::int64_t>{0, 100'000});
   CHECK(one.recorded_end_ps() == 101'000);
   CHECK(begins(read_goal({{"again", write_goal(one)}})) == begins(one));
+  // What the processes had of the cores adds up.
+  const auto had = [&](const char* rank, const char* cpu) { return text(rank, cpu, "//@ a from 5 to 6\n"); };
+  const application two =
+      read_goal(both{{"a", had("0", "//@ cpu 150 of 100\n")}, {"b", had("1", "//@ cpu 5 of 20 recording 3\n")}});
+  CHECK(two.recorded_cores == 1.75);
+  CHECK(two.recorded_cpu_ps == 155'000);
+  const application again = read_goal({{"again", write_goal(two)}});
+  CHECK(again.recorded_cpu_ps == 155'000);
+  CHECK(again.recording_ps == 3000);
+  CHECK(again.recorded_cores == doctest::Approx(1.75).epsilon(0.01));
+  CHECK(one.recorded_cores == 0);
+  CHECK_THROWS_WITH_AS(read_goal({{"a", text("0", "//@ cpu 5\n", "")}}), doctest::Contains("a:2: the line ends"),
+                       error);
   CHECK(begins(read_goal(both{{"a", zero}, {"b", text("1", "//@ clock y 1100\n", "//@ a from 5 to 6\n")}})) ==
         std::pair<std::int64_t, std::int64_t>{0, 0});
   CHECK(begins(read_goal(
@@ -426,6 +421,57 @@ TEST_CASE("record: a run is written as it was called, and can be replayed") {
   engine e{options};
   CHECK_THROWS_AS(e.run(1, [](communicator&) {}), error);
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("record: the training of the examples is replayed as it was called") {
+  using troupe_program::folder, troupe_program::run, troupe_program::json;
+  const std::string trace = (folder() / "digits.goal").string(), document = (folder() / "digits.json").string();
+  const std::string command = "TROUPE_ENGINE_RECORD='" + trace + "' '" TROUPE_TRAINING "' '" + TROUPE_SOURCE_DIR +
+                              "/examples/data/digits.csv' >'" + (folder() / "digits.out").string() + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+  // The first training: twenty times over 1437 images in batches of 64, whose gradients four ranks average.
+  const application made = load_application({trace});
+  REQUIRE(made.ranks.size() == 4);
+  CHECK(made.communicators.size() == 1);
+  REQUIRE(made.collectives.size() == 20 * (1437 / 64));
+  for (const application::collective& c : made.collectives) {
+    CHECK(c.what.kind.what == collective::all_reduce);
+    CHECK(c.what.count == 64 * 48 + 48 + 48 * 10 + 10);
+    CHECK(c.what.type == datatype::f32);
+    CHECK(c.what.reduction.kind == op_kind::avg);
+  }
+  std::vector<std::int64_t> computed(4, 0);
+  for (std::size_t r = 0; r < 4; ++r)
+    for (const replay_operation& o : made.ranks[r].operations)
+      if (o.what == replay_operation::kind::calc) computed[r] += static_cast<std::int64_t>(o.amount);
+
+  const std::string before =
+      "replay '" + trace + "' --on this_machine --set engine.tuning=none --json '" + document + "'";
+  for (const char* how : {"", " --set protocol=simple"}) {
+    const auto done = run(before + how);
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+    CHECK(done.out.find("the replay takes") != std::string::npos);
+    const json said = json::parse(troupe_program::contents(document));
+    CHECK(said.at("recorded_end_ps") == made.recorded_end_ps());
+    CHECK(said.at("recorded_cpu_ps") == made.recorded_cpu_ps);
+    CHECK(said.at("recording_ps") == made.recording_ps);
+    CHECK(made.recording_ps > 0);
+    CHECK(said.at("recorded_cores").get<double>() == doctest::Approx(made.recorded_cores));
+    CHECK(made.recorded_cpu_ps > std::accumulate(computed.begin(), computed.end(), std::int64_t{0}));
+    CHECK(done.out.find("its processes had ") != std::string::npos);
+    REQUIRE(said.at("ranks").size() == 4);
+    for (std::size_t r = 0; r < 4; ++r) {
+      const json& rank = said.at("ranks")[r];
+      CHECK(rank.at("compute_ps").get<std::int64_t>() == computed[r]);
+      CHECK(rank.at("compute_ps").get<std::int64_t>() + rank.at("collective_ps").get<std::int64_t>() +
+                rank.at("message_ps").get<std::int64_t>() + rank.at("idle_ps").get<std::int64_t>() ==
+            rank.at("end_ps").get<std::int64_t>());
+    }
+    REQUIRE(said.at("collectives").size() == 1);
+    CHECK(said.at("collectives")[0].at("calls") == made.collectives.size());
+    CHECK(said.at("collectives")[0].at("bytes") == 4 * (64 * 48 + 48 + 48 * 10 + 10));
+    if (*how != '\0') CHECK(said.at("collectives")[0].at("protocol") == "simple");
+  }
 }
 
 }  // namespace replay_test

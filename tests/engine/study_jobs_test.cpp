@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several jobs at once in virtual time: engine/tools/study/jobs.hpp, actors/virtual/virtual_jobs.hpp.
+#include <algorithm>
+
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "tests/engine/program.hpp"
@@ -164,6 +166,61 @@ TEST_CASE("study, jobs: 256 on the same eight NICs, and none starves") {
   MESSAGE("longest / shortest completion " << static_cast<double>(longest) / static_cast<double>(shortest));
   CHECK(longest <= 2 * shortest);
   CHECK(r.together.buffer_fill < 1.12);
+}
+
+TEST_CASE("study, jobs: what shared elements do is recorded, whole, by job, and changes nothing") {
+  study_run_options recorded;
+  recorded.record = study_run_options::recorded::shown;
+  const std::string jobs =
+      "[[study.job]]\nname = \"a\"\non = \"0,2\"\nrounds = 3\ncalls = \"all_reduce 1M by ring, broadcast 64K\"\n"
+      "[[study.job]]\nname = \"b\"\non = \"1,3\"\nrounds = 2\ncalls = \"broadcast 1M\"\n";
+  for (const char* discipline : {"fifo", "fair", "max_min"}) {
+    INFO(discipline);
+    const study_scenario s =
+        scenario(servers + "[study.hardware]\nnic.discipline = \"" + std::string{discipline} + "\"\n" + jobs);
+    const study_result plain = run_study(s), r = run_study(s, recorded);
+    CHECK(plain.occupied == nullptr);
+    CHECK(r.together.trace == plain.together.trace);
+    CHECK(r.together.end_ps == plain.together.end_ps);
+    REQUIRE(r.occupied != nullptr);
+    CHECK(r.occupied->complete);
+    REQUIRE(!r.shared.empty());
+    std::vector<std::uint64_t> messages(r.on->elements.size(), 0);
+    std::vector<std::int64_t> bytes(messages.size(), 0), busy(messages.size(), 0);
+    for (const element_recording::stretch& t : r.occupied->stretches) {
+      const auto e = static_cast<std::size_t>(t.element);
+      ++messages[e], bytes[e] += t.bytes, busy[e] += t.end - t.begin;
+      CHECK(t.begin >= 0);
+      CHECK(t.end >= t.begin);
+      CHECK(t.end <= r.together.end_ps);
+      REQUIRE((t.job == 0 || t.job == 1));
+      for (const rank_t end : {t.from, t.to})
+        CHECK(std::ranges::count(r.jobs[static_cast<std::size_t>(t.job)].ranks, end) == 1);
+    }
+    for (std::size_t e = 0; e < messages.size(); ++e) {
+      const bool shared = std::ranges::any_of(r.shared, [&](const auto& one) { return one.element == e; });
+      const element_use& use = r.together.use[e];
+      CHECK(messages[e] == (shared ? use.messages : 0));
+      CHECK(bytes[e] == (shared ? static_cast<std::int64_t>(use.bytes) : 0));
+      // Messages that are served at once make a fair element busy once.
+      const bool at_once = std::string{discipline} != "fifo" && shared;
+      CHECK((at_once ? busy[e] >= use.busy_ps : busy[e] == (shared ? use.busy_ps : 0)));
+    }
+    const json document = json::parse(study_json(r));
+    CHECK(document.at("complete") == true);
+    CHECK(document.at("span_names") == json{"a", "b", "own work"});
+    std::size_t drawn = 0;
+    for (const json& span : document.at("spans")) drawn += span.at(0).get<std::size_t>() >= r.jobs.size() ? 1 : 0;
+    CHECK(drawn == r.occupied->stretches.size());
+  }
+  // Where NICs perform, nothing is recorded, and that is said.
+  const study_result by_nics = run_study(
+      scenario("[study]\npreset = \"tianhe_32\"\n[[study.job]]\nname = \"a\"\nranks = 32\nshare = true\ncopies "
+               "= 2\ncalls = \"all_reduce 64K by ring\"\n"),
+      recorded);
+  CHECK(by_nics.occupied == nullptr);
+  REQUIRE(!by_nics.shared.empty());
+  CHECK(std::ranges::any_of(by_nics.remarks, [](const std::string& t) { return t.starts_with("not recorded"); }));
 }
 
 TEST_CASE("study, jobs: bad input is refused with a sentence") {

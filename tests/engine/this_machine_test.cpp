@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/study/this_machine.hpp"
 
+#include "engine/planning/planner.hpp"
+#include "engine/tools/replay/replay.hpp"
 #include "engine/tools/study/calibrate.hpp"
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
@@ -8,9 +10,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -117,6 +122,85 @@ TEST_CASE("this_machine: a small ring of two ranks takes what the constants say"
   const std::int64_t expected =
       static_cast<std::int64_t>(t.actor_operation_seconds(2) * 1e12 + 0.5) + 3 * step + 2 * chunk_and_credit(t);
   CHECK(run_study(s).rows[0].outcome.end_ps == expected);
+}
+
+TEST_CASE("this_machine: what a trace calls is performed as an engine does it, over memory that ranks share") {
+  // Ranks 0 and 2 share a core, and 1 and 3 the other one. All compute; then those of the communicator meet.
+  const auto replayed = [](const std::string& more, const std::string& call) {
+    configuration c;
+    c.add_text("[engine]\ntuning = \"none\"\n[study]\npreset = \"this_machine\"\n" + more +
+                   "[study.structure]\ncores = 2\n",
+               "here.toml");
+    std::string text = "num_ranks 4\ncomm three { 0 1 2 }\n";
+    for (int r = 0; r < 4; ++r)
+      text += "rank " + std::to_string(r) + " {\na: calc " + std::to_string(10'000 * (r + 1)) + "\n" +
+              (r == 3 ? "" : "b: coll " + call + " comm three\nb requires a\n") + "}\n";
+    return run_replay(read_study(c), std::make_shared<const application>(read_goal({{"t.goal", text}})), {});
+  };
+  const auto asked = [](collective what, std::size_t count) {
+    call c;
+    c.what = what;
+    c.type = datatype::f32;
+    c.reduction = sum;
+    c.count = count;
+    return c;
+  };
+  planner by{engine_options{}, with_cores(2)};
+  for (const auto& [what, count, text] :
+       {std::tuple{collective::all_reduce, std::size_t{3610}, "all_reduce 3610 f32 sum"},
+        {collective::broadcast, std::size_t{64}, "broadcast 64 f32"},
+        {collective::barrier, std::size_t{0}, "barrier"}}) {
+    INFO(text);
+    const auto plan = by.plan_for(asked(what, count), layout::flat(3));
+    REQUIRE(plan->on_board());
+    const replay_result r = replayed("", text);
+    REQUIRE(r.groups.size() == 1);
+    CHECK(r.groups[0].choreography == plan->choreography);
+    CHECK(r.groups[0].protocol == name(plan->protocol()));
+    CHECK(r.groups[0].calls == 1);
+    // Rank 2 comes last, after 10 and 30 us on the first core; the second one is at work for rank 3 until 60 us.
+    const std::int64_t end = 60'000'000 + std::llround(plan->predicted_seconds * 1e12);
+    for (const int member : {0, 1, 2}) {
+      const replay_span& s = r.outcome.spans[static_cast<std::size_t>(member)][1];
+      CHECK(s.begin == std::vector<std::int64_t>{10'000'000, 20'000'000, 40'000'000}[static_cast<std::size_t>(member)]);
+      CHECK(s.end == end);
+      CHECK((member == 2 || s.from == 2));
+    }
+    CHECK(r.outcome.ranks[3].end == 60'000'000);
+    CHECK(r.outcome.messages == 0);
+    CHECK(r.outcome.most_at_once == 1);
+    // Whoever says how, or what the machine costs, gets the actors' messages.
+    for (const char* more :
+         {"protocol = \"simple\"\n", "choreography = \"one_shot\"\n", "hardware.core.bandwidth = \"9GB/s\"\n"}) {
+      const replay_result actors = replayed(more, text);
+      CHECK(actors.groups[0].protocol == "simple");
+      CHECK(actors.outcome.messages > 0);
+    }
+  }
+}
+
+TEST_CASE("this_machine: traces' blocks of different sizes go over boards, too") {
+  configuration c;
+  c.add_text("[engine]\ntuning = \"none\"\n[study]\npreset = \"this_machine\"\n[study.structure]\ncores = 2\n",
+             "here.toml");
+  std::string text = "num_ranks 3\n";
+  for (int r = 0; r < 3; ++r)
+    text += "rank " + std::to_string(r) +
+            " {\na: coll all_gather_v 1,0,300 f32\nb: coll all_to_all_v 1,2,30 f32\nb requires a\n"
+            "c: coll gather_v " +
+            (r == 1   ? "5,6,7"
+             : r == 0 ? "5"
+                      : "7") +
+            " f32 root 1\nc requires b\n}\n";
+  const replay_result r =
+      run_replay(read_study(c), std::make_shared<const application>(read_goal({{"t.goal", text}})), {});
+  REQUIRE(r.groups.size() == 3);
+  for (const replay_group_row& g : r.groups) {
+    CAPTURE(name(g.what.kind));
+    CHECK(g.protocol != "simple");
+    CHECK(g.all.median > 0);
+  }
+  CHECK(r.outcome.messages == 0);
 }
 
 TEST_CASE("the model of this machine beside measurements: a row a call") {

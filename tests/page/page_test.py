@@ -507,6 +507,17 @@ def main():
         for row, job in zip(shown, jobs["jobs"]):
             check(abs(float(row[7]) - job["slow_down"]) <= 5e-3 * job["slow_down"], f"the slow-down of {job['name']} is {row[7]}")
         check(page.colours(".gantt") > 4, "their rounds are drawn over time")
+        count, shared = len(jobs["jobs"]), [a["name"] for a in jobs["actors"][len(jobs["jobs"]):]]
+        check(len(shared) > 0 and shared == [s["element"] for s in jobs["shared"]], f"the elements that jobs share have rows: {len(shared)}")
+        rows = page.b.value("troupe_page.gantts[0].rows.map(r => r.actor)")
+        check(rows[:count] == list(range(count)) and sorted(rows[count:]) == list(range(count, count + len(shared))), f"none of them is drawn as idle: {rows}")
+        busy = page.b.value(f"troupe_page.runs[0].actors.map((_, a) => troupe_page.runs[0].lanes[a].flat().reduce((sum, s) => sum + troupe_page.runs[0].span_end[s] - troupe_page.runs[0].span_begin[s], 0))")
+        check(busy[count:] == [u["busy_ps"] for u in jobs["utilisation"]], "what is drawn of them is all that they did")
+        names = page.b.value(f"[...new Set(troupe_page.runs[0].lanes[{count}].flat().map(s => troupe_page.runs[0].name_of_span(s)))].sort()")
+        users = sorted(j["name"] for j, alone in zip(jobs["jobs"], jobs["shared"][0]["busy_ps_alone"]) if alone > 0)
+        check(names == users, f"by the jobs that use them: {names}")
+        legend = page.b.value("[...document.querySelectorAll('#gantt .legend .job')].map(e => e.textContent)")
+        check(legend == [j["name"] for j in jobs["jobs"]], f"whose colours are named: {legend}")
         check(page.text("#result").count("suffers most") == 1 and page.text("#choreography") == "(absent)", f"the sentence is about jobs: {page.text('#result')}")
         page.quiet("jobs")
 

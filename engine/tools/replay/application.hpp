@@ -17,6 +17,7 @@
 // measured stands in comments, which other programs pass over:
 //
 //   //@ clock 5f3a… 1234567        this file's times begin at 1234567 ns of that clock; files of one clock are of one timeline
+//   //@ cpu 57000 of 30000 recording 2000    in 30000 ns the process had 57000 ns of CPU time: 1.9 cores; its threads recorded for 2000
 //   //@ l4 from 2000 to 3500       the operation of this label above was under way then, in nanoseconds; both may stand in lines of their own
 
 #include <cstddef>
@@ -59,6 +60,10 @@ struct application {
   };
   /// By rank and operation, from the first begin of all on; empty: it is no trace of a real run.
   std::vector<std::vector<recorded_time>> recorded;
+  /// CPU time of the processes meanwhile, and how many cores' time that is; 0: not said.
+  std::int64_t recorded_cpu_ps = 0;
+  double recorded_cores = 0;
+  std::int64_t recording_ps = 0;  ///< that threads spent on the recording itself; it is in no computation
   /// When the last one had ended; −1: there is none.
   std::int64_t recorded_end_ps() const;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An application as GOAL, with our line for collectives.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/tools/replay/application.hpp"
@@ -73,7 +74,14 @@ std::string recorded_text(const application& of, std::size_t rank, std::size_t o
 }  // namespace
 
 std::string write_goal(const application& what) {
-  std::string text = "num_ranks " + std::to_string(what.ranks.size()) + "\n";
+  std::string text;
+  if (what.recorded_cores > 0) {
+    const std::int64_t had = what.recorded_cpu_ps / 1000;
+    text += "//@ cpu " + std::to_string(had) + " of " +
+            std::to_string(std::llround(static_cast<double>(had) / what.recorded_cores)) +
+            (what.recording_ps > 0 ? " recording " + std::to_string(what.recording_ps / 1000) : "") + "\n";
+  }
+  text += "num_ranks " + std::to_string(what.ranks.size()) + "\n";
   for (std::size_t c = 1; c < what.communicators.size(); ++c) {
     text += "comm " + what.communicators[c].name + " {";
     for (const int r : what.communicators[c].ranks) text += " " + std::to_string(r);

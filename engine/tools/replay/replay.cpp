@@ -87,6 +87,7 @@ private:
     made.ranks = members.ranks;
     made.places = on.arrangement.size() == on.ranks ? on.arrangement.subset(members.ranks)
                                                     : layout::flat(static_cast<int>(members.ranks.size()));
+    if (meets(c, made)) return made;
     study_scenario one = scenario_;
     one.kind = c.what.kind;
     one.sizes = {bytes_of(c.what, members.ranks.size())};
@@ -114,6 +115,34 @@ private:
       throw error(e.code_value(), name(c.what.kind) + " of communicator " + members.name + ": " + e.what());
     }
     return made;
+  }
+
+  /// Whether nobody says how, so that it is performed as an engine performs it there.
+  bool free_to_choose(const application::collective& c) const {
+    static constexpr const char* said[] = {"study.protocol", "study.channels", "study.slices", "study.chunk_bytes",
+                                           "study.credits"};
+    return machine_.on_board && scenario_.choreography == "auto" && c.what.choreography.empty() &&
+           scenario_.overrides.empty() && scenario_.slow.empty() && scenario_.faults.empty() &&
+           std::ranges::none_of(said, [&](const char* key) { return scenario_.as_said.contains(key); });
+  }
+
+  bool meets(const application::collective& c, replay_group& made) {
+    const application_call& w = c.what;
+    if (!free_to_choose(c)) return false;
+    call asked;
+    asked.what = w.kind.what;
+    asked.type = w.type;
+    asked.reduction = w.reduction;
+    asked.root = w.root;
+    asked.count = w.count;
+    asked.uniform = !w.kind.v_form;
+    const auto board =
+        machine_.on_board(asked, static_cast<int>(made.ranks.size()), w.kind.v_form ? &w.counts : nullptr);
+    if (!board) return false;
+    made.meets_ps = board->takes.count();
+    into_.groups.push_back(
+        {c.communicator, w, bytes_of(w, made.ranks.size()), board->choreography, board->protocol, {}, 0, {}, {}});
+    return true;
   }
 
   const study_scenario& scenario_;

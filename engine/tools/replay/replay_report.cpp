@@ -128,6 +128,35 @@ std::string stretch_text(const replay_result& r, const replay_stretch& s) {
   return text + " (line " + std::to_string(o.line) + ")";
 }
 
+namespace {
+
+/// How long the run took that was recorded, and how much of the cores it had: less than the replay, if other work had them. That can be told where
+/// ranks have cores in the model.
+void print_recorded(std::ostream& to, const replay_result& r) {
+  const std::int64_t real = r.what->recorded_end_ps();
+  if (real <= 0) return;
+  to << "  recorded " << time_text(us(real)) << " us; the replay takes "
+     << format("%.2f", static_cast<double>(r.outcome.end_ps) / static_cast<double>(real)) << " of it\n";
+  if (r.what->recorded_cpu_ps <= 0) return;
+  to << "  its processes had " << time_text(us(r.what->recorded_cpu_ps)) << " us of CPU time ("
+     << format("%.2f", r.what->recorded_cores) << " cores)";
+  const std::int64_t rest = r.what->recorded_cpu_ps - r.what->recording_ps;
+  if (r.what->recording_ps > 0) to << ", of which the recording took " << time_text(us(r.what->recording_ps));
+  std::int64_t busy = 0;
+  int cores = 0;
+  for (std::size_t e = 0; e < r.outcome.use.size(); ++e)
+    if (r.on->class_of(static_cast<element_index>(e)).role == element_role::core)
+      busy += r.outcome.use[e].busy_ps, ++cores;
+  if (cores > 0 && r.outcome.end_ps > 0 && rest > 0)
+    to << "; the replay takes "
+       << format("%.2f of %s (%.2f cores of %d)", static_cast<double>(busy) / static_cast<double>(rest),
+                 r.what->recording_ps > 0 ? "the rest" : "it",
+                 static_cast<double>(busy) / static_cast<double>(r.outcome.end_ps), cores);
+  to << '\n';
+}
+
+}  // namespace
+
 void print_replay(std::ostream& to, const replay_result& r) {
   std::size_t operations = 0;
   for (const replay_rank& rank : r.what->ranks) operations += rank.operations.size();
@@ -135,9 +164,7 @@ void print_replay(std::ostream& to, const replay_result& r) {
      << ": " << plural(operations, "operation") << ", " << plural(r.what->collectives.size(), "collective") << '\n';
   to << "# " << r.on->name << ": " << r.on->about << '\n';
   to << "#\n  makespan " << time_text(us(r.outcome.end_ps)) << " us\n";
-  if (const std::int64_t real = r.what->recorded_end_ps(); real > 0)
-    to << "  recorded " << time_text(us(real)) << " us; the replay takes "
-       << format("%.2f", static_cast<double>(r.outcome.end_ps) / static_cast<double>(real)) << " of it\n";
+  print_recorded(to, r);
   print_ranks(to, r);
   print_groups(to, r);
   print_elements(to, r);
@@ -202,6 +229,9 @@ std::string replay_json(const replay_result& r) {
                       {"machine_ranks", r.on->ranks},
                       {"end_ps", r.outcome.end_ps},
                       {"recorded_end_ps", r.what->recorded.empty() ? json(nullptr) : json(r.what->recorded_end_ps())},
+                      {"recorded_cpu_ps", r.what->recorded_cores > 0 ? json(r.what->recorded_cpu_ps) : json(nullptr)},
+                      {"recording_ps", r.what->recorded_cores > 0 ? json(r.what->recording_ps) : json(nullptr)},
+                      {"recorded_cores", r.what->recorded_cores > 0 ? json(r.what->recorded_cores) : json(nullptr)},
                       {"messages", r.outcome.messages},
                       {"payload_bytes", r.outcome.payload_bytes},
                       {"events", r.outcome.events},

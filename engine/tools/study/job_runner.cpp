@@ -102,6 +102,7 @@ public:
     result.together = perform(jobs_);
     perform_alone(result);
     result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    record(result);
     for (std::size_t i = 0; i < jobs_.size(); ++i) fill_times(result.jobs[i], result.together.jobs[i]);
     return result;
   }
@@ -168,8 +169,28 @@ private:
     result.jobs.push_back(std::move(row));
   }
 
-  virtual_jobs_outcome perform(const std::vector<virtual_job>& jobs) const {
+  /// Performs all once more, and remembers what those elements do that several jobs use. Runs are alike, so it is the same run.
+  void record(study_result& result) const {
+    if (options_.record == study_run_options::recorded::none || result.shared.empty()) return;
+    if (on_->nics) {
+      result.remarks.push_back(
+          "not recorded: what elements that jobs share do over time, where NICs perform collectives");
+      return;
+    }
+    const auto recording = std::make_shared<element_recording>();
+    recording->of.resize(on_->elements.size());
+    for (const study_shared_element& s : result.shared) recording->of[s.element] = true;
+    if (options_.progress) options_.progress("all jobs together, to record what they share");
+    perform(jobs_, recording.get());
+    if (!recording->complete)
+      result.remarks.push_back("not recorded to the end: what elements that jobs share do over time; " +
+                               std::to_string(recording->most) + " messages and elements are kept");
+    result.occupied = recording;
+  }
+
+  virtual_jobs_outcome perform(const std::vector<virtual_job>& jobs, element_recording* recording = nullptr) const {
     virtual_jobs_options o;
+    o.record = recording;
     o.go_on = [](void* context, std::uint64_t) {
       const auto& asked = *static_cast<const study_run_options*>(context);
       return !asked.go_on || asked.go_on();

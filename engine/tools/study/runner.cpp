@@ -68,9 +68,10 @@ public:
   study_run(const study_scenario& s, const study_run_options& o)
       : scenario_(s),
         options_(o),
-        machine_(o.part != nullptr ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places),
-                                                   o.part->machine->rates}
-                                   : study_machine_of(s)),
+        machine_(
+            o.part != nullptr
+                ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places), o.part->machine->rates, {}}
+                : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
         library_(s.score_files, 8) {
     if (has_root(s.kind.what) && s.root >= on_->ranks)

@@ -113,8 +113,9 @@ struct study_result {
   /// Of a study with jobs, which has no rows: they ran at the same time.
   std::vector<study_job_row> jobs;
   virtual_jobs_outcome together;
-  std::vector<study_shared_element> shared;  ///< the longest queues first
-  double wall_seconds = 0;                   ///< of all their runs
+  std::vector<study_shared_element> shared;           ///< the longest queues first
+  std::shared_ptr<const element_recording> occupied;  ///< these elements, where study_run_options::record asked for it
+  double wall_seconds = 0;                            ///< of all their runs
   std::size_t shown = 0;  ///< the row that reports look at more closely: the last, or study_run_options::at
   const study_row* shown_row() const { return rows.empty() ? nullptr : &rows[shown]; }
 };

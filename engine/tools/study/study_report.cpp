@@ -319,7 +319,8 @@ json shared_json(const study_result& r) {
   return all;
 }
 
-/// Of jobs: a document of its own. The page shows each job as an actor, and its calls as spans of two kinds in turn.
+/// Of jobs: a document of its own. The page shows each job as an actor, and its calls as spans of two kinds in turn; then the elements that jobs
+/// share, whose spans have the job's name.
 std::string jobs_document(const study_result& r, json sweeps) {
   json actors = json::array(), spans = json::array(), use = json::array();
   for (std::size_t i = 0; i < r.jobs.size(); ++i) {
@@ -341,13 +342,25 @@ std::string jobs_document(const study_result& r, json sweeps) {
                       {"kind", name(r.on->class_of(static_cast<element_index>(s.element)).role)},
                       {"rank", r.on->elements[s.element].rank}});
   }
+  json names = json::array();
+  for (const study_job_row& j : r.jobs) names.push_back(j.name);
+  names.push_back("own work");
+  if (r.occupied) {
+    std::vector<std::size_t> actor_of(r.on->elements.size(), 0);
+    for (std::size_t i = 0; i < r.shared.size(); ++i) actor_of[r.shared[i].element] = r.jobs.size() + i;
+    for (const element_recording::stretch& s : r.occupied->stretches)
+      spans.push_back({actor_of[static_cast<std::size_t>(s.element)], s.begin, s.end, 2, s.from, s.to, s.bytes, -1,
+                       s.job < 0 ? r.jobs.size() : static_cast<std::size_t>(s.job)});
+  }
   const json out{{"troupe_study", 1},
                  {"title", title_of(r)},
                  {"scenario", r.scenario.as_said},
                  {"preset", r.scenario.preset_name},
                  {"ranks", r.on->ranks},
                  {"end_ps", r.together.end_ps},
-                 {"span_kinds", {"call", "next_call"}},
+                 {"span_kinds", {"call", "next_call", "occupy"}},
+                 {"span_names", std::move(names)},
+                 {"complete", !r.occupied || r.occupied->complete},
                  {"actors", std::move(actors)},
                  {"jobs", jobs_json(r)},
                  {"shared", shared_json(r)},

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 
+#include "engine/planning/planner.hpp"
 #include "engine/tools/study/machine_file.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -34,6 +36,17 @@ std::string told(const tuning& costs) {
                                 : "troupe tune, " + costs.measured + (costs.file.empty() ? "" : ", " + costs.file);
 }
 
+/// By the engine's own planner and these constants.
+decltype(study_machine::on_board) boards_of(const tuning& costs) {
+  return [costs, by = std::shared_ptr<planner>{}](
+             const call& what, int ranks, const std::vector<std::size_t>* counts) mutable -> std::optional<board_call> {
+    if (!by) by = std::make_shared<planner>(engine_options{}, costs);
+    const std::shared_ptr<const plan> made = by->plan_for(what, layout::flat(ranks), counts);
+    if (!made || !made->on_board()) return std::nullopt;
+    return board_call{made->choreography, std::string{name(made->protocol())}, of_ns(made->predicted_seconds * 1e9)};
+  };
+}
+
 hardware build_this_machine(const preset_request& wanted) { return machine_of(constants_for(wanted), wanted).on; }
 
 }  // namespace
@@ -51,9 +64,9 @@ const std::vector<preset>& study_presets() {
 }
 
 study_machine build_study_machine(std::string_view name, const preset_request& wanted) {
-  if (is_machine_file(name)) return {load_machine(std::string{name}, wanted), {}};
+  if (is_machine_file(name)) return {load_machine(std::string{name}, wanted), {}, {}};
   hardware made = build_preset(study_presets(), name, wanted);  // also refuses what the preset does not take
-  if (name != this_machine_preset) return {std::move(made), {}};
+  if (name != this_machine_preset) return {std::move(made), {}, {}};
   return machine_of(constants_for(wanted), wanted);
 }
 
@@ -93,11 +106,13 @@ study_machine machine_of(const tuning& costs, const preset_request& wanted) {
   h.host.receive = of_ns(constants.actor_message_ns);
   h.host.receive_in_place = false;
   h.host.source = told(constants);
-  study_machine made{std::move(h), [constants, used](double bytes_of_all, datatype type, host_costs& of) {
+  study_machine made{std::move(h),
+                     [constants, used](double bytes_of_all, datatype type, host_costs& of) {
                        const machine_constants m = constants.through_actors(std::max(1.0, bytes_of_all / used), type);
                        of.copy_rate = of_rate(m.copy_rate);
                        of.reduce_rate = of_rate(m.reduce_rate);
-                     }};
+                     },
+                     boards_of(constants)};
   made.rates(shown_bytes * used, datatype::f32, made.on.host);
   made.on.validate();
   return made;

@@ -162,7 +162,7 @@ class gantt_view {
     let i = first_where(lane.length, k => run.span_end[lane[k]] > from);
     while (i < lane.length && run.span_begin[lane[i]] < to) {
       const s = lane[i], kind = run.span_kinds[run.span_kind[s]], x = this.x_of(run.span_begin[s]), wide = (run.span_end[s] - run.span_begin[s]) / per_pixel;
-      c.fillStyle = colours[kind] || colours.sync;
+      c.fillStyle = colours[run.colour_of_span(s)] || colours.sync;
       if (wide >= 1.5) {
         const inset = is_wait(kind) ? height * 0.32 : 0;
         c.fillRect(x, top + inset, wide - (wide > 4 ? 0.5 : 0), height - 2 * inset);
@@ -194,7 +194,7 @@ class gantt_view {
     c.textAlign = "left";
     c.textBaseline = "middle";
     if (is_wait(kind)) return;
-    c.fillStyle = ["compute", "occupy", "launch"].includes(kind) ? "#111" : "#fff";
+    c.fillStyle = ["compute", "occupy", "launch"].includes(run.colour_of_span(s)) ? "#111" : "#fff";
     c.fillText(fitted(c, text.trim().replace(/ +/g, " "), end - x - 8), x + 4, top + height / 2 + 0.5);
   }
 

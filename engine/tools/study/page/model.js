@@ -24,7 +24,7 @@ class study_run {
     this.scenario = doc.scenario ?? {};
     this.ranks = doc.ranks | 0;
     this.actors = list("actors");
-    this.jobs = list("jobs");  // not empty: several ran at the same time; there are no rows, and nothing is known of single messages
+    this.jobs = list("jobs");  // not empty: several ran at the same time; there are no rows, and nothing is known of single messages but on the elements that jobs share
     this.rows = list("rows");
     this.utilisation = list("utilisation");
     this.critical_path = list("critical_path");
@@ -144,6 +144,12 @@ class study_run {
     }
     for (let i = 0; i < bins; ++i) out[i] = Math.min(1, out[i]);
     return out;
+  }
+
+  /** The name of a span's colour: its kind's; where jobs share an element, the job's. */
+  colour_of_span(s) {
+    const kind = this.span_kinds[this.span_kind[s]];
+    return kind === "occupy" && this.span_name[s] >= 0 && this.span_name[s] < this.jobs.length ? job_colour(this.span_name[s]) : kind;
   }
 
   /** What a span is called: by its own name, or by its kind's words. */

@@ -276,7 +276,9 @@ class study_page {
     const kinds = [...new Set(this.runs.flatMap(run => run.actors.filter((_, a) => run.lanes[a].length).map(actor => actor.kind)))];
     const used = new Set(this.runs.flatMap(run => [...new Set(run.span_kind)].map(k => run.span_kinds[k])));
     const views = [];
-    const legend = element("div", {class: "legend"}, ...[...used].map(kind => element("span", {}, element("i", {class: `swatch${is_wait(kind) ? " thin" : ""}`, style: `background:var(--${kind})`}), kind_words[kind] ?? kind)),
+    const jobs = this.runs[0].jobs;
+    const legend = element("div", {class: "legend"}, ...[...used].filter(kind => kind !== "occupy" || !jobs.length).map(kind => element("span", {}, element("i", {class: `swatch${is_wait(kind) ? " thin" : ""}`, style: `background:var(--${kind})`}), kind_words[kind] ?? kind)),
+      ...(used.has("occupy") ? jobs.map((job, i) => element("span", {class: "job"}, element("i", {class: "swatch", style: `background:var(--${job_colour(i)})`}), job.name)) : []),
       ...(this.runs.some(run => run.critical_path.length) ? [element("span", {}, element("i", {class: "swatch critical"}), "critical path")] : []));
     const boxes = kinds.length < 2 ? null : element("div", {class: "toggle", role: "group", "aria-label": "rows to show"}, ...kinds.map(kind =>
       element("button", {type: "button", "aria-pressed": "true", "data-kind": kind, onclick: event => {
