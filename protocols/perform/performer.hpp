@@ -131,7 +131,8 @@ public:
   template <class Port>
   status advance(Port& port);
   /// The same where, since it was last called, something has come for this lane and for no other one: a chunk, a credit, the end of its
-  /// work. Does what advance(port) would, in the same order, without a look at lanes that wait for what has not come.
+  /// work. Does what advance(port) would, in the same order, without a look at lanes that wait for what has not come; code that makes its
+  /// instructions does not look for them among all lanes either.
   template <class Port>
   status advance(Port& port, int lane);
   /// That lane only. @pre no lane waits for another one, and none has a fan that is performed in any order
@@ -183,10 +184,19 @@ private:
     lane_code code;
     std::size_t next = 0;
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
+    // What it lacks, as in lane_wait.
+    rank_t lacks_from = -1;
+    std::int32_t lacking_step = -1;
+    // Of code that makes its instructions (two cache lines a lane): the lanes that wait for this one, and what the first of them waits for.
+    std::int32_t first_waiter = -1;
+    std::int32_t least_awaited = -1;
+    std::int32_t next_listed = -1;  ///< in the one list that it is in, of another lane's waiters or of awakened lanes
+    bool is_listed = false;
+    lane_wait::reason lacks = lane_wait::reason::nothing;
     transfer_state transfer = transfer_state::none;
-    lane_wait wait;
     [[no_unique_address]] kept_of<instruction_of_code> kept;
   };
+  static_assert(!makes_instructions || sizeof(lane_state) <= 128, "two cache lines");
 
   static const auto& present(lane_state& l) {
     if constexpr (makes_instructions) {
@@ -222,10 +232,18 @@ private:
   }
   std::size_t fan_size(const lane_state& l) const;
   void go_on(lane_state& l);
-  static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer, int lane) {
-    l.wait = {why, lane, peer, present(l).score_step};
+  static outcome stuck(lane_state& l, lane_wait::reason why, rank_t peer) {
+    l.lacks = why;
+    l.lacks_from = peer;
+    l.lacking_step = present(l).score_step;
     return outcome::stuck;
   }
+  bool keeps_lists() const { return makes_instructions && !any_order_; }
+  void list_waiter(int lane, std::int32_t after_lane, std::int32_t after_index);
+  void awaken_waiters(lane_state& l);
+  void awaken(int lane);
+  template <class Port>
+  status turn_awakened(Port& port);
   void combine(const instruction& i, const std::byte* incoming, const std::byte* local, std::byte* out,
                bool completes) const;
 
@@ -233,6 +251,9 @@ private:
   const Code* code_;
   typename lane_storage<Code, lane_state>::type lanes_;
   std::size_t unfinished_ = 0;
+  // Lanes that wait no longer for another one, by number: those still to come in this round, and those of the next one.
+  std::int32_t awakened_ = -1, awakened_again_ = -1;
+  std::int32_t turned_ = -1;  ///< the lane of the round
   bool any_order_;
   datatype type_;
   memory_map memory_;
@@ -246,6 +267,12 @@ using performer = basic_performer<program>;
 template <class Code>
 template <class Port>
 typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port) {
+  if (keeps_lists()) {
+    turned_ = -1;
+    for (int l = static_cast<int>(lanes_.size()) - 1; l >= 0; --l)
+      if (!at(l).is_listed) awaken(l);
+    return turn_awakened(port);
+  }
   bool moved = true;
   while (moved && unfinished_ > 0) {
     moved = false;
@@ -261,17 +288,74 @@ template <class Port>
 typename basic_performer<Code>::status basic_performer<Code>::advance(Port& port, int lane) {
   if (any_order_) return advance(port);  // what a fan waits for may be another lane as well
   bool moved = false;
+  if (keeps_lists()) {
+    turned_ = lane;
+    if (!run(port, lane, moved)) return status::mismatch;
+    return turn_awakened(port);
+  }
   if (!run(port, lane, moved)) return status::mismatch;
   // The rest of that round, and then rounds of all, as long as one moves: only who waits for another lane can.
   for (int first = lane + 1; moved && unfinished_ > 0; first = 0) {
     moved = first != 0;
     for (int l = first; l < static_cast<int>(lanes_.size()); ++l) {
-      const lane_wait::reason why = at(l).wait.why;
+      const lane_wait::reason why = at(l).lacks;
       if (why != lane_wait::reason::lane && why != lane_wait::reason::nothing) continue;
       if (!run(port, l, moved)) return status::mismatch;
     }
   }
   return unfinished_ == 0 ? status::performed : status::waiting;
+}
+
+/// Turns them in rounds, as long as a lane moves on that another one waits for.
+template <class Code>
+template <class Port>
+typename basic_performer<Code>::status basic_performer<Code>::turn_awakened(Port& port) {
+  for (bool moved = false; awakened_ >= 0 || awakened_again_ >= 0;) {
+    if (awakened_ < 0) awakened_ = std::exchange(awakened_again_, -1);
+    turned_ = awakened_;
+    lane_state& l = at(turned_);
+    awakened_ = std::exchange(l.next_listed, -1);
+    l.is_listed = false;
+    if (!run(port, turned_, moved)) return status::mismatch;
+  }
+  return unfinished_ == 0 ? status::performed : status::waiting;
+}
+
+/// It waits for that step of another lane.
+template <class Code>
+void basic_performer<Code>::list_waiter(int lane, std::int32_t after_lane, std::int32_t after_index) {
+  lane_state& l = at(lane);
+  if (l.is_listed) return;
+  lane_state& awaited = at(after_lane);
+  l.is_listed = true;
+  l.next_listed = std::exchange(awaited.first_waiter, lane);
+  if (l.next_listed < 0 || after_index < awaited.least_awaited) awaited.least_awaited = after_index;
+}
+
+/// Whoever waits for a step that this lane has performed goes on; the others stay listed.
+template <class Code>
+void basic_performer<Code>::awaken_waiters(lane_state& l) {
+  for (std::int32_t waiter = std::exchange(l.first_waiter, -1); waiter >= 0;) {
+    lane_state& w = at(waiter);
+    const std::int32_t after = std::exchange(w.next_listed, l.first_waiter), index = present(w).after_index;
+    if (static_cast<std::size_t>(index) < l.next) {
+      awaken(waiter);
+    } else {
+      if (l.first_waiter < 0 || index < l.least_awaited) l.least_awaited = index;
+      l.first_waiter = waiter;
+    }
+    waiter = after;
+  }
+}
+
+/// Its turn comes in this round, or in the next one if it has been.
+template <class Code>
+void basic_performer<Code>::awaken(int lane) {
+  std::int32_t* before = lane > turned_ ? &awakened_ : &awakened_again_;
+  while (*before >= 0 && *before < lane) before = &at(*before).next_listed;
+  lane_state& l = at(lane);
+  l.is_listed = true;
+  l.next_listed = std::exchange(*before, lane);
 }
 
 /// As far as the lane comes. False: a mismatch.
@@ -289,7 +373,10 @@ typename basic_performer<Code>::outcome basic_performer<Code>::step_once(Port& p
   lane_state& l = at(lane);
   const auto& i = present(l);  // of code that makes it: for the time of this call
   if (i.fan != 0 && any_order_) return fan_once(port, lane);
-  if (!ready(i)) return stuck(l, lane_wait::reason::lane, i.after_lane, lane);
+  if (!ready(i)) {
+    if (keeps_lists()) list_waiter(lane, i.after_lane, i.after_index);
+    return stuck(l, lane_wait::reason::lane, i.after_lane);
+  }
   if constexpr (has_places<std::remove_cvref_t<decltype(i)>>) {
     const outcome result = perform(port, lane, i, i.completes);
     if (result != outcome::moved) return result;
@@ -323,7 +410,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
     if ((l.fan_done >> k & 1u) != 0) continue;
     const auto& member = l.code[l.next + k];
     if constexpr (timed_port<Port>)
-      if (l.transfer != transfer_state::none && member.score_step != l.wait.step)
+      if (l.transfer != transfer_state::none && member.score_step != l.lacking_step)
         continue;  // another one's work is under way
     if (!ready(member)) continue;
     if (port.front(lane, member.from) == nullptr) {
@@ -339,7 +426,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& po
     }
     return outcome::moved;
   }
-  return stuck(l, lane_wait::reason::chunk, l.code[l.next].from, lane);
+  return stuck(l, lane_wait::reason::chunk, l.code[l.next].from);
 }
 
 template <class Code>
@@ -353,21 +440,21 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     incoming = port.front(lane, i.from);
     if (incoming == nullptr) {
       expect(port, lane, i);
-      return stuck(l, lane_wait::reason::chunk, i.from, lane);
+      return stuck(l, lane_wait::reason::chunk, i.from);
     }
     if (incoming->bytes != bytes) return outcome::mismatch;
   }
-  if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to, lane);
+  if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to);
   if constexpr (has_places<Instruction> && requires { port.piece_ready(0); })
     if (i.ready_part >= 0 && !port.piece_ready(i.ready_part))
-      return stuck(l, lane_wait::reason::piece, i.ready_part, lane);
+      return stuck(l, lane_wait::reason::piece, i.ready_part);
   bool carries = true;
   if constexpr (timed_port<Port>) {
-    if (l.transfer == transfer_state::none && !port.begin_work(lane, i, l.wait.why))
+    if (l.transfer == transfer_state::none && !port.begin_work(lane, i, l.lacks))
       l.transfer = transfer_state::under_way;
     if (l.transfer == transfer_state::under_way) {
-      const outcome result = stuck(l, lane_wait::reason::transfer, -1, lane);
-      l.wait.step = i.score_step;  // of a fan not always the first one
+      const outcome result = stuck(l, lane_wait::reason::transfer, -1);
+      l.lacking_step = i.score_step;  // of a fan not always the first one
       return result;
     }
     l.transfer = transfer_state::none;
@@ -387,7 +474,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
         if (l.transfer == transfer_state::none &&
             !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
           l.transfer = transfer_state::under_way;
-        if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1, lane);
+        if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1);
         l.transfer = transfer_state::none;
         break;
       default:
@@ -469,8 +556,10 @@ std::size_t basic_performer<Code>::fan_size(const lane_state& l) const {
 
 template <class Code>
 void basic_performer<Code>::go_on(lane_state& l) {
-  l.wait.why = lane_wait::reason::nothing;
+  l.lacks = lane_wait::reason::nothing;
   if (++l.next == l.code.size()) --unfinished_;
+  if constexpr (makes_instructions)
+    if (l.first_waiter >= 0 && l.next > static_cast<std::size_t>(l.least_awaited)) awaken_waiters(l);
 }
 
 template <class Code>
@@ -478,8 +567,8 @@ std::vector<lane_wait> basic_performer<Code>::waits() const {
   std::vector<lane_wait> result;
   for (std::size_t l = 0; l < lanes_.size(); ++l)
     if (lanes_[l].next < lanes_[l].code.size()) {
-      lane_wait wait = lanes_[l].wait;
-      wait.lane = static_cast<int>(l);
+      const lane_state& its = lanes_[l];
+      lane_wait wait{its.lacks, static_cast<int>(l), its.lacks_from, its.lacking_step};
       if (wait.step < 0) wait.step = lanes_[l].code[lanes_[l].next].score_step;
       result.push_back(wait);
     }
