@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,32 @@ void in_turn(std::size_t out, std::size_t in, Send send, Receive receive) {
   }
   for (; sent < out; ++sent) send(sent);
 }
+
+/// A set of cells, and the runs of neighbours among them, in order.
+class marked_cells {
+public:
+  explicit marked_cells(int cells) : words_((static_cast<std::size_t>(cells) + 63) / 64) {}
+  void mark(int cell) { words_[static_cast<std::size_t>(cell) / 64] |= std::uint64_t{1} << (cell % 64); }
+
+  /// `offset` of a run is not used.
+  std::vector<run> runs() const {
+    std::vector<run> found;
+    for (std::size_t w = 0; w < words_.size(); ++w)
+      for (int bit = 0; bit < 64;) {
+        const std::uint64_t rest = words_[w] >> bit;
+        if (rest == 0) break;
+        bit += std::countr_zero(rest);
+        const int first = static_cast<int>(w) * 64 + bit, count = std::countr_one(words_[w] >> bit);
+        if (!found.empty() && found.back().first + found.back().count == first) found.back().count += count;
+        else found.push_back({first, 0, count});
+        bit += count;
+      }
+    return found;
+  }
+
+private:
+  std::vector<std::uint64_t> words_;
+};
 
 inline std::vector<int> nhr_slice_map(int n);
 
@@ -67,15 +94,15 @@ public:
   /// The cells of ranks `first`, and every 2·`step`-th ahead of it, while they are less than n ahead of the one that is `reach`
   /// behind `first`: `offset` of a run is not used.
   std::vector<run> pieces(rank_t first, int reach, int step) const {
-    std::vector<rank_t> found;
-    for (int offset = 0; reach + offset < ranks_; offset += 2 * step) found.push_back(cell(at(first, offset)));
-    if (merged_) {
-      std::sort(found.begin(), found.end());
-      return runs_of(found);
-    }
-    std::vector<run> single;
-    for (const rank_t one : found) single.push_back({one, 0, 1});
-    return single;
+    const int apart = 2 * step;
+    if (!merged_ || ranks_ % apart != 0 || reach >= apart) return found_pieces(first, reach, step);
+    // All ranks of a residue class, whichever of them comes first: so each class is gone through once, and not once a rank.
+    // `apart` is a power of two, so the place is nobody else's.
+    const auto residue = static_cast<std::size_t>(apart + first % apart);
+    if (of_class_.size() <= residue) of_class_.resize(2 * static_cast<std::size_t>(apart));
+    std::vector<run>& kept = of_class_[residue];
+    if (kept.empty()) kept = found_pieces(first, reach, step);
+    return kept;
   }
 
   /// Reduces what everybody has `from` until each has the sum of its own slice in `sum`, where other cells hold partial sums. They are
@@ -123,6 +150,21 @@ public:
   }
 
 private:
+  std::vector<run> found_pieces(rank_t first, int reach, int step) const {
+    std::vector<run> single;
+    marked_cells marked{
+        merged_ ? ranks_ : 0};  // sorting them would take most of the time in which a score for 16 384 ranks is written
+    const rank_t further = at(0, 2 * step);
+    rank_t rank = first;
+    for (int offset = 0; reach + offset < ranks_; offset += 2 * step) {
+      if (merged_) marked.mark(cell(rank));
+      else single.push_back({cell(rank), 0, 1});
+      rank += further;
+      if (rank >= ranks_) rank -= ranks_;
+    }
+    return merged_ ? marked.runs() : single;
+  }
+
   /// nhr's all_gather: far ones first. What one has it gives to the one at the other side of where it took sums from.
   template <class RankOf, class Of>
   step_ref gather_far_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
@@ -168,6 +210,8 @@ private:
   bool near_first_;
   bool merged_;
   std::vector<int> cell_of_;
+  mutable std::vector<std::vector<run>>
+      of_class_;  ///< pieces() of whole residue classes, as far as they were asked for
 };
 
 /// nhr: where each rank's slice lies: even and odd ranks are parted, then again in each half, as long as the parts are even, so that

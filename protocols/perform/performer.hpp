@@ -446,8 +446,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
   }
   if (sends(i.kind) && !port.can_send(lane, i.to)) return stuck(l, lane_wait::reason::credit, i.to);
   if constexpr (has_places<Instruction> && requires { port.piece_ready(0); })
-    if (i.ready_part >= 0 && !port.piece_ready(i.ready_part))
-      return stuck(l, lane_wait::reason::piece, i.ready_part);
+    if (i.ready_part >= 0 && !port.piece_ready(i.ready_part)) return stuck(l, lane_wait::reason::piece, i.ready_part);
   bool carries = true;
   if constexpr (timed_port<Port>) {
     if (l.transfer == transfer_state::none && !port.begin_work(lane, i, l.lacks))
