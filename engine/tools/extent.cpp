@@ -2,6 +2,7 @@
 #include "engine/tools/extent.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -25,18 +26,38 @@ double counted(const choreography& which, stage less, layout placement) {
                                                 : static_cast<std::int64_t>(step_total(write_score(which, less))));
 }
 
-/// f(to), from f at `first` and at its double and fourfold; f itself where `to` is no more than that. What f(n) / n gains by a doubling
+/// f(to), from f at three sizes, each about twice the one before; f itself where `to` is no more than the last. What f(n) / n gains by a doubling
 /// grows by the same factor each time: right for sums of n, n log n, n² and n³ that have but one term beside n.
 template <class Count>
-double grown(Count&& f, int first, int to) {
-  if (to <= 4 * first) return f(to);
+double grown(Count&& f, const std::array<int, 3>& sizes, int to) {
+  if (to <= sizes[2]) return f(to);
   const auto share = [&](int n) { return f(n) / n; };
-  const double low = share(first), middle = share(2 * first), high = share(4 * first);
-  const double gain = high - middle, factor = middle == low ? 1 : gain / (middle - low);
-  const double doublings = std::log2(to / (4.0 * first));
+  const auto doublings = [](double from, double until) { return std::log2(until / from); };
+  const double low = share(sizes[0]), middle = share(sizes[1]), high = share(sizes[2]);
+  const double first = doublings(sizes[0], sizes[1]), second = doublings(sizes[1], sizes[2]),
+               rest = doublings(sizes[2], to);
+  const double gain = high - middle;
+  const double factor = middle == low ? 1 : std::pow((gain / second) / ((middle - low) / first), 2 / (first + second));
   const double gains =
-      std::abs(factor - 1) < 1e-3 ? doublings : factor * (std::pow(factor, doublings) - 1) / (factor - 1);
+      std::abs(factor - 1) < 1e-3 ? rest / second : (std::pow(factor, rest) - 1) / (1 - std::pow(factor, -second));
   return to * (high + gain * gains);
+}
+
+template <class Count>
+double grown(Count&& f, int first, int to) {
+  return grown(f, {first, 2 * first, 4 * first}, to);
+}
+
+/// Few ranks that are like `ranks`: as far from a power of two, where some fold, and divisible by two as often and no oftener, as far as nhr
+/// parts its slices in even and odd ones.
+std::array<int, 3> few_like(int ranks) {
+  constexpr int few = 64;
+  const int unit = std::min(ranks & -ranks, few);
+  if ((ranks & (ranks - 1)) == 0) return {few, 2 * few, 4 * few};
+  int less = ranks;
+  while (less >= 2 * std::max(few, 3 * unit)) less /= 2;
+  const auto odd_multiple = [unit](int near) { return unit * (near / unit / 2 * 2 + 1); };
+  return {odd_multiple(less), odd_multiple(2 * less), odd_multiple(4 * less)};
 }
 
 /// The same along every level that has too many members to count them, from a layout of few ranks.
@@ -71,7 +92,7 @@ double guessed_steps(const choreography& which, const stage& on) {
   if (on.placement.uniform() && choreographies::nested_groups{on.placement}.depth() > 2) {
     steps = grown_by_levels(which, on);
   } else if (on.placement.is_flat()) {
-    steps = grown([&](int n) { return counted(which, on, layout::flat(n)); }, 64, on.ranks);
+    steps = grown([&](int n) { return counted(which, on, layout::flat(n)); }, few_like(on.ranks), on.ranks);
   } else {
     // Servers and cards each by themselves: some grow with the square of the one and the logarithm of the other.
     constexpr int few_servers = 8, few_cards = 4;
