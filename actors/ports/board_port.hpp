@@ -11,6 +11,7 @@
 // Not synchronised: whoever has the rank's turn uses it. Remembers the rank's last calls, so that a repeated one costs no plan, no
 // program and no allocation. Which port performs a call is asked when it is remembered, not when it is repeated.
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,6 +43,7 @@ public:
     remembered_calls::entry* const known = checked_.find(words);
     if (known == nullptr) return false;
     calls_.recall(*known, sizes);
+    known->what.reduction.scale = std::bit_cast<double>(words.scale);  // the last of its class may have had another one
     return true;
   }
   bool may_repeat(const checked_call& words) const { return checked_.may_be(words); }

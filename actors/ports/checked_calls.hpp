@@ -23,14 +23,15 @@ struct checked_call {
   const void* input = nullptr;
   const void* output = nullptr;
   std::size_t count = 0, input_limit = 0, output_limit = 0;
-  std::uint64_t kind = 0;  ///< collective, form, type, operation, root
+  std::uint64_t kind = 0;                                   ///< collective, form, type, operation, root
+  std::uint64_t scale = std::bit_cast<std::uint64_t>(1.0);  ///< the bits of op::scale: −0 and NaN are factors, too
 
   static constexpr std::uint64_t has_lists = std::uint64_t{1} << 26, in_place = std::uint64_t{1} << 27;  ///< in `kind`
 
   bool operator==(const checked_call&) const = default;
   std::uint64_t hash() const {
     const auto word = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    return (word(input) ^ std::rotl(word(output), 21) ^ std::rotl(count, 42)) * 0x9e3779b97f4a7c15u ^ kind;
+    return (word(input) ^ std::rotl(word(output), 21) ^ std::rotl(count, 42) ^ scale) * 0x9e3779b97f4a7c15u ^ kind;
   }
 };
 
@@ -40,12 +41,9 @@ inline std::uint64_t checked_kind(collective what, datatype type, const op& with
          (with.associative ? 0x2000000u : 0u) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
 }
 
-/// Its kind says all that matters of it.
-inline bool known_by_kind(const op& with) { return with.kind != op_kind::user && with.kind != op_kind::pre_mul_sum; }
-
-/// Without options but a deadline, of an operation that is known by its kind.
+/// Without options but a deadline, of an operation of which its kind and its factor say all that matters.
 inline bool is_known_by_words(const op& with, const call_options& options) {
-  return !options.any_but_deadline() && known_by_kind(with);
+  return !options.any_but_deadline() && with.kind != op_kind::user;
 }
 
 /// The same, of blocks of one size, and with nothing that the check changes; else nothing.
@@ -57,8 +55,13 @@ inline std::optional<checked_call> repeatable(const call_description& d) {
     return std::nullopt;
   const bool displaced = !d.input_displacements.empty() || !d.output_displacements.empty();
   if (!is_known_by_words(c.reduction, d.options) || d.object_elements != 1 || displaced) return std::nullopt;
-  return checked_call{d.input,       d.output,       c.count,
-                      d.input_limit, d.output_limit, checked_kind(c.what, c.type, c.reduction, c.root)};
+  return checked_call{d.input,
+                      d.output,
+                      c.count,
+                      d.input_limit,
+                      d.output_limit,
+                      checked_kind(c.what, c.type, c.reduction, c.root),
+                      std::bit_cast<std::uint64_t>(c.reduction.scale)};
 }
 
 /// The same of what is no description yet.
@@ -66,17 +69,21 @@ inline std::optional<checked_call> repeatable(const plain_call& c) {
   const collective_traits& traits = traits_of(c.what);
   if (traits.v == v_counts::every_pair && c.input_limit != plain_call::unknown) return std::nullopt;
   if (!is_known_by_words(c.reduction, c.options) || c.object_elements != 1) return std::nullopt;
-  return checked_call{
-      c.input,        c.output,
-      c.count,        c.input_limit,
-      c.output_limit, checked_kind(c.what, c.type, c.reduction, traits.root != root_role::none ? c.root : 0)};
+  return checked_call{c.input,
+                      c.output,
+                      c.count,
+                      c.input_limit,
+                      c.output_limit,
+                      checked_kind(c.what, c.type, c.reduction, traits.root != root_role::none ? c.root : 0),
+                      std::bit_cast<std::uint64_t>(c.reduction.scale)};
 }
 
-/// Of one that was found right. @pre without options but a deadline, of an operation that is known by its kind
+/// Of one that was found right. @pre is_known_by_words()
 inline checked_call words_of(const listed_call& c) {
   checked_call words;
   words.kind = checked_kind(c.what, c.type, *c.reduction, c.root) | checked_call::has_lists |
                (c.in_place ? checked_call::in_place : 0);
+  words.scale = std::bit_cast<std::uint64_t>(c.reduction->scale);
   if (traits_of(c.what).v == v_counts::common && !c.counts.empty())
     words.count = largest_of_class(std::ranges::max(c.counts));
   return words;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -83,6 +85,38 @@ TEST_CASE("calls that differ in size, operation, type, place or root alternate i
       for (std::size_t i = 0; i < 6; ++i) CHECK(out[i] == static_cast<std::int32_t>(10 * (i / 2) + me));
     }
   });
+}
+
+TEST_CASE("a factor that changes is multiplied by, in the buffers of the call before") {
+  engine e;
+  for (const std::size_t count : {std::size_t{4}, std::size_t{1000}, std::size_t{100'000}})
+    e.run(2, [&](communicator& c) {
+      std::vector<float> in(count, 1), out(count);
+      const block_list blocks{{count / 4, count - count / 4}};
+      const std::size_t mine = blocks.counts[static_cast<std::size_t>(c.rank())];
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      for (int k = 0; k < again; ++k)
+        for (const float factor : {2.0f, 0.5f, 1.0f, -0.0f, 0.0f, nan, 3.0f}) {
+          CAPTURE(factor);
+          const float wanted = factor * 1 + (factor + 1) * 1;  // each rank has its own
+          const op scaled = pre_mul_sum(c.rank() == 0 ? factor : factor + 1);
+          const auto all_are = [&](std::size_t elements, float value) {
+            return std::all_of(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(elements),
+                               [&](float x) { return std::isnan(value) ? std::isnan(x) : x == value; });
+          };
+          out.assign(count, -7);
+          c.all_reduce(in, out, scaled);
+          CHECK(all_are(count, wanted));
+          out.assign(count, -7);
+          c.reduce_scatter_v(in.data(), out.data(), blocks, datatype::f32, scaled);
+          CHECK(all_are(mine, wanted));
+          c.all_reduce(in, out);
+          CHECK(all_are(count, 2));
+          // What has no sign loses it: −0 is another factor than 0.
+          c.all_reduce(in, out, pre_mul_sum(std::copysign(0.0, factor)));
+          CHECK(std::signbit(out[0]) == std::signbit(factor));
+        }
+    });
 }
 
 TEST_CASE("a repeated call is right after so many others that it was forgotten") {
