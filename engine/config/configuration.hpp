@@ -112,6 +112,13 @@ public:
   /// The names below a key that ends in ".*": config_under("engine.score_files").
   std::map<std::string, config_entry> under(std::string_view table) const;
 
+  /// Choreographies from outside, of [engine]: the libraries are loaded, so that this process knows theirs by name; score files must be there,
+  /// and are not read. Throws error(bad_config) that names the place.
+  struct own_choreographies {
+    std::map<std::string, std::string> libraries, score_files;  ///< name → file
+  };
+  own_choreographies load_own_choreographies() const;
+
   /// The engine's part. Throws error(bad_config) where values contradict each other or name a choreography that is unknown.
   engine_options engine() const;
 

@@ -58,6 +58,10 @@ std::vector<std::string>& command_line();
 configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
                                  std::initializer_list<std::string_view> read);
 
+/// The same for commands that study: keys without a table are [study]'s, and of the engine's those are read that say what a machine or a
+/// choreography is.
+configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments);
+
 /// --dump-config: what a command has read, and where it came from. Returns the exit code.
 int dump(const configuration& config);
 /// Adds --config, --set and --dump-config, as every command has them that reads a configuration.

@@ -57,6 +57,14 @@ configuration read_configuration(const std::string& file, const std::vector<std:
   return config;
 }
 
+configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments) {
+  std::vector<std::string> all;
+  for (const std::string& assignment : assignments) all.push_back(in_study(assignment));
+  // this_machine has the constants that an engine would load.
+  return read_configuration(file, all,
+                            {"study.", "engine.score_files.", "engine.choreography_libraries.", "engine.tuning"});
+}
+
 int dump(const configuration& config) {
   static_cast<void>(config.engine());  // for its errors
   std::cout << config.dump();

@@ -31,10 +31,9 @@ struct arguments {
 
 configuration configured(const std::string& file, const std::vector<std::string>& both,
                          const std::vector<std::string>& own) {
-  std::vector<std::string> assignments;
-  for (const auto* list : {&both, &own})
-    for (const std::string& assignment : *list) assignments.push_back(in_study(assignment));
-  return read_configuration(file, assignments, {"study.", "engine.tuning"});
+  std::vector<std::string> assignments = both;
+  assignments.insert(assignments.end(), own.begin(), own.end());
+  return read_study_configuration(file, assignments);
 }
 
 /// What was said for one side alone, in a few words.

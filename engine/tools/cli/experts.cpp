@@ -51,8 +51,8 @@ study_scenario scenario_of(const arguments& a, const configuration& config) {
 int run(arguments& a) {
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
+  const configuration config = read_study_configuration(a.config.file, assignments);
   const study_scenario scenario = scenario_of(a, config);
   if (a.config.dump) return dump(config);
   const bool one = a.only.size() == 1;

@@ -73,8 +73,8 @@ int write_as_chakra(const application& what, const std::string& name) {
 int run(const arguments& a) {
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
+  const configuration config = read_study_configuration(a.config.file, assignments);
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
@@ -89,8 +89,9 @@ int run(const arguments& a) {
   else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
-  const auto what = std::make_shared<const application>(load_application(
-      a.files, {per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups}));
+  trace_reading reading{per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups};
+  for (const auto& [own, file] : scenario.score_files) reading.own.push_back(own);
+  const auto what = std::make_shared<const application>(load_application(a.files, reading));
   if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra);
   const replay_result result = run_replay(scenario, what, how);
   progress.clear();

@@ -61,12 +61,11 @@ study_sweep parse_sweep(const std::string& text) {
 }
 
 configuration configured(const arguments& a, const std::string& also = {}) {
-  std::vector<std::string> assignments;
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  if (!also.empty()) assignments.push_back(in_study(also));
-  if (a.calibrate) return read_configuration(a.config.file, assignments, {"engine."});
-  // this_machine has the constants that an engine would load.
-  return read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  std::vector<std::string> assignments = a.config.assignments;
+  if (!also.empty()) assignments.push_back(also);
+  if (!a.calibrate) return read_study_configuration(a.config.file, assignments);
+  for (std::string& assignment : assignments) assignment = in_study(assignment);
+  return read_configuration(a.config.file, assignments, {"engine."});
 }
 
 int list_presets() {

@@ -99,6 +99,8 @@ private:
     const study_part part{&machine_, made.ranks, made.places, false};
     study_run_options options;
     options.part = &part;
+    if (!scores_) scores_ = scores_of(scenario_);
+    options.scores = scores_;
     options.progress = how_.progress;
     options.go_on = how_.go_on;
     try {
@@ -150,6 +152,7 @@ private:
   const application& what_;
   const study_machine& machine_;
   replay_result& into_;
+  std::shared_ptr<score_library> scores_;  ///< made when a collective is planned
   std::vector<std::shared_ptr<const score>> kept_;
 };
 
