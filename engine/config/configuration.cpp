@@ -400,6 +400,7 @@ void configuration::add_file(const std::string& path) {
   if (!file.problem.empty())
     throw error(errc::bad_config, path + ": cannot be read: " + file.problem +
                                       "; give the path of a TOML file, for example config/quickstart.toml");
+  files_.push_back(path);
   add_text(file.text, path, std::filesystem::path{path}.parent_path().string());
 }
 

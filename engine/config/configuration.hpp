@@ -104,6 +104,8 @@ public:
   const config_entry& at(std::string_view key) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
   const config_table& values() const noexcept { return values_; }
+  /// The paths that add_file() was given.
+  const std::vector<std::string>& files() const noexcept { return files_; }
   /// The runs of the workload; keys that a run does not set are not in its table.
   const std::vector<config_table>& runs() const noexcept { return lists_[0]; }
   /// The same of a study's jobs.
@@ -132,6 +134,7 @@ private:
 
   config_table values_;
   std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]]
+  std::vector<std::string> files_;
   bool environment_read_ = false;
 };
 

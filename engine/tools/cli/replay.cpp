@@ -60,10 +60,14 @@ double per_second(const char* option, const std::string& text) {
   return static_cast<double>(*rate);
 }
 
-int write_as_chakra(const application& what, const std::string& name) {
+/// @param read files that it must not be written to
+int write_as_chakra(const application& what, const std::string& name, const std::vector<std::string>& read) {
   const std::vector<std::string> files = write_chakra(what);
-  for (std::size_t r = 0; r < files.size(); ++r) write_text(name + "." + std::to_string(r) + ".et", files[r]);
   const std::string groups = chakra_groups(what);
+  const auto place = [&](std::size_t r) { return name + "." + std::to_string(r) + ".et"; };
+  for (std::size_t r = 0; r < files.size(); ++r) check_outputs({{"--chakra", place(r)}}, read);
+  if (!groups.empty()) check_outputs({{"--chakra", name + ".groups.json"}}, read);
+  for (std::size_t r = 0; r < files.size(); ++r) write_text(place(r), files[r]);
   if (!groups.empty()) write_text(name + ".groups.json", groups);
   std::cout << "# written: " << name << ".0.et to " << name << "." << files.size() - 1 << ".et"
             << (groups.empty() ? "" : ", and their communicators, " + name + ".groups.json") << '\n';
@@ -78,8 +82,10 @@ int run(const arguments& a) {
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
-  for (const std::string* path : {&a.json, &a.timeline, &a.report})
-    if (!path->empty()) check_writable(*path);
+  std::vector<std::string> read = files_of(config);
+  read.insert(read.end(), a.files.begin(), a.files.end());
+  if (!a.groups.empty()) read.push_back(a.groups);
+  check_outputs({{"--json", a.json}, {"--timeline", a.timeline}, {"--report", a.report}}, read);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
@@ -92,10 +98,11 @@ int run(const arguments& a) {
   trace_reading reading{per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups};
   for (const auto& [own, file] : scenario.score_files) reading.own.push_back(own);
   const auto what = std::make_shared<const application>(load_application(a.files, reading));
-  if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra);
+  if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra, read);
   const replay_result result = run_replay(scenario, what, how);
   progress.clear();
-  std::ostream& table = a.json == "-" ? std::cerr : std::cout;
+  const bool taken = a.json == "-" || a.timeline == "-" || a.report == "-";  // standard output is for one of them
+  std::ostream& table = taken ? std::cerr : std::cout;
   print_replay(table, result);
   if (a.path) print_replay_path(table, result);
   if (!a.json.empty()) write_text(a.json, replay_json(result));

@@ -116,11 +116,12 @@ int compare_with_machine(const arguments& a) {
   if (!a.sizes.empty()) wanted.sizes.clear();
   for (const std::string& size : a.sizes) wanted.sizes.push_back(parse_size("--sizes", size));
   wanted.limits = {a.times.budget_ms, a.times.rounds};
-  if (!a.json.empty()) check_writable(a.json);
+  const configuration config = configured(a);
+  check_outputs({{"--json", a.json}}, files_of(config));
   const interrupt_guard guard;
   progress_line progress;
   const comparison made =
-      compare_with_measured(configured(a).engine(), wanted, [&](const std::string& text) { progress.show(text); });
+      compare_with_measured(config.engine(), wanted, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   if (a.json != "-") print_comparison(std::cout, made);
   if (!a.json.empty()) write_text(a.json, comparison_json(made));
@@ -242,12 +243,12 @@ int run(const arguments& a) {
     static_cast<void>(read_study(config));  // for its errors
     return dump(config);
   }
-  if (a.json == "-" && a.csv == "-") usage_error("--json - and --csv -: standard output is for one of them");
   std::vector<study_sweep> wanted;
   for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
   if (a.config.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
-  for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
-    if (!path->empty()) check_writable(*path);
+  std::vector<std::string> read = files_of(configured(a));
+  for (const study_sweep& sweep : wanted) read.insert(read.end(), sweep.values.begin(), sweep.values.end());
+  check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--trace", a.trace}, {"--report", a.report}}, read);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
@@ -269,7 +270,8 @@ int run(const arguments& a) {
   if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   const study_result result = run_study(scenario, options);
   progress.clear();
-  const bool taken = a.json == "-" || a.csv == "-";  // standard output is for one of them
+  const bool taken =
+      a.json == "-" || a.csv == "-" || a.trace == "-" || a.report == "-";  // standard output is for one of them
   std::ostream& table = taken ? std::cerr : std::cout;
   print_study(table, result);
   bool wrong = any_wrong(result);
