@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -42,7 +43,7 @@ struct arguments {
   std::string json, csv, trace, report, at;
   configuration_options config;
   std::vector<std::string> sweeps;
-  std::string studies = "config/studies";
+  std::string studies;
   bool presets = false, path = false, published = false, calibrate = false;
   std::vector<int> ranks;  // of --calibrate, as what follows
   std::vector<std::string> sizes;
@@ -87,6 +88,23 @@ int list_presets() {
   return exit_ok;
 }
 
+/// Where the studies of published figures lie: in the source tree that one is in, or the program was built in, or where it is installed.
+std::string studies_of(const arguments& a, const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::vector<fs::path> places = !a.studies.empty()
+                                           ? std::vector<fs::path>{a.studies}
+                                           : std::vector<fs::path>{"config/studies", beside / "../../config/studies",
+                                                                   beside / "../share/troupe/config/studies"};
+  for (const fs::path& place : places)
+    if (fs::is_regular_file(place / file, ignored)) return place.lexically_normal().string();
+  std::string list;
+  for (const fs::path& place : places) list += (list.empty() ? "" : ", nor in ") + place.lexically_normal().string();
+  usage_error("the published figures' studies (" + file + ", …) are not in " + list +
+              "; say where they lie: --studies FOLDER");
+}
+
 /// Figures whose id begins with `file`, which the command line then means instead of a file.
 int run_published_figures(const arguments& a) {
   std::vector<published_figure> wanted = all_published_figures();
@@ -100,7 +118,7 @@ int run_published_figures(const arguments& a) {
   progress_line progress;
   study_run_options options;
   options.go_on = [&] { return !interrupted.load(); };
-  study_runs runs{a.studies, options};
+  study_runs runs{studies_of(a, wanted.front().file), options};
   const auto rows = run_published(wanted, runs, [&](const std::string& id) { progress.show(id); });
   progress.clear();
   if (a.json != "-") print_published(std::cout, rows);
@@ -341,10 +359,10 @@ void add_study(command program, action& chosen) {
       .needs(calibrate)
       .type_name("BYTES,…");
   a->times.add_to(sub, "--calibrate", calibrate);
-  sub.add_option("--studies", a->studies, "with --published: where the studies lie")
+  sub.add_option("--studies", a->studies,
+                 "with --published: where the studies lie (default: config/studies, here or where the program is from)")
       .type_name("FOLDER")
-      .needs(published)
-      .shows_default();
+      .needs(published);
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }
