@@ -588,12 +588,40 @@ bool study_row::failed() const {
   return std::ranges::any_of(outcome.ends, [](const virtual_end& e) { return e.code != errc{}; });
 }
 
+namespace {
+
+/// Whether some message could choose: the ways of two channels are as long, and not the same. True also where looking would take too long.
+bool has_equal_ways(const hardware& on) {
+  constexpr std::int64_t most_pairs = 4'000'000;
+  const int channels = std::max(on.paths, hardware{"", 1}.paths);
+  std::vector<std::vector<element_index>> ways(static_cast<std::size_t>(channels));
+  std::int64_t left = most_pairs;
+  // Neighbours first, then those further apart.
+  for (int distance = 1; distance < on.ranks; ++distance)
+    for (int from = 0; from < on.ranks; ++from) {
+      if (--left < 0) return true;
+      for (int c = 0; c < channels; ++c) {
+        const auto end = ways.begin() + c;
+        on.route(from, (from + distance) % on.ranks, c, *end);
+        if (std::any_of(ways.begin(), end, [&](const auto& w) { return w.size() == end->size() && w != *end; }))
+          return true;
+      }
+    }
+  return on.ranks < 2;
+}
+
+}  // namespace
+
 study_machine study_machine_of(const study_scenario& s) {
   study_machine made = build_study_machine(s.preset_name, s.request);
   for (const auto& [key, value] : s.overrides) made.on.set(key, value);
   for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
   for (const auto& [element, times] : s.faults) made.on.disturb(element, times);
   made.on.validate();
+  const bool asked = std::ranges::any_of(s.overrides, [](const auto& said) { return said.first == "routing"; });
+  if (asked && made.on.routing == path_choice::adaptive && !has_equal_ways(made.on))
+    throw error(errc::unsupported, "study.hardware.routing: adaptive would do nothing: on " + made.on.name +
+                                       " there is but one way from a rank to another one; leave it away");
   return made;
 }
 
