@@ -292,6 +292,9 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
   const auto begin = std::chrono::steady_clock::now();
   result.outcome = perform_replay(trace, *result.on, options);
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (const auto& o = result.outcome; o.shorter > 0)
+    result.remarks.push_back((o.shorter == 1 ? "a message is" : std::to_string(o.shorter) + " messages are") +
+                             std::string{" shorter than what is received; the first: "} + o.first_shorter);
   time_groups(result, trace);
   result.path = path_finder{trace, result.outcome}.find();
   return result;
