@@ -130,6 +130,21 @@ TEST_CASE("a file is written once, and none that is read") {
   CHECK((page.out.starts_with("<!DOCTYPE") || page.out.starts_with("<!doctype")));
 }
 
+TEST_CASE("study --presets: as JSON, too") {
+  const outcome o = run("study --presets --json -");
+  CHECK(o.code == 0);
+  const json all = json::parse(o.out);
+  const outcome text = run("study --presets --json '" + (folder() / "presets.json").string() + "'");
+  CHECK(json::parse(contents(folder() / "presets.json")) == all);
+  for (const json& one : all) {
+    check_says(text.out, one["name"].get<std::string>() + ": " + one["about"].get<std::string>());
+    CHECK(one["ranks"] > 0);
+    CHECK(one["constants"].contains("host.launch"));
+    for (const auto& [of, source] : one["sources"].items()) check_says(text.out, "# " + of + ": ");
+  }
+  CHECK((all.size() >= 9));
+}
+
 TEST_CASE("variables: constants and elements of a studied machine, a configuration for all") {
   const auto time = [](const outcome& o) {
     const auto rows = rows_of(o.out);

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/calibrate.hpp"
 #include "engine/tools/study/page.hpp"
@@ -33,7 +35,7 @@ constexpr const char* footer = R"(Examples:
   troupe study config/studies/ring.toml --sweep ranks=8,16,32,64 --csv curve.csv
   troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
   troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
-  troupe study --presets
+  troupe study --presets        (--json -: for programs)
   troupe study --published      (every published figure, beside what the model makes of the same case)
   troupe study --calibrate      (the model of this machine, beside what the machine does: half a minute, on all its cores)
 
@@ -69,7 +71,28 @@ configuration configured(const arguments& a, const std::string& also = {}) {
   return read_configuration(a.config.file, assignments, {"engine."});
 }
 
-int list_presets() {
+/// [{name, about, ranks, structure, constants: {key: value}, sources: {"nic", "host", "nics", "protocol.ll": where they come from}}]: constants as
+/// --set takes them, defaults and zeros, too.
+std::string presets_json() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const preset& p : study_presets()) {
+    const hardware h = p.build({});
+    nlohmann::ordered_json one{{"name", p.name}, {"about", p.summary}, {"ranks", h.ranks}, {"structure", p.structure}};
+    for (const auto& [key, value] : h.settings()) one["constants"][key] = value;
+    nlohmann::ordered_json& sources = one["sources"] = nlohmann::ordered_json::object();
+    for (const element_class& c : h.classes) sources[c.name] = c.source;
+    if (!h.host.source.empty()) sources["host"] = h.host.source;
+    if (h.nics) sources["nics"] = h.nics->source;
+    for (const protocol_costs& c : h.protocols) sources["protocol." + c.name] = c.source;
+    list.push_back(std::move(one));
+  }
+  return list.dump(2) + "\n";
+}
+
+int list_presets(const std::string& to) {
+  check_outputs({{"--json", to}}, {});
+  if (!to.empty()) write_text(to, presets_json());
+  if (to == "-") return exit_ok;
   for (const preset& p : study_presets()) {
     const hardware h = p.build({});
     std::cout << p.name << ": " << p.summary << "\n  " << plural(static_cast<std::size_t>(h.ranks), "rank");
@@ -154,15 +177,11 @@ bool any_wrong(const study_result& r) {
 
 /// What the listing, the published figures and the calibration do not look at.
 void check_alone(const arguments& a, const char* mode) {
-  const std::pair<bool, const char*> others[] = {{!a.sweeps.empty(), "--sweep"},
-                                                 {a.path, "--path"},
-                                                 {!a.csv.empty(), "--csv"},
-                                                 {!a.trace.empty(), "--trace"},
-                                                 {!a.report.empty(), "--report"},
-                                                 {!a.at.empty(), "--at"},
-                                                 {a.config.dump, "--dump-config"},
-                                                 {!a.config.assignments.empty() && !a.calibrate, "--set"},
-                                                 {!a.json.empty() && a.presets, "--json"}};
+  const std::pair<bool, const char*> others[] = {
+      {!a.sweeps.empty(), "--sweep"},   {a.path, "--path"},
+      {!a.csv.empty(), "--csv"},        {!a.trace.empty(), "--trace"},
+      {!a.report.empty(), "--report"},  {!a.at.empty(), "--at"},
+      {a.config.dump, "--dump-config"}, {!a.config.assignments.empty() && !a.calibrate, "--set"}};
   for (const auto& [said, option] : others)
     if (said) usage_error(std::string{option} + " would do nothing with " + mode);
 }
@@ -253,7 +272,7 @@ study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const
 int run(const arguments& a) {
   if (a.presets || a.published || a.calibrate)
     check_alone(a, a.presets ? "--presets" : a.published ? "--published" : "--calibrate");
-  if (a.presets) return list_presets();
+  if (a.presets) return list_presets(a.json);
   if (a.published) return run_published_figures(a);
   if (a.calibrate) return compare_with_machine(a);
   if (a.config.dump) {
