@@ -60,6 +60,10 @@ TEST_CASE("output that a full disk does not take is exit code 3, of every comman
   CHECK(run_to("run " + own + " --json /dev/full", ">/dev/null 2>&1") == 3);
   CHECK(run_to("study " + ring + " --set sizes=1K --csv /dev/full", ">/dev/null 2>&1") == 3);
   CHECK(run_to("run " + own + " --json -", ">/dev/null 2>/dev/full") == 3);  // the table
+  const outcome recorded = run("bench -t 2 -b 64 -e 64 -n 2 -w 1 -c 0", "TROUPE_ENGINE_RECORD=/dev/full");
+  CHECK(recorded.code == 3);
+  check_says(recorded.err, "troupe: engine.record: /dev/full is not complete: No space left on device");
+  CHECK(recorded.out.find("Avg bus bandwidth") != std::string::npos);
   // What went wrong before the output did is the more important code.
   CHECK(run_to("list --nonsense", ">/dev/full 2>/dev/null") == 2);
 }
