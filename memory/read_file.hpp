@@ -17,8 +17,12 @@ struct file_text {
   std::string problem;  ///< the end of a sentence, "it is a folder"; empty: it was read
 };
 
+/// What is read of a device such as /dev/zero, whatever `most` is: it may have no end, and nobody keeps files there.
+inline constexpr std::size_t most_device_bytes = most_config_bytes;
+
 /// Regular files, and pipes such as a shell's <(…). Reads no byte beyond `most`, and gives up a pipe or terminal in which nothing has come
-/// for ten seconds: /dev/zero and a FIFO that nobody writes to are answered, too.
+/// for ten seconds: /dev/zero and a FIFO that nobody writes to are answered, too. A file that is too long is not read at all. Takes no more
+/// memory than what has been read, and a block.
 file_text read_file(const std::string& path, std::size_t most);
 
 }  // namespace troupe

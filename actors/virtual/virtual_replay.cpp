@@ -396,9 +396,8 @@ private:
 
   void matched(op_ref o, op_ref sent) {
     const std::uint64_t bytes = at(sent).amount;
-    if (bytes > at(o).amount)
-      throw error(errc::bad_config, place(o) + ": it receives " + std::to_string(at(o).amount) +
-                                        " bytes, but the message of " + place(sent) + " has " + std::to_string(bytes));
+    if (bytes > at(o).amount) throw error(errc::bad_config, sizes_of(o, sent) + "; a receive must have room for it");
+    if (bytes < at(o).amount && ++result_.shorter == 1) result_.first_shorter = sizes_of(o, sent);
     const host_costs& host = on_.host;
     std::int64_t alone = host.step.count() + host.receive.count();
     if (!host.receive_in_place && host.copy_rate > 0)
@@ -411,6 +410,11 @@ private:
       }
       finish(sent);
     }
+  }
+
+  std::string sizes_of(op_ref o, op_ref sent) const {
+    return place(o) + ": it receives " + std::to_string(at(o).amount) + " bytes, but the message of " + place(sent) +
+           ", with tag " + std::to_string(at(sent).tag) + ", has " + std::to_string(at(sent).amount);
   }
 
   // -- collectives ------------------------------------------------------------------------------------------------------

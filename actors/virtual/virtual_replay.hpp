@@ -9,7 +9,7 @@
 //              machine whose ranks have cores (this_machine) they take turns at the rank's core, whatever their cpu
 //   send       works host.step + host.send, then its message leaves, and it has ended; a message above the eager limit is received first
 //   recv       takes the first message that fits by sender and tag, in the order of their sending from each; then works host.step +
-//              host.receive, and copies where the machine does not receive in place
+//              host.receive, and copies where the machine does not receive in place. The message may be shorter than it says, as MPI has it, and not longer
 //   collective its ranks take part from when they come to it; what it costs is what perform_virtually() makes of it. Or its ranks meet, where they
 //              share memory: when the last one has come, all their cores work for so long as the trace says, and then it has ended on all
 //
@@ -90,6 +90,9 @@ struct replay_outcome {
   std::uint64_t messages = 0, payload_bytes = 0, events = 0;
   std::uint64_t most_at_once = 0;  ///< collectives
   std::uint64_t trace = 0;         ///< the same for equal runs
+  /// Receives whose message had fewer bytes than they take, which is none's fault; the first of them, as a sentence.
+  std::uint64_t shorter = 0;
+  std::string first_shorter{};
 };
 
 struct replay_options {

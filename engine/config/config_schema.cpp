@@ -135,9 +135,10 @@ constexpr std::array schema{
     config_setting{"workload.run.unit", integer, "1", "elements that one of `counts` stands for", 1, 1e9},
     config_setting{"study.title", text, "", "heading of reports; empty: made from the rest"},
     config_setting{"study.collective", text, "all_reduce", "what is studied; a collective or a v-form"},
-    config_setting{"study.choreography", text, "auto",
-                   "one of troupe list or of study.score_files; auto: the fastest of all that can; "
-                   "hccl: what HCCL's selection takes"},
+    config_setting{
+        "study.choreography", text, "auto",
+        "one of troupe list, of study.score_files or of engine.score_files; auto: the fastest of all that can; "
+        "hccl: what HCCL's selection takes"},
     config_setting{"study.protocol", text, "simple", "of the preset's table (simple, ll, ll128); auto: the fastest"},
     config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1, 64},
     config_setting{"study.slices", integer, "0",
@@ -184,7 +185,8 @@ constexpr std::array schema{
     config_setting{"study.hccl.aiv", boolean, "false", "of choreography hccl: the vector cores may communicate"},
     config_setting{"study.hccl.aicpu_unfolded", boolean, "false", "of choreography hccl: no DirectFullMesh"},
     config_setting{"study.hccl.one_level", boolean, "false", "of choreography hccl: the user forces a single level"},
-    config_setting{"study.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
+    config_setting{"study.score_files.*", text, "",
+                   "a choreography of your own, besides those of engine.score_files: its name = its score file (JSON)"},
     config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
     config_setting{"study.hardware.**", scalar, "",
                    "a constant of the machine: nic.bandwidth, host.launch, protocol.ll.latency"},

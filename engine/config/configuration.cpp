@@ -400,6 +400,7 @@ void configuration::add_file(const std::string& path) {
   if (!file.problem.empty())
     throw error(errc::bad_config, path + ": cannot be read: " + file.problem +
                                       "; give the path of a TOML file, for example config/quickstart.toml");
+  files_.push_back(path);
   add_text(file.text, path, std::filesystem::path{path}.parent_path().string());
 }
 
@@ -613,6 +614,26 @@ fault_options faults_of(const configuration& c) {
 
 }  // namespace
 
+configuration::own_choreographies configuration::load_own_choreographies() const {
+  own_choreographies own;
+  for (const auto& [name, entry] : under("engine.choreography_libraries")) {
+    const std::string& file = own.libraries[name] = std::get<std::string>(entry.value);
+    try {
+      load_choreographies(file.c_str());
+    } catch (const error& wrong) {
+      fail(place_of(entry.origin), "engine.choreography_libraries." + name + ": " + wrong.what());
+    }
+  }
+  for (const auto& [name, entry] : under("engine.score_files")) {
+    const std::string& file = own.score_files[name] = std::get<std::string>(entry.value);
+    if (std::error_code ignored; !std::filesystem::is_regular_file(file, ignored))
+      fail(place_of(entry.origin),
+           "engine.score_files." + name + ": there is no file " + file +
+               "; `troupe show … --json` writes one (paths are relative to the configuration file)");
+  }
+  return own;
+}
+
 engine_options configuration::engine() const {
   const auto text = [&](const char* key) { return std::get<std::string>(at(key).value); };
   const auto number = [&](const char* key) { return static_cast<int>(std::get<std::int64_t>(at(key).value)); };
@@ -625,14 +646,9 @@ engine_options configuration::engine() const {
   }
   o.nic_ports = number("engine.nic_ports");
   // Before names are looked up.
-  for (const auto& [name, entry] : under("engine.choreography_libraries")) {
-    o.choreography_libraries[name] = std::get<std::string>(entry.value);
-    try {
-      load_choreographies(o.choreography_libraries[name].c_str());
-    } catch (const error& wrong) {
-      fail(place_of(entry.origin), "engine.choreography_libraries." + name + ": " + wrong.what());
-    }
-  }
+  own_choreographies own = load_own_choreographies();
+  o.choreography_libraries = std::move(own.libraries);
+  o.score_files = std::move(own.score_files);
   o.choreography = text("engine.choreography");
   check_choreography("engine.choreography", at("engine.choreography"));
   for (const auto& [name, entry] : under("engine.choreography_of")) {
@@ -644,14 +660,6 @@ engine_options configuration::engine() const {
     }
     check_choreography("engine.choreography_of." + name, entry);
     o.choreography_of[name] = std::get<std::string>(entry.value);
-  }
-  for (const auto& [name, entry] : under("engine.score_files")) {
-    const auto& file = std::get<std::string>(entry.value);
-    if (std::error_code ignored; !std::filesystem::is_regular_file(file, ignored))
-      fail(place_of(entry.origin),
-           "engine.score_files." + name + ": there is no file " + file +
-               "; `troupe show … --json` writes one (paths are relative to the configuration file)");
-    o.score_files[name] = file;
   }
   o.planner = text("engine.planner");
   o.hccl.device = *parse_hccl_device(text("engine.hccl.device"));

@@ -104,6 +104,8 @@ public:
   const config_entry& at(std::string_view key) const;
   bool has(std::string_view key) const { return values_.find(key) != values_.end(); }
   const config_table& values() const noexcept { return values_; }
+  /// The paths that add_file() was given.
+  const std::vector<std::string>& files() const noexcept { return files_; }
   /// The runs of the workload; keys that a run does not set are not in its table.
   const std::vector<config_table>& runs() const noexcept { return lists_[0]; }
   /// The same of a study's jobs.
@@ -111,6 +113,13 @@ public:
   static constexpr std::size_t list_count = 2;
   /// The names below a key that ends in ".*": config_under("engine.score_files").
   std::map<std::string, config_entry> under(std::string_view table) const;
+
+  /// Choreographies from outside, of [engine]: the libraries are loaded, so that this process knows theirs by name; score files must be there,
+  /// and are not read. Throws error(bad_config) that names the place.
+  struct own_choreographies {
+    std::map<std::string, std::string> libraries, score_files;  ///< name → file
+  };
+  own_choreographies load_own_choreographies() const;
 
   /// The engine's part. Throws error(bad_config) where values contradict each other or name a choreography that is unknown.
   engine_options engine() const;
@@ -125,6 +134,7 @@ private:
 
   config_table values_;
   std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]]
+  std::vector<std::string> files_;
   bool environment_read_ = false;
 };
 

@@ -68,8 +68,19 @@ std::string clock_name() {
 }
 std::atomic<std::uint64_t> recorders_made{0};
 
-/// "run.goal" → "run-2.goal" for the second of the process, "run.3.goal" for process 3.
+/// Of the process, for incomplete_recording().
+struct first_failure {
+  std::mutex mutex;
+  std::string text;
+};
+first_failure& failed() {
+  static first_failure of;
+  return of;
+}
+
+/// "run.goal" → "run-2.goal" for the second of the process, "run.3.goal" for process 3. A device has no neighbours.
 std::string numbered(const std::string& file, bool of_job, int process) {
+  if (std::error_code ignored; std::filesystem::is_other(file, ignored)) return file;
   static std::mutex mutex;
   static std::map<std::string, int> worlds;
   const std::lock_guard lock(mutex);
@@ -128,10 +139,26 @@ void recorder::spill(rank_data& of) {
   if (of.text.size() < most_text) return;
   if (!of.spilt) of.spilt.reset(std::tmpfile());
   if (!of.spilt || std::fwrite(of.text.data(), 1, of.text.size(), of.spilt.get()) != of.text.size()) {
-    log_->error("engine.record: there is no room for temporary files; {} will not be complete", file_);
+    report("there is no room for temporary files");
     if (of.spilt) std::rewind(of.spilt.get());
   }
   of.text.clear();
+}
+
+void recorder::report(const std::string& why) const noexcept {
+  try {
+    const std::string text = "engine.record: " + file_ + " is not complete: " + why;
+    log_->error("{}", text);
+    first_failure& of = failed();
+    const std::lock_guard lock(of.mutex);
+    if (of.text.empty()) of.text = text;
+  } catch (...) {}  // no memory for a sentence
+}
+
+std::string incomplete_recording() {
+  first_failure& of = failed();
+  const std::lock_guard lock(of.mutex);
+  return of.text;
 }
 
 std::string recorder::name_for(const std::vector<int>& members) {
@@ -149,7 +176,7 @@ void recorder::finish() noexcept {
     const std::lock_guard lock(mutex_);
     if (!out_) return;
     open_ = false;
-    const file_ptr out = std::move(out_);
+    file_ptr out = std::move(out_);
     const auto put = [&](const std::string& text) { std::fwrite(text.data(), 1, text.size(), out.get()); };
     const std::int64_t lived = steady_ns() - born_ns_;
     put("// recorded by troupe: a world of " + std::to_string(lived / 1000) +
@@ -177,11 +204,13 @@ void recorder::finish() noexcept {
       put(of.text + "}\n");
       of.text.clear();
     }
-    if (std::fflush(out.get()) != 0 || std::ferror(out.get()) != 0)
-      log_->error("engine.record: {} could not be written to its end: {}", file_,
-                  std::generic_category().message(errno));
+    const bool written = std::fflush(out.get()) == 0 && std::ferror(out.get()) == 0;
+    const int why = errno;
+    // A file of another host may tell only when it is closed.
+    const bool closed = std::fclose(out.release()) == 0;
+    if (!written || !closed) report(std::generic_category().message(written ? errno : why));
   } catch (const std::exception& e) {
-    log_->error("engine.record: {} could not be written to its end: {}", file_, e.what());
+    report(e.what());
   }
 }
 

@@ -68,6 +68,7 @@ private:
   void mark() const;  ///< the calling thread leaves a call
   static std::uint64_t add(rank_data& of, const std::string& operation);
   void spill(rank_data& of);
+  void report(const std::string& why) const noexcept;
   std::string name_for(const std::vector<int>& members);
 
   /// The calling thread has recorded for so long.
@@ -86,6 +87,10 @@ private:
   std::int64_t born_cpu_ns_ = 0;           ///< of the whole process
   mutable std::atomic<std::int64_t> cost_ns_{0};
 };
+
+/// Why a recording of this process is not complete, as a sentence: of the first that is not. Empty: all are, as far as they are written. The
+/// engine's log has it, too; this is for a program that answers for it with its exit code. From any thread.
+std::string incomplete_recording();
 
 /// A communicator of a recorded world.
 class recorded_communicator {

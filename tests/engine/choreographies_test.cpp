@@ -7,8 +7,12 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "engine/config/configuration.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -89,6 +93,46 @@ TEST_CASE("the program knows those of a shared library") {
   CHECK_MESSAGE(run.status == 0, run.text);
   const auto explained = program("explain all_gather --ranks 3 --bytes 64 " + library);
   CHECK_MESSAGE(explained.text.find("gossip") != std::string::npos, explained.text);
+}
+
+TEST_CASE("study, compare, replay and explain --on know what the engine is given from outside") {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("own_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream{folder / name} << text;
+    return "'" + (folder / name).string() + "' ";
+  };
+  const auto says = [](const output_of_program& of, int status, const char* part) {
+    CHECK_MESSAGE(of.status == status, of.text);
+    CHECK_MESSAGE(of.text.find(part) != std::string::npos, of.text);
+  };
+  write("mine.json", program("show pairwise --collective all_to_all --ranks 3 --json").text);
+  const std::string own =
+      write("own.toml", "[engine]\nscore_files.mine = \"mine.json\"\nchoreography_libraries.any = \"" TROUPE_PLUGIN
+                        "\"\n[study]\nranks = 3\nsizes = \"1K\"\n");
+  const auto calls = [&](const char* name, const std::string& call) {
+    std::string text = "num_ranks 3\n";
+    for (const char* rank : {"0", "1", "2"}) text += std::string{"rank "} + rank + " {\ncoll " + call + "\n}\n";
+    return write(name, text);
+  };
+  const std::string by_mine = calls("mine.goal", "all_to_all 9 f32 by mine"),
+                    by_gossip = calls("gossip.goal", "all_gather 9 f32 by gossip");
+  says(program("study " + own + "--set collective=all_to_all --set choreography=mine"), 0, "mine, simple");
+  says(program("study " + own + "--set collective=all_gather --set choreography=gossip"), 0, "gossip, simple");
+  says(program("study " + own + "--set collective=all_gather --set choreography=forgetful"), 2,
+       "forgetful does not verify");
+  says(program("study " + own + "--set collective=all_to_all --set engine.score_files.mine=/nowhere.json"), 2,
+       "engine.score_files.mine: there is no file /nowhere.json");
+  says(program("study " + own + "--set score_files.mine=other.json"), 2, "call one of them otherwise");
+  says(program("compare " + own + "--set collective=all_gather --set choreography=ring --set-b choreography=gossip"), 0,
+       "gossip, simple");
+  says(program("explain all_gather --bytes 1K --on flat --ranks 3 " + library), 0,
+       "rejected: forgetful does not verify");
+  says(program("replay " + by_mine + "--config " + own), 0, "mine, simple");
+  says(program("replay " + by_gossip + "--config " + own), 0, "gossip, simple");
+  says(program("replay " + by_mine), 2,
+       "which is no choreography; did you mean ring? [study.score_files] or [engine.score_files] names");
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a wrong one of them is refused before it is performed") {

@@ -60,6 +60,10 @@ TEST_CASE("output that a full disk does not take is exit code 3, of every comman
   CHECK(run_to("run " + own + " --json /dev/full", ">/dev/null 2>&1") == 3);
   CHECK(run_to("study " + ring + " --set sizes=1K --csv /dev/full", ">/dev/null 2>&1") == 3);
   CHECK(run_to("run " + own + " --json -", ">/dev/null 2>/dev/full") == 3);  // the table
+  const outcome recorded = run("bench -t 2 -b 64 -e 64 -n 2 -w 1 -c 0", "TROUPE_ENGINE_RECORD=/dev/full");
+  CHECK(recorded.code == 3);
+  check_says(recorded.err, "troupe: engine.record: /dev/full is not complete: No space left on device");
+  CHECK(recorded.out.find("Avg bus bandwidth") != std::string::npos);
   // What went wrong before the output did is the more important code.
   CHECK(run_to("list --nonsense", ">/dev/full 2>/dev/null") == 2);
 }
@@ -83,11 +87,17 @@ TEST_CASE("verify with nothing to verify is a mistake, not \"all right\"") {
 TEST_CASE("input without an end, or without a beginning, is refused") {
   const outcome zeros = run("run /dev/zero", little_memory);
   check_refused(zeros, {"/dev/zero: cannot be read: it is longer than 16 MiB"});
-  check_refused(run("verify /dev/zero", little_memory), {"/dev/zero: cannot be read: it is longer than 256 MiB"});
+  check_refused(run("verify /dev/zero", little_memory), {"/dev/zero: cannot be read: it is longer than 16 MiB"});
   check_refused(run("bench --set engine.tuning=/dev/zero"),
                 {"/dev/zero: the tuning file cannot be read: it is longer"});
   check_refused(run("replay /dev/zero", little_memory),
-                {"/dev/zero: the trace cannot be read: it is longer than 1024 MiB"});
+                {"/dev/zero: the trace cannot be read: it is longer than 16 MiB"});
+  // Files that are too long are not read, so that their length is all that they need.
+  for (const auto& [name, size] :
+       {std::pair{"long.goal", std::uintmax_t{2} << 30}, {"long.json", std::uintmax_t{300} << 20}})
+    fs::resize_file(write(name, ""), size);
+  check_refused(run("replay " + (folder() / "long.goal").string(), little_memory), {"it is longer than 1024 MiB"});
+  check_refused(run("verify " + (folder() / "long.json").string(), little_memory), {"it is longer than 256 MiB"});
   check_refused(run("explain all_reduce --bytes 1M --on /dev/zero.toml"),
                 {"/dev/zero.toml: the machine's file cannot be read"});
   check_refused(run("run " + fifo()), {"nobody has written to it for 10 seconds"});

@@ -104,6 +104,47 @@ TEST_CASE("standard output is for one reader") {
   check_refused(run("study " + ring_study() + " --csv - --json -"), {"for one of them"});
 }
 
+TEST_CASE("a file is written once, and none that is read") {
+  const std::string file = write("kept.toml", "[study]\nranks = 2\nsizes = \"1K\"\n[engine]\n"), text = contents(file);
+  const std::string goal = write("kept.goal", "num_ranks 2\nrank 0 {\ncalc 5\n}\n"), out = (folder() / "once").string();
+  const std::string link = (folder() / "link.toml").string();
+  fs::create_symlink(file, link);
+  check_refused(run("study " + file + " --json " + out + " --csv " + out), {"--json", "--csv", "are one file"});
+  check_refused(run("study " + file + " --trace " + out + " --report '" + folder().string() + "/./once'"),
+                {"one file"});
+  check_refused(run("study " + file + " --json " + file), {"--json", "would overwrite", "kept.toml"});
+  check_refused(run("study " + file + " --csv " + link), {"--csv", "would overwrite"});
+  check_refused(run("compare " + file + " --set-b ranks=3 --report " + file), {"--report", "would overwrite"});
+  check_refused(run("replay " + goal + " --json " + goal), {"--json", "would overwrite"});
+  check_refused(run("replay " + goal + " --config " + file + " --timeline " + file), {"--timeline", "would overwrite"});
+  check_refused(run("replay " + goal + " --json " + out + " --report " + out), {"one file"});
+  check_refused(run("bench -t 1 -e 8 --config " + file + " --json " + file), {"--json", "would overwrite"});
+  CHECK(contents(file) == text);
+  CHECK_FALSE(fs::exists(out));
+  CHECK(run("study " + file + " --json /dev/null --csv /dev/null").code == 0);
+  CHECK(run("replay " + goal + " --chakra " + (folder() / "kept").string()).code == 0);
+  const std::string made = (folder() / "kept.").string();
+  check_refused(run("replay " + made + "0.et " + made + "1.et --chakra " + (folder() / "kept").string()),
+                {"--chakra", "would overwrite"});
+  const outcome page = run("study " + file + " --report -");
+  CHECK((page.out.starts_with("<!DOCTYPE") || page.out.starts_with("<!doctype")));
+}
+
+TEST_CASE("study --presets: as JSON, too") {
+  const outcome o = run("study --presets --json -");
+  CHECK(o.code == 0);
+  const json all = json::parse(o.out);
+  const outcome text = run("study --presets --json '" + (folder() / "presets.json").string() + "'");
+  CHECK(json::parse(contents(folder() / "presets.json")) == all);
+  for (const json& one : all) {
+    check_says(text.out, one["name"].get<std::string>() + ": " + one["about"].get<std::string>());
+    CHECK(one["ranks"] > 0);
+    CHECK(one["constants"].contains("host.launch"));
+    for (const auto& [of, source] : one["sources"].items()) check_says(text.out, "# " + of + ": ");
+  }
+  CHECK((all.size() >= 9));
+}
+
 TEST_CASE("variables: constants and elements of a studied machine, a configuration for all") {
   const auto time = [](const outcome& o) {
     const auto rows = rows_of(o.out);

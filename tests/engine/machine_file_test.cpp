@@ -237,6 +237,12 @@ TEST_CASE("machine file: what cannot be followed is said, with its place") {
   refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nfor = { i = 5000000 }\nname = \"a {i}\"\n",
           {"m.toml:6:", "i counts to 5000000"});
   refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = \"a\"\nrank = \"2\"\n", {"ranks are 0 to 1"});
+  refused("name = 5\nranks = 2\n", {"m.toml:1: name is 5, a number; it must be a text, in quotation marks"});
+  refused("ranks = 2\nabout = true\n", {"m.toml:2: about is no text", "must be a text"});
+  refused("ranks = 2\n[class.w]\nsource = 3\n", {"m.toml:3: source is 3"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = 7\n", {"m.toml:6: name is 7"});
+  refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = 1\nto = \"b\"\n", {"m.toml:6: from is 1"});
+  refused("ranks = 2\n[[route]]\nvia = [1]\n", {"m.toml:3: via is 1"});
   refused("ranks = 2\n[[route]]\nvia = [\"a\"]\n", {"m.toml:2:", "no element \"a\"", "rank 0's way to rank 1"});
   refused("ranks = 2\n[[route]]\nwhen = \"from > to\"\nvia = []\n", {"no [[route]] is for rank 0 to rank 1"});
   refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"b\"\n", {"0 ranks of 2", "[[rank]]"});

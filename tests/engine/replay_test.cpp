@@ -267,9 +267,24 @@ TEST_CASE("replay: what cannot be followed is said, with its place") {
   // What can be read but not performed.
   refused(two + "rank 0 {\nrecv 5b from 1 tag 4\n}\n", {"t.goal:3: recv of rank 0", "rank 1 with tag 4"});
   refused(two + "rank 0 {\na: calc 1\nb: calc 1\na requires b\nb requires a\n}\n", {"2 operations", "line 4"});
-  refused(two + "rank 0 {\nsend 9b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n", {"t.goal:6", "8 bytes", "has 9"});
+  refused(two + "rank 0 {\nsend 9b to 1 tag 5\n}\nrank 1 {\nrecv 8b from 0 tag 5\n}\n",
+          {"t.goal:6: recv of rank 1: it receives 8 bytes", "t.goal:3: send of rank 0, with tag 5, has 9"});
   refused(two + "rank 0 {\nsend 99999b to 1\n}\n", {"until rank 1 receives"});
   refused("num_ranks 9\n", {"dgx_h100 has 8 ranks"}, "[study]\npreset = \"dgx_h100\"\nlayout = \"1x8\"\n");
+}
+
+TEST_CASE("replay: a message may be shorter than its receive, which is said once") {
+  const auto moved = [](const char* received) {
+    std::string text = "num_ranks 2\nrank 0 {\ns: send 10b to 1 tag 3\nsend 10b to 1 tag 4\n}\nrank 1 {\nrecv ";
+    return replayed(text + received + "b from 0 tag 3\nrecv " + received + "b from 0 tag -1\n}\n", loggp);
+  };
+  const replay_result shorter = moved("20"), equal = moved("10");
+  CHECK(shorter.outcome.end_ps == equal.outcome.end_ps);  // what the message has counts
+  CHECK(equal.remarks.empty());
+  REQUIRE(shorter.remarks.size() == 1);
+  CHECK(shorter.remarks[0] == "2 messages are shorter than what is received; the first: t.goal:7: recv of rank 1: it "
+                              "receives 20 bytes, but the "
+                              "message of t.goal:3: send of rank 0, with tag 3, has 10");
 }
 
 TEST_CASE("replay: no damage of a trace brings more than an error") {

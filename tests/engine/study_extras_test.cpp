@@ -99,6 +99,14 @@ TEST_CASE("adaptive routing: on machines from files, whole collectives, by state
   CHECK(has(why_refused("[study]\n[study.hardware]\nrouting = \"adaptive\"\nlink.discipline = \"fair\"\n"),
             "goes by queues"));
   CHECK(has(why_refused("[study]\n[study.hardware]\nrouting = \"clever\"\n"), "adaptive"));
+  // Where there is nothing to choose.
+  CHECK(has(why_refused("[study]\n[study.hardware]\nrouting = \"adaptive\"\n"), "adaptive would do nothing: on flat"));
+  CHECK(has(why_refused("[study]\npreset = \"fat_tree\"\nranks = 12\n[study.structure]\nradix = 4\noversubscription = "
+                        "3\n[study.hardware]\n"
+                        "routing = \"adaptive\"\n"),
+            "would do nothing"));
+  CHECK_NOTHROW(studied("[study]\npreset = \"fat_tree\"\nranks = 32\nsizes = \"1K\"\n[study.hardware]\nrouting = "
+                        "\"adaptive\"\n"));
   CHECK(has(why_refused("[study]\n[study.hardware]\npaths = 65\n"), "64"));
 }
 

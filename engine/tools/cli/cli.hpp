@@ -58,6 +58,20 @@ std::vector<std::string>& command_line();
 configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
                                  std::initializer_list<std::string_view> read);
 
+/// The same for commands that study: keys without a table are [study]'s, and of the engine's those are read that say what a machine or a
+/// choreography is.
+configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments);
+
+/// A file that a command will write.
+struct output_file {
+  const char* option;       ///< "--json"
+  const std::string& path;  ///< "-": standard output; empty: it is not asked for
+};
+/// Before the work: one that cannot be written, two that are the same, and one that is read or has been. Throws error(bad_config).
+void check_outputs(std::initializer_list<output_file> outputs, const std::vector<std::string>& inputs);
+/// The files that a configuration was read from, and those that its values name.
+std::vector<std::string> files_of(const configuration& config);
+
 /// --dump-config: what a command has read, and where it came from. Returns the exit code.
 int dump(const configuration& config);
 /// Adds --config, --set and --dump-config, as every command has them that reads a configuration.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -55,6 +56,55 @@ configuration read_configuration(const std::string& file, const std::vector<std:
     check_read(assignment, read);
   }
   return config;
+}
+
+configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments) {
+  std::vector<std::string> all;
+  for (const std::string& assignment : assignments) all.push_back(in_study(assignment));
+  // this_machine has the constants that an engine would load.
+  return read_configuration(file, all,
+                            {"study.", "engine.score_files.", "engine.choreography_libraries.", "engine.tuning"});
+}
+
+namespace {
+
+/// Devices may be written as often as one likes.
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(a, ignored) || fs::exists(b, ignored))
+    return fs::is_regular_file(a, ignored) && fs::equivalent(a, b, ignored);
+  return fs::weakly_canonical(fs::absolute(a), ignored) == fs::weakly_canonical(fs::absolute(b), ignored);
+}
+
+}  // namespace
+
+void check_outputs(std::initializer_list<output_file> outputs, const std::vector<std::string>& inputs) {
+  for (auto one = outputs.begin(); one != outputs.end(); ++one) {
+    if (one->path.empty()) continue;
+    for (auto before = outputs.begin(); before != one; ++before) {
+      if (before->path.empty()) continue;
+      const std::string both =
+          std::string{before->option} + " " + before->path + " and " + one->option + " " + one->path;
+      if (one->path == "-" && before->path == "-") usage_error(both + ": standard output is for one of them");
+      if (one->path != "-" && before->path != "-" && same_file(before->path, one->path))
+        usage_error(both + " are one file, in which the second would be all; name two");
+    }
+    if (one->path == "-") continue;
+    for (const std::string& read : inputs)
+      if (same_file(read, one->path))
+        usage_error(std::string{one->option} + " " + one->path + " would overwrite " + read +
+                    ", which this command reads; name another file");
+    check_writable(one->path);
+  }
+}
+
+std::vector<std::string> files_of(const configuration& config) {
+  std::vector<std::string> all = config.files();
+  for (const auto& [key, entry] : config.values())
+    if (const auto* text = std::get_if<std::string>(&entry.value); text != nullptr && !text->empty())
+      if (std::error_code ignored; std::filesystem::is_regular_file(*text, ignored)) all.push_back(*text);
+  return all;
 }
 
 int dump(const configuration& config) {
@@ -413,7 +463,7 @@ int run_table(const configuration& config, workload work, const table_style& sty
   options.trace_routes |= style.routes;
   if (place_in_job().process != 0 && options.log_level == "warn")
     options.log_level = "off";  // process 0's says the same
-  check_writable(json);
+  check_outputs({{"--json", json}}, files_of(config));
   interruption interrupt;
   const interrupt_guard guard{[&] { interrupt.come(); }};
   engine on{options};

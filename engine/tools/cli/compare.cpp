@@ -31,10 +31,9 @@ struct arguments {
 
 configuration configured(const std::string& file, const std::vector<std::string>& both,
                          const std::vector<std::string>& own) {
-  std::vector<std::string> assignments;
-  for (const auto* list : {&both, &own})
-    for (const std::string& assignment : *list) assignments.push_back(in_study(assignment));
-  return read_configuration(file, assignments, {"study.", "engine.tuning"});
+  std::vector<std::string> assignments = both;
+  assignments.insert(assignments.end(), own.begin(), own.end());
+  return read_study_configuration(file, assignments);
 }
 
 /// What was said for one side alone, in a few words.
@@ -47,8 +46,6 @@ std::string words_of(const std::vector<std::string>& own, const std::string& fil
 int run(const arguments& of) {
   if (of.b.empty() && of.only_a.empty() && of.only_b.empty())
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
-  for (const std::string* path : {&of.json, &of.report})
-    if (!path->empty()) check_writable(*path);
   const configuration config_a = configured(of.a, of.both, of.only_a),
                       config_b = configured(of.b.empty() ? of.a : of.b, of.both, of.only_b);
   study_scenario a = read_study(config_a), b = read_study(config_b);
@@ -61,6 +58,9 @@ int run(const arguments& of) {
   if (!a.jobs.empty() || !b.jobs.empty())
     usage_error("compare takes two studies of one collective; of several jobs, `troupe study` tells how each slows the "
                 "others down");
+  std::vector<std::string> read = files_of(config_a), more = files_of(config_b);
+  read.insert(read.end(), more.begin(), more.end());
+  check_outputs({{"--json", of.json}, {"--report", of.report}}, read);
   tell_apart(a, b, words_of(of.only_a, of.b.empty() ? "" : of.a), words_of(of.only_b, of.b));
   const std::string left_out = keep_common_sizes(a, b);
 
@@ -77,7 +77,8 @@ int run(const arguments& of) {
   const study_result first = run_study(a, options), second = run_study(b, options);
   progress.clear();
 
-  std::ostream& table = of.json == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  std::ostream& table =
+      of.json == "-" || of.report == "-" ? std::cerr : std::cout;  // standard output is for one of them
   print_comparison(table, first, second);
   if (!left_out.empty()) table << "# " << left_out << '\n';
   if (!of.json.empty()) write_text(of.json, comparison_json(first, second));

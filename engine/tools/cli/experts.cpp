@@ -51,15 +51,14 @@ study_scenario scenario_of(const arguments& a, const configuration& config) {
 int run(arguments& a) {
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
+  const configuration config = read_study_configuration(a.config.file, assignments);
   const study_scenario scenario = scenario_of(a, config);
   if (a.config.dump) return dump(config);
   const bool one = a.only.size() == 1;
   if (!one && !(a.timeline.empty() && a.goal.empty()))
     usage_error("--timeline and --goal are of one way for the tokens: say --only");
-  for (const std::string* path : {&a.json, &a.timeline, &a.goal})
-    if (!path->empty()) check_writable(*path);
+  check_outputs({{"--json", a.json}, {"--timeline", a.timeline}, {"--goal", a.goal}}, files_of(config));
 
   a.model.places = study_machine_of(scenario).on.arrangement;
   a.model.hidden = static_cast<std::size_t>(a.hidden);
@@ -74,7 +73,8 @@ int run(arguments& a) {
   how.go_on = [&] { return !interrupted.load(); };
   const expert_study made = run_experts(scenario, a.model, a.parts, a.only, how);
   progress.clear();
-  print_experts(a.json == "-" ? std::cerr : std::cout, made);
+  const bool taken = a.json == "-" || a.timeline == "-" || a.goal == "-";
+  print_experts(taken ? std::cerr : std::cout, made);
   if (!a.json.empty()) write_text(a.json, experts_json(made));
   if (!a.timeline.empty()) write_text(a.timeline, replay_timeline(made.rows.front().run));
   if (!a.goal.empty()) write_text(a.goal, write_goal(*made.rows.front().run.what));

@@ -113,7 +113,6 @@ layout placement_in_processes(const std::string& text, int ranks) {
 int explain_modelled(const arguments& a) {
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
   auto assignments = a.config.assignments;
-  for (std::string& each : assignments) each = in_study(each);
   const auto say = [&](const std::string& key, const std::string& value) {
     assignments.push_back("study." + key + "=" + value);
   };
@@ -127,7 +126,7 @@ int explain_modelled(const arguments& a) {
   if (!a.placement.empty()) say("layout", a.placement);
   if (!a.processes.empty()) usage_error("--processes is of this machine, --on models another one: take one of them");
   if (a.in_place) say("in_place", "true");
-  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  const configuration config = read_study_configuration(a.config.file, assignments);
   const study_scenario call = read_study(config);
   if (a.config.dump) return dump(config);
   progress_line line;

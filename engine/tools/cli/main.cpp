@@ -3,6 +3,7 @@
 #include "engine/tools/build_info.hpp"
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/cli/generate.hpp"
+#include "engine/world/recorder.hpp"
 
 #include <algorithm>
 #include <array>
@@ -215,7 +216,11 @@ int run(std::vector<std::string> words) {
   } catch (const CLI::ParseError& problem) {
     return report(program, problem);
   }
-  return guarded(chosen);
+  const int code = guarded(chosen);
+  const std::string unrecorded = incomplete_recording();
+  if (unrecorded.empty()) return code;
+  std::cerr << "troupe: " << unrecorded << '\n';
+  return code == exit_ok ? exit_failed : code;
 }
 
 /// Standard output, with the reason why it could not be written: errno has others by the time that a stream's failure is seen.

@@ -60,10 +60,14 @@ double per_second(const char* option, const std::string& text) {
   return static_cast<double>(*rate);
 }
 
-int write_as_chakra(const application& what, const std::string& name) {
+/// @param read files that it must not be written to
+int write_as_chakra(const application& what, const std::string& name, const std::vector<std::string>& read) {
   const std::vector<std::string> files = write_chakra(what);
-  for (std::size_t r = 0; r < files.size(); ++r) write_text(name + "." + std::to_string(r) + ".et", files[r]);
   const std::string groups = chakra_groups(what);
+  const auto place = [&](std::size_t r) { return name + "." + std::to_string(r) + ".et"; };
+  for (std::size_t r = 0; r < files.size(); ++r) check_outputs({{"--chakra", place(r)}}, read);
+  if (!groups.empty()) check_outputs({{"--chakra", name + ".groups.json"}}, read);
+  for (std::size_t r = 0; r < files.size(); ++r) write_text(place(r), files[r]);
   if (!groups.empty()) write_text(name + ".groups.json", groups);
   std::cout << "# written: " << name << ".0.et to " << name << "." << files.size() - 1 << ".et"
             << (groups.empty() ? "" : ", and their communicators, " + name + ".groups.json") << '\n';
@@ -73,13 +77,15 @@ int write_as_chakra(const application& what, const std::string& name) {
 int run(const arguments& a) {
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  const configuration config = read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
+  const configuration config = read_study_configuration(a.config.file, assignments);
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
-  for (const std::string* path : {&a.json, &a.timeline, &a.report})
-    if (!path->empty()) check_writable(*path);
+  std::vector<std::string> read = files_of(config);
+  read.insert(read.end(), a.files.begin(), a.files.end());
+  if (!a.groups.empty()) read.push_back(a.groups);
+  check_outputs({{"--json", a.json}, {"--timeline", a.timeline}, {"--report", a.report}}, read);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
@@ -89,12 +95,14 @@ int run(const arguments& a) {
   else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
-  const auto what = std::make_shared<const application>(load_application(
-      a.files, {per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups}));
-  if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra);
+  trace_reading reading{per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups};
+  for (const auto& [own, file] : scenario.score_files) reading.own.push_back(own);
+  const auto what = std::make_shared<const application>(load_application(a.files, reading));
+  if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra, read);
   const replay_result result = run_replay(scenario, what, how);
   progress.clear();
-  std::ostream& table = a.json == "-" ? std::cerr : std::cout;
+  const bool taken = a.json == "-" || a.timeline == "-" || a.report == "-";  // standard output is for one of them
+  std::ostream& table = taken ? std::cerr : std::cout;
   print_replay(table, result);
   if (a.path) print_replay_path(table, result);
   if (!a.json.empty()) write_text(a.json, replay_json(result));

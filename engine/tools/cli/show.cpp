@@ -8,6 +8,7 @@
 #include "actors/elements/offload/offload_messages.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
+#include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/offload/offload_compiler.hpp"
@@ -24,7 +25,8 @@ constexpr const char* footer = R"(Examples:
   troupe show hierarchical --collective all_gather --layout 2x4
   troupe show binomial --collective broadcast --ranks 8 --root 3 --lowered
   troupe show halving_doubling --collective all_reduce --ranks 4 --descriptors           (what NICs would be given: docs/offload.md)
-  troupe show double_binary_tree --collective all_reduce --ranks 8 --json > mine.json    (edit it, and run it: docs/config.md))";
+  troupe show double_binary_tree --collective all_reduce --ranks 8 --json > mine.json    (edit it, and run it: docs/config.md)
+  troupe show hierarchical --layout 128x8 --json > many.json   (for 1 024 ranks; troupe study reads it: docs/choreographies.md))";
 
 struct arguments {
   std::string choreography, collective = "all_reduce", placement;
@@ -132,7 +134,11 @@ int show(const arguments& a) {
   if (a.descriptors) return show_descriptors(a, lower_syncs(std::move(s)));
   if (a.lowered) s = one_cell_per_step(lower_syncs(std::move(s)));
   if (a.as_json) {
-    std::cout << to_json(s) << '\n';
+    const std::string text = to_json(s) + '\n';
+    std::cout << text;
+    if (text.size() > most_score_file_bytes)
+      std::cerr << "troupe: the score has " << (text.size() >> 20) << " MiB; a score file is read up to "
+                << (most_score_file_bytes >> 20) << " MiB\n";
     return exit_ok;
   }
   const verdict v = verify(lower_syncs(s));

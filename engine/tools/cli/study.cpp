@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,8 @@
 #include <sstream>
 #include <thread>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/calibrate.hpp"
@@ -32,7 +35,7 @@ constexpr const char* footer = R"(Examples:
   troupe study config/studies/ring.toml --sweep ranks=8,16,32,64 --csv curve.csv
   troupe study config/studies/ring.toml --trace trace.json      (open it in https://ui.perfetto.dev)
   troupe study config/studies/ring.toml --report ring.html      (open it in a browser; it needs nothing else)
-  troupe study --presets
+  troupe study --presets        (--json -: for programs)
   troupe study --published      (every published figure, beside what the model makes of the same case)
   troupe study --calibrate      (the model of this machine, beside what the machine does: half a minute, on all its cores)
 
@@ -42,7 +45,7 @@ struct arguments {
   std::string json, csv, trace, report, at;
   configuration_options config;
   std::vector<std::string> sweeps;
-  std::string studies = "config/studies";
+  std::string studies;
   bool presets = false, path = false, published = false, calibrate = false;
   std::vector<int> ranks;  // of --calibrate, as what follows
   std::vector<std::string> sizes;
@@ -61,15 +64,35 @@ study_sweep parse_sweep(const std::string& text) {
 }
 
 configuration configured(const arguments& a, const std::string& also = {}) {
-  std::vector<std::string> assignments;
-  for (const std::string& assignment : a.config.assignments) assignments.push_back(in_study(assignment));
-  if (!also.empty()) assignments.push_back(in_study(also));
-  if (a.calibrate) return read_configuration(a.config.file, assignments, {"engine."});
-  // this_machine has the constants that an engine would load.
-  return read_configuration(a.config.file, assignments, {"study.", "engine.tuning"});
+  std::vector<std::string> assignments = a.config.assignments;
+  if (!also.empty()) assignments.push_back(also);
+  if (!a.calibrate) return read_study_configuration(a.config.file, assignments);
+  for (std::string& assignment : assignments) assignment = in_study(assignment);
+  return read_configuration(a.config.file, assignments, {"engine."});
 }
 
-int list_presets() {
+/// [{name, about, ranks, structure, constants: {key: value}, sources: {"nic", "host", "nics", "protocol.ll": where they come from}}]: constants as
+/// --set takes them, defaults and zeros, too.
+std::string presets_json() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const preset& p : study_presets()) {
+    const hardware h = p.build({});
+    nlohmann::ordered_json one{{"name", p.name}, {"about", p.summary}, {"ranks", h.ranks}, {"structure", p.structure}};
+    for (const auto& [key, value] : h.settings()) one["constants"][key] = value;
+    nlohmann::ordered_json& sources = one["sources"] = nlohmann::ordered_json::object();
+    for (const element_class& c : h.classes) sources[c.name] = c.source;
+    if (!h.host.source.empty()) sources["host"] = h.host.source;
+    if (h.nics) sources["nics"] = h.nics->source;
+    for (const protocol_costs& c : h.protocols) sources["protocol." + c.name] = c.source;
+    list.push_back(std::move(one));
+  }
+  return list.dump(2) + "\n";
+}
+
+int list_presets(const std::string& to) {
+  check_outputs({{"--json", to}}, {});
+  if (!to.empty()) write_text(to, presets_json());
+  if (to == "-") return exit_ok;
   for (const preset& p : study_presets()) {
     const hardware h = p.build({});
     std::cout << p.name << ": " << p.summary << "\n  " << plural(static_cast<std::size_t>(h.ranks), "rank");
@@ -88,6 +111,23 @@ int list_presets() {
   return exit_ok;
 }
 
+/// Where the studies of published figures lie: in the source tree that one is in, or the program was built in, or where it is installed.
+std::string studies_of(const arguments& a, const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::vector<fs::path> places = !a.studies.empty()
+                                           ? std::vector<fs::path>{a.studies}
+                                           : std::vector<fs::path>{"config/studies", beside / "../../config/studies",
+                                                                   beside / "../share/troupe/config/studies"};
+  for (const fs::path& place : places)
+    if (fs::is_regular_file(place / file, ignored)) return place.lexically_normal().string();
+  std::string list;
+  for (const fs::path& place : places) list += (list.empty() ? "" : ", nor in ") + place.lexically_normal().string();
+  usage_error("the published figures' studies (" + file + ", …) are not in " + list +
+              "; say where they lie: --studies FOLDER");
+}
+
 /// Figures whose id begins with `file`, which the command line then means instead of a file.
 int run_published_figures(const arguments& a) {
   std::vector<published_figure> wanted = all_published_figures();
@@ -101,7 +141,7 @@ int run_published_figures(const arguments& a) {
   progress_line progress;
   study_run_options options;
   options.go_on = [&] { return !interrupted.load(); };
-  study_runs runs{a.studies, options};
+  study_runs runs{studies_of(a, wanted.front().file), options};
   const auto rows = run_published(wanted, runs, [&](const std::string& id) { progress.show(id); });
   progress.clear();
   if (a.json != "-") print_published(std::cout, rows);
@@ -117,11 +157,12 @@ int compare_with_machine(const arguments& a) {
   if (!a.sizes.empty()) wanted.sizes.clear();
   for (const std::string& size : a.sizes) wanted.sizes.push_back(parse_size("--sizes", size));
   wanted.limits = {a.times.budget_ms, a.times.rounds};
-  if (!a.json.empty()) check_writable(a.json);
+  const configuration config = configured(a);
+  check_outputs({{"--json", a.json}}, files_of(config));
   const interrupt_guard guard;
   progress_line progress;
   const comparison made =
-      compare_with_measured(configured(a).engine(), wanted, [&](const std::string& text) { progress.show(text); });
+      compare_with_measured(config.engine(), wanted, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   if (a.json != "-") print_comparison(std::cout, made);
   if (!a.json.empty()) write_text(a.json, comparison_json(made));
@@ -136,15 +177,11 @@ bool any_wrong(const study_result& r) {
 
 /// What the listing, the published figures and the calibration do not look at.
 void check_alone(const arguments& a, const char* mode) {
-  const std::pair<bool, const char*> others[] = {{!a.sweeps.empty(), "--sweep"},
-                                                 {a.path, "--path"},
-                                                 {!a.csv.empty(), "--csv"},
-                                                 {!a.trace.empty(), "--trace"},
-                                                 {!a.report.empty(), "--report"},
-                                                 {!a.at.empty(), "--at"},
-                                                 {a.config.dump, "--dump-config"},
-                                                 {!a.config.assignments.empty() && !a.calibrate, "--set"},
-                                                 {!a.json.empty() && a.presets, "--json"}};
+  const std::pair<bool, const char*> others[] = {
+      {!a.sweeps.empty(), "--sweep"},   {a.path, "--path"},
+      {!a.csv.empty(), "--csv"},        {!a.trace.empty(), "--trace"},
+      {!a.report.empty(), "--report"},  {!a.at.empty(), "--at"},
+      {a.config.dump, "--dump-config"}, {!a.config.assignments.empty() && !a.calibrate, "--set"}};
   for (const auto& [said, option] : others)
     if (said) usage_error(std::string{option} + " would do nothing with " + mode);
 }
@@ -235,7 +272,7 @@ study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const
 int run(const arguments& a) {
   if (a.presets || a.published || a.calibrate)
     check_alone(a, a.presets ? "--presets" : a.published ? "--published" : "--calibrate");
-  if (a.presets) return list_presets();
+  if (a.presets) return list_presets(a.json);
   if (a.published) return run_published_figures(a);
   if (a.calibrate) return compare_with_machine(a);
   if (a.config.dump) {
@@ -243,12 +280,12 @@ int run(const arguments& a) {
     static_cast<void>(read_study(config));  // for its errors
     return dump(config);
   }
-  if (a.json == "-" && a.csv == "-") usage_error("--json - and --csv -: standard output is for one of them");
   std::vector<study_sweep> wanted;
   for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
   if (a.config.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
-  for (const std::string* path : {&a.json, &a.csv, &a.trace, &a.report})
-    if (!path->empty()) check_writable(*path);
+  std::vector<std::string> read = files_of(configured(a));
+  for (const study_sweep& sweep : wanted) read.insert(read.end(), sweep.values.begin(), sweep.values.end());
+  check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--trace", a.trace}, {"--report", a.report}}, read);
   std::atomic<bool> interrupted{false};
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
@@ -270,7 +307,8 @@ int run(const arguments& a) {
   if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   const study_result result = run_study(scenario, options);
   progress.clear();
-  const bool taken = a.json == "-" || a.csv == "-";  // standard output is for one of them
+  const bool taken =
+      a.json == "-" || a.csv == "-" || a.trace == "-" || a.report == "-";  // standard output is for one of them
   std::ostream& table = taken ? std::cerr : std::cout;
   print_study(table, result);
   bool wrong = any_wrong(result);
@@ -340,10 +378,10 @@ void add_study(command program, action& chosen) {
       .needs(calibrate)
       .type_name("BYTES,…");
   a->times.add_to(sub, "--calibrate", calibrate);
-  sub.add_option("--studies", a->studies, "with --published: where the studies lie")
+  sub.add_option("--studies", a->studies,
+                 "with --published: where the studies lie (default: config/studies, here or where the program is from)")
       .type_name("FOLDER")
-      .needs(published)
-      .shows_default();
+      .needs(published);
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
 }

@@ -209,9 +209,7 @@ int tune(const arguments& a) {
       throw error(errc::io,
                   folder.string() + " cannot be made: " + problem.message() + "; choose another place: --output FILE");
   }
-  if (a.json == "-" && output == "-") usage_error("--json - and --output -: standard output is for one of them");
-  for (const std::string& file : {output, a.json})
-    if (!file.empty()) check_writable(file);
+  check_outputs({{"--output", output}, {"--json", a.json}}, {});
   const interrupt_guard guard;
   progress_line line;
   tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});

@@ -74,8 +74,9 @@ struct trace_text {
 };
 
 /// Several files make one application: each rank is in one of them.
+/// @param own names of score files, by which collectives may be performed
 /// @throws error(bad_config) that names file and line, what is wrong, and what would be right
-application read_goal(const std::vector<trace_text>& files);
+application read_goal(const std::vector<trace_text>& files, const std::vector<std::string>& own = {});
 /// read_goal() reads it back; times are rounded to nanoseconds, which GOAL counts in.
 std::string write_goal(const application& what);
 
@@ -86,6 +87,7 @@ struct trace_reading {
   double memory_bytes_a_second =
       0;               ///< of computations that touch memory, and of accesses to it; 0: as fast as need be
   std::string groups;  ///< a file with the ranks of communicators, as ASTRA-sim's: {"1": [0, 2], …}; empty: none
+  std::vector<std::string> own{};  ///< GOAL: as read_goal's
 };
 
 /// Reads the files: Chakra's, if the first one's name ends in ".et" or ".json"; else GOAL's. @throws error(bad_config) also for a file that

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/tools/replay/said_calls.hpp"
+#include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -56,7 +57,8 @@ bool is_binary(std::string_view text) {
 /// Words of a line: names and numbers, and each of { } : by itself.
 class goal_file {
 public:
-  goal_file(const trace_text& from, reading& into) : from_(from), into_(into) {}
+  goal_file(const trace_text& from, const std::vector<std::string>& own, reading& into)
+      : from_(from), own_(own), into_(into) {}
 
   void read() {
     if (is_binary(from_.text))
@@ -374,13 +376,8 @@ private:
         c.root = static_cast<rank_t>(number("the root's rank in the communicator", most_ranks));
       } else if (take("by")) {
         c.choreography = word("the name of a choreography");
-        if (find_choreography(c.choreography) == nullptr) {
-          std::vector<std::string_view> names;
-          for (const choreography* one : all_choreographies()) names.push_back(one->name);
-          const auto near = closest(c.choreography, names);
-          fail(shown(option + 1) + ", which is no choreography; " +
-               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
-        }
+        if (find_choreography(c.choreography) == nullptr && std::ranges::find(own_, c.choreography) == own_.end())
+          fail(shown(option + 1) + ", which is no choreography; " + which_choreographies(c.choreography, own_));
       } else {
         fail(shown(option) + "; expected comm, by" + (c.kind.rooted() ? " or root" : ""));
       }
@@ -429,6 +426,7 @@ private:
   };
 
   const trace_text& from_;
+  const std::vector<std::string>& own_;
   reading& into_;
   std::uint32_t line_ = 0;
   std::vector<std::string_view> words_;
@@ -442,9 +440,9 @@ private:
 
 }  // namespace
 
-application read_goal(const std::vector<trace_text>& files) {
+application read_goal(const std::vector<trace_text>& files, const std::vector<std::string>& own) {
   reading all;
-  for (const trace_text& one : files) goal_file{one, all}.read();
+  for (const trace_text& one : files) goal_file{one, own, all}.read();
   if (!all.sized) throw error(errc::bad_config, "there is no file to read a trace from");
   join_collectives(all.made, all.calls);
   for (std::size_t r = 0; r < all.made.recorded.size(); ++r)

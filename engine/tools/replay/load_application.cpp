@@ -31,7 +31,7 @@ application load_application(const std::vector<std::string>& files, const trace_
   for (const std::string& file : files)
     texts.push_back(text_of(file, "give the path of a GOAL file, for example config/traces/training.goal, or of Chakra "
                                   "files, one a rank: run.0.et run.1.et …"));
-  if (!chakra) return read_goal(texts);
+  if (!chakra) return read_goal(texts, how.own);
   trace_text groups;
   if (!how.groups.empty()) groups = text_of(how.groups, "give a JSON file such as {\"1\": [0, 2]}");
   return read_chakra(texts, groups, how);

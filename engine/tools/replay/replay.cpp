@@ -99,6 +99,8 @@ private:
     const study_part part{&machine_, made.ranks, made.places, false};
     study_run_options options;
     options.part = &part;
+    if (!scores_) scores_ = scores_of(scenario_);
+    options.scores = scores_;
     options.progress = how_.progress;
     options.go_on = how_.go_on;
     try {
@@ -150,6 +152,7 @@ private:
   const application& what_;
   const study_machine& machine_;
   replay_result& into_;
+  std::shared_ptr<score_library> scores_;  ///< made when a collective is planned
   std::vector<std::shared_ptr<const score>> kept_;
 };
 
@@ -289,6 +292,9 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
   const auto begin = std::chrono::steady_clock::now();
   result.outcome = perform_replay(trace, *result.on, options);
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (const auto& o = result.outcome; o.shorter > 0)
+    result.remarks.push_back((o.shorter == 1 ? "a message is" : std::to_string(o.shorter) + " messages are") +
+                             std::string{" shorter than what is received; the first: "} + o.first_shorter);
   time_groups(result, trace);
   result.path = path_finder{trace, result.outcome}.find();
   return result;

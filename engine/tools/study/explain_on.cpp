@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/planning/score_library.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -17,18 +18,24 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
   study_scenario one = call;
   one.sizes = {call.sizes.back()};
   one.protocol = "auto";
-  for (const choreography* c : all_choreographies()) {
+  static_cast<void>(study_machine_of(call));  // what is wrong with the machine is no matter of a choreography
+  study_run_options how;
+  how.scores = scores_of(call);
+  for (const std::string& each : how.scores->names()) {
+    const choreography* const c = find_choreography(each);
     modelled_candidate row;
-    row.choreography = one.choreography = std::string{c->name};
+    row.choreography = one.choreography = each;
     if (progress) progress(row.choreography);
     try {
-      const study_row fastest = run_study(one).rows.at(0);
+      const study_row fastest = run_study(one, how).rows.at(0);
       row.protocol = fastest.protocol;
       row.time_us = fastest.time_us;
       row.busbw = fastest.busbw;
       row.bound_us = fastest.bound_us();
     } catch (const error& e) {
-      if (e.code_value() != errc::unsupported) throw;
+      // What others have written may be wrong, which is no matter of the rest.
+      const bool wrong = e.code_value() == errc::bad_score && (c == nullptr || !is_built_in(*c));
+      if (e.code_value() != errc::unsupported && !wrong) throw;
       row.why_rejected = e.what();
     }
     all.push_back(std::move(row));

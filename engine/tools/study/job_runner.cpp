@@ -96,6 +96,7 @@ public:
     result.scenario = scenario_;
     result.on = on_;
     seat_all();
+    scores_ = scores_of(scenario_);
     for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) plan(i, result);
     const auto begin = std::chrono::steady_clock::now();
     if (options_.progress) options_.progress("all jobs together");
@@ -151,6 +152,7 @@ private:
       const study_part part{&machine_, into.ranks, into.places, into.by_nics};
       study_run_options how = options_;
       how.part = &part;
+      how.scores = scores_;
       how.record = study_run_options::recorded::none;
       try {
         study_result planned = run_study(one, how);
@@ -241,6 +243,7 @@ private:
 
   const study_scenario& scenario_;
   const study_run_options& options_;
+  std::shared_ptr<score_library> scores_;
   study_machine machine_;
   std::shared_ptr<const hardware> on_;
   std::vector<virtual_job> jobs_;

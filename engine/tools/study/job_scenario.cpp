@@ -138,12 +138,9 @@ private:
     if (wanted == "auto" || find_choreography(wanted) != nullptr || study_.score_files.contains(wanted)) return wanted;
     if (wanted == "hccl")
       fail(key, "hccl is a selection of the study's one all_to_all; a job names a choreography, or auto");
-    std::vector<std::string_view> names{"auto"};
-    for (const troupe::choreography* c : all_choreographies()) names.push_back(c->name);
-    for (const auto& [own, file] : study_.score_files) names.push_back(own);
-    const auto near = closest(wanted, names);
-    fail(key, "there is no choreography \"" + wanted + "\"; " +
-                  (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+    std::vector<std::string> files;
+    for (const auto& [own, file] : study_.score_files) files.push_back(own);
+    fail(key, "there is no choreography \"" + wanted + "\"; " + which_choreographies(wanted, files, {"auto"}));
   }
 
   /// "all_reduce 4M, all_gather 64K by ring, barrier"

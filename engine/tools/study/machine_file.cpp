@@ -133,11 +133,11 @@ public:
     check_keys(all_, {"name", "about", "ranks", "layout", "parameters", "protocols", "routing", "paths", "class",
                       "host", "protocol", "element", "route", "link", "rank", "switch"});
     read_parameters();
-    hardware h{text(all_, "name", file_), ranks()};
+    hardware h{words(all_, "name", file_), ranks()};
     variables_["ranks"] = h.ranks;
-    h.about = all_.contains("about") ? name_of(all_, "about", text(all_, "about", "")) : "the machine of " + file_;
+    h.about = all_.contains("about") ? name_of(all_, "about", words(all_, "about", "")) : "the machine of " + file_;
     read_layout(h);
-    const std::string protocols = text(all_, "protocols", "plain");
+    const std::string protocols = words(all_, "protocols", "plain");
     if (protocols != "plain" && protocols != "gpu")
       wrong(place(all_, "protocols"), "protocols is \"" + protocols + "\"; it must be plain or gpu");
     h.protocols = protocols == "gpu" ? gpu_protocols() : plain_protocols();
@@ -187,9 +187,19 @@ private:
   std::string text(const toml::table& in, std::string_view key, const std::string& otherwise) const {
     return in.contains(key) ? text_of(*in.get(key), key) : otherwise;
   }
+  /// Names and descriptions, of which a number is none.
+  std::string words_of(const toml::node& of, std::string_view key) const {
+    if (const auto* s = of.as_string()) return s->get();
+    const auto* n = of.as_integer();
+    wrong(place(of), std::string{key} + (n ? " is " + std::to_string(n->get()) + ", a number" : " is no text") +
+                         "; it must be a text, in quotation marks");
+  }
+  std::string words(const toml::table& in, std::string_view key, const std::string& otherwise) const {
+    return in.contains(key) ? words_of(*in.get(key), key) : otherwise;
+  }
   std::string required(const toml::table& in, std::string_view key, const char* what) const {
     if (!in.contains(key)) wrong(place(in), std::string{"there is no "} + std::string{key} + " here: " + what);
-    return text_of(*in.get(key), key);
+    return words_of(*in.get(key), key);
   }
   const toml::table* table(const toml::table& in, std::string_view key) const {
     if (!in.contains(key)) return nullptr;
@@ -331,8 +341,8 @@ private:
     for (const auto& [name, of] : sorted) {
       element_class c;
       c.name = name;
-      c.source = text(*of, "source", "");
-      const std::string role = text(*of, "role", "link");
+      c.source = words(*of, "source", "");
+      const std::string role = words(*of, "role", "link");
       const auto known = role_named(role);
       if (!known)
         wrong(place(*of, "role"),
@@ -353,7 +363,7 @@ private:
     const toml::table* t = table(all_, prefix);
     if (t == nullptr) return;
     for (const auto& [key, node] : *t) {
-      if (prefix == "host" && key.str() == "source") h.host.source = text_of(node, "source");
+      if (prefix == "host" && key.str() == "source") h.host.source = words_of(node, "source");
       else if (const auto* inner = node.as_table())
         for (const auto& [field, said] : *inner)
           set(h, prefix + "." + std::string{key.str()} + "." + std::string{field.str()}, said);
@@ -413,7 +423,7 @@ private:
       }
       if (!t.contains("pair")) return keep(h, place(t), h.add(of, name_of(t, "name", name), rank));
       const auto [there, back] =
-          h.add_pair(of, name_of(t, "name", name), name_of(t, "pair", text(t, "pair", "")), rank);
+          h.add_pair(of, name_of(t, "name", name), name_of(t, "pair", words(t, "pair", "")), rank);
       keep(h, place(t), there);
       keep(h, place(t), back);
     });
@@ -453,15 +463,15 @@ private:
                             " of the machine");
       ++seats_;
       if (t.contains("at")) {
-        const std::string name = name_of(t, "at", text(t, "at", ""));
+        const std::string name = name_of(t, "at", words(t, "at", ""));
         const auto node = graph_.known(name);
         if (!node) wrong(place(t, "at"), "no link has a node \"" + name + "\"");
         nodes_of_ranks_.push_back(*node);
       }
       if (!t.contains("core") && !t.contains("dma")) return;
       rank_place p;
-      if (t.contains("core")) p.core = element_named(name_of(t, "core", text(t, "core", "")), place(t, "core"));
-      if (t.contains("dma")) p.dma = element_named(name_of(t, "dma", text(t, "dma", "")), place(t, "dma"));
+      if (t.contains("core")) p.core = element_named(name_of(t, "core", words(t, "core", "")), place(t, "core"));
+      if (t.contains("dma")) p.dma = element_named(name_of(t, "dma", words(t, "dma", "")), place(t, "dma"));
       h.place(rank, p);
     });
   }
@@ -481,7 +491,7 @@ private:
     const auto* list = t.contains(key) ? t.get(key)->as_array() : nullptr;
     if (list == nullptr) wrong(place(t, key), needed);
     std::vector<name_pattern> way;
-    for (const toml::node& one : *list) guarded(place(one), [&] { return way.emplace_back(text_of(one, key)), 0; });
+    for (const toml::node& one : *list) guarded(place(one), [&] { return way.emplace_back(words_of(one, key)), 0; });
     return way;
   }
 
@@ -503,7 +513,7 @@ private:
         added.server = static_cast<int>(server);
       }
       if (h.switch_of(added.server) >= 0) wrong(place(t), "there are two switches that reduce " + joins(added.server));
-      if (t.contains("unit")) added.unit = element_named(name_of(t, "unit", text(t, "unit", "")), place(t, "unit"));
+      if (t.contains("unit")) added.unit = element_named(name_of(t, "unit", words(t, "unit", "")), place(t, "unit"));
       h.switches.push_back(added);
       switches_.push_back({place(t), variables_, up, down});
     });

@@ -73,7 +73,7 @@ public:
                 ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places), o.part->machine->rates, {}}
                 : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
-        library_(s.score_files, 8) {
+        library_(o.scores ? o.scores : scores_of(s)) {
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
                                         std::to_string(on_->ranks - 1));
@@ -186,15 +186,15 @@ private:
   std::vector<std::string> candidates(const std::string& wanted) {
     const stage on = stage_of();
     if (wanted != "auto") {
-      if (!library_.offers(wanted, on.what))
+      if (!library_->offers(wanted, on.what))
         throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
-      if (const std::string why = library_.refusal(wanted, on); !why.empty())
+      if (const std::string why = library_->refusal(wanted, on); !why.empty())
         throw error(errc::unsupported, wanted + " cannot perform " + name(scenario_.kind) + " here: " + why);
       return {wanted};
     }
     std::vector<std::string> able;
-    for (const std::string& n : library_.names()) {
-      if (!library_.offers(n, on.what) || !library_.refusal(n, on).empty()) continue;
+    for (const std::string& n : library_->names()) {
+      if (!library_->offers(n, on.what) || !library_->refusal(n, on).empty()) continue;
       const choreography* c = find_choreography(n);
       if (c != nullptr && guessed_steps(*c, on) > static_cast<double>(most_steps_of_a_candidate)) {
         remarks_.push_back("auto: " + n + " is left out, its score would have over " +
@@ -232,11 +232,12 @@ private:
     const troupe::choreography* built_in = find_choreography(choreography);
     score s;
     if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
-      s = *library_.get({choreography, on, false, false})->notes;
+      s = *library_->get({choreography, on, false, false})->notes;
     } else {
       if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step); !why.empty())
         throw error(errc::out_of_memory, why);
       s = write_score(*built_in, on);
+      if (!is_built_in(*built_in)) check_others(s, choreography);
     }
     s.choreography = choreography;
     const bool keeps_syncs = on_->host.sync.count() >= 0;
@@ -247,6 +248,17 @@ private:
     return s;
   }
 
+  /// Before anything takes the indices of a score for granted that somebody else has written.
+  static void check_others(const score& s, const std::string& choreography) {
+    if (const verdict v = verify(lower_syncs(s)); !v.ok())
+      throw error(errc::bad_score, choreography + " does not verify: " + to_string(*v.first_fault));
+  }
+
+  bool is_ours(const std::string& choreography) const {
+    const troupe::choreography* const by = find_choreography(choreography);
+    return by != nullptr && is_built_in(*by);
+  }
+
   void verify_if_small(prepared& p, int slices) {
     int credits = protocols_.front().slots;
     for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
@@ -254,7 +266,9 @@ private:
     if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks) {
       remarks_.push_back(p.choreography + ": not verified at this size (" +
                          plural(static_cast<std::size_t>(ranks), "rank") + ", " + plural(p.steps, "step") +
-                         "); the same generator is verified for smaller numbers of ranks");
+                         (is_ours(p.choreography)
+                              ? "); the same generator is verified for smaller numbers of ranks"
+                              : "); it was as it was written, but not with the slices and credits of this study"));
       return;
     }
     p.verified = true;
@@ -270,9 +284,7 @@ private:
 
   /// Somebody else's score may do anything before it is verified.
   bool may_be_performed_meanwhile(const prepared& p) const {
-    const troupe::choreography* const by = find_choreography(p.choreography);
-    return p.steps >= least_steps_for_a_thread && by != nullptr && is_built_in(*by) &&
-           scenario_.score_files.find(p.choreography) == scenario_.score_files.end();
+    return p.steps >= least_steps_for_a_thread && is_ours(p.choreography);
   }
 
   static void confirm(const prepared& p) {
@@ -557,7 +569,7 @@ private:
   study_machine machine_;
   std::shared_ptr<hardware> on_;
   std::optional<std::vector<machine_cut>> cuts_;
-  score_library library_;
+  std::shared_ptr<score_library> library_;
   std::vector<std::int64_t> late_;
   std::vector<protocol_costs> protocols_;
   std::vector<std::shared_ptr<const prepared>> kept_;
@@ -576,13 +588,45 @@ bool study_row::failed() const {
   return std::ranges::any_of(outcome.ends, [](const virtual_end& e) { return e.code != errc{}; });
 }
 
+namespace {
+
+/// Whether some message could choose: the ways of two channels are as long, and not the same. True also where looking would take too long.
+bool has_equal_ways(const hardware& on) {
+  constexpr std::int64_t most_pairs = 4'000'000;
+  const int channels = std::max(on.paths, hardware{"", 1}.paths);
+  std::vector<std::vector<element_index>> ways(static_cast<std::size_t>(channels));
+  std::int64_t left = most_pairs;
+  // Neighbours first, then those further apart.
+  for (int distance = 1; distance < on.ranks; ++distance)
+    for (int from = 0; from < on.ranks; ++from) {
+      if (--left < 0) return true;
+      for (int c = 0; c < channels; ++c) {
+        const auto end = ways.begin() + c;
+        on.route(from, (from + distance) % on.ranks, c, *end);
+        if (std::any_of(ways.begin(), end, [&](const auto& w) { return w.size() == end->size() && w != *end; }))
+          return true;
+      }
+    }
+  return on.ranks < 2;
+}
+
+}  // namespace
+
 study_machine study_machine_of(const study_scenario& s) {
   study_machine made = build_study_machine(s.preset_name, s.request);
   for (const auto& [key, value] : s.overrides) made.on.set(key, value);
   for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
   for (const auto& [element, times] : s.faults) made.on.disturb(element, times);
   made.on.validate();
+  const bool asked = std::ranges::any_of(s.overrides, [](const auto& said) { return said.first == "routing"; });
+  if (asked && made.on.routing == path_choice::adaptive && !has_equal_ways(made.on))
+    throw error(errc::unsupported, "study.hardware.routing: adaptive would do nothing: on " + made.on.name +
+                                       " there is but one way from a rank to another one; leave it away");
   return made;
+}
+
+std::shared_ptr<score_library> scores_of(const study_scenario& scenario) {
+  return std::make_shared<score_library>(scenario.score_files, 8);
 }
 
 study_result run_study(const study_scenario& scenario, const study_run_options& options) {

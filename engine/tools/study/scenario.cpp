@@ -96,16 +96,13 @@ private:
 
   void read_performing(study_scenario& s) const {
     s.choreography = text("choreography");
-    for (const auto& [own, entry] : from_.under("study.score_files"))
-      s.score_files[own] = std::get<std::string>(entry.value);
+    read_own_choreographies(s);
     if (s.choreography != "auto" && s.choreography != "hccl" && find_choreography(s.choreography) == nullptr &&
         s.score_files.find(s.choreography) == s.score_files.end()) {
-      std::vector<std::string_view> names{"auto", "hccl"};
-      for (const choreography* c : all_choreographies()) names.push_back(c->name);
-      for (const auto& [own, file] : s.score_files) names.push_back(own);
-      const auto near = closest(s.choreography, names);
+      std::vector<std::string> files;
+      for (const auto& [own, file] : s.score_files) files.push_back(own);
       fail("choreography", "there is no choreography \"" + s.choreography + "\"; " +
-                               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+                               which_choreographies(s.choreography, files, {"auto", "hccl"}));
     }
     s.protocol = text("protocol");
     s.channels = number("channels");
@@ -126,6 +123,18 @@ private:
     s.compute_blocks = number("compute_blocks");
     s.compute_dma_bytes = bytes("compute_dma_bytes");
     s.overlap = flag("overlap");
+  }
+
+  /// Those of the engine, too: one configuration says what both perform.
+  void read_own_choreographies(study_scenario& s) const {
+    s.score_files = from_.load_own_choreographies().score_files;
+    for (const auto& [own, entry] : from_.under("study.score_files")) {
+      const auto& file = std::get<std::string>(entry.value);
+      const auto [at, fresh] = s.score_files.try_emplace(own, file);
+      if (!fresh && at->second != file)
+        fail("score_files." + own, "it is " + file + ", and engine.score_files." + own + " is " + at->second +
+                                       "; call one of them otherwise");
+    }
   }
 
   void read_hccl(study_scenario& s) const {
@@ -199,6 +208,16 @@ private:
 };
 
 }  // namespace
+
+std::string which_choreographies(std::string_view wanted, const std::vector<std::string>& files,
+                                 std::vector<std::string_view> besides) {
+  for (const choreography* c : all_choreographies()) besides.push_back(c->name);
+  besides.insert(besides.end(), files.begin(), files.end());
+  const auto near = closest(wanted, besides);
+  return (near.empty() ? "`troupe list` shows all built in; " : "did you mean " + std::string{near} + "? ") +
+         "[study.score_files] or [engine.score_files] names score files of your own, [engine.choreography_libraries] "
+         "libraries";
+}
 
 std::string study_value_text(const config_value& v) {
   if (const auto* b = std::get_if<bool>(&v)) return *b ? "true" : "false";

@@ -28,6 +28,8 @@
 
 namespace troupe {
 
+class score_library;
+
 /// The [study] of a configuration. The members are the keys; docs and defaults are in config_schema().
 struct study_scenario {
   std::string title;  ///< of reports; empty: made from the rest
@@ -45,10 +47,11 @@ struct study_scenario {
   op reduction = sum;
   rank_t root = 0;
   bool in_place = false;
-  int streams = 4;                                 ///< of direct_full_mesh
-  bool through_scratch = false;                    ///< of pairwise: BCopy
-  hccl_case hccl;                                  ///< of choreography hccl; places and bytes are those of the run
-  std::map<std::string, std::string> score_files;  ///< choreographies of one's own, as engine.score_files
+  int streams = 4;               ///< of direct_full_mesh
+  bool through_scratch = false;  ///< of pairwise: BCopy
+  hccl_case hccl;                ///< of choreography hccl; places and bytes are those of the run
+  std::map<std::string, std::string>
+      score_files;  ///< choreographies of one's own, of the study and of the engine: name → file
 
   std::string preset_name = "flat";
   preset_request request;                                      ///< ranks, layout, structure
@@ -72,6 +75,10 @@ struct study_scenario {
   std::map<std::string, std::string> as_said;  ///< flat key → value, for reports: "study.choreography" → "ring"
 };
 
+/// What there is instead of a choreography that is unknown, and where one's own are named: the end of a sentence.
+/// @param files names of score files @param besides further words that can be said there
+std::string which_choreographies(std::string_view wanted, const std::vector<std::string>& files,
+                                 std::vector<std::string_view> besides = {});
 /// As as_said has it: "true", "1,2,4".
 std::string study_value_text(const config_value& value);
 /// Throws error(bad_config) that names file and line.
@@ -130,11 +137,15 @@ struct study_part {
 
 struct study_run_options {
   const study_part* part = nullptr;  ///< instead of the scenario's machine
+  /// scores_of() several scenarios that one thread performs, so that their files are read and verified once; null: it makes its own.
+  std::shared_ptr<score_library> scores{};
   enum class recorded : std::uint8_t { none, shown, all } record = recorded::none;  ///< all: as long as there is room
   std::optional<std::size_t> at;                     ///< of the sizes, the one that is shown; it must be one of them
   std::function<void(const std::string&)> progress;  ///< one line, now and then
   std::function<bool()> go_on;                       ///< false: ends with error(cancelled)
 };
+/// Built in, and the scenario's score files, read and verified. Throws error: io, bad_score, bad_config (a name that is taken).
+std::shared_ptr<score_library> scores_of(const study_scenario& scenario);
 /// Throws error: bad_config, unsupported (no choreography can), bad_score, out_of_memory, cancelled.
 study_result run_study(const study_scenario& scenario, const study_run_options& options = {});
 
