@@ -112,6 +112,17 @@ TEST_CASE("a factor that changes is multiplied by, in the buffers of the call be
           CHECK(all_are(mine, wanted));
           c.all_reduce(in, out);
           CHECK(all_are(count, 2));
+          // Others of the class that are not blocking are remembered, too, with their own factors.
+          for (int repeated = 0; repeated < 3; ++repeated) {
+            c.all_reduce(in, out, pre_mul_sum(2));
+            CHECK(all_are(count, 4));
+            c.all_reduce_async(in, out, scaled).wait();
+            CHECK(all_are(count, wanted));
+            c.reduce_scatter_v(in.data(), out.data(), blocks, datatype::f32, pre_mul_sum(2));
+            CHECK(all_are(mine, 4));
+            c.reduce_scatter_v_async(in.data(), out.data(), blocks, datatype::f32, scaled).wait();
+            CHECK(all_are(mine, wanted));
+          }
           // What has no sign loses it: −0 is another factor than 0.
           c.all_reduce(in, out, pre_mul_sum(std::copysign(0.0, factor)));
           CHECK(std::signbit(out[0]) == std::signbit(factor));
