@@ -116,7 +116,7 @@ operation_ptr state_communicator::make_operation(rank_t r) const {
 void state_communicator::check_failed() const {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const operation_ptr& op = ranks[r]->operation();
-    if (!op) continue;
+    if (!op || ranks[r]->is_lost()) continue;  // lost ones may have been stopped, and heard no more
     // An operation that a loss has stopped ends with that, however far it was.
     const failure_ptr why = op->done->done() ? op->done->why() : nullptr;
     if (has_losses_ && why && why->code == errc::peer_lost) continue;
@@ -171,8 +171,11 @@ void state_communicator::tell(rank_t from, rank_t to, std::function<void()> what
 void state_communicator::lose(rank_t who) {
   has_losses_ = true;
   const auto loss = std::find_if(on.losses.begin(), on.losses.end(), [&](const rank_loss& l) { return l.rank == who; });
-  while (home_ < notes.ranks && rank(home_).is_lost()) ++home_;
-  if (home_ == notes.ranks) return;  // nobody is left to hear of it
+  rank_t home = home_;
+  while (home < notes.ranks && rank(home).is_lost()) ++home;
+  if (home == notes.ranks)
+    return;  // nobody is left to hear of it; what is under way from the last home still comes from there
+  home_ = home;
   const bool stopped = loss->silence_ps > 0;
   const std::string text =
       notes.choreography + ": rank " + std::to_string(who) + " was lost: " +

@@ -98,8 +98,9 @@ void check_ended(const virtual_performers& by) {
 
 void check_time(std::int64_t now) {
   if (now >= end_of_time)
-    throw error(errc::size_overflow,
-                "the collective would take more than 53 days of virtual time; take smaller sizes or faster hardware");
+    throw error(
+        errc::size_overflow,
+        "this takes more than 53 days of virtual time; take smaller sizes, shorter computations or faster hardware");
 }
 
 }  // namespace troupe::actors

@@ -30,7 +30,8 @@ struct fault {
   int lane = -1;
   int step = -1;  ///< position in the lane; −1: at the end
   int slice = 0;
-  std::string what;  ///< one sentence
+  std::string what;        ///< one sentence
+  bool too_large = false;  ///< for the verifier; nothing else is known to be wrong
 };
 TROUPE_API std::string to_string(const fault& f);
 
@@ -66,5 +67,8 @@ TROUPE_API std::string tree_of(const verdict& v, rank_t rank, std::int32_t cell)
 /// @pre `s` may be anything, also nonsense from a file: every index is checked. Sync steps must have been lowered (a sync
 /// is reported as a fault). Never throws for a wrong score. Thread-safe.
 TROUPE_API verdict verify(const score& s, const performing_limits& limits = {});
+
+/// Whether verify() would only say that it is too large. As cheap as a look at each rank. @pre a score that a generator has written
+TROUPE_API bool is_too_large(const score& s, const performing_limits& limits = {});
 
 }  // namespace troupe

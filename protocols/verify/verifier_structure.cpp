@@ -236,11 +236,15 @@ std::optional<fault> check_totals(const score& s, const performing_limits& limit
         std::int64_t{input_blocks(s.what, s.ranks, s.root, r).count} + output_blocks(s.what, s.ranks, s.root, r).count;
     cells += buffers * s.parts;
   }
-  if (lanes > max_lanes)
-    return about_score("is too large to be verified: " + to_string(lanes) + " lanes, at most " + to_string(max_lanes));
+  const auto too_large = [](const std::string& how) {
+    fault f = about_score("is too large to be verified: " + how);
+    f.too_large = true;
+    return f;
+  };
+  if (lanes > max_lanes) return too_large(to_string(lanes) + " lanes, at most " + to_string(max_lanes));
   if (cells > max_cells / limits.slices)
-    return about_score("is too large to be verified: " + to_string(cells) + " cells in " +
-                       number_of(limits.slices, "slice") + ", at most " + to_string(max_cells) + " together");
+    return too_large(to_string(cells) + " cells in " + number_of(limits.slices, "slice") + ", at most " +
+                     to_string(max_cells) + " together");
   return std::nullopt;
 }
 }  // namespace
@@ -267,3 +271,7 @@ std::optional<fault> check_structure(const score& s, const performing_limits& li
 }
 
 }  // namespace troupe::verifying
+
+bool troupe::is_too_large(const score& s, const performing_limits& limits) {
+  return verifying::check_totals(s, limits).has_value();
+}

@@ -273,6 +273,23 @@ TEST_CASE("replay: what cannot be followed is said, with its place") {
   refused("num_ranks 9\n", {"dgx_h100 has 8 ranks"}, "[study]\npreset = \"dgx_h100\"\nlayout = \"1x8\"\n");
 }
 
+TEST_CASE("replay: what is wrong with a machine's file is said, not that its ranks are its own") {
+  const auto file = std::filesystem::temp_directory_path() / ("replay_machine_" + std::to_string(::getpid()) + ".toml");
+  const std::string on = "[study]\npreset = \"" + file.string() + "\"\n";
+  const auto with = [&](const std::string& latency) {
+    std::ofstream{file} << "name = \"three\"\nranks = 3\n[class.wire]\nlatency = \"" << latency
+                        << "\"\nbandwidth = \"1GB/s\"\n[[link]]\nfor = { i = \"ranks\" }\nclass = \"wire\"\nfrom = "
+                           "\"node {i}\"\nto = \"middle\"\n[[rank]]\nfor = { i = \"ranks\" }\nat = \"node {i}\"\n";
+  };
+  with("nanns");
+  refused("num_ranks 3\n", {":4: wire.latency is \"nanns\""}, on);
+  refused("num_ranks 9\n", {":4: wire.latency is \"nanns\""}, on);
+  with("1us");
+  refused("num_ranks 9\n", {"has 3 ranks, the trace 9"}, on);
+  CHECK(replayed("num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\nrank 1 {\nrecv 1000b from 0\n}\n", on).outcome.end_ps > 0);
+  std::filesystem::remove(file);
+}
+
 TEST_CASE("replay: a message may be shorter than its receive, which is said once") {
   const auto moved = [](const char* received) {
     std::string text = "num_ranks 2\nrank 0 {\ns: send 10b to 1 tag 3\nsend 10b to 1 tag 4\n}\nrank 1 {\nrecv ";

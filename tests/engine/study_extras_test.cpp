@@ -147,6 +147,20 @@ TEST_CASE("energy: idle watts for the whole time, joules for every byte on the w
   CHECK(has(why_refused("[study]\n[study.hardware]\nlink.idle_power = \"-5W\"\n"), "350 mW"));
 }
 
+TEST_CASE("a score of too many lanes for the verifier is performed, and said to be unverified") {
+  const auto ranks = [](int n) {
+    return "[study]\nsizes = \"1K\"\nranks = " + std::to_string(n) + "\nchoreography = \"";
+  };
+  for (const int n : {90, 91, 224, 225}) {
+    CAPTURE(n);
+    const study_result r = studied(ranks(n) + "hierarchical\"\n");
+    CHECK(r.rows.at(0).verified == (n == 90));
+    CHECK(r.rows.at(0).time_us < 3);
+  }
+  // So auto takes it there, too.
+  CHECK(studied(ranks(127) + "auto\"\n").rows.at(0).time_us < 3);
+}
+
 // -- lost ranks -----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
@@ -206,6 +220,27 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   CHECK_MESSAGE(has(compared.str(), "B fails"), compared.str());
   CHECK(!has(compared.str(), "as fast"));
   CHECK(has(json["rows"][0]["ends"][0]["why"].get<std::string>(), "rank 2 was lost"));
+}
+
+TEST_CASE("a lost rank: nobody is left") {
+  for (const int ranks : {2, 3, 4, 5, 7})
+    for (const bool one_stops : {false, true})
+      for (const int apart_us : {0, 1, 60}) {
+        CAPTURE(ranks);
+        CAPTURE(one_stops);
+        CAPTURE(apart_us);
+        std::string text =
+            "[study]\nranks = " + std::to_string(ranks) + "\nchoreography = \"ring\"\nsizes = \"1M\"\n[study.faults]\n";
+        for (int r = 0; r < ranks; ++r)
+          text += "\"rank " + std::to_string(r) + "\" = \"" + (one_stops && r == 1 ? "stops" : "exits") + " at " +
+                  std::to_string(1 + r * apart_us % 100) + "us\"\n";
+        const study_result all = studied(text);
+        const study_row& row = all.rows.at(0);
+        CHECK(row.failed());
+        CHECK(row.busbw == 0);
+        for (const virtual_end& e : row.outcome.ends) CHECK(e.lost);
+        for (const auto& use : nlohmann::json::parse(study_json(all, {}))["utilisation"]) CHECK(use["share"] <= 1.0);
+      }
 }
 
 TEST_CASE("a lost rank: who has all that it needs ends well; two may be lost; every choreography ends") {

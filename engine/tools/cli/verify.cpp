@@ -123,6 +123,11 @@ public:
     steps += v.steps;
     if (v.ok()) return;
     const std::lock_guard lock{mutex_};
+    if (v.first_fault->too_large) {
+      --scores;
+      if (++too_large_ == 1) first_too_large_ = title + ": " + v.first_fault->what;
+      return;
+    }
     if (++faults_ <= 20)
       texts_.push_back(title + ", " + plural(static_cast<std::size_t>(limits.credits), "credit") + ", " +
                        plural(static_cast<std::size_t>(limits.slices), "slice") + ": " + to_string(*v.first_fault));
@@ -132,16 +137,16 @@ public:
     if (++faults_ <= 20) texts_.push_back(text);
   }
 
-  bool empty() const { return scores == 0 && faults_ == 0; }
+  bool empty() const { return scores == 0 && faults_ == 0 && too_large_ == 0; }
 
-  /// {scores, steps, programs, seconds, faults, first_faults [text]}
+  /// {scores, steps, programs, seconds, faults, first_faults [text], too_large}
   std::string json_text(double seconds) const {
-    const nlohmann::ordered_json document{{"scores", scores.load()},     {"steps", steps.load()},
-                                          {"programs", programs.load()}, {"seconds", seconds},
-                                          {"faults", faults_},           {"first_faults", texts_}};
+    const nlohmann::ordered_json document{
+        {"scores", scores.load()}, {"steps", steps.load()},  {"programs", programs.load()}, {"seconds", seconds},
+        {"faults", faults_},       {"first_faults", texts_}, {"too_large", too_large_}};
     return document.dump(2) + "\n";
   }
-  int code() const { return faults_ == 0 ? exit_ok : exit_wrong; }
+  int code() const { return faults_ == 0 && scores > 0 ? exit_ok : exit_wrong; }
 
   int report(double seconds) const {
     for (const std::string& text : texts_) std::cerr << text << '\n';
@@ -150,8 +155,13 @@ public:
     time.precision(1);
     time << std::fixed << seconds;
     std::cout << plural(scores, "score") << " verified (" << plural(steps, "step")
-              << "; programs for slots or the direct board: " << programs << "; " << time.str()
-              << " s): " << (faults_ == 0 ? "all right" : std::to_string(faults_) + " FAILED") << '\n';
+              << "; programs for slots or the direct board: " << programs << "; " << time.str() << " s): "
+              << (faults_ > 0   ? std::to_string(faults_) + " FAILED"
+                  : scores == 0 ? "nothing is proved"
+                                : "all right")
+              << '\n';
+    if (too_large_ > 0)
+      std::cout << plural(too_large_, "score") << " not verified, the first of them " << first_too_large_ << '\n';
     return code();
   }
 
@@ -160,7 +170,8 @@ public:
 
 private:
   std::mutex mutex_;
-  std::size_t faults_ = 0;
+  std::size_t faults_ = 0, too_large_ = 0;
+  std::string first_too_large_;
   std::vector<std::string> texts_;
 };
 

@@ -21,6 +21,7 @@ study_machine machine_for(study_scenario& s, int ranks) {
   const bool said = s.request.ranks > 0 || !s.request.layout.empty();
   std::optional<study_machine> made;
   std::optional<error> why;
+  int has = 0;  ///< by itself
   const auto attempt = [&](int wanted) {
     study_scenario one = s;
     one.request.ranks = wanted;
@@ -28,9 +29,10 @@ study_machine machine_for(study_scenario& s, int ranks) {
       made = study_machine_of(one);
     } catch (const error& e) {
       if (e.code_value() != errc::bad_config) throw;
-      if (!why) why = e;
+      why = e;
       return false;
     }
+    if (wanted == 0) has = made->on.ranks;
     if (made->on.ranks < ranks) made.reset();
     return made.has_value();
   };
@@ -44,11 +46,12 @@ study_machine machine_for(study_scenario& s, int ranks) {
   }
   if (attempt(ranks)) return std::move(*made);
   if (attempt(0)) return std::move(*made);
+  // What is wrong without any wishes is the machine itself.
+  if (has == 0) throw error(errc::bad_config, why->what());
   for (int more = ranks + 1; more < 2 * ranks; ++more)
     if (attempt(more)) return std::move(*made);
-  if (why) throw error(errc::bad_config, why->what());
-  throw error(errc::bad_config,
-              s.preset_name + " has no " + plural(static_cast<std::size_t>(ranks), "rank") + ", which the trace has");
+  throw error(errc::bad_config, s.preset_name + " has " + plural(static_cast<std::size_t>(has), "rank") +
+                                    ", the trace " + std::to_string(ranks) + "; take a larger machine");
 }
 
 std::string key_of(const application::collective& c) {

@@ -64,7 +64,7 @@ void print_rows(std::ostream& to, const study_result& a, const study_result& b) 
   for (std::size_t i = 0; i < a.rows.size(); ++i) {
     const study_row &x = a.rows[i], &y = b.rows[i];
     to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8.3f  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw,
-                 time_text(y.time_us).c_str(), y.busbw, y.time_us > 0 ? x.time_us / y.time_us : 1.0,
+                 time_text(y.time_us).c_str(), y.busbw, y.time_us > 0 ? x.time_us / y.time_us : std::nan(""),
                  performed(x).c_str(), performed(y).c_str());
   }
 }
@@ -78,6 +78,8 @@ void print_verdict(std::ostream& to, const study_result& a, const study_result& 
     return;
   }
   if (x == y) to << "both take " << time_text(x) << " us";
+  else if (std::min(x, y) <= 0)
+    to << (y < x ? "B" : "A") << " takes no time, instead of " << time_text(std::max(x, y)) << " us";
   else
     to << (y < x ? "B is " : "A is ") << format("%.2f", std::max(x, y) / std::min(x, y))
        << " times as fast: " << time_text(std::min(x, y)) << " instead of " << time_text(std::max(x, y)) << " us";
@@ -169,8 +171,10 @@ std::vector<class_use> use_by_class(const study_result& of) {
     std::size_t count = 0;
     for (std::size_t e = 0; e < did.use.size(); ++e) {
       if (of.on->elements[e].of != c || did.use[e].messages == 0) continue;
-      const double share =
+      double share =
           static_cast<double>(did.use[e].busy_ps) / of.on->classes[c].units / static_cast<double>(did.end_ps);
+      if (of.shown_row()->failed())
+        share = std::min(share, 1.0);  // messages are under way for longer than ranks are there
       u.mean += share, ++count;
       if (share > u.most) u.most = share, u.busiest = of.on->elements[e].name;
     }

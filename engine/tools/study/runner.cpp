@@ -177,9 +177,9 @@ private:
     const hccl_choice choice = select_all_to_all(asked, scenario_.streams);
     through_scratch_ = scenario_.through_scratch || choice.through_scratch;
     chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
-    remarks_.push_back("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
-                       std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
-                       "), performed by " + choice.choreography);
+    remark("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
+           std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
+           "), performed by " + choice.choreography);
     return candidates(choice.choreography);
   }
 
@@ -197,14 +197,19 @@ private:
       if (!library_->offers(n, on.what) || !library_->refusal(n, on).empty()) continue;
       const choreography* c = find_choreography(n);
       if (c != nullptr && guessed_steps(*c, on) > static_cast<double>(most_steps_of_a_candidate)) {
-        remarks_.push_back("auto: " + n + " is left out, its score would have over " +
-                           std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps; name it to try it");
+        remark("auto: " + n + " is left out, its score would have over " +
+               std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps; name it to try it");
         continue;
       }
       able.push_back(n);
     }
     if (able.empty()) throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here");
     return able;
+  }
+
+  /// Sizes, protocols and jobs that it holds for alike say it once.
+  void remark(const std::string& text) {
+    if (std::ranges::find(remarks_, text) == remarks_.end()) remarks_.push_back(text);
   }
 
   // -- scores ---------------------------------------------------------------------------------------------------------
@@ -263,20 +268,21 @@ private:
     int credits = protocols_.front().slots;
     for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
     const int ranks = p.notes->ranks;
-    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks) {
-      remarks_.push_back(p.choreography + ": not verified at this size (" +
-                         plural(static_cast<std::size_t>(ranks), "rank") + ", " + plural(p.steps, "step") +
-                         (is_ours(p.choreography)
-                              ? "); the same generator is verified for smaller numbers of ranks"
-                              : "); it was as it was written, but not with the slices and credits of this study"));
+    const performing_limits limits{credits, std::min(slices, 3)};
+    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks ||
+        is_too_large(*p.notes, limits)) {
+      remark(p.choreography + ": not verified at this size (" + plural(static_cast<std::size_t>(ranks), "rank") + ", " +
+             plural(p.steps, "step") +
+             (is_ours(p.choreography)
+                  ? "); the same generator is verified for smaller numbers of ranks"
+                  : "); it was as it was written, but not with the slices and credits of this study"));
       return;
     }
     p.verified = true;
     const bool meanwhile = may_be_performed_meanwhile(p);
     p.proof =
         std::async(meanwhile ? std::launch::async | std::launch::deferred : std::launch::deferred,
-                   [notes = p.notes, limits = performing_limits{credits, std::min(slices, 3)},
-                    keeps_syncs = on_->host.sync.count() >= 0] {
+                   [notes = p.notes, limits, keeps_syncs = on_->host.sync.count() >= 0] {
                      return (keeps_syncs ? verify(lower_syncs(*notes), limits) : verify(*notes, limits)).first_fault;
                    });
     if (!meanwhile) confirm(p);
@@ -342,8 +348,8 @@ private:
     const auto losses = std::exchange(on_->losses, {});
     study_row whole = best_row(bytes, names);
     on_->losses = losses;
-    remarks_.push_back(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
-                       study_text::time_text(whole.time_us) + " us");
+    remark(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
+           study_text::time_text(whole.time_us) + " us");
     for (const protocol_costs& p : protocols_)
       if (p.name == whole.protocol)
         return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.slices), shape_at(bytes), nullptr);
@@ -370,6 +376,7 @@ private:
         } catch (const error& wrong) {
           if (scenario_.choreography != "auto" || wrong.code_value() == errc::cancelled) throw;
           why_not = n + ": " + wrong.what();
+          if (wrong.code_value() != errc::unsupported) remark("auto: " + n + " is left out, " + wrong.what());
         }
       }
     if (best.choreography.empty())
@@ -519,15 +526,14 @@ private:
     using recorded = study_run_options::recorded;
     if (options_.record == recorded::none || result.rows.empty()) return;
     if (on_->nics) {
-      remarks_.push_back(
+      remark(
           "not recorded: what NICs do is not; there are spans, moves and the critical path where hosts' ranks perform");
       return;
     }
     std::uint64_t steps = result.shown_row()->outcome.steps;
     if (steps > most_recorded_steps) {
-      remarks_.push_back("not recorded: " + std::to_string(steps) + " steps are more than " +
-                         std::to_string(most_recorded_steps) +
-                         "; spans, moves and the critical path are for smaller runs");
+      remark("not recorded: " + std::to_string(steps) + " steps are more than " + std::to_string(most_recorded_steps) +
+             "; spans, moves and the critical path are for smaller runs");
       steps = 0;
     } else {
       record(result, result.shown);
@@ -544,8 +550,8 @@ private:
       record(result, i);
     }
     if (!left_out.empty())
-      remarks_.push_back("not recorded: " + left_out + ", as all sizes together have more than " +
-                         std::to_string(most_recorded_steps) + " steps; take fewer sizes, or name one with --at");
+      remark("not recorded: " + left_out + ", as all sizes together have more than " +
+             std::to_string(most_recorded_steps) + " steps; take fewer sizes, or name one with --at");
   }
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
@@ -585,7 +591,9 @@ private:
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
 
 bool study_row::failed() const {
-  return std::ranges::any_of(outcome.ends, [](const virtual_end& e) { return e.code != errc{}; });
+  const auto& ends = outcome.ends;
+  return std::ranges::any_of(ends, [](const virtual_end& e) { return e.code != errc{}; }) ||
+         (!ends.empty() && std::ranges::all_of(ends, &virtual_end::lost));
 }
 
 namespace {

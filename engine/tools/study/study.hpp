@@ -100,7 +100,8 @@ struct study_row {
   double bandwidth_bound_us = 0;  ///< … of these two (bounds.hpp)
   double busiest_us = 0;          ///< this schedule's: the time that its busiest element is occupied
   double bound_us() const;        ///< their sum
-  /// Ranks were lost, and the operation ended with an error at others: there is no bandwidth, and its time is when the last one knew.
+  /// Ranks were lost, and the operation ended with an error at others, or nobody is left: there is no bandwidth, and its time is when the last
+  /// one knew, or was lost.
   bool failed() const;
   std::int64_t wrong = -1;  ///< payload real: wrong elements; −1: not checked
   bool verified = false;    ///< the score was verified at this number of ranks; else see study_result::remarks
